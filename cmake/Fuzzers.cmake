@@ -1,0 +1,1 @@
+# libFuzzer targets: quire_fuzzer(name room...), one line each.

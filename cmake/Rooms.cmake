@@ -1,0 +1,17 @@
+# The rooms and who may use whom; tools/check_includes.py holds the same table against the #include lines.
+quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads)
+quire_room(format format DEPS base LIBS Boost::json)
+quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
+
+quire_room(core_kv core/kv DEPS base)
+quire_room(core_schedule core/schedule DEPS base core_kv)
+
+quire_room(memory runtime/memory DEPS base)
+include(cmake/Kernels.cmake)
+quire_room(sample runtime/sample DEPS base)
+quire_room(model runtime/model DEPS base format memory kernel)
+quire_room(worker runtime/worker DEPS base memory kernel sample model)
+
+quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
+quire_room(server server DEPS base text engine LIBS Boost::json NO_PCH)
+quire_room(cli cli DEPS base text engine server LIBS CLI11::CLI11)

@@ -1,0 +1,98 @@
+#pragma once
+// The engine: a model, its KV cache and its scheduler, stepped by one thread of its own.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/model_info.h"
+#include "quire/options.h"
+#include "quire/plan.h"
+#include "quire/sampling.h"
+
+namespace quire {
+
+// What a step produced for one request.
+struct RequestOutput {
+  RequestId id;
+  std::vector<TokenId> tokens;              // new since the last output
+  std::vector<PositionLogprobs> logprobs;   // one per new token, if asked for
+  bool finished = false;
+  FinishReason reason = FinishReason::stop;  // when finished
+  TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`
+  std::string error;                         // FinishReason::error: what happened, in words
+  std::uint32_t num_cached_tokens = 0;       // prompt tokens found in the prefix cache at first admission
+};
+
+// Receives outputs on the engine thread, once per step: hand them on and return; never block, never call the engine's stop().
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+  virtual void deliver(std::vector<RequestOutput> outputs) = 0;
+};
+
+struct EngineRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::string cache_salt;  // requests with different salts never share blocks
+};
+
+// Cumulative upper-bound buckets in seconds, as Prometheus has them; counts has one more entry than bounds (+Inf).
+struct HistogramSnapshot {
+  std::vector<double> bounds;
+  std::vector<std::uint64_t> counts;
+  double sum = 0.0;
+};
+
+// A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
+struct EngineStats {
+  std::uint64_t num_steps = 0;
+  std::uint32_t num_running = 0;
+  std::uint32_t num_waiting = 0;
+  std::uint32_t num_blocks = 0;  // without the null block
+  std::uint32_t num_free_blocks = 0;
+  std::uint64_t num_preemptions = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t generation_tokens = 0;
+  std::uint64_t prefix_cache_queries = 0;  // tokens
+  std::uint64_t prefix_cache_hits = 0;     // tokens
+  std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
+};
+
+class Engine {
+ public:
+  // Loads the model and starts the engine thread. Progress of the load goes to `progress` (0 to 1), if given.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, void (*progress)(double) = nullptr);
+
+  virtual ~Engine() = default;
+
+  // Thread-safe. Outputs go to `sink`, which must outlive the request. Errors: `invalid_argument` (a field is out of range, the prompt is
+  // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`.
+  virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
+
+  // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.
+  // `stop` is for a stop string found by the caller, `abort` for a client that went away.
+  virtual void finish(RequestId id, FinishReason reason) = 0;
+
+  // Thread-safe.
+  [[nodiscard]] virtual EngineStats stats() const = 0;
+  // Immutable after create.
+  [[nodiscard]] virtual const ModelInfo& model() const = 0;
+  [[nodiscard]] virtual const EngineOptions& options() const = 0;  // with every 0 default resolved
+
+  // No new requests; waits up to `timeout_s` for the running ones, aborts the rest, joins the engine thread, and checks that every
+  // block came back. Returns the number of requests aborted.
+  virtual std::uint32_t stop(double timeout_s) = 0;
+};
+
+// Reads the header of a model, not its weights.
+Result<ModelInfo> inspect_model(const std::string& path);
+
+// Bytes of one KV block over all layers.
+std::uint64_t kv_block_bytes(const ModelInfo& model, const CacheOptions& cache);
+
+}  // namespace quire

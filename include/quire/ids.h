@@ -1,0 +1,35 @@
+#pragma once
+// Typed identifiers: a BlockId is never a RequestId.
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace quire {
+
+template <class Tag, class Rep>
+struct Id {
+  using rep = Rep;
+  Rep value{};
+  friend constexpr auto operator<=>(Id, Id) = default;
+};
+
+// A physical KV block, the same index in every layer. Block 0 is the null block.
+using BlockId = Id<struct BlockTag, std::uint32_t>;
+// A request, unique for the life of an engine and never reused.
+using RequestId = Id<struct RequestTag, std::uint64_t>;
+// A row of the worker's persistent batch: 0 <= value < max_num_seqs. Reused once the request has left.
+using Slot = Id<struct SlotTag, std::uint32_t>;
+// One scheduler step, counted from 0.
+using StepId = Id<struct StepTag, std::uint64_t>;
+// An entry of the vocabulary.
+using TokenId = std::int32_t;
+
+inline constexpr BlockId kNullBlock{0};
+
+}  // namespace quire
+
+template <class Tag, class Rep>
+struct std::hash<quire::Id<Tag, Rep>> {
+  std::size_t operator()(quire::Id<Tag, Rep> id) const noexcept { return std::hash<Rep>{}(id.value); }
+};

@@ -1,0 +1,50 @@
+#pragma once
+// What a model file says of itself.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quire/ids.h"
+
+namespace quire {
+
+// Everything a tokenizer needs, whatever file it came from.
+struct TokenizerSpec {
+  enum class Algorithm : std::uint8_t { bpe_bytes, sentencepiece, unsupported };
+  enum class TokenType : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
+
+  Algorithm algorithm = Algorithm::unsupported;
+  std::string pre;                      // GGUF's tokenizer.ggml.pre; empty when split_patterns tells
+  std::vector<std::string> split_patterns;  // tokenizer.json: regular expressions applied in turn
+  std::vector<std::string> tokens;      // id -> piece (byte-level alphabet for bpe_bytes, U+2581 spaces for sentencepiece)
+  std::vector<TokenType> types;         // per token
+  std::vector<float> scores;            // per token, sentencepiece only
+  std::vector<std::string> merges;      // "left right" in rank order, bpe_bytes and merge-based sentencepiece
+  std::string normalizer;               // "", "nfc"
+  bool add_space_prefix = false;
+  bool add_bos = false;
+  bool add_eos = false;
+  bool ignore_merges = false;           // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)
+  std::optional<TokenId> bos, eos, unk, pad;
+  std::vector<TokenId> eog;             // every id that ends a generation, eos included
+  std::string chat_template;            // empty: none
+};
+
+struct ModelInfo {
+  std::string name;
+  std::string architecture;  // "llama", "qwen2", "qwen3", ...
+  std::string weight_types;  // "Q4_1 210, F32 61, Q8_0 1"
+  std::uint32_t num_layers = 0;
+  std::uint32_t hidden_size = 0;
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t context_length = 0;  // tokens
+  std::uint64_t num_parameters = 0;
+  std::uint64_t weight_bytes = 0;    // in memory, unpacked into kernel formats
+  TokenizerSpec tokenizer;
+};
+
+}  // namespace quire

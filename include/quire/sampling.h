@@ -1,0 +1,44 @@
+#pragma once
+// How the next token is chosen. Field names and ranges are those of the OpenAI API and of vLLM's SamplingParams.
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/ids.h"
+
+namespace quire {
+
+struct SamplingParams {
+  float temperature = 1.0F;         // 0 is greedy; [0, 2]
+  float top_p = 1.0F;               // (0, 1]
+  std::int32_t top_k = 0;           // 0 is off
+  float min_p = 0.0F;               // [0, 1], relative to the likeliest token
+  float repetition_penalty = 1.0F;  // > 0; over prompt and output
+  float presence_penalty = 0.0F;    // [-2, 2]; over output
+  float frequency_penalty = 0.0F;   // [-2, 2]; over output
+  std::optional<std::uint64_t> seed;
+  std::optional<std::uint32_t> logprobs;  // number of alternatives beside the sampled token, at most 20
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::uint32_t max_tokens = 16;
+  std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs
+  std::vector<TokenId> stop_token_ids;  // besides the model's EOS ids
+  bool ignore_eos = false;
+
+  // Every field in its range, or an error that names the field.
+  [[nodiscard]] Result<void> validate() const;
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0F;    // natural logarithm, of the raw model distribution (before temperature and filters)
+  std::uint32_t rank = 0;  // 1 is the likeliest
+};
+
+// The sampled token first, then the likeliest ones in order.
+struct PositionLogprobs {
+  std::vector<TokenLogprob> entries;
+};
+
+}  // namespace quire
