@@ -1,0 +1,24 @@
+# cmake --install: the `quire` command, the public headers, the libraries, and a package for find_package(quire).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+add_library(quire_lib INTERFACE)
+target_link_libraries(quire_lib INTERFACE quire_engine)
+set_target_properties(quire_lib PROPERTIES EXPORT_NAME quire)
+add_library(quire::quire ALIAS quire_lib)
+
+get_property(rooms GLOBAL PROPERTY QUIRE_ROOMS)
+install(TARGETS quire_lib quire_flags ${rooms} EXPORT quireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
+install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT quireTargets NAMESPACE quire:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
+configure_package_config_file(cmake/quireConfig.cmake.in "${CMAKE_BINARY_DIR}/quireConfig.cmake"
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/quireConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/quireConfig.cmake" "${CMAKE_BINARY_DIR}/quireConfigVersion.cmake"
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
+
+if(QUIRE_BUILD_TESTS AND NOT QUIRE_SANITIZE)
+  add_test(NAME install_consumer
+           COMMAND "${PROJECT_SOURCE_DIR}/tests/install/run.sh" "${CMAKE_COMMAND}" "${CMAKE_BINARY_DIR}" "${CMAKE_CXX_COMPILER}")
+  set_tests_properties(install_consumer PROPERTIES LABELS install TIMEOUT 300)
+endif()

