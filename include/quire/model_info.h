@@ -13,6 +13,14 @@ namespace quire {
 struct TokenizerSpec {
   enum class Algorithm : std::uint8_t { bpe_bytes, sentencepiece, unsupported };
   enum class TokenType : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
+  // How an added token treats its neighbours (tokenizer.json); tokens not listed have no flag.
+  struct AddedToken {
+    TokenId id = 0;
+    bool strip_left = false;   // swallows the white space before it
+    bool strip_right = false;  // and after it
+    bool single_word = false;  // only between word borders
+    bool normalized = false;   // matched in the normalized text
+  };
 
   Algorithm algorithm = Algorithm::unsupported;
   std::string pre;                      // GGUF's tokenizer.ggml.pre; empty when split_patterns tells
@@ -23,12 +31,15 @@ struct TokenizerSpec {
   std::vector<std::string> merges;      // "left right" in rank order, bpe_bytes and merge-based sentencepiece
   std::string normalizer;               // "", "nfc"
   bool add_space_prefix = false;
+  bool space_prefix_first_only = false;  // the prefix goes before the text only, not before each piece between special tokens
   bool add_bos = false;
   bool add_eos = false;
   bool ignore_merges = false;           // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)
   std::optional<TokenId> bos, eos, unk, pad;
   std::vector<TokenId> eog;             // every id that ends a generation, eos included
+  std::vector<AddedToken> added_tokens; // those with a flag set
   std::string chat_template;            // empty: none
+  std::string unsupported;              // why, when algorithm is unsupported
 };
 
 struct ModelInfo {

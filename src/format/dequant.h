@@ -1,0 +1,56 @@
+#pragma once
+// Unpackers: one row of a tensor into one of the kernel formats, or into plain floats. A new file type costs one function here.
+//
+// All results are bit-exact with the reference of ggml (up to the sign of zero): code * scale is exact in f32, and one rounding follows.
+// Misuse (wrong sizes, a type that does not unpack to the format) is a broken invariant: files are checked before they get here.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "format/ggml_type.h"
+#include "quire/error.h"
+
+namespace quire {
+
+// What the kernels compute with. Integers are groups along the row.
+enum class UnpackedFormat : std::uint8_t {
+  f32,
+  bf16,
+  q4,  // w = code * scale + minimum, code 0..15, one scale and minimum per 32 columns
+  q8,  // w = (code - 128) * scale + minimum, code 0..255, one scale and minimum per 16 columns
+};
+
+// The format that loses nothing: F32 and F16 -> f32, BF16 -> bf16, Q4_0 Q4_1 Q4_K -> q4, Q8_0 Q5_0 Q5_1 Q5_K Q6_K -> q8.
+// Errors: `unsupported`, naming the type, for all others.
+Result<UnpackedFormat> unpacked_format(GgmlType type);
+
+// One byte per code; codes.size() is the number of columns.
+struct Q4Row {
+  std::span<std::uint8_t> codes;
+  std::span<float> scales;    // columns / 32
+  std::span<float> minimums;  // columns / 32
+};
+struct Q8Row {
+  std::span<std::uint8_t> codes;
+  std::span<float> scales;    // columns / 16; a group of 32 repeats its scale
+  std::span<float> minimums;  // columns / 16
+};
+
+// `row` holds row_bytes(type, columns) bytes, at any alignment.
+void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out);
+void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& out);
+// BF16 as it is; F16 and F32 rounded to nearest even.
+void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out);
+
+// Any type with an unpacked_format, to f32.
+void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<float> out);
+
+float f16_to_f32(std::uint16_t bits);
+inline float bf16_to_f32(std::uint16_t bits) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+  return __builtin_bit_cast(float, wide);
+}
+// To nearest even; a NaN stays a (quiet) NaN.
+std::uint16_t f32_to_bf16(float value);
+
+}  // namespace quire

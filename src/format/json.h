@@ -1,0 +1,116 @@
+#pragma once
+// Thin helpers over Boost.JSON: limits, and errors that name the path of the field ("config.json: rope_scaling.factor").
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+
+struct JsonLimits {
+  std::uint64_t max_bytes = std::uint64_t{64} << 20;
+  std::uint32_t max_depth = 64;
+  bool reject_duplicate_keys = false;  // else the last one wins, as in Python
+};
+
+// `name` (a file name) opens the `field` of every error. Errors: `corrupt` (not JSON, not UTF-8, trailing text, nested too deeply, a
+// key given twice), `too_large`.
+Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits = {});
+Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits = {});
+
+// A value and the path that leads to it. Borrows the value. Everywhere a JSON null counts as absent.
+class JsonRef {
+ public:
+  JsonRef(const boost::json::value& value, std::string_view name) : value_(&value), name_(name) {}
+
+  [[nodiscard]] const boost::json::value& value() const { return *value_; }
+  // "config.json: rope_scaling.factor"
+  [[nodiscard]] std::string path() const { return path_.empty() ? name_ : name_ + ": " + path_; }
+
+  // The member, or nullopt if absent or this is no object.
+  [[nodiscard]] std::optional<JsonRef> find(std::string_view key) const;
+  // The member. Errors: `corrupt` if this is no object or has no such member.
+  [[nodiscard]] Result<JsonRef> at(std::string_view key) const;
+  // The elements. Errors: `corrupt` if this is no array.
+  [[nodiscard]] Result<std::vector<JsonRef>> elements() const;
+  [[nodiscard]] Result<const boost::json::object*> object() const;
+  [[nodiscard]] JsonRef element(std::size_t index, const boost::json::value& value) const;
+
+  // T is bool, an integer, float, double, std::string_view or std::string. Errors: `corrupt` if of another type or out of T's range.
+  template <class T>
+  [[nodiscard]] Result<T> as() const;
+
+  template <class T>
+  [[nodiscard]] Result<T> get(std::string_view key) const {
+    auto member = at(key);
+    if (!member) return std::unexpected(std::move(member.error()));
+    return member->as<T>();
+  }
+  template <class T>
+  [[nodiscard]] Result<std::optional<T>> get_optional(std::string_view key) const {
+    const auto member = find(key);
+    if (!member) return std::optional<T>{};
+    auto value = member->as<T>();
+    if (!value) return std::unexpected(std::move(value.error()));
+    return std::optional<T>(std::move(*value));
+  }
+  template <class T>
+  [[nodiscard]] Result<T> get_or(std::string_view key, T fallback) const {
+    auto value = get_optional<T>(key);
+    if (!value) return std::unexpected(std::move(value.error()));
+    return *value ? std::move(**value) : std::move(fallback);
+  }
+
+  // A `corrupt` error at this path.
+  [[nodiscard]] std::unexpected<Error> error(std::string message, std::string remedy = {}) const;
+
+ private:
+  [[nodiscard]] JsonRef member(std::string_view key, const boost::json::value& value) const;
+  [[nodiscard]] Result<std::int64_t> as_int64() const;
+  [[nodiscard]] Result<std::uint64_t> as_uint64() const;
+  [[nodiscard]] std::unexpected<Error> out_of_range() const;
+
+  const boost::json::value* value_;
+  std::string name_;
+  std::string path_;
+};
+
+template <>
+Result<bool> JsonRef::as<bool>() const;
+template <>
+Result<double> JsonRef::as<double>() const;
+template <>
+Result<std::string_view> JsonRef::as<std::string_view>() const;
+
+template <class T>
+Result<T> JsonRef::as() const {
+  if constexpr (std::same_as<T, std::string>) {
+    auto text = as<std::string_view>();
+    if (!text) return std::unexpected(std::move(text.error()));
+    return std::string(*text);
+  } else if constexpr (std::same_as<T, float>) {
+    auto number = as<double>();
+    if (!number) return std::unexpected(std::move(number.error()));
+    return static_cast<float>(*number);
+  } else if constexpr (std::signed_integral<T>) {
+    auto number = as_int64();
+    if (!number) return std::unexpected(std::move(number.error()));
+    if (!std::in_range<T>(*number)) return out_of_range();
+    return static_cast<T>(*number);
+  } else {
+    static_assert(std::unsigned_integral<T>);
+    auto number = as_uint64();
+    if (!number) return std::unexpected(std::move(number.error()));
+    if (!std::in_range<T>(*number)) return out_of_range();
+    return static_cast<T>(*number);
+  }
+}
+
+}  // namespace quire
