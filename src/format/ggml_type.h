@@ -42,6 +42,9 @@ enum class GgmlType : std::uint32_t {
   tq1_0 = 34,
   tq2_0 = 35,
   mxfp4 = 39,
+  nvfp4 = 40,
+  q1_0 = 41,
+  q2_0 = 42,
 };
 
 struct GgmlTypeInfo {

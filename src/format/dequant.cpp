@@ -1,0 +1,276 @@
+// Each type has one function from a block to codes, scales and minimums; rows and floats follow from it.
+#include "format/dequant.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kLargestBlock = 256;
+
+// Where one block's codes, scales and minimums go.
+struct Block {
+  std::uint8_t* codes;
+  float* scales;
+  float* minimums;
+};
+using BlockUnpacker = void (*)(const std::uint8_t* in, const Block& out);
+
+struct Unpacker {
+  GgmlType type;
+  UnpackedFormat format;
+  BlockUnpacker unpack;
+};
+
+float half_at(const std::uint8_t* in) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, in, sizeof(bits));
+  return f16_to_f32(bits);
+}
+
+// Byte i holds columns i (low half) and i + 16 (high half).
+void nibbles_of_32(const std::uint8_t* in, std::uint8_t* codes) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = in[i] & 0x0F;
+    codes[i + 16] = in[i] >> 4;
+  }
+}
+
+// 8-bit formats have two scales per group of 32.
+void set_group_of_32(const Block& out, int group, float scale, float minimum) {
+  for (int half = 0; half < 2; ++half) {
+    out.scales[2 * group + half] = scale;
+    out.minimums[2 * group + half] = minimum;
+  }
+}
+
+void unpack_q4_0(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in);
+  out.scales[0] = scale;
+  out.minimums[0] = -8.0F * scale;
+  nibbles_of_32(in + 2, out.codes);
+}
+
+void unpack_q4_1(const std::uint8_t* in, const Block& out) {
+  out.scales[0] = half_at(in);
+  out.minimums[0] = half_at(in + 2);
+  nibbles_of_32(in + 4, out.codes);
+}
+
+void unpack_q8_0(const std::uint8_t* in, const Block& out) {
+  set_group_of_32(out, 0, half_at(in), 0.0F);
+  for (int i = 0; i < 32; ++i) out.codes[i] = in[2 + i] ^ 0x80;
+}
+
+// 32 low halves and 32 fifth bits, plus `bias`.
+void fifth_bits_of_32(const std::uint8_t* high, const std::uint8_t* low, std::uint8_t bias, std::uint8_t* codes) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, high, sizeof(bits));
+  nibbles_of_32(low, codes);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>((codes[i] | (((bits >> i) & 1U) << 4)) + bias);
+}
+
+void unpack_q5_0(const std::uint8_t* in, const Block& out) {
+  set_group_of_32(out, 0, half_at(in), 0.0F);
+  fifth_bits_of_32(in + 2, in + 6, 128 - 16, out.codes);
+}
+
+void unpack_q5_1(const std::uint8_t* in, const Block& out) {
+  set_group_of_32(out, 0, half_at(in), half_at(in + 2));
+  fifth_bits_of_32(in + 4, in + 8, 128, out.codes);
+}
+
+// The 6-bit scales and minimums of Q4_K and Q5_K: groups 0..3 fill the low six bits of bytes 0..7; of groups 4..7 the low four bits are in
+// bytes 8..11 and the upper two in the top of bytes 0..7.
+struct ScaleAndMinimum {
+  std::uint8_t scale;
+  std::uint8_t minimum;
+};
+ScaleAndMinimum k_group(const std::uint8_t* packed, int group) {
+  if (group < 4) return {static_cast<std::uint8_t>(packed[group] & 63), static_cast<std::uint8_t>(packed[group + 4] & 63)};
+  const std::uint8_t low = packed[group + 4];
+  return {static_cast<std::uint8_t>((low & 0x0F) | (packed[group - 4] >> 6 << 4)),
+          static_cast<std::uint8_t>((low >> 4) | (packed[group] >> 6 << 4))};
+}
+
+void unpack_q4_k(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in);
+  const float minimum = half_at(in + 2);
+  for (int group = 0; group < 8; ++group) {
+    const auto [s, m] = k_group(in + 4, group);
+    out.scales[group] = scale * s;
+    out.minimums[group] = -(minimum * m);
+    const std::uint8_t* low = in + 16 + group / 2 * 32;
+    const int shift = group % 2 * 4;
+    for (int i = 0; i < 32; ++i) out.codes[32 * group + i] = (low[i] >> shift) & 0x0F;
+  }
+}
+
+void unpack_q5_k(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in);
+  const float minimum = half_at(in + 2);
+  const std::uint8_t* high = in + 16;
+  for (int group = 0; group < 8; ++group) {
+    const auto [s, m] = k_group(in + 4, group);
+    set_group_of_32(out, group, scale * s, -(minimum * m));
+    const std::uint8_t* low = in + 48 + group / 2 * 32;
+    const int shift = group % 2 * 4;
+    for (int i = 0; i < 32; ++i) {
+      out.codes[32 * group + i] = static_cast<std::uint8_t>(128 + (((low[i] >> shift) & 0x0F) | (((high[i] >> group) & 1) << 4)));
+    }
+  }
+}
+
+// Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes and bit pair q of the 32 bytes of high bits.
+void unpack_q6_k(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in + 208);
+  for (int group = 0; group < 16; ++group) {
+    out.scales[group] = scale * static_cast<float>(static_cast<std::int8_t>(in[192 + group]));
+    out.minimums[group] = 0.0F;
+  }
+  for (int quarter = 0; quarter < 8; ++quarter) {
+    const int half = quarter / 4;
+    const int q = quarter % 4;
+    const std::uint8_t* low = in + half * 64 + q % 2 * 32;
+    const std::uint8_t* high = in + 128 + half * 32;
+    for (int i = 0; i < 32; ++i) {
+      const int code = ((low[i] >> (q / 2 * 4)) & 0x0F) | (((high[i] >> (2 * q)) & 3) << 4);
+      out.codes[32 * quarter + i] = static_cast<std::uint8_t>(128 - 32 + code);
+    }
+  }
+}
+
+constexpr std::array<Unpacker, 11> kUnpackers{{
+    {GgmlType::f32, UnpackedFormat::f32, nullptr},
+    {GgmlType::f16, UnpackedFormat::f32, nullptr},
+    {GgmlType::bf16, UnpackedFormat::bf16, nullptr},
+    {GgmlType::q4_0, UnpackedFormat::q4, unpack_q4_0},
+    {GgmlType::q4_1, UnpackedFormat::q4, unpack_q4_1},
+    {GgmlType::q4_k, UnpackedFormat::q4, unpack_q4_k},
+    {GgmlType::q8_0, UnpackedFormat::q8, unpack_q8_0},
+    {GgmlType::q5_0, UnpackedFormat::q8, unpack_q5_0},
+    {GgmlType::q5_1, UnpackedFormat::q8, unpack_q5_1},
+    {GgmlType::q5_k, UnpackedFormat::q8, unpack_q5_k},
+    {GgmlType::q6_k, UnpackedFormat::q8, unpack_q6_k},
+}};
+
+const Unpacker* find_unpacker(GgmlType type) {
+  for (const Unpacker& unpacker : kUnpackers) {
+    if (unpacker.type == type) return &unpacker;
+  }
+  return nullptr;
+}
+
+std::uint32_t group_columns(UnpackedFormat format) {
+  return format == UnpackedFormat::q4 ? 32 : 16;
+}
+
+void unpack_row(const Unpacker& unpacker, std::span<const std::byte> row, std::span<std::uint8_t> codes, std::span<float> scales,
+                std::span<float> minimums) {
+  const GgmlTypeInfo& info = ggml_type_info(unpacker.type);
+  const std::size_t columns = codes.size();
+  const std::uint32_t group = group_columns(unpacker.format);
+  QUIRE_CHECK(columns % info.block_columns == 0 && row.size() == columns / info.block_columns * info.block_bytes, "wrong row size");
+  QUIRE_CHECK(scales.size() == columns / group && minimums.size() == scales.size(), "wrong number of scales");
+  const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
+  for (std::size_t column = 0; column < columns; column += info.block_columns, in += info.block_bytes) {
+    unpacker.unpack(in, {codes.data() + column, scales.data() + column / group, minimums.data() + column / group});
+  }
+}
+
+void dequantise_block(const Unpacker& unpacker, const std::uint8_t* in, std::span<float> out) {
+  std::array<std::uint8_t, kLargestBlock> codes;
+  std::array<float, kLargestBlock / 16> scales;
+  std::array<float, kLargestBlock / 16> minimums;
+  unpacker.unpack(in, {codes.data(), scales.data(), minimums.data()});
+  const std::uint32_t group = group_columns(unpacker.format);
+  const int zero = unpacker.format == UnpackedFormat::q4 ? 0 : 128;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<float>(codes[i] - zero) * scales[i / group] + minimums[i / group];
+  }
+}
+
+template <class T>
+T load(std::span<const std::byte> row, std::size_t index) {
+  T value;
+  std::memcpy(&value, row.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Element `index` of a row of F32, F16 or BF16.
+float plain_float(GgmlType type, std::span<const std::byte> row, std::size_t index) {
+  if (type == GgmlType::f32) return load<float>(row, index);
+  const auto bits = load<std::uint16_t>(row, index);
+  return type == GgmlType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+}  // namespace
+
+float f16_to_f32(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1FU;
+  const std::uint32_t mantissa = bits & 0x3FFU;
+  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float subnormal = static_cast<float>(mantissa) * 0x1p-24F;
+  return sign != 0 ? -subnormal : subnormal;
+}
+
+std::uint16_t f32_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+
+Result<UnpackedFormat> unpacked_format(GgmlType type) {
+  const Unpacker* unpacker = find_unpacker(type);
+  if (unpacker) return unpacker->format;
+  return fail(ErrorCode::unsupported, "", fmt::format("tensor type {}", ggml_type_name(type)),
+              "use a model in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+}
+
+void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out) {
+  const Unpacker* unpacker = find_unpacker(type);
+  QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q4, "the type does not unpack to q4");
+  unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
+}
+
+void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& out) {
+  const Unpacker* unpacker = find_unpacker(type);
+  QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q8, "the type does not unpack to q8");
+  unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
+}
+
+void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out) {
+  QUIRE_CHECK(type == GgmlType::f32 || type == GgmlType::f16 || type == GgmlType::bf16, "the type does not unpack to bf16");
+  QUIRE_CHECK(row.size() == out.size() * ggml_type_info(type).block_bytes, "wrong row size");
+  if (type == GgmlType::bf16) {
+    std::memcpy(out.data(), row.data(), row.size());
+    return;
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = f32_to_bf16(plain_float(type, row, i));
+}
+
+void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<float> out) {
+  const Unpacker* unpacker = find_unpacker(type);
+  QUIRE_CHECK(unpacker, "the type has no unpacker");
+  const GgmlTypeInfo& info = ggml_type_info(type);
+  QUIRE_CHECK(out.size() % info.block_columns == 0 && row.size() == out.size() / info.block_columns * info.block_bytes, "wrong row size");
+  if (!unpacker->unpack) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = plain_float(type, row, i);
+    return;
+  }
+  const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
+  for (std::size_t column = 0; column < out.size(); column += info.block_columns, in += info.block_bytes) {
+    dequantise_block(*unpacker, in, out.subspan(column, info.block_columns));
+  }
+}
+
+}  // namespace quire

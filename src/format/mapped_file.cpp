@@ -1,0 +1,100 @@
+#include "format/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+namespace quire {
+namespace {
+
+std::int64_t modified_ns(const struct stat& info) {
+  return info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+std::string reason(int code) {
+  return std::generic_category().message(code);
+}
+
+std::unexpected<Error> open_failed(const std::string& path, int code) {
+  if (code == ENOENT || code == ENOTDIR) return fail(ErrorCode::not_found, path, "no such file", "check the path");
+  return fail(ErrorCode::io, path, "cannot be opened: " + reason(code));
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  MappedFile file;
+  file.path_ = path;
+  file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.descriptor_ < 0) return open_failed(path, errno);
+  struct stat info{};
+  if (::fstat(file.descriptor_, &info) != 0) return fail(ErrorCode::io, path, "cannot be examined: " + reason(errno));
+  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::io, path, "is not a regular file", "give the path of a model file");
+  file.modified_ns_ = modified_ns(info);
+  if (info.st_size == 0) return file;
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
+  if (address == MAP_FAILED) return fail(ErrorCode::io, path, "cannot be mapped: " + reason(errno));
+  file.bytes_ = {static_cast<const std::byte*>(address), size};
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  release();
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      modified_ns_(other.modified_ns_) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  path_ = std::move(other.path_);
+  bytes_ = std::exchange(other.bytes_, {});
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  modified_ns_ = other.modified_ns_;
+  return *this;
+}
+
+void MappedFile::release() noexcept {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<void> MappedFile::check_unchanged() const {
+  struct stat info{};
+  if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "cannot be examined: " + reason(errno));
+  if (static_cast<std::uint64_t>(info.st_size) != bytes_.size() || modified_ns(info) != modified_ns_) {
+    return fail(ErrorCode::io, path_, fmt::format("was changed while in use ({} bytes at open, {} now)", bytes_.size(), info.st_size),
+                "replace a model file by renaming a new one over it, then restart");
+  }
+  return {};
+}
+
+Result<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes) {
+  auto file = MappedFile::open(path);
+  if (!file) return std::unexpected(std::move(file.error()));
+  const auto bytes = file->bytes();
+  if (bytes.size() > max_bytes) {
+    return fail(ErrorCode::too_large, path, fmt::format("has {} bytes, more than the limit of {}", bytes.size(), max_bytes));
+  }
+  std::string text(bytes.size(), '\0');
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size()))) {
+    return fail(ErrorCode::io, path, "could not be read to its end");
+  }
+  return text;
+}
+
+}  // namespace quire
