@@ -1,0 +1,31 @@
+#pragma once
+// A small seeded generator (SplitMix64): equal seeds give equal numbers on every platform, which std distributions do not promise.
+#include <cstdint>
+
+namespace quire {
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() {
+    state_ += 0x9E3779B97F4A7C15ULL;
+    std::uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+    return z ^ (z >> 31);
+  }
+
+  // Uniform in [0, bound); bound > 0. The bias is below 2^-32 for bounds below 2^32.
+  std::uint64_t below(std::uint64_t bound) { return next() % bound; }
+  // Uniform in [low, high].
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + below(high - low + 1); }
+  bool chance(double probability) { return unit() < probability; }
+  // Uniform in [0, 1).
+  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,48 @@
+// A block is linked (free) or not (held). pop_front and remove take it out, push_back puts it in; nothing else moves it.
+#include "core/kv/free_queue.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+FreeQueue::FreeQueue(std::uint32_t num_blocks) : links_(num_blocks + 1) {
+  links_[num_blocks] = {num_blocks, num_blocks};
+  for (std::uint32_t i = 0; i < num_blocks; ++i) {
+    push_back(BlockId{i});
+  }
+}
+
+BlockId FreeQueue::pop_front() {
+  QUIRE_CHECK(size_ > 0, "no free block");
+  BlockId block{links_[sentinel()].next};
+  remove(block);
+  return block;
+}
+
+void FreeQueue::push_back(BlockId block) {
+  QUIRE_CHECK(block.value < sentinel() && !contains(block), "freed twice");
+  const std::uint32_t tail = links_[sentinel()].prev;
+  links_[block.value] = {tail, sentinel()};
+  links_[tail].next = block.value;
+  links_[sentinel()].prev = block.value;
+  ++size_;
+}
+
+void FreeQueue::remove(BlockId block) {
+  QUIRE_CHECK(block.value < sentinel() && contains(block), "not in the free queue");
+  const Link link = links_[block.value];
+  links_[link.prev].next = link.next;
+  links_[link.next].prev = link.prev;
+  links_[block.value] = {};
+  --size_;
+}
+
+std::vector<BlockId> FreeQueue::to_vector() const {
+  std::vector<BlockId> blocks;
+  for (std::uint32_t at = links_[sentinel()].next; at != sentinel(); at = links_[at].next) {
+    blocks.push_back(BlockId{at});
+  }
+  return blocks;
+}
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#pragma once
+// Free blocks in the order in which they will be reused: least recently used first. Doubly linked through arrays indexed by block id;
+// every operation is O(1) and allocates nothing.
+#include <cstdint>
+#include <vector>
+
+#include "quire/ids.h"
+
+namespace quire {
+
+class FreeQueue {
+ public:
+  // All of 0 .. num_blocks - 1 are free, in this order.
+  explicit FreeQueue(std::uint32_t num_blocks);
+
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool contains(BlockId block) const { return links_[block.value].next != kUnlinked; }
+
+  // Must not be empty.
+  BlockId pop_front();
+  void push_back(BlockId block);
+  void remove(BlockId block);
+
+  // From the next one to be reused on; for tests and checks.
+  [[nodiscard]] std::vector<BlockId> to_vector() const;
+
+ private:
+  static constexpr std::uint32_t kUnlinked = UINT32_MAX;
+  struct Link {
+    std::uint32_t prev = kUnlinked;
+    std::uint32_t next = kUnlinked;
+  };
+
+  [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(links_.size() - 1); }
+
+  std::vector<Link> links_;  // the last one is the sentinel: its next is the head, its prev the tail
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace quire
