@@ -3,33 +3,59 @@
 //
 // Every kernel adds up each row in an order that depends only on the row: not on the batch, the chunking or the number of threads. All
 // implementations of one numeric contract give the same bits (fused multiply-add where the contract says fma).
+// The functions start no thread and allocate nothing; calls that write disjoint outputs may run at the same time.
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "quire/ids.h"
+#include "quire/error.h"
 #include "quire/options.h"
+#include "runtime/kernel/attention.h"
+#include "runtime/kernel/elementwise.h"
+#include "runtime/kernel/matmul.h"
+#include "runtime/kernel/pack.h"
 
 namespace quire {
 
-class ThreadPool;
+struct Kernels {
+  const char* name = "";
 
-// Kernel formats: each type of a weight file unpacks into one of these.
-enum class WeightFormat : std::uint8_t {
-  f32,
-  bf16,
-  q4,  // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
-  q8,  // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
+  // Fills rows [row_begin, row_end) of activations in int16 mode; does nothing in f32 mode.
+  void (*prepare)(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) = nullptr;
+
+  // y[row][n] for every row of x and outputs n of panels [panel_begin, panel_end), 16 outputs each; y_stride in floats.
+  // x.columns == w.columns. Split the panels over threads in any way: the bits stay the same.
+  void (*matmul)(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t panel_begin,
+                 std::uint32_t panel_end) = nullptr;
+
+  // Scatters rows of k and v ([row][kv_head][head_dim], stride in floats) to the cache, bf16 rounded to nearest even.
+  // slots[row] = block * block_size + offset in the block.
+  void (*write_kv)(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride,
+                   std::span<const std::uint64_t> slots) = nullptr;
+
+  void (*attend)(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) = nullptr;
+
+  // out = x * weight / sqrt(mean(x^2) + epsilon), over n values. Use it per head for Qwen3's q and k norms.
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) = nullptr;
+
+  // Rotates the first rotary_dim of every head of one row ([num_heads][head_dim]) in place; cosines and sines have rotary_dim / 2 entries.
+  void (*rope)(RopeStyle style, float* x, std::uint32_t num_heads, std::uint32_t head_dim, std::uint32_t rotary_dim, const float* cosines,
+               const float* sines) = nullptr;
+
+  // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)); out may be gate or up.
+  void (*silu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
+
+  // x += y: residuals and biases.
+  void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
+
+  // x = exp(x - max(x)) / sum, in place.
+  void (*softmax)(float* x, std::uint32_t n) = nullptr;
 };
 
-// A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows. Columns must be a multiple of 32 for q4 and q8.
-struct PackedMatrix {
-  WeightFormat format = WeightFormat::f32;
-  std::uint32_t rows = 0;
-  std::uint32_t columns = 0;
-  std::vector<std::uint8_t> storage;  // layout private to runtime/kernel/pack.cpp
+// The table for an instruction set; `unsupported` when this build or this processor lacks it. The table lives as long as the program.
+Result<const Kernels*> find_kernels(KernelIsa isa);
 
-  [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
-};
+// As find_kernels, for callers that have validated their options: an unavailable set is a broken invariant.
+const Kernels& select_kernels(KernelIsa isa);
 
 }  // namespace quire

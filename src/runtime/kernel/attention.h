@@ -1,0 +1,54 @@
+#pragma once
+// Paged attention: causal, grouped-query. The kernels themselves are in the table of kernel.h.
+//
+// Numeric contract. Keys are taken in tiles of 64 aligned to absolute positions; a row sees positions 0 .. its own:
+//   score = (fma chain over even dims + fma chain over odd dims) * scale; m' = max(m, scores of the tile);
+//   p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's p); out likewise, tokens ascending; out / l at the
+//   end.
+// So a row's result depends on its own position and the cache alone, not on the chunk, the batch or the block size.
+#include <cstddef>
+#include <cstdint>
+
+#include "quire/ids.h"
+#include "quire/options.h"
+
+namespace quire {
+
+// K and V of one layer. Element (block, head, token, d) is at block * block_stride + head * head_stride + token * token_stride + d.
+// keys and values are aligned to their element. A view: the memory room owns the bytes.
+struct PagedKvLayer {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  KvDtype dtype = KvDtype::bf16;
+  std::uint32_t block_size = 0;  // tokens
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;    // a multiple of 16, at most 256
+  std::size_t block_stride = 0;  // elements
+  std::size_t head_stride = 0;
+  std::size_t token_stride = 0;
+};
+
+inline constexpr std::uint32_t kMaxHeadDim = 256;
+
+// Query rows of one request against one KV head: row r is at absolute position first_position + r and sees keys 0 .. first_position + r,
+// all of them written to the cache before. q and out point at row 0, head 0: [row][num_heads][head_dim] with a stride per row.
+struct AttentionItem {
+  const float* q = nullptr;
+  float* out = nullptr;
+  std::size_t q_stride = 0;    // floats from row to row
+  std::size_t out_stride = 0;  // floats from row to row
+  std::uint32_t rows = 0;
+  std::uint32_t first_position = 0;
+  std::uint32_t kv_head = 0;
+  std::uint32_t group = 1;          // query heads per KV head: heads kv_head * group .. + group - 1 are computed
+  const BlockId* blocks = nullptr;  // block table: position p lies in blocks[p / block_size]
+  float scale = 1.0F;
+};
+
+// Rows worth handing out as one item: more reuse each K/V tile better, fewer balance better.
+inline constexpr std::uint32_t kAttentionItemRows = 32;
+
+// Scratch of one thread, aligned to a cache line; enough for items of any number of rows.
+std::size_t attention_scratch_bytes(std::uint32_t head_dim, std::uint32_t group);
+
+}  // namespace quire

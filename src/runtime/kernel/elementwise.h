@@ -1,0 +1,17 @@
+#pragma once
+// Arithmetic on single rows: norms, rotary embedding, activations. Portable and the same for every instruction set.
+// in and out may be the same array. Spans of one call have equal lengths unless said otherwise.
+#include <cstdint>
+#include <span>
+
+namespace quire {
+
+enum class RopeStyle : std::uint8_t {
+  half_split,   // NeoX, Hugging Face: pairs (i, i + rotary_dim / 2)
+  interleaved,  // original LLaMA, GGUF's permuted llama weights: pairs (2i, 2i + 1)
+};
+
+// cos and sin of position * frequencies[i], computed in double; all spans have rotary_dim / 2 entries.
+void rope_angles(std::uint32_t position, std::span<const float> frequencies, std::span<float> cosines, std::span<float> sines);
+
+}  // namespace quire

@@ -1,0 +1,68 @@
+#pragma once
+// Weights as the kernels read them. Any thread may read a finished matrix; a packer belongs to one thread.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/kernel/aligned.h"
+
+namespace quire {
+
+inline constexpr std::uint32_t kPanelRows = 16;  // outputs per panel: one vector of floats
+inline constexpr std::uint32_t kGroupColumns = 32;
+
+// Kernel formats: each type of a weight file unpacks into one of these.
+enum class WeightFormat : std::uint8_t {
+  f32,
+  bf16,
+  q4,  // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
+  q8,  // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
+};
+
+// A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows; rows past the end are zero. Columns are a multiple of
+// 32 for q4 and q8. Panel p starts at storage[p * panel_bytes].
+struct PackedMatrix {
+  WeightFormat format = WeightFormat::f32;
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+  std::uint32_t scale_columns = 0;  // q4, q8: inputs that share a scale, 32 or 16
+  std::uint32_t scale_bytes = 0;    // q4, q8: 2 when every scale and minimum is exact in f16, else 4
+  bool has_minimums = false;        // q4, q8: false when every minimum is zero
+  std::size_t panel_bytes = 0;
+  AlignedVector<std::uint8_t> storage;  // layout: see pack.cpp
+
+  [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
+  [[nodiscard]] std::uint32_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// Collects a matrix row by row, each row once, in any order. The `put` must be the one of the format; put_f32 into bf16 rounds to
+// nearest even, put_bf16 into f32 widens. Wrong sizes or rows are broken invariants: the loader has checked the file's shapes.
+class MatrixPacker {
+ public:
+  MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns);
+
+  void put_f32(std::uint32_t row, std::span<const float> values);
+  void put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits);
+  // codes: `columns` values 0..15; scales and minimums: one per 32 columns.
+  void put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
+  // codes: `columns` values plus 128; scales and minimums: one per 16 columns. Pairs of equal scales are merged in finish().
+  void put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
+
+  // Packs and leaves the packer empty.
+  PackedMatrix finish();
+
+ private:
+  [[nodiscard]] std::uint32_t input_scale_columns() const { return format_ == WeightFormat::q8 ? 16 : kGroupColumns; }
+
+  WeightFormat format_;
+  std::uint32_t rows_;
+  std::uint32_t columns_;
+  PackedMatrix packed_;          // f32 and bf16 go straight to their place; so do the codes of q4 and q8
+  std::vector<float> scales_;    // [row][columns / input_scale_columns]
+  std::vector<float> minimums_;  // same shape
+};
+
+// The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for q4 and q8.
+void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out);
+
+}  // namespace quire
