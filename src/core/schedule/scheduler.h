@@ -107,8 +107,9 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Puts the request at the end of the waiting queue. Errors name the field: `invalid_argument`, `too_large` (prompt or max_tokens do not
-  // fit the model or the cache), `overloaded` (max_num_waiting reached). Adding an id twice is misuse and stops the program.
+  // Puts the request at the end of the waiting queue. Errors name the field: `invalid_argument` (among them a prompt or max_tokens that
+  // the model or the cache cannot hold), `overloaded` (max_num_waiting reached). Adding an id twice is misuse and stops the program.
+  // max_tokens is cut to what max_model_len leaves.
   Result<void> add(const NewRequest& request);
 
   // Decides a step. The plan may schedule nothing (nothing to do, or everything is in flight) and must be applied all the same.
@@ -118,7 +119,8 @@ class Scheduler {
   // Takes the oldest outstanding plan's result. A result that does not match the plan stops the program.
   const StepOutcome& apply(const StepResult& result);
 
-  // Ends a request from outside, in any state: abort, or a stop string found by the caller. Its blocks are free at once.
+  // Ends a request from outside, in any state: abort, or a stop string found by the caller. Its blocks are free at once, and no update
+  // speaks of it any more.
   FinishEffect finish(RequestId id, FinishReason reason);
 
   // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.

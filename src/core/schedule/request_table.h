@@ -1,0 +1,31 @@
+#pragma once
+// Owns the requests and finds them by id. Objects are reused; their addresses never change.
+#include <cstddef>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "core/schedule/request.h"
+
+namespace quire {
+
+class RequestTable {
+ public:
+  explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }
+
+  // A blank request; the id must be new.
+  Request& create(RequestId id);
+  // Null when unknown.
+  [[nodiscard]] Request* find(RequestId id) const;
+  // Its memory, tokens included, is given back.
+  void destroy(Request& request);
+
+  [[nodiscard]] const std::unordered_map<RequestId, Request*>& all() const { return by_id_; }
+
+ private:
+  std::deque<Request> storage_;
+  std::vector<Request*> blank_;
+  std::unordered_map<RequestId, Request*> by_id_;
+};
+
+}  // namespace quire
