@@ -157,7 +157,7 @@ class GgufParser {
       }
       auto value = read_value(*key);
       if (!value) return std::unexpected(std::move(value.error()));
-      if (!file_.values_.emplace(*key, *value).second) return corrupt(quoted(*key), "the key is there twice");
+      if (!file_.values_.emplace(*key, *value).second) return corrupt(in_quotes(*key), "the key is there twice");
       file_.keys_.push_back(*key);
     }
     return {};
@@ -165,9 +165,9 @@ class GgufParser {
 
   Result<GgufValueType> read_type(std::string_view key) {
     const auto number = in_.number<std::uint32_t>();
-    if (!number) return cut_short(quoted(key));
+    if (!number) return cut_short(in_quotes(key));
     if (*number > static_cast<std::uint32_t>(GgufValueType::f64)) {
-      return corrupt(quoted(key), fmt::format("unknown value type {}", *number));
+      return corrupt(in_quotes(key), fmt::format("unknown value type {}", *number));
     }
     return static_cast<GgufValueType>(*number);
   }
@@ -180,25 +180,25 @@ class GgufParser {
     value.type = *type;
     if (*type == GgufValueType::string) {
       const auto text = in_.text();
-      if (!text) return cut_short(quoted(key));
+      if (!text) return cut_short(in_quotes(key));
       value.bytes = std::as_bytes(std::span(*text));
       return value;
     }
     const auto bytes = in_.take(fixed_size(*type));
-    if (!bytes) return cut_short(quoted(key));
+    if (!bytes) return cut_short(in_quotes(key));
     value.bytes = *bytes;
     return value;
   }
 
   Result<GgufValue> read_array(std::string_view key, std::uint32_t depth) {
-    if (depth > kMaxArrayDepth) return corrupt(quoted(key), fmt::format("arrays nested more than {} deep", kMaxArrayDepth));
+    if (depth > kMaxArrayDepth) return corrupt(in_quotes(key), fmt::format("arrays nested more than {} deep", kMaxArrayDepth));
     GgufValue value;
     value.type = GgufValueType::array;
     auto type = read_type(key);
     if (!type) return std::unexpected(std::move(type.error()));
     value.element_type = *type;
     const auto count = in_.number<std::uint64_t>();
-    if (!count) return cut_short(quoted(key));
+    if (!count) return cut_short(in_quotes(key));
     value.count = *count;
     const std::uint64_t start = in_.position();
     if (auto ok = skip_elements(key, value, depth); !ok) return std::unexpected(std::move(ok.error()));
@@ -208,13 +208,13 @@ class GgufParser {
 
   Result<void> skip_elements(std::string_view key, const GgufValue& value, std::uint32_t depth) {
     if (const std::uint64_t size = fixed_size(value.element_type); size != 0) {
-      if (value.count > in_.remaining() / size) return cut_short(quoted(key));
+      if (value.count > in_.remaining() / size) return cut_short(in_quotes(key));
       (void)in_.take(value.count * size);
       return {};
     }
     for (std::uint64_t i = 0; i < value.count; ++i) {
       if (value.element_type == GgufValueType::string) {
-        if (!in_.text()) return cut_short(fmt::format("{}[{}]", quoted(key), i));
+        if (!in_.text()) return cut_short(fmt::format("{}[{}]", in_quotes(key), i));
       } else if (auto nested = read_array(key, depth + 1); !nested) {
         return std::unexpected(std::move(nested.error()));
       }
@@ -237,7 +237,7 @@ class GgufParser {
       auto tensor = read_tensor(i);
       if (!tensor) return std::unexpected(std::move(tensor.error()));
       if (!file_.tensor_index_.emplace(tensor->name, file_.tensors_.size()).second) {
-        return corrupt(quoted(tensor->name), "the tensor is there twice");
+        return corrupt(in_quotes(tensor->name), "the tensor is there twice");
       }
       file_.tensors_.push_back(*tensor);
     }
@@ -253,17 +253,17 @@ class GgufParser {
     }
     tensor.name = *name;
     const auto num_dims = in_.number<std::uint32_t>();
-    if (!num_dims) return cut_short(quoted(*name));
-    if (*num_dims > tensor.dims.size()) return corrupt(quoted(*name), fmt::format("{} dimensions (at most 4)", *num_dims));
+    if (!num_dims) return cut_short(in_quotes(*name));
+    if (*num_dims > tensor.dims.size()) return corrupt(in_quotes(*name), fmt::format("{} dimensions (at most 4)", *num_dims));
     tensor.num_dims = *num_dims;
     for (std::uint32_t d = 0; d < tensor.num_dims; ++d) {
       const auto size = in_.number<std::uint64_t>();
-      if (!size) return cut_short(quoted(*name));
+      if (!size) return cut_short(in_quotes(*name));
       tensor.dims[d] = *size;
     }
     const auto type = in_.number<std::uint32_t>();
     const auto offset = in_.number<std::uint64_t>();
-    if (!type || !offset) return cut_short(quoted(*name));
+    if (!type || !offset) return cut_short(in_quotes(*name));
     const GgmlTypeInfo* info = find_ggml_type(*type);
     if (!info) return unknown_type(*name, *type);
     tensor.type = info->type;
@@ -272,20 +272,20 @@ class GgufParser {
   }
 
   static std::unexpected<Error> unknown_type(std::string_view name, std::uint32_t type) {
-    return fail(ErrorCode::unsupported, quoted(name), fmt::format("unknown tensor type {}", type),
+    return fail(ErrorCode::unsupported, in_quotes(name), fmt::format("unknown tensor type {}", type),
                 "use a model in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
   }
 
   Result<std::uint64_t> tensor_bytes(const GgufTensor& tensor) const {
     std::uint64_t elements = 1;
     for (const std::uint64_t size : tensor.dims) {
-      if (size == 0) return corrupt(quoted(tensor.name), "a dimension of 0");
-      if (__builtin_mul_overflow(elements, size, &elements)) return corrupt(quoted(tensor.name), "the shape overflows 64 bits");
+      if (size == 0) return corrupt(in_quotes(tensor.name), "a dimension of 0");
+      if (__builtin_mul_overflow(elements, size, &elements)) return corrupt(in_quotes(tensor.name), "the shape overflows 64 bits");
     }
     auto bytes = row_bytes(tensor.type, tensor.columns());
-    if (!bytes) return corrupt(quoted(tensor.name), bytes.error().message);
+    if (!bytes) return corrupt(in_quotes(tensor.name), bytes.error().message);
     std::uint64_t total = 0;
-    if (__builtin_mul_overflow(*bytes, tensor.rows(), &total)) return corrupt(quoted(tensor.name), "the size overflows 64 bits");
+    if (__builtin_mul_overflow(*bytes, tensor.rows(), &total)) return corrupt(in_quotes(tensor.name), "the size overflows 64 bits");
     return total;
   }
 
@@ -309,10 +309,10 @@ class GgufParser {
       auto size = tensor_bytes(tensor);
       if (!size) return std::unexpected(std::move(size.error()));
       if (tensor.offset % *align != 0) {
-        return corrupt(quoted(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
+        return corrupt(in_quotes(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
       }
       if (tensor.offset > data.size() || *size > data.size() - tensor.offset) {
-        return corrupt(quoted(tensor.name),
+        return corrupt(in_quotes(tensor.name),
                        fmt::format("bytes {} + {} lie beyond the {} bytes of tensor data", tensor.offset, *size, data.size()));
       }
       tensor.data = data.subspan(tensor.offset, *size);
@@ -326,7 +326,7 @@ class GgufParser {
     std::ranges::sort(order, {}, &GgufTensor::offset);
     for (std::size_t i = 1; i < order.size(); ++i) {
       if (order[i - 1]->offset + order[i - 1]->data.size() > order[i]->offset) {
-        return corrupt(quoted(order[i]->name), "its data overlap those of " + quoted(order[i - 1]->name));
+        return corrupt(in_quotes(order[i]->name), "its data overlap those of " + in_quotes(order[i - 1]->name));
       }
     }
     return {};

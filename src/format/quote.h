@@ -6,6 +6,6 @@
 namespace quire {
 
 // In single quotes; control characters and bytes above 0x7e as \xNN; cut after 64 bytes.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace quire

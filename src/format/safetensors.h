@@ -3,6 +3,7 @@
 //
 // Every offset is checked: inside the file, equal to shape times element size, overlapping no other tensor. Errors are `corrupt`, or
 // `unsupported` for an element type without an unpacker; `field` is the tensor or the key.
+#include <boost/json/fwd.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -62,6 +63,8 @@ class SafetensorsFolder {
 
  private:
   SafetensorsFolder() = default;
+  Result<void> index_shards();
+  [[nodiscard]] Result<void> check_index(const boost::json::value& index, const std::string& path) const;
 
   std::vector<SafetensorsFile> shards_;
   std::unordered_map<std::string_view, const SafetensorsTensor*> index_;

@@ -1,0 +1,198 @@
+#include "format/json.h"
+
+#include <fmt/format.h>
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parser.hpp>
+#include <unordered_set>
+
+#include "format/mapped_file.h"
+#include "format/quote.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kNotJson = "the file is damaged or is no JSON: download it again";
+
+boost::json::parse_options parse_options(const JsonLimits& limits) {
+  boost::json::parse_options options;
+  options.max_depth = limits.max_depth;
+  return options;
+}
+
+std::unexpected<Error> not_json(std::string_view name, const boost::json::error_code& code, std::size_t offset) {
+  return fail(ErrorCode::corrupt, std::string(name), fmt::format("not valid JSON near byte {}: {}", offset, code.message()),
+              std::string(kNotJson));
+}
+
+// Boost.JSON keeps the last of two equal keys silently; this pass only looks for them.
+struct DuplicateFinder {
+  static constexpr std::size_t max_object_size = std::size_t(-1);
+  static constexpr std::size_t max_array_size = std::size_t(-1);
+  static constexpr std::size_t max_key_size = std::size_t(-1);
+  static constexpr std::size_t max_string_size = std::size_t(-1);
+  using error_code = boost::json::error_code;
+  using string_view = boost::json::string_view;
+
+  std::vector<std::unordered_set<std::string>> open_objects;
+  std::string key;
+  std::string duplicate;
+
+  bool on_document_begin(error_code&) { return true; }
+  bool on_document_end(error_code&) { return true; }
+  bool on_object_begin(error_code&) {
+    open_objects.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t, error_code&) {
+    open_objects.pop_back();
+    return true;
+  }
+  bool on_array_begin(error_code&) { return true; }
+  bool on_array_end(std::size_t, error_code&) { return true; }
+  bool on_key_part(string_view part, std::size_t, error_code&) {
+    key.append(part.data(), part.size());
+    return true;
+  }
+  bool on_key(string_view part, std::size_t, error_code& code) {
+    key.append(part.data(), part.size());
+    if (!open_objects.back().insert(key).second) {
+      duplicate = key;
+      code = boost::json::error::syntax;
+      return false;
+    }
+    key.clear();
+    return true;
+  }
+  bool on_string_part(string_view, std::size_t, error_code&) { return true; }
+  bool on_string(string_view, std::size_t, error_code&) { return true; }
+  bool on_number_part(string_view, error_code&) { return true; }
+  bool on_int64(std::int64_t, string_view, error_code&) { return true; }
+  bool on_uint64(std::uint64_t, string_view, error_code&) { return true; }
+  bool on_double(double, string_view, error_code&) { return true; }
+  bool on_bool(bool, error_code&) { return true; }
+  bool on_null(error_code&) { return true; }
+  bool on_comment_part(string_view, error_code&) { return true; }
+  bool on_comment(string_view, error_code&) { return true; }
+};
+
+Result<void> check_duplicates(std::string_view text, std::string_view name, const JsonLimits& limits) {
+  boost::json::basic_parser<DuplicateFinder> parser(parse_options(limits));
+  boost::json::error_code code;
+  (void)parser.write_some(false, text.data(), text.size(), code);
+  if (parser.handler().duplicate.empty()) return {};
+  return fail(ErrorCode::corrupt, std::string(name), fmt::format("the key {} is there twice", in_quotes(parser.handler().duplicate)),
+              std::string(kNotJson));
+}
+
+std::string kind_name(const boost::json::value& value) {
+  const auto name = boost::json::to_string(value.kind());
+  return {name.data(), name.size()};
+}
+
+}  // namespace
+
+Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return fail(ErrorCode::too_large, std::string(name),
+                fmt::format("{} bytes of JSON, more than the limit of {}", text.size(), limits.max_bytes));
+  }
+  boost::json::parser parser({}, parse_options(limits));
+  boost::json::error_code code;
+  const std::size_t used = parser.write(text.data(), text.size(), code);
+  if (code) return not_json(name, code, used);
+  if (limits.reject_duplicate_keys) {
+    if (auto ok = check_duplicates(text, name, limits); !ok) return std::unexpected(std::move(ok.error()));
+  }
+  return parser.release();
+}
+
+Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits) {
+  auto text = read_text_file(path, limits.max_bytes);
+  if (!text) return std::unexpected(std::move(text.error()));
+  return parse_json(*text, path, limits);
+}
+
+JsonRef JsonRef::member(std::string_view key, const boost::json::value& value) const {
+  JsonRef child(value, name_);
+  child.path_ = path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  return child;
+}
+
+JsonRef JsonRef::element(std::size_t index, const boost::json::value& value) const {
+  JsonRef child(value, name_);
+  child.path_ = fmt::format("{}[{}]", path_, index);
+  return child;
+}
+
+std::optional<JsonRef> JsonRef::find(std::string_view key) const {
+  const auto* object = value_->if_object();
+  const auto* found = object ? object->if_contains(key) : nullptr;
+  if (!found || found->is_null()) return std::nullopt;
+  return member(key, *found);
+}
+
+Result<JsonRef> JsonRef::at(std::string_view key) const {
+  if (auto ok = object(); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto found = find(key)) return std::move(*found);
+  return member(key, *value_).error("the field is missing");
+}
+
+Result<std::vector<JsonRef>> JsonRef::elements() const {
+  const auto* array = value_->if_array();
+  if (!array) return error("expected an array, found " + kind_name(*value_));
+  std::vector<JsonRef> items;
+  items.reserve(array->size());
+  for (const auto& item : *array) items.push_back(element(items.size(), item));
+  return items;
+}
+
+Result<const boost::json::object*> JsonRef::object() const {
+  if (const auto* object = value_->if_object()) return object;
+  return error("expected an object, found " + kind_name(*value_));
+}
+
+std::unexpected<Error> JsonRef::error(std::string message, std::string remedy) const {
+  return fail(ErrorCode::corrupt, path(), std::move(message), std::move(remedy));
+}
+
+std::unexpected<Error> JsonRef::out_of_range() const {
+  return error("the number is out of range");
+}
+
+template <>
+Result<bool> JsonRef::as<bool>() const {
+  if (const auto* flag = value_->if_bool()) return *flag;
+  return error("expected true or false, found " + kind_name(*value_));
+}
+
+template <>
+Result<double> JsonRef::as<double>() const {
+  if (const auto* number = value_->if_double()) return *number;
+  if (const auto* number = value_->if_int64()) return static_cast<double>(*number);
+  if (const auto* number = value_->if_uint64()) return static_cast<double>(*number);
+  return error("expected a number, found " + kind_name(*value_));
+}
+
+template <>
+Result<std::string_view> JsonRef::as<std::string_view>() const {
+  if (const auto* text = value_->if_string()) return std::string_view(text->data(), text->size());
+  return error("expected a string, found " + kind_name(*value_));
+}
+
+Result<std::int64_t> JsonRef::as_int64() const {
+  if (const auto* number = value_->if_int64()) return *number;
+  if (value_->is_uint64()) return out_of_range();
+  return error("expected an integer, found " + kind_name(*value_));
+}
+
+Result<std::uint64_t> JsonRef::as_uint64() const {
+  if (const auto* number = value_->if_uint64()) return *number;
+  if (const auto* number = value_->if_int64()) {
+    if (*number < 0) return out_of_range();
+    return static_cast<std::uint64_t>(*number);
+  }
+  return error("expected an integer, found " + kind_name(*value_));
+}
+
+}  // namespace quire
