@@ -1,0 +1,77 @@
+#pragma once
+// A dense decoder on the CPU: load it, then run batches of many requests through it.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/model_info.h"
+#include "quire/options.h"
+#include "runtime/memory/block_tables.h"
+#include "runtime/memory/kv_cache.h"
+
+namespace quire {
+
+struct LoadOptions {
+  ActivationMode activations = ActivationMode::int16;
+  KernelIsa isa = KernelIsa::best;
+  std::uint32_t max_num_batched_tokens = 2048;  // rows of one forward pass
+  std::uint32_t max_num_seqs = 128;             // requests, and rows of logits, of one forward pass
+  ThreadPool* pool = nullptr;                   // required; outlives the model
+  void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
+};
+
+// A run of consecutive tokens of one request.
+struct BatchSequence {
+  Slot slot;
+  std::uint32_t first_position = 0;
+  std::uint32_t num_tokens = 0;
+};
+
+// Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
+struct BatchInput {
+  std::span<const TokenId> tokens;            // [row]
+  std::span<const BatchSequence> sequences;   // num_tokens add up to tokens.size()
+  std::span<const std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending; may be empty
+};
+
+// Weights, and workspaces for one pass. One thread at a time.
+class Model {
+ public:
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  [[nodiscard]] const ModelInfo& info() const;
+  // Bytes held: packed weights, and workspaces.
+  [[nodiscard]] std::uint64_t weight_bytes() const;
+  [[nodiscard]] std::uint64_t workspace_bytes() const;
+  // "avx512", ...
+  [[nodiscard]] const char* kernel_name() const;
+
+  // Writes keys and values of every row to `cache` and the logits of logit_rows to `logits` ([logit_rows.size()][vocab_size]). A row sees
+  // the earlier positions of its slot, which earlier passes or this one have written. A row's logits depend on its own history alone: the
+  // same bits whatever else is in the batch and however the history was cut into passes. Allocates nothing.
+  // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond context_length or
+  // outside the slot's block table, a cache of another shape.
+  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits);
+
+ private:
+  friend class ModelLoader;
+  struct State;
+  explicit Model(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// `path` is a GGUF file or a Hugging Face folder (config.json, safetensors). The files are read through memory maps that are dropped again
+// once the weights are packed. Errors: those of the formats, `unsupported` (architecture, tensor type, instruction set), `corrupt` (tensor
+// missing or of the wrong shape), naming the key or the tensor.
+Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options);
+
+// Reads headers only. Errors as above; a tokenizer this build cannot run is no error (TokenizerSpec::unsupported says why).
+Result<ModelInfo> inspect(const std::string& path);
+
+}  // namespace quire

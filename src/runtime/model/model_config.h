@@ -1,0 +1,57 @@
+#pragma once
+// A decoder described by numbers and switches: what the files of every supported architecture boil down to.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "format/gguf.h"
+#include "format/json.h"
+#include "quire/error.h"
+#include "runtime/kernel/elementwise.h"
+
+namespace quire {
+
+enum class RopeScaling : std::uint8_t { none, linear, llama3 };
+
+struct ModelConfig {
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"; SmolLM2 is a llama
+  std::uint32_t num_layers = 0;
+  std::uint32_t hidden_size = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
+  std::uint32_t vocab_size = 0;
+  std::uint32_t context_length = 0;  // tokens; with a sliding window: at most the window
+  float norm_epsilon = 1e-5F;
+  float attention_scale = 0.0F;  // 1 / sqrt(head_dim)
+
+  double rope_theta = 10000.0;
+  std::uint32_t rotary_dim = 0;
+  RopeStyle rope_style = RopeStyle::half_split;
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 1.0;            // linear and llama3
+  double rope_low_freq_factor = 1.0;   // llama3
+  double rope_high_freq_factor = 4.0;  // llama3
+  double rope_original_context = 0.0;  // llama3, tokens
+
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMS norm per head of q and k, before the rotation
+  bool tied_embeddings = false;
+
+  [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
+  [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
+  [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+
+  // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
+  [[nodiscard]] std::vector<float> rope_frequencies() const;
+};
+
+// Errors of both: `unsupported` (architecture or option without an implementation here), `corrupt` (a key missing, of the wrong type or
+// range, or dimensions that do not fit one another), naming the key.
+Result<ModelConfig> config_from_gguf(const GgufFile& file);
+Result<ModelConfig> config_from_hf(const JsonRef& config);
+
+}  // namespace quire
