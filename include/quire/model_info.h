@@ -31,7 +31,8 @@ struct TokenizerSpec {
   std::vector<std::string> merges;      // "left right" in rank order, bpe_bytes and merge-based sentencepiece
   std::string normalizer;               // "", "nfc"
   bool add_space_prefix = false;
-  bool space_prefix_first_only = false;  // the prefix goes before the text only, not before each piece between special tokens
+  bool space_prefix_first_only = false;      // the prefix goes before the text only, not before each piece between added tokens
+  bool space_prefix_unless_present = false;  // and not where the text (or piece) begins with a space already
   bool add_bos = false;
   bool add_eos = false;
   bool ignore_merges = false;           // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)

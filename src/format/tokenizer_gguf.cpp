@@ -1,0 +1,213 @@
+// tokenizer.ggml.*; what the keys leave open is decided as llama.cpp does.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "format/quote.h"
+#include "format/tokenizer_file.h"
+
+namespace quire {
+namespace {
+
+using Algorithm = TokenizerSpec::Algorithm;
+using TokenType = TokenizerSpec::TokenType;
+
+constexpr std::string_view kConvertAgain = "convert the model again with a current llama.cpp";
+
+std::unexpected<Error> corrupt(std::string field, std::string message) {
+  return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kConvertAgain));
+}
+
+template <std::size_t N>
+bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Pre-tokenizers whose Hugging Face original takes a whole pre-token that is in the vocabulary, and those that begin with BOS.
+constexpr std::array<std::string_view, 14> kIgnoreMerges{
+    "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
+    "lfm2",   "tekken",   "minicpm5",  "youtu",   "glm4",      "glm5",    "granite-embed-multi-97m"};
+constexpr std::array<std::string_view, 10> kAddBos{"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
+                                                   "pixtral", "midm-2.0", "lfm2",      "tekken",  "chameleon"};
+constexpr std::array<std::string_view, 4> kNfc{"qwen2", "qwen35", "deepseek-r1-qwen", "megrez"};
+
+// Control tokens that end a turn, whatever the metadata say of them.
+constexpr std::array<std::string_view, 9> kEndsTurn{"<|eot_id|>",      "<|im_end|>",         "<|end|>",
+                                                    "<end_of_turn>",   "<|endoftext|>",      "<|eom_id|>",
+                                                    "<|end_of_text|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"};
+
+class GgufTokenizer {
+ public:
+  explicit GgufTokenizer(const GgufFile& file) : file_(file) {}
+
+  Result<TokenizerSpec> read() {
+    if (auto ok = choose_algorithm(); !ok) return std::unexpected(std::move(ok.error()));
+    if (!file_.find("tokenizer.ggml.tokens")) return without_vocabulary();
+    for (const auto step : {&GgufTokenizer::vocabulary, &GgufTokenizer::merges, &GgufTokenizer::special_tokens, &GgufTokenizer::flags}) {
+      if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
+    }
+    collect_eog();
+    return std::move(spec_);
+  }
+
+ private:
+  Result<TokenizerSpec> without_vocabulary() {
+    if (spec_.algorithm != Algorithm::unsupported) return corrupt("tokenizer.ggml.tokens", "the key is missing");
+    return std::move(spec_);
+  }
+
+  Result<void> choose_algorithm() {
+    auto model = file_.get_or<std::string>("tokenizer.ggml.model", "none");
+    if (!model) return std::unexpected(std::move(model.error()));
+    auto pre = file_.get_or<std::string>("tokenizer.ggml.pre", "");
+    if (!pre) return std::unexpected(std::move(pre.error()));
+    spec_.pre = std::move(*pre);
+    if (*model == "gpt2") {
+      spec_.algorithm = Algorithm::bpe_bytes;
+      spec_.ignore_merges = is_one_of(spec_.pre, kIgnoreMerges);
+      spec_.add_bos = is_one_of(spec_.pre, kAddBos);
+      if (is_one_of(spec_.pre, kNfc)) spec_.normalizer = "nfc";
+    } else if (*model == "llama") {
+      spec_.algorithm = Algorithm::sentencepiece;
+      spec_.add_space_prefix = true;
+      spec_.add_bos = true;
+    } else {
+      spec_.unsupported =
+          fmt::format("tokenizer.ggml.model {} (this build has byte-level BPE, 'gpt2', and SentencePiece, 'llama')", in_quotes(*model));
+    }
+    return {};
+  }
+
+  Result<void> vocabulary() {
+    auto tokens = file_.get_array<std::string_view>("tokenizer.ggml.tokens");
+    if (!tokens) return std::unexpected(std::move(tokens.error()));
+    if (tokens->empty()) return corrupt("tokenizer.ggml.tokens", "the vocabulary is empty");
+    spec_.tokens.assign(tokens->begin(), tokens->end());
+    if (auto ok = token_types(); !ok) return ok;
+    if (!file_.find("tokenizer.ggml.scores")) {
+      if (spec_.algorithm == Algorithm::sentencepiece) return corrupt("tokenizer.ggml.scores", "the key is missing");
+      return {};
+    }
+    auto scores = file_.get_array<float>("tokenizer.ggml.scores");
+    if (!scores) return std::unexpected(std::move(scores.error()));
+    if (auto ok = check_length("tokenizer.ggml.scores", scores->size()); !ok) return ok;
+    if (spec_.algorithm != Algorithm::bpe_bytes) spec_.scores = std::move(*scores);
+    return {};
+  }
+
+  Result<void> check_length(std::string_view key, std::size_t length) const {
+    if (length == spec_.tokens.size()) return {};
+    return corrupt(std::string(key), fmt::format("{} entries for {} tokens", length, spec_.tokens.size()));
+  }
+
+  Result<void> token_types() {
+    constexpr std::array kTypes{TokenType::normal,       TokenType::normal, TokenType::unknown, TokenType::control,
+                                TokenType::user_defined, TokenType::unused, TokenType::byte};
+    if (!file_.find("tokenizer.ggml.token_type")) {
+      spec_.types.assign(spec_.tokens.size(), TokenType::normal);
+      return {};
+    }
+    auto types = file_.get_array<std::uint32_t>("tokenizer.ggml.token_type");
+    if (!types) return std::unexpected(std::move(types.error()));
+    if (auto ok = check_length("tokenizer.ggml.token_type", types->size()); !ok) return ok;
+    spec_.types.reserve(types->size());
+    for (const std::uint32_t type : *types) {
+      if (type >= kTypes.size()) return corrupt("tokenizer.ggml.token_type", fmt::format("unknown type {}", type));
+      spec_.types.push_back(kTypes[type]);
+    }
+    return {};
+  }
+
+  Result<void> merges() {
+    if (!file_.find("tokenizer.ggml.merges")) {
+      if (spec_.algorithm == Algorithm::bpe_bytes) return corrupt("tokenizer.ggml.merges", "the key is missing");
+      return {};
+    }
+    auto merges = file_.get_array<std::string_view>("tokenizer.ggml.merges");
+    if (!merges) return std::unexpected(std::move(merges.error()));
+    for (const std::string_view merge : *merges) {
+      const auto space = merge.find(' ', 1);
+      if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size()) {
+        return corrupt("tokenizer.ggml.merges", fmt::format("{} is no pair of tokens", in_quotes(merge)));
+      }
+    }
+    spec_.merges.assign(merges->begin(), merges->end());
+    return {};
+  }
+
+  Result<std::optional<TokenId>> token_id(std::string_view name) const {
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
+    auto id = file_.get_optional<std::int64_t>(key);
+    if (!id) return std::unexpected(std::move(id.error()));
+    // Converters write -1 (as u32) for "none".
+    if (!*id || **id == -1 || **id == 0xFFFFFFFF) return std::optional<TokenId>{};
+    if (**id < 0 || static_cast<std::uint64_t>(**id) >= spec_.tokens.size()) {
+      return corrupt(key, fmt::format("token {} of a vocabulary of {}", **id, spec_.tokens.size()));
+    }
+    return std::optional<TokenId>(static_cast<TokenId>(**id));
+  }
+
+  Result<void> special_tokens() {
+    struct Special {
+      std::string_view name;
+      std::optional<TokenId>* target;
+      TokenId sentencepiece_default;
+    };
+    for (const Special& special : {Special{"bos", &spec_.bos, 1}, Special{"eos", &spec_.eos, 2}, Special{"unknown", &spec_.unk, 0},
+                                   Special{"padding", &spec_.pad, -1}, Special{"eot", &eot_, -1}, Special{"eom", &eom_, -1}}) {
+      auto id = token_id(special.name);
+      if (!id) return std::unexpected(std::move(id.error()));
+      *special.target = *id;
+      const bool defaulted = spec_.algorithm == Algorithm::sentencepiece && special.sentencepiece_default >= 0 && !*id;
+      if (defaulted && static_cast<std::size_t>(special.sentencepiece_default) < spec_.tokens.size()) {
+        *special.target = special.sentencepiece_default;
+      }
+    }
+    return {};
+  }
+
+  Result<void> flags() {
+    struct Flag {
+      std::string_view key;
+      bool* target;
+    };
+    for (const Flag& flag : {Flag{"tokenizer.ggml.add_bos_token", &spec_.add_bos}, Flag{"tokenizer.ggml.add_eos_token", &spec_.add_eos},
+                             Flag{"tokenizer.ggml.add_space_prefix", &spec_.add_space_prefix}}) {
+      auto value = file_.get_or<bool>(flag.key, *flag.target);
+      if (!value) return std::unexpected(std::move(value.error()));
+      *flag.target = *value;
+    }
+    auto chat_template = file_.get_or<std::string>("tokenizer.chat_template", "");
+    if (!chat_template) return std::unexpected(std::move(chat_template.error()));
+    spec_.chat_template = std::move(*chat_template);
+    if (spec_.add_bos && !spec_.bos) return corrupt("tokenizer.ggml.bos_token_id", "missing, and add_bos_token asks for it");
+    if (spec_.add_eos && !spec_.eos) return corrupt("tokenizer.ggml.eos_token_id", "missing, and add_eos_token asks for it");
+    return {};
+  }
+
+  void collect_eog() {
+    for (const auto& id : {spec_.eos, eot_, eom_}) {
+      if (id) spec_.eog.push_back(*id);
+    }
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
+      if (spec_.types[i] == TokenType::control && is_one_of(spec_.tokens[i], kEndsTurn)) spec_.eog.push_back(static_cast<TokenId>(i));
+    }
+    std::ranges::sort(spec_.eog);
+    const auto rest = std::ranges::unique(spec_.eog);
+    spec_.eog.erase(rest.begin(), rest.end());
+  }
+
+  const GgufFile& file_;
+  TokenizerSpec spec_;
+  std::optional<TokenId> eot_;
+  std::optional<TokenId> eom_;
+};
+
+}  // namespace
+
+Result<TokenizerSpec> tokenizer_from_gguf(const GgufFile& file) {
+  return GgufTokenizer(file).read();
+}
+
+}  // namespace quire

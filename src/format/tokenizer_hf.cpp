@@ -1,0 +1,339 @@
+// tokenizer.json and the files beside it.
+#include "format/tokenizer_hf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "format/quote.h"
+#include "format/tokenizer_file.h"
+
+namespace quire {
+namespace {
+
+using Algorithm = TokenizerSpec::Algorithm;
+using TokenType = TokenizerSpec::TokenType;
+
+constexpr JsonLimits kLimits{.max_bytes = std::uint64_t{256} << 20, .max_depth = 64};
+constexpr TokenId kMaxVocabulary = 1 << 24;
+constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{4} << 20;
+
+// nullopt if there is no such file.
+Result<std::optional<boost::json::value>> read_optional(const std::string& path) {
+  auto value = read_json_file(path, kLimits);
+  if (value) return std::optional(std::move(*value));
+  if (value.error().code == ErrorCode::not_found) return std::optional<boost::json::value>{};
+  return std::unexpected(std::move(value.error()));
+}
+
+class HfTokenizer {
+ public:
+  explicit HfTokenizer(std::string folder) : folder_(std::move(folder)) {}
+
+  Result<TokenizerSpec> read() {
+    const std::string path = folder_ + "/tokenizer.json";
+    const auto json = read_json_file(path, kLimits);
+    if (!json && json.error().code == ErrorCode::not_found) {
+      return fail(ErrorCode::not_found, path, "no such file", "a Hugging Face folder needs its tokenizer.json; or give a GGUF file");
+    }
+    if (!json) return std::unexpected(json.error());
+    const JsonRef root(*json, path);
+    for (const auto step : {&HfTokenizer::model, &HfTokenizer::added_tokens, &HfTokenizer::pipeline}) {
+      if (auto ok = (this->*step)(root); !ok) return std::unexpected(std::move(ok.error()));
+    }
+    for (const auto step : {&HfTokenizer::config, &HfTokenizer::end_of_generation, &HfTokenizer::chat_template}) {
+      if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
+    }
+    return std::move(spec_);
+  }
+
+ private:
+  Result<void> model(const JsonRef& root) {
+    const auto model = root.at("model");
+    if (!model) return std::unexpected(model.error());
+    auto type = model->get_or<std::string>("type", model->find("merges") ? "BPE" : "unnamed");
+    if (!type) return std::unexpected(std::move(type.error()));
+    if (*type != "BPE") {
+      return fail(ErrorCode::unsupported, model->path(), fmt::format("tokenizer model {} (this build has BPE)", in_quotes(*type)),
+                  "use a GGUF file of this model, or another model");
+    }
+    for (const auto step : {&HfTokenizer::model_flags, &HfTokenizer::vocabulary, &HfTokenizer::merges}) {
+      if (auto ok = (this->*step)(*model); !ok) return ok;
+    }
+    return {};
+  }
+
+  Result<void> model_flags(const JsonRef& model) {
+    auto ignore_merges = model.get_or<bool>("ignore_merges", false);
+    if (!ignore_merges) return std::unexpected(std::move(ignore_merges.error()));
+    spec_.ignore_merges = *ignore_merges;
+    auto byte_fallback = model.get_or<bool>("byte_fallback", false);
+    if (!byte_fallback) return std::unexpected(std::move(byte_fallback.error()));
+    byte_fallback_ = *byte_fallback;
+    auto dropout = model.get_or<double>("dropout", 0.0);
+    if (!dropout) return std::unexpected(std::move(dropout.error()));
+    if (*dropout != 0.0) return fail(ErrorCode::unsupported, model.path(), "a tokenizer with dropout", "set model.dropout to null");
+    for (const std::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      auto text = model.get_or<std::string>(affix, "");
+      if (!text) return std::unexpected(std::move(text.error()));
+      if (!text->empty()) return fail(ErrorCode::unsupported, model.path(), fmt::format("{} {}", affix, in_quotes(*text)));
+    }
+    return {};
+  }
+
+  Result<void> set_token(const JsonRef& where, TokenId id, std::string_view text, TokenType type) {
+    if (id < 0 || id >= kMaxVocabulary) return where.error(fmt::format("{} has the id {}", in_quotes(text), id));
+    const auto index = static_cast<std::size_t>(id);
+    if (index >= spec_.tokens.size()) {
+      spec_.tokens.resize(index + 1);
+      spec_.types.resize(index + 1, TokenType::unused);
+    }
+    if (spec_.types[index] != TokenType::unused && spec_.tokens[index] != text) {
+      return where.error(fmt::format("{} and {} share the id {}", in_quotes(text), in_quotes(spec_.tokens[index]), id));
+    }
+    spec_.tokens[index] = text;
+    spec_.types[index] = type;
+    return {};
+  }
+
+  TokenType vocabulary_type(std::string_view text) const {
+    if (unknown_ && *unknown_ == text) return TokenType::unknown;
+    const bool byte = byte_fallback_ && text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
+    return byte ? TokenType::byte : TokenType::normal;
+  }
+
+  Result<void> vocabulary(const JsonRef& model) {
+    auto unknown = model.get_optional<std::string>("unk_token");
+    if (!unknown) return std::unexpected(std::move(unknown.error()));
+    unknown_ = std::move(*unknown);
+    const auto vocab = model.at("vocab");
+    if (!vocab) return std::unexpected(vocab.error());
+    const auto entries = vocab->object();
+    if (!entries) return std::unexpected(entries.error());
+    spec_.tokens.reserve((*entries)->size());
+    spec_.types.reserve((*entries)->size());
+    for (const auto& [key, value] : **entries) {
+      const std::string_view text(key.data(), key.size());
+      const auto* id = value.if_int64();
+      if (!id || !std::in_range<TokenId>(*id)) return vocab->error(fmt::format("{} has no valid id", in_quotes(text)));
+      if (auto ok = set_token(*vocab, static_cast<TokenId>(*id), text, vocabulary_type(text)); !ok) return ok;
+    }
+    if (spec_.tokens.empty()) return vocab->error("the vocabulary is empty");
+    return {};
+  }
+
+  // "left right", or (newer files) ["left", "right"].
+  static std::string merge_text(const boost::json::value& merge) {
+    if (const auto* text = merge.if_string()) {
+      const std::string_view whole(text->data(), text->size());
+      const auto space = whole.find(' ');
+      const bool pair =
+          space != std::string_view::npos && space > 0 && space + 1 < whole.size() && whole.find(' ', space + 1) == std::string_view::npos;
+      return pair ? std::string(whole) : "";
+    }
+    const auto* pair = merge.if_array();
+    if (!pair || pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_string()) return "";
+    const auto& left = (*pair)[0].get_string();
+    const auto& right = (*pair)[1].get_string();
+    if (left.empty() || right.empty() || left.find(' ') != left.npos || right.find(' ') != right.npos) return "";
+    return fmt::format("{} {}", std::string_view(left.data(), left.size()), std::string_view(right.data(), right.size()));
+  }
+
+  Result<void> merges(const JsonRef& model) {
+    const auto merges = model.at("merges");
+    if (!merges) return std::unexpected(merges.error());
+    const auto* list = merges->value().if_array();
+    if (!list) return merges->error("expected an array");
+    spec_.merges.reserve(list->size());
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      std::string text = merge_text((*list)[i]);
+      if (text.empty()) return merges->element(i, (*list)[i]).error("is no pair of tokens without spaces");
+      spec_.merges.push_back(std::move(text));
+    }
+    return {};
+  }
+
+  Result<void> added_tokens(const JsonRef& root) {
+    const auto list = root.find("added_tokens");
+    if (list) {
+      const auto tokens = list->elements();
+      if (!tokens) return std::unexpected(tokens.error());
+      for (const JsonRef& token : *tokens) {
+        if (auto ok = added_token(token); !ok) return ok;
+      }
+    }
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) ids_.emplace(spec_.tokens[i], static_cast<TokenId>(i));
+    if (unknown_) spec_.unk = find_id(*unknown_);
+    return {};
+  }
+
+  Result<void> added_token(const JsonRef& token) {
+    auto id = token.get<TokenId>("id");
+    if (!id) return std::unexpected(std::move(id.error()));
+    auto content = token.get<std::string_view>("content");
+    if (!content) return std::unexpected(std::move(content.error()));
+    if (content->empty()) return token.error("the token is empty");
+    auto special = token.get_or<bool>("special", false);
+    if (!special) return std::unexpected(std::move(special.error()));
+    if (auto ok = set_token(token, *id, *content, *special ? TokenType::control : TokenType::user_defined); !ok) return ok;
+    TokenizerSpec::AddedToken flags{.id = *id};
+    struct Flag {
+      std::string_view key;
+      bool* target;
+    };
+    for (const Flag& flag : {Flag{"lstrip", &flags.strip_left}, Flag{"rstrip", &flags.strip_right}, Flag{"single_word", &flags.single_word},
+                             Flag{"normalized", &flags.normalized}}) {
+      auto value = token.get_or<bool>(flag.key, false);
+      if (!value) return std::unexpected(std::move(value.error()));
+      *flag.target = *value;
+    }
+    if (flags.strip_left || flags.strip_right || flags.single_word || flags.normalized) spec_.added_tokens.push_back(flags);
+    return {};
+  }
+
+  [[nodiscard]] std::optional<TokenId> find_id(std::string_view text) const {
+    const auto found = ids_.find(text);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  Result<void> pipeline(const JsonRef& root) {
+    if (auto ok = hf::read_splitting(root, spec_); !ok) return ok;
+    return hf::read_post_processor(root, spec_);
+  }
+
+  // A token in tokenizer_config.json or special_tokens_map.json: a string, or an object with its content.
+  Result<std::optional<TokenId>> named_token(const JsonRef& config, std::string_view key) const {
+    const auto member = config.find(key);
+    if (!member) return std::optional<TokenId>{};
+    auto text = member->value().is_object() ? member->get<std::string>("content") : member->as<std::string>();
+    if (!text) return std::unexpected(std::move(text.error()));
+    return find_id(*text);
+  }
+
+  Result<void> config() {
+    const std::string path = folder_ + "/tokenizer_config.json";
+    auto config = read_optional(path);
+    if (!config) return std::unexpected(std::move(config.error()));
+    const std::string map_path = folder_ + "/special_tokens_map.json";
+    auto map = read_optional(map_path);
+    if (!map) return std::unexpected(std::move(map.error()));
+    struct Named {
+      std::string_view key;
+      std::optional<TokenId>* target;
+    };
+    for (const Named& named :
+         {Named{"bos_token", &spec_.bos}, Named{"eos_token", &spec_.eos}, Named{"unk_token", &spec_.unk}, Named{"pad_token", &spec_.pad}}) {
+      for (const auto& [file, name] : {std::pair{&*map, &map_path}, std::pair{&*config, &path}}) {
+        if (!*file) continue;
+        auto id = named_token(JsonRef(**file, *name), named.key);
+        if (!id) return std::unexpected(std::move(id.error()));
+        if (*id) *named.target = *id;
+      }
+    }
+    if (!*config) return {};
+    return bos_and_eos(JsonRef(**config, path));
+  }
+
+  // transformers' Llama and Gemma classes decide themselves, whatever the post-processor says.
+  Result<void> bos_and_eos(const JsonRef& config) {
+    auto name = config.get_or<std::string>("tokenizer_class", "");
+    if (!name) return std::unexpected(std::move(name.error()));
+    if (name->ends_with("Fast")) name->resize(name->size() - 4);
+    constexpr std::array<std::string_view, 3> kClasses{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
+    if (std::ranges::find(kClasses, *name) == kClasses.end()) return {};
+    auto add_bos = config.get_or<bool>("add_bos_token", true);
+    if (!add_bos) return std::unexpected(std::move(add_bos.error()));
+    auto add_eos = config.get_or<bool>("add_eos_token", false);
+    if (!add_eos) return std::unexpected(std::move(add_eos.error()));
+    if (*add_bos && !spec_.bos) return config.error("add_bos_token without a bos_token in the vocabulary");
+    if (*add_eos && !spec_.eos) return config.error("add_eos_token without an eos_token in the vocabulary");
+    spec_.add_bos = *add_bos;
+    spec_.add_eos = *add_eos;
+    return {};
+  }
+
+  // An id or a list of ids.
+  Result<void> add_eog(const JsonRef& config) {
+    const auto member = config.find("eos_token_id");
+    if (!member) return {};
+    std::vector<JsonRef> ids{*member};
+    if (member->value().is_array()) ids = *member->elements();
+    for (const JsonRef& item : ids) {
+      const auto id = item.as<TokenId>();
+      if (!id) return std::unexpected(id.error());
+      if (*id < 0 || static_cast<std::size_t>(*id) >= spec_.tokens.size()) {
+        return item.error(fmt::format("token {} of a vocabulary of {}", *id, spec_.tokens.size()));
+      }
+      spec_.eog.push_back(*id);
+    }
+    return {};
+  }
+
+  Result<void> end_of_generation() {
+    for (const std::string_view name : {"/generation_config.json", "/config.json"}) {
+      const std::string path = folder_ + std::string(name);
+      auto config = read_optional(path);
+      if (!config) return std::unexpected(std::move(config.error()));
+      if (!*config) continue;
+      if (auto ok = add_eog(JsonRef(**config, path)); !ok) return ok;
+      if (!spec_.eog.empty()) break;
+    }
+    if (!spec_.eos && !spec_.eog.empty()) spec_.eos = spec_.eog.front();
+    if (spec_.eos) spec_.eog.push_back(*spec_.eos);
+    std::ranges::sort(spec_.eog);
+    const auto rest = std::ranges::unique(spec_.eog);
+    spec_.eog.erase(rest.begin(), rest.end());
+    return {};
+  }
+
+  Result<void> chat_template() {
+    auto text = read_text_file(folder_ + "/chat_template.jinja", kMaxTemplateBytes);
+    if (text) {
+      spec_.chat_template = std::move(*text);
+      return {};
+    }
+    if (text.error().code != ErrorCode::not_found) return std::unexpected(std::move(text.error()));
+    const std::string path = folder_ + "/tokenizer_config.json";
+    const auto config = read_optional(path);
+    if (!config) return std::unexpected(config.error());
+    if (!*config) return {};
+    const auto member = JsonRef(**config, path).find("chat_template");
+    return member ? configured_template(*member) : Result<void>{};
+  }
+
+  // A template, or a list of named ones of which the default is taken.
+  Result<void> configured_template(const JsonRef& member) {
+    if (!member.value().is_array()) {
+      auto text = member.as<std::string>();
+      if (!text) return std::unexpected(std::move(text.error()));
+      spec_.chat_template = std::move(*text);
+      return {};
+    }
+    const auto items = *member.elements();
+    for (const JsonRef& item : items) {
+      const auto name = item.get<std::string_view>("name");
+      if (!name) return std::unexpected(name.error());
+      if (*name != "default") continue;
+      auto text = item.get<std::string>("template");
+      if (!text) return std::unexpected(std::move(text.error()));
+      spec_.chat_template = std::move(*text);
+    }
+    return {};
+  }
+
+  std::string folder_;
+  TokenizerSpec spec_;
+  bool byte_fallback_ = false;
+  std::optional<std::string> unknown_;
+  std::unordered_map<std::string_view, TokenId> ids_;  // views into spec_.tokens
+};
+
+}  // namespace
+
+Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder) {
+  return HfTokenizer(folder).read();
+}
+
+}  // namespace quire
