@@ -1,0 +1,200 @@
+// The free queue, the prefix index and the block pool, each beside the plainest model of it.
+#include <gtest/gtest.h>
+
+#include <list>
+#include <map>
+
+#include "base/random.h"
+#include "core/kv/block_pool.h"
+#include "core/kv/free_queue.h"
+#include "core/kv/naive_kv.h"
+#include "core/kv/prefix_index.h"
+
+namespace quire {
+namespace {
+
+using test::values;
+
+BlockHash name(std::uint64_t value) {
+  BlockHash hash;
+  std::memcpy(hash.bytes.data(), &value, sizeof value);
+  return hash;
+}
+
+TEST(FreeQueue, StartsWithAllBlocksInOrder) {
+  FreeQueue queue(3);
+  EXPECT_EQ(values(queue.to_vector()), (std::vector<std::uint32_t>{0, 1, 2}));
+}
+
+TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
+  constexpr std::uint32_t kBlocks = 23;
+  Random random(1);
+  FreeQueue queue(kBlocks);
+  std::list<std::uint32_t> model;
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    model.push_back(i);
+  }
+  for (int step = 0; step < 30000; ++step) {
+    const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
+    const bool is_free = std::ranges::find(model, block) != model.end();
+    ASSERT_EQ(queue.contains(BlockId{block}), is_free);
+    if (!is_free) {
+      queue.push_back(BlockId{block});
+      model.push_back(block);
+    } else if (random.chance(0.5)) {
+      queue.remove(BlockId{block});
+      model.remove(block);
+    } else {
+      ASSERT_EQ(queue.pop_front().value, model.front());
+      model.pop_front();
+    }
+    ASSERT_EQ(queue.size(), model.size());
+    ASSERT_EQ(values(queue.to_vector()), std::vector<std::uint32_t>(model.begin(), model.end()));
+  }
+}
+
+TEST(FreeQueueDeathTest, StopsOnMisuse) {
+  FreeQueue queue(1);
+  EXPECT_DEATH(queue.push_back(BlockId{0}), "freed twice");
+  queue.pop_front();
+  EXPECT_DEATH(queue.pop_front(), "no free block");
+  EXPECT_DEATH(queue.remove(BlockId{0}), "not in the free queue");
+}
+
+// Names with equal first bytes share a bucket; few names for many blocks make duplicates.
+void compare_index_with_model(std::uint64_t seed, std::uint64_t num_names, std::uint64_t stride) {
+  constexpr std::uint32_t kBlocks = 31;
+  Random random(seed);
+  PrefixIndex index(kBlocks);
+  std::map<std::uint64_t, std::list<std::uint32_t>> model;
+  std::map<std::uint32_t, std::uint64_t> names;
+  for (int step = 0; step < 20000; ++step) {
+    const BlockId block{static_cast<std::uint32_t>(random.below(kBlocks))};
+    ASSERT_EQ(index.contains(block), names.contains(block.value));
+    if (const auto found = names.find(block.value); found != names.end()) {
+      ASSERT_EQ(index.hash_of(block), name(found->second));
+      index.remove(block);
+      model[found->second].remove(block.value);
+      names.erase(found);
+    } else {
+      const std::uint64_t value = random.below(num_names) * stride;
+      index.insert(name(value), block);
+      model[value].push_back(block.value);
+      names[block.value] = value;
+    }
+    if (random.chance(0.001)) {
+      index.clear();
+      model.clear();
+      names.clear();
+    }
+    const std::uint64_t wanted = random.below(num_names) * stride;
+    const auto found = index.find(name(wanted));
+    ASSERT_EQ(found.has_value(), !model[wanted].empty());
+    if (found) {
+      ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted of a name is found";
+    }
+    ASSERT_EQ(index.size(), names.size());
+  }
+}
+
+TEST(PrefixIndex, BehavesLikeAMapOfLists) {
+  compare_index_with_model(2, 200, 1);
+}
+TEST(PrefixIndex, KeepsDuplicatesInOrderOfInsertion) {
+  compare_index_with_model(3, 4, 1);
+}
+TEST(PrefixIndex, WorksWithAllNamesInOneBucket) {
+  compare_index_with_model(4, 20, std::uint64_t{1} << 32);
+}
+TEST(PrefixIndex, WorksWithAllNamesEqual) {
+  compare_index_with_model(5, 1, 1);
+}
+
+TEST(PrefixIndexDeathTest, StopsOnMisuse) {
+  PrefixIndex index(2);
+  EXPECT_DEATH(index.remove(BlockId{1}), "no name");
+  index.insert(name(1), BlockId{1});
+  EXPECT_DEATH(index.insert(name(2), BlockId{1}), "one name");
+}
+
+TEST(BlockPool, KeepsTheNullBlockOutOfReach) {
+  BlockPool pool(4, nullptr);
+  EXPECT_EQ(pool.num_free_blocks(), 3U);
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 2, 3}));
+  pool.touch(kNullBlock);
+  pool.release(kNullBlock);
+  pool.release(kNullBlock);
+  EXPECT_EQ(pool.num_free_blocks(), 3U);
+  EXPECT_EQ(pool.ref_count(kNullBlock), 0U);
+}
+
+class Recorder : public EventSink {
+ public:
+  void on_block_cached(BlockId block, const BlockHash& hash) override { log.push_back("cached " + describe(block, hash)); }
+  void on_block_evicted(BlockId block, const BlockHash& hash) override { log.push_back("evicted " + describe(block, hash)); }
+  std::vector<std::string> log;
+
+ private:
+  static std::string describe(BlockId block, const BlockHash& hash) {
+    return std::to_string(block.value) + " as " + std::to_string(hash.prefix());
+  }
+};
+
+TEST(BlockPool, ForgetsAContentOnlyWhenTheBlockIsReusedAndSaysSo) {
+  Recorder events;
+  BlockPool pool(3, &events);
+  const BlockId first = pool.allocate();
+  pool.cache(first, name(7));
+  pool.release(first);
+  EXPECT_EQ(pool.find_cached(name(7)), first);
+  EXPECT_EQ(pool.allocate(), BlockId{2}) << "the other block was free for longer";
+  EXPECT_EQ(pool.find_cached(name(7)), first);
+  EXPECT_EQ(pool.allocate(), first);
+  EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
+  EXPECT_EQ(events.log, (std::vector<std::string>{"cached 1 as 7", "evicted 1 as 7"}));
+  EXPECT_EQ(pool.num_evicted_blocks(), 1U);
+}
+
+TEST(BlockPool, TouchSavesAFreeBlockFromReuse) {
+  BlockPool pool(3, nullptr);
+  const BlockId block = pool.allocate();
+  pool.cache(block, name(7));
+  pool.release(block);
+  pool.touch(block);
+  EXPECT_EQ(pool.num_free_blocks(), 1U);
+  EXPECT_EQ(pool.allocate(), BlockId{2});
+  EXPECT_EQ(pool.find_cached(name(7)), block);
+}
+
+TEST(BlockPool, EvictsOnlyTheReusedOneOfTwoEqualBlocks) {
+  BlockPool pool(4, nullptr);
+  const BlockId a = pool.allocate();
+  const BlockId b = pool.allocate();
+  pool.cache(a, name(7));
+  pool.cache(b, name(7));
+  pool.release(a);
+  EXPECT_EQ(pool.allocate(), BlockId{3});
+  EXPECT_EQ(pool.find_cached(name(7)), a);
+  EXPECT_EQ(pool.allocate(), a);
+  EXPECT_EQ(pool.find_cached(name(7)), b);
+}
+
+TEST(BlockPool, ResetsOnlyWhenNoBlockIsHeld) {
+  BlockPool pool(3, nullptr);
+  const BlockId block = pool.allocate();
+  pool.cache(block, name(7));
+  EXPECT_FALSE(pool.reset());
+  EXPECT_EQ(pool.find_cached(name(7)), block);
+  pool.release(block);
+  EXPECT_TRUE(pool.reset());
+  EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
+}
+
+TEST(BlockPoolDeathTest, StopsOnMisuse) {
+  BlockPool pool(2, nullptr);
+  EXPECT_DEATH(pool.release(BlockId{1}), "released more often than taken");
+  EXPECT_DEATH(pool.cache(BlockId{1}, name(1)), "only a held block");
+}
+
+}  // namespace
+}  // namespace quire
