@@ -1,0 +1,175 @@
+#include "runtime/sample/row_math.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::uint32_t kHeapLimit = 256;
+
+inline float exp_inline(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  constexpr float kLn2High = 0.693359375F;
+  constexpr float kLn2Low = -2.12194440e-4F;
+  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const float clamped = x < -87.0F ? -87.0F : x;
+  const float shifted = clamped * kLog2E + kRound;
+  const float whole = shifted - kRound;
+  const float r = clamped - whole * kLn2High - whole * kLn2Low;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * r * r + r + 1.0F;
+  const auto exponent = (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound)) << 23U;
+  const float value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + exponent);
+  return x < -87.0F ? 0.0F : value;
+}
+
+double block_exp_sum(const float* row, std::size_t size, float max, float inverse_temperature) {
+  std::array<float, kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += exp_inline((row[i + lane] - max) * inverse_temperature);
+    }
+  }
+  for (; i < size; ++i) {
+    lanes[0] += exp_inline((row[i] - max) * inverse_temperature);
+  }
+  double sum = 0.0;
+  for (const float lane : lanes) {
+    sum += static_cast<double>(lane);
+  }
+  return sum;
+}
+
+// True if any of the kLanes entries is above `threshold`.
+inline bool any_above(const float* row, float threshold) {
+  bool any = false;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    any |= row[lane] > threshold;
+  }
+  return any;
+}
+
+// Keeps `heap` the `count` best seen; its front is the worst of them.
+void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
+  if (heap.size() < count) {
+    heap.push_back(entry);
+    std::push_heap(heap.begin(), heap.end());
+  } else if (entry < heap.front()) {
+    std::pop_heap(heap.begin(), heap.end());
+    heap.back() = entry;
+    std::push_heap(heap.begin(), heap.end());
+  }
+}
+
+void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<Scored>& heap) {
+  heap.clear();
+  float threshold = -kInfinity;
+  std::size_t i = 0;
+  const auto offer_range = [&](std::size_t end) {
+    for (; i < end; ++i) {
+      if (row[i] > threshold) {
+        offer(heap, count, {row[i], static_cast<TokenId>(i)});
+        threshold = heap.size() == count ? heap.front().score : -kInfinity;
+      }
+    }
+  };
+  while (i + kLanes <= row.size()) {
+    if (any_above(&row[i], threshold)) {
+      offer_range(i + kLanes);
+    } else {
+      i += kLanes;
+    }
+  }
+  offer_range(row.size());
+}
+
+}  // namespace
+
+float exp_nonpositive(float x) {
+  return exp_inline(x);
+}
+
+float row_max(std::span<const float> row) {
+  std::array<float, kLanes> lanes;
+  lanes.fill(-kInfinity);
+  std::array<std::uint32_t, kLanes> unordered{};
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float x = row[i + lane];
+      lanes[lane] = x > lanes[lane] ? x : lanes[lane];
+      unordered[lane] |= static_cast<std::uint32_t>(x != x);
+    }
+  }
+  for (; i < row.size(); ++i) {
+    lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
+    unordered[0] |= static_cast<std::uint32_t>(row[i] != row[i]);
+  }
+  const float max = *std::max_element(lanes.begin(), lanes.end());
+  const bool has_nan = std::any_of(unordered.begin(), unordered.end(), [](std::uint32_t flag) { return flag != 0; });
+  return has_nan || std::isinf(max) ? std::numeric_limits<float>::quiet_NaN() : max;
+}
+
+TokenId first_index_of(std::span<const float> row, float max) {
+  const auto found = std::find(row.begin(), row.end(), max);
+  QUIRE_CHECK(found != row.end(), "max is not of this row");
+  return static_cast<TokenId>(found - row.begin());
+}
+
+double exp_sum(std::span<const float> row, float max, float inverse_temperature, std::span<double> block_sums) {
+  double sum = 0.0;
+  for (std::size_t begin = 0, block = 0; begin < row.size(); begin += kSumBlock, ++block) {
+    const double part = block_exp_sum(&row[begin], std::min(kSumBlock, row.size() - begin), max, inverse_temperature);
+    if (!block_sums.empty()) {
+      block_sums[block] = part;
+    }
+    sum += part;
+  }
+  return sum;
+}
+
+std::uint32_t count_greater(std::span<const float> row, float value) {
+  std::uint32_t count = 0;
+  for (const float x : row) {
+    count += static_cast<std::uint32_t>(x > value);
+  }
+  return count;
+}
+
+void top_entries(std::span<const float> row, std::uint32_t count, std::vector<Scored>& best) {
+  best.clear();
+  if (count > 0) {
+    best_by_heap(row, count, best);
+    std::sort_heap(best.begin(), best.end());
+  }
+}
+
+float kth_largest(std::span<const float> row, std::uint32_t count, std::vector<Scored>& scratch) {
+  QUIRE_CHECK(count >= 1 && count <= row.size());
+  if (count <= kHeapLimit) {
+    best_by_heap(row, count, scratch);
+    return scratch.size() == count ? scratch.front().score : -kInfinity;
+  }
+  scratch.clear();
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    scratch.push_back({row[i], static_cast<TokenId>(i)});
+  }
+  std::nth_element(scratch.begin(), scratch.begin() + (count - 1), scratch.end());
+  return scratch[count - 1].score;
+}
+
+}  // namespace quire

@@ -1,0 +1,171 @@
+#include "runtime/sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "runtime/sample/candidates.h"
+#include "runtime/sample/philox.h"
+#include "runtime/sample/row_math.h"
+#include "runtime/sample/token_counts.h"
+
+namespace quire {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+// One row takes tens of microseconds: a wake-up of the pool pays from a few rows on.
+constexpr std::size_t kParallelRows = 4;
+
+bool wants_penalties(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
+}
+
+void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits) {
+  counts.for_each([&](const TokenCounts::Entry& entry) {
+    float& logit = logits[static_cast<std::size_t>(entry.token)];
+    logit = logit > 0.0F ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    if (entry.num_outputs > 0) {
+      logit -= params.frequency_penalty * static_cast<float>(entry.num_outputs);
+      logit -= params.presence_penalty;
+    }
+  });
+}
+
+void write_logprobs(std::span<const float> logits, float max, TokenId token, std::span<const Scored> top, PositionLogprobs& out) {
+  const double log_sum = static_cast<double>(max) + std::log(exp_sum(logits, max, 1.0F));
+  const float sampled = logits[static_cast<std::size_t>(token)];
+  const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - log_sum); };
+  out.entries.reserve(top.size() + 1);
+  out.entries.push_back({token, logprob(sampled), count_greater(logits, sampled) + 1});
+  for (std::uint32_t i = 0; i < top.size(); ++i) {
+    out.entries.push_back({top[i].token, logprob(top[i].score), i + 1});
+  }
+}
+
+}  // namespace
+
+struct Sampler::SlotState {
+  bool taken = false;
+  bool has_penalties = false;
+  std::uint64_t seed = 0;
+  std::uint32_t num_outputs = 0;
+  SamplingParams params;
+  TokenCounts counts;  // kept only under penalties
+};
+
+struct Sampler::Scratch {
+  std::vector<float> logits;
+  DrawScratch draw;
+};
+
+Sampler::Sampler(std::uint32_t vocab_size, std::uint32_t max_num_seqs, std::vector<TokenId> eos_ids, ThreadPool* pool)
+    : vocab_size_(vocab_size),
+      eos_ids_(std::move(eos_ids)),
+      pool_(pool),
+      slots_(max_num_seqs),
+      scratch_(pool == nullptr ? 1 : pool->num_threads()) {
+  std::erase_if(eos_ids_, [&](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; });
+  for (Scratch& scratch : scratch_) {
+    scratch.logits.reserve(vocab_size);
+    scratch.draw.reserve(vocab_size);
+  }
+}
+
+Sampler::~Sampler() = default;
+
+void Sampler::admit(const AdmittedRequest& request) {
+  SlotState& state = slots_[request.slot.value];
+  QUIRE_CHECK(!state.taken, "the slot is taken");
+  state.taken = true;
+  state.params = *request.sampling;
+  const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size_; };
+  QUIRE_CHECK(std::ranges::all_of(state.params.stop_token_ids, known), "the border lets token ids of the model through only");
+  QUIRE_CHECK(std::ranges::all_of(state.params.logit_bias, [&](const auto& entry) { return known(entry.first); }));
+  // Without a seed of its own a request is its own stream.
+  state.seed = state.params.seed.value_or(request.id.value);
+  state.num_outputs = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt_tokens;
+  state.has_penalties = wants_penalties(state.params);
+  if (state.has_penalties) {
+    const std::uint64_t most = request.num_prompt_tokens + std::uint64_t{state.params.max_tokens};
+    state.counts.reset(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, vocab_size_)));
+    std::ranges::for_each(request.tokens.first(request.num_prompt_tokens), [&](TokenId token) { state.counts.add_prompt(token); });
+    std::ranges::for_each(request.tokens.subspan(request.num_prompt_tokens), [&](TokenId token) { state.counts.add_output(token); });
+  }
+}
+
+void Sampler::release(Slot slot) {
+  QUIRE_CHECK(slots_[slot.value].taken, "the slot is free already");
+  slots_[slot.value].taken = false;
+}
+
+void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes) {
+  QUIRE_CHECK(rows.size() == outcomes.size());
+  if (pool_ == nullptr || rows.size() < kParallelRows) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      sample_row(rows[i], outcomes[i], scratch_[0]);
+    }
+    return;
+  }
+  pool_->parallel_for(static_cast<std::uint32_t>(rows.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      sample_row(rows[i], outcomes[i], scratch_[thread]);
+    }
+  });
+}
+
+std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const {
+  const bool masks = state.num_outputs < state.params.min_tokens;
+  if (!masks && state.params.logit_bias.empty() && !state.has_penalties) {
+    return logits;
+  }
+  scratch.logits.assign(logits.begin(), logits.end());
+  for (const auto& [token, bias] : state.params.logit_bias) {
+    scratch.logits[static_cast<std::size_t>(token)] += bias;
+  }
+  if (masks) {
+    std::ranges::for_each(eos_ids_, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
+    std::ranges::for_each(state.params.stop_token_ids, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
+  }
+  if (state.has_penalties) {
+    apply_penalties(state.params, state.counts, scratch.logits);
+  }
+  return scratch.logits;
+}
+
+void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch) {
+  SlotState& state = slots_[row.slot.value];
+  QUIRE_CHECK(state.taken, "a row of a free slot");
+  QUIRE_CHECK(row.logits.size() == vocab_size_);
+  outcome.token = 0;
+  outcome.logprobs.entries.clear();
+  const float raw_max = row_max(row.logits);
+  if (std::isnan(raw_max)) {
+    outcome.status = SampleOutcome::Status::not_finite;
+    return;
+  }
+  const std::span<const float> logits = adjusted(state, row.logits, scratch);
+  const float max = logits.data() == row.logits.data() ? raw_max : row_max(logits);
+  if (std::isnan(max)) {
+    outcome.status = SampleOutcome::Status::all_masked;
+    return;
+  }
+  outcome.status = SampleOutcome::Status::ok;
+  if (state.params.temperature < kGreedyTemperature) {
+    outcome.token = first_index_of(logits, max);
+  } else {
+    const DrawParams draw{state.params.temperature, state.params.min_p, state.params.top_k, state.params.top_p};
+    outcome.token = draw_token(logits, max, draw, random_uniform(state.seed, state.num_outputs), scratch.draw);
+  }
+  if (state.params.logprobs.has_value()) {
+    top_entries(row.logits, *state.params.logprobs, scratch.draw.candidates);
+    write_logprobs(row.logits, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
+  }
+  ++state.num_outputs;
+  if (state.has_penalties) {
+    state.counts.add_output(outcome.token);
+  }
+}
+
+}  // namespace quire

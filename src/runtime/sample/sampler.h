@@ -1,0 +1,63 @@
+#pragma once
+// Turns rows of logits into tokens. What a request gets depends on its own logits, parameters, seed and number of outputs only: never on
+// the batch, the slot, or a preemption.
+//
+// The order is vLLM V1's: log probabilities of the raw distribution; logit_bias and the min_tokens mask; repetition, frequency and
+// presence penalties; greedy if temperature < 1e-5; else temperature, min_p, top_k, top_p and one draw.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quire/ids.h"
+#include "quire/plan.h"
+#include "quire/sampling.h"
+
+namespace quire {
+
+class ThreadPool;
+
+inline constexpr float kGreedyTemperature = 1e-5F;
+
+struct SampleRow {
+  Slot slot;
+  std::span<const float> logits;  // vocab_size
+};
+
+struct SampleOutcome {
+  enum class Status : std::uint8_t { ok, not_finite, all_masked };
+  Status status = Status::ok;
+  TokenId token = 0;          // 0 unless ok
+  PositionLogprobs logprobs;  // empty unless asked for
+};
+
+class Sampler {
+ public:
+  // `eos_ids` are masked under min_tokens. `pool` may be null; it must outlive the sampler.
+  Sampler(std::uint32_t vocab_size, std::uint32_t max_num_seqs, std::vector<TokenId> eos_ids, ThreadPool* pool);
+  ~Sampler();
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+
+  // Takes the slot for a request, new or resumed; its parameters are copied. Token ids must be below vocab_size.
+  void admit(const AdmittedRequest& request);
+  void release(Slot slot);
+
+  // One token per row into outcomes[i]; each sampled token counts as an output of its slot. No slot occurs twice. Allocates only for
+  // log probabilities.
+  void sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes);
+
+ private:
+  struct SlotState;
+  struct Scratch;
+  void sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
+  std::span<const float> adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const;
+
+  std::uint32_t vocab_size_;
+  std::vector<TokenId> eos_ids_;
+  ThreadPool* pool_;
+  std::vector<SlotState> slots_;
+  std::vector<Scratch> scratch_;  // one per thread
+};
+
+}  // namespace quire

@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "quire/sampling.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMaxLogprobs = 20;
+constexpr float kMaxBias = 100.0F;
+
+std::unexpected<Error> out_of_range(const char* field, double seen, const char* range) {
+  return fail(ErrorCode::invalid_argument, field, fmt::format("{} is out of range", seen), fmt::format("use a value {}", range));
+}
+
+// NaN is in no range.
+bool within(float value, float low, float high) {
+  return value >= low && value <= high;
+}
+
+Result<void> validate_ids(const SamplingParams& params) {
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < 0) {
+      return out_of_range("logit_bias", token, "that is a token id of the model");
+    }
+    if (!within(bias, -kMaxBias, kMaxBias)) {
+      return out_of_range("logit_bias", static_cast<double>(bias), "from -100 to 100");
+    }
+  }
+  for (const TokenId token : params.stop_token_ids) {
+    if (token < 0) {
+      return out_of_range("stop_token_ids", token, "that is a token id of the model");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> SamplingParams::validate() const {
+  struct Range {
+    const char* field;
+    float value, low, high;
+    const char* words;
+  };
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  const Range ranges[] = {
+      {"temperature", temperature, 0.0F, 2.0F, "from 0 to 2"},
+      {"top_p", top_p, kTiny, 1.0F, "above 0 and at most 1"},
+      {"min_p", min_p, 0.0F, 1.0F, "from 0 to 1"},
+      {"repetition_penalty", repetition_penalty, kTiny, std::numeric_limits<float>::max(), "above 0"},
+      {"presence_penalty", presence_penalty, -2.0F, 2.0F, "from -2 to 2"},
+      {"frequency_penalty", frequency_penalty, -2.0F, 2.0F, "from -2 to 2"},
+  };
+  for (const Range& range : ranges) {
+    if (!within(range.value, range.low, range.high)) {
+      return out_of_range(range.field, static_cast<double>(range.value), range.words);
+    }
+  }
+  if (top_k < -1) {
+    return out_of_range("top_k", top_k, "of at least 1, or 0 (or -1) for no limit");
+  }
+  if (logprobs.value_or(0) > kMaxLogprobs) {
+    return out_of_range("logprobs", *logprobs, "from 0 to 20");
+  }
+  if (max_tokens == 0) {
+    return out_of_range("max_tokens", 0, "of at least 1");
+  }
+  if (min_tokens > max_tokens) {
+    return out_of_range("min_tokens", min_tokens, "of at most max_tokens");
+  }
+  return validate_ids(*this);
+}
+
+}  // namespace quire

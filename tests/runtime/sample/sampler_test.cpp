@@ -1,0 +1,288 @@
+#include "runtime/sample/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "base/thread_pool.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kVocab = 500;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_row(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, 2.0F);
+  std::vector<float> row(kVocab);
+  std::ranges::generate(row, [&] { return normal(random); });
+  return row;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::vector<TokenId> eos = {}, ThreadPool* pool = nullptr) : sampler_(kVocab, 16, std::move(eos), pool) {}
+
+  void admit(std::uint32_t slot, const SamplingParams& params, const std::vector<TokenId>& tokens, std::uint32_t num_prompt) {
+    sampler_.admit({RequestId{slot + 100}, Slot{slot}, tokens, num_prompt, &params});
+  }
+  SampleOutcome sample(std::uint32_t slot, const std::vector<float>& logits) {
+    const SampleRow row{Slot{slot}, logits};
+    SampleOutcome outcome;
+    sampler_.sample({&row, 1}, {&outcome, 1});
+    return outcome;
+  }
+  Sampler& sampler() { return sampler_; }
+
+ private:
+  Sampler sampler_;
+};
+
+SamplingParams greedy() {
+  SamplingParams params;
+  params.temperature = 0.0F;
+  return params;
+}
+
+SamplingParams seeded_params(std::uint64_t seed) {
+  SamplingParams params;
+  params.seed = seed;
+  return params;
+}
+
+std::vector<float> flat_with(std::initializer_list<std::pair<TokenId, float>> peaks) {
+  std::vector<float> row(kVocab, 0.0F);
+  for (const auto& [token, logit] : peaks) {
+    row[static_cast<std::size_t>(token)] = logit;
+  }
+  return row;
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+  Bench bench;
+  bench.admit(0, greedy(), {1}, 1);
+  EXPECT_EQ(bench.sample(0, flat_with({{7, 5.0F}, {300, 5.0F}})).token, 7);
+}
+
+TEST(Sampler, BiasMovesTheChoice) {
+  SamplingParams params = greedy();
+  params.logit_bias = {{9, 6.0F}, {7, -100.0F}};
+  Bench bench;
+  bench.admit(0, params, {1}, 1);
+  EXPECT_EQ(bench.sample(0, flat_with({{7, 50.0F}, {8, 5.0F}})).token, 9);
+}
+
+TEST(Sampler, EosAndStopIdsAreMaskedUntilMinTokens) {
+  SamplingParams params = greedy();
+  params.min_tokens = 2;
+  params.stop_token_ids = {8};
+  const std::vector<float> row = flat_with({{7, 9.0F}, {8, 8.0F}, {9, 7.0F}});
+  Bench bench({7});
+  bench.admit(0, params, {1}, 1);
+  EXPECT_EQ(bench.sample(0, row).token, 9);
+  EXPECT_EQ(bench.sample(0, row).token, 9);
+  EXPECT_EQ(bench.sample(0, row).token, 7);
+  // A resumed request has its outputs counted.
+  bench.admit(1, params, {1, 5, 5}, 1);
+  EXPECT_EQ(bench.sample(1, row).token, 7);
+}
+
+TEST(Sampler, PenaltiesFollowTheirFormulas) {
+  SamplingParams params = greedy();
+  params.repetition_penalty = 2.0F;
+  params.frequency_penalty = 0.5F;
+  params.presence_penalty = 0.25F;
+  Bench bench;
+  // 3 is in the prompt, 4 twice in the output: 10/2 = 5; 10/2 - 2*0.5 - 0.25 = 3.75; negative logits are multiplied.
+  const std::vector<TokenId> tokens{3, 3, 4, 4};
+  const auto winner = [&](std::uint32_t slot, std::vector<float> row) {
+    bench.admit(slot, params, tokens, 2);
+    return bench.sample(slot, row).token;
+  };
+  EXPECT_EQ(winner(0, flat_with({{3, 10.0F}, {9, 4.9F}})), 3);
+  EXPECT_EQ(winner(1, flat_with({{3, 10.0F}, {9, 5.1F}})), 9);
+  EXPECT_EQ(winner(2, flat_with({{4, 10.0F}, {9, 3.7F}})), 4);
+  EXPECT_EQ(winner(3, flat_with({{4, 10.0F}, {9, 3.8F}})), 9);
+  std::vector<float> low(kVocab, -50.0F);
+  low[3] = -10.0F;
+  low[9] = -20.5F;
+  EXPECT_EQ(winner(4, low), 3);
+  low[9] = -19.5F;
+  EXPECT_EQ(winner(5, low), 9);
+}
+
+TEST(Sampler, OwnOutputsCountTowardsPenalties) {
+  SamplingParams params = greedy();
+  params.frequency_penalty = 1.0F;
+  Bench bench;
+  bench.admit(0, params, {1}, 1);
+  const std::vector<float> row = flat_with({{7, 3.5F}, {8, 2.0F}});
+  std::map<TokenId, int> seen;
+  for (int i = 0; i < 5; ++i) {
+    ++seen[bench.sample(0, row).token];
+  }
+  EXPECT_EQ(seen, (std::map<TokenId, int>{{7, 3}, {8, 2}}));
+}
+
+TEST(Sampler, LogprobsAreOfTheRawDistribution) {
+  SamplingParams params = greedy();
+  params.logprobs = 3;
+  params.logit_bias = {{40, 100.0F}};
+  const std::vector<float> row = random_row(4);
+  long double sum = 0.0L;
+  for (const float x : row) {
+    sum += std::exp(static_cast<long double>(x));
+  }
+  Bench bench;
+  bench.admit(0, params, {1}, 1);
+  const SampleOutcome outcome = bench.sample(0, row);
+  EXPECT_EQ(outcome.token, 40);
+  ASSERT_EQ(outcome.logprobs.entries.size(), 4U);
+  std::vector<float> sorted = row;
+  std::ranges::sort(sorted, std::greater{});
+  EXPECT_EQ(outcome.logprobs.entries[0].token, 40);
+  EXPECT_EQ(outcome.logprobs.entries[0].rank, 1 + std::ranges::find(sorted, row[40]) - sorted.begin());
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const TokenLogprob& entry = outcome.logprobs.entries[i];
+    const float logit = row[static_cast<std::size_t>(entry.token)];
+    EXPECT_NEAR(entry.logprob, static_cast<double>(logit - std::log(sum)), 1e-5);
+    if (i > 0) {
+      EXPECT_EQ(logit, sorted[i - 1]);
+      EXPECT_EQ(entry.rank, i);
+    }
+  }
+}
+
+TEST(Sampler, ZeroLogprobsGiveTheSampledTokenOnly) {
+  SamplingParams params = greedy();
+  params.logprobs = 0;
+  Bench bench;
+  bench.admit(0, params, {1}, 1);
+  EXPECT_EQ(bench.sample(0, random_row(1)).logprobs.entries.size(), 1U);
+}
+
+TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
+  Bench bench;
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    bench.admit(slot, seeded_params(5), {1}, 1);
+  }
+  std::vector<float> nan_row = random_row(1);
+  nan_row[499] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> good = random_row(1);
+  const std::vector<float> dead(kVocab, -kInf);
+  const SampleRow rows[] = {{Slot{0}, nan_row}, {Slot{1}, good}, {Slot{2}, dead}};
+  SampleOutcome outcomes[3];
+  bench.sampler().sample(rows, outcomes);
+  EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::not_finite);
+  EXPECT_EQ(outcomes[1].status, SampleOutcome::Status::ok);
+  EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite);
+  EXPECT_EQ(bench.sample(0, good).token, outcomes[1].token);
+}
+
+TEST(Sampler, AMaskThatLeavesNothingIsAnErrorOfThatRequest) {
+  std::vector<float> row(kVocab, -kInf);
+  row[7] = 1.0F;
+  SamplingParams params;
+  params.min_tokens = 1;
+  Bench bench({7});
+  bench.admit(0, params, {1}, 1);
+  EXPECT_EQ(bench.sample(0, row).status, SampleOutcome::Status::all_masked);
+}
+
+std::vector<SamplingParams> varied_params() {
+  std::vector<SamplingParams> all(12);
+  for (std::uint32_t i = 0; i < all.size(); ++i) {
+    all[i].seed = i / 2;
+    all[i].temperature = 0.5F + 0.1F * static_cast<float>(i);
+    all[i].top_k = i % 3 == 0 ? 20 : 0;
+    all[i].top_p = i % 4 == 0 ? 0.9F : 1.0F;
+    all[i].min_p = i % 5 == 0 ? 0.05F : 0.0F;
+    all[i].frequency_penalty = i % 2 == 0 ? 0.5F : 0.0F;
+    all[i].max_tokens = 64;
+  }
+  return all;
+}
+
+TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
+  ThreadPool pool(3);
+  const std::vector<SamplingParams> params = varied_params();
+  // logits of request r at output i: random_row(r * 100 + i)
+  std::vector<std::vector<TokenId>> alone(params.size(), {1, 2});
+  for (std::uint32_t r = 0; r < params.size(); ++r) {
+    Bench bench;
+    bench.admit(0, params[r], alone[r], 2);
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      alone[r].push_back(bench.sample(0, random_row(r * 100 + i)).token);
+    }
+  }
+  Bench bench({}, &pool);
+  std::mt19937 random(3);
+  std::vector<std::vector<TokenId>> together(params.size(), {1, 2});
+  std::vector<std::int64_t> slot_of(params.size(), -1);
+  std::vector<std::uint32_t> free_slots{3, 1, 4, 15, 9, 2, 6, 5, 0, 7, 8, 10, 11, 12, 13, 14};
+  while (std::ranges::any_of(together, [](const auto& tokens) { return tokens.size() < 22; })) {
+    std::vector<std::vector<float>> logits;
+    std::vector<std::uint32_t> batch;
+    for (std::uint32_t r = 0; r < params.size(); ++r) {
+      if (slot_of[r] >= 0 && random() % 4 == 0) {  // preempt
+        bench.sampler().release(Slot{static_cast<std::uint32_t>(slot_of[r])});
+        free_slots.insert(free_slots.begin(), static_cast<std::uint32_t>(slot_of[r]));
+        slot_of[r] = -1;
+      } else if (slot_of[r] < 0 && together[r].size() < 22) {
+        slot_of[r] = free_slots.back();
+        free_slots.pop_back();
+        bench.admit(static_cast<std::uint32_t>(slot_of[r]), params[r], together[r], 2);
+      }
+      if (slot_of[r] >= 0 && together[r].size() < 22) {
+        batch.push_back(r);
+        logits.push_back(random_row(static_cast<std::uint32_t>(r * 100 + together[r].size() - 2)));
+      }
+    }
+    std::vector<SampleRow> rows;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      rows.push_back({Slot{static_cast<std::uint32_t>(slot_of[batch[i]])}, logits[i]});
+    }
+    std::vector<SampleOutcome> outcomes(rows.size());
+    bench.sampler().sample(rows, outcomes);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      together[batch[i]].push_back(outcomes[i].token);
+    }
+  }
+  EXPECT_EQ(together, alone);
+}
+
+TEST(Sampler, SeedsDecideAndTheRequestIdStandsInForNone) {
+  const auto run = [](const SamplingParams& params, std::uint64_t id) {
+    Sampler sampler(kVocab, 1, {}, nullptr);
+    const std::vector<TokenId> prompt{1};
+    sampler.admit({RequestId{id}, Slot{0}, prompt, 1, &params});
+    std::vector<TokenId> tokens;
+    const std::vector<float> row(kVocab, 0.0F);
+    const SampleRow one{Slot{0}, row};
+    for (int i = 0; i < 8; ++i) {
+      SampleOutcome outcome;
+      sampler.sample({&one, 1}, {&outcome, 1});
+      tokens.push_back(outcome.token);
+    }
+    return tokens;
+  };
+  const SamplingParams seeded = seeded_params(1), other = seeded_params(2), none{};
+  EXPECT_EQ(run(seeded, 1), run(seeded, 2));
+  EXPECT_NE(run(seeded, 1), run(other, 1));
+  EXPECT_NE(run(none, 1), run(none, 2));
+}
+
+TEST(SamplerDeath, MisuseOfSlotsStopsTheProgram) {
+  Bench bench;
+  bench.admit(0, SamplingParams{}, {1}, 1);
+  EXPECT_DEATH(bench.admit(0, SamplingParams{}, {1}, 1), "taken");
+  EXPECT_DEATH(bench.sampler().release(Slot{1}), "free already");
+}
+
+}  // namespace
+}  // namespace quire
