@@ -2,8 +2,8 @@
 // Fork-join over dynamic chunks, for machines whose cores are shared with others: no static split, so one running thread finishes the
 // work when another has lost its core; waits spin briefly and then sleep.
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace quire {
 
@@ -21,9 +21,12 @@ class ThreadPool {
   // `thread` < num_threads() names the executing thread's scratch space. One caller at a time; body must not throw or call back in.
   template <class Body>
   void parallel_for(std::uint32_t count, std::uint32_t grain, Body&& body) {
-    run(count, grain, [](void* context, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-      (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end, thread);
-    }, &body);
+    run(
+        count, grain,
+        [](void* context, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end, thread);
+        },
+        &body);
   }
 
  private:

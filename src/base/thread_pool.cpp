@@ -1,0 +1,159 @@
+#include "base/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+// States of a job: none -> published (ticket names its chunks left) -> all chunks taken (ticket's low half is 0) -> done (pending is 0).
+// The caller publishes; whoever takes a chunk by moving the ticket may read the job, because the caller cannot leave run(), and so
+// cannot write the next job, before that chunk is done. Threads that take no chunk touch nothing but the ticket.
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kChunkBits = 24;
+constexpr std::uint64_t kChunkMask = (std::uint64_t{1} << kChunkBits) - 1;
+constexpr std::chrono::microseconds kSpin{30};
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// True as soon as `ready` is; false when the time is over.
+template <class Ready>
+bool spin_until(Ready ready) {
+  constexpr int kPausesPerLook = 16;
+  for (int i = 0; i < kPausesPerLook; ++i) {
+    if (ready()) return true;
+    relax();
+  }
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (ready()) return true;
+      relax();
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  struct Job {
+    Function function = nullptr;
+    void* context = nullptr;
+    std::uint32_t count = 0;
+    std::uint32_t grain = 1;
+    std::uint32_t num_chunks = 0;
+  };
+
+  explicit State(std::uint32_t num) : num_threads(num) {
+    threads.reserve(num - 1);
+    for (std::uint32_t i = 1; i < num; ++i) threads.emplace_back([this, i] { work(i); });
+  }
+
+  ~State() {
+    stopping.store(true);
+    wake();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  [[nodiscard]] bool has_chunks() const { return (ticket.load() & kChunkMask) != 0; }
+
+  // Takes chunks until none is left.
+  void help(std::uint32_t thread) {
+    std::uint64_t seen = ticket.load();
+    while ((seen & kChunkMask) != 0) {
+      if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
+      const std::uint32_t chunk = job.num_chunks - static_cast<std::uint32_t>(seen & kChunkMask);
+      run_chunk(chunk, thread);
+      seen = ticket.load();
+    }
+  }
+
+  void run_chunk(std::uint32_t chunk, std::uint32_t thread) {
+    const std::uint32_t begin = chunk * job.grain;
+    const std::uint32_t left = job.count - begin;
+    job.function(job.context, begin, begin + (left < job.grain ? left : job.grain), thread);
+    if (pending.fetch_sub(1) == 1) pending.notify_one();
+  }
+
+  void work(std::uint32_t thread) {
+    while (!stopping.load()) {
+      if (spin_until([this] { return has_chunks() || stopping.load(); })) {
+        help(thread);
+      } else {
+        sleep();
+      }
+    }
+  }
+
+  void sleep() {
+    const std::uint32_t seen = wakes.load();
+    sleepers.fetch_add(1);
+    if (!has_chunks() && !stopping.load()) wakes.wait(seen);
+    sleepers.fetch_sub(1);
+  }
+
+  void wake() {
+    wakes.fetch_add(1);
+    wakes.notify_all();
+  }
+
+  void wait_done() {
+    if (spin_until([this] { return pending.load() == 0; })) return;
+    for (std::uint32_t left = pending.load(); left != 0; left = pending.load()) pending.wait(left);
+  }
+
+  const std::uint32_t num_threads;
+  Job job;
+  std::uint64_t generation = 0;
+  // Default (sequentially consistent) order throughout: sleep() and run() must not both miss the other.
+  alignas(64) std::atomic<std::uint64_t> ticket{0};   // generation << kChunkBits | chunks not taken
+  alignas(64) std::atomic<std::uint32_t> pending{0};  // chunks not done
+  alignas(64) std::atomic<std::uint32_t> sleepers{0};
+  std::atomic<std::uint32_t> wakes{0};
+  std::atomic<bool> stopping{false};
+  std::vector<std::thread> threads;
+};
+
+ThreadPool::ThreadPool(std::uint32_t num_threads) {
+  QUIRE_CHECK(num_threads >= 1, "the caller is one of the threads");
+  state_ = std::make_unique<State>(num_threads);
+}
+
+ThreadPool::~ThreadPool() = default;
+
+std::uint32_t ThreadPool::num_threads() const {
+  return state_->num_threads;
+}
+
+void ThreadPool::run(std::uint32_t count, std::uint32_t grain, Function function, void* context) {
+  QUIRE_CHECK(grain >= 1, "chunks hold at least one item");
+  if (count == 0) return;
+  const std::uint32_t num_chunks = (count - 1) / grain + 1;
+  if (num_chunks == 1 || state_->num_threads == 1) {
+    for (std::uint32_t begin = 0; begin < count; begin += (count - begin < grain ? count - begin : grain)) {
+      function(context, begin, count - begin < grain ? count : begin + grain, 0);
+    }
+    return;
+  }
+  QUIRE_CHECK(num_chunks <= kChunkMask, "too many chunks: use a larger grain");
+  State& state = *state_;
+  state.job = {function, context, count, grain, num_chunks};
+  state.pending.store(num_chunks);
+  state.ticket.store((++state.generation << kChunkBits) | num_chunks);
+  if (state.sleepers.load() != 0) state.wake();
+  state.help(0);
+  state.wait_done();
+}
+
+}  // namespace quire
