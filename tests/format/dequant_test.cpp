@@ -1,0 +1,181 @@
+#include "format/dequant.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <vector>
+
+namespace quire {
+namespace {
+
+constexpr GgmlType kTypes[] = {GgmlType::f32,  GgmlType::f16,  GgmlType::bf16, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q5_0,
+                               GgmlType::q5_1, GgmlType::q8_0, GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k};
+
+// A record of tools/record_dequant.py: random blocks, and what the reference makes of them.
+struct Record {
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+  std::uint32_t bytes_per_row = 0;
+  std::vector<std::byte> bytes;
+  std::vector<float> floats;
+
+  [[nodiscard]] std::span<const std::byte> row(std::uint32_t r) const {
+    return std::span(bytes).subspan(std::size_t{r} * bytes_per_row, bytes_per_row);
+  }
+};
+
+Record load(GgmlType type) {
+  const std::string path = "tests/golden/dequant/" + std::string(ggml_type_name(type)) + ".bin";
+  std::ifstream stream(path, std::ios::binary);
+  EXPECT_TRUE(stream) << path << " is missing; run the tests from the root of the repository";
+  Record record;
+  stream.read(reinterpret_cast<char*>(&record.rows), 4).read(reinterpret_cast<char*>(&record.columns), 4);
+  stream.read(reinterpret_cast<char*>(&record.bytes_per_row), 4);
+  record.bytes.resize(std::size_t{record.rows} * record.bytes_per_row);
+  record.floats.resize(std::size_t{record.rows} * record.columns);
+  stream.read(reinterpret_cast<char*>(record.bytes.data()), static_cast<std::streamsize>(record.bytes.size()));
+  stream.read(reinterpret_cast<char*>(record.floats.data()), static_cast<std::streamsize>(record.floats.size() * 4));
+  EXPECT_TRUE(stream) << path;
+  return record;
+}
+
+// w = (code - zero) * scale + minimum, as the kernels read it.
+template <class Row>
+std::vector<float> floats_of(const Row& row, int zero, std::size_t group) {
+  std::vector<float> floats(row.codes.size());
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    floats[i] = static_cast<float>(row.codes[i] - zero) * row.scales[i / group] + row.minimums[i / group];
+  }
+  return floats;
+}
+
+class Dequant : public ::testing::TestWithParam<GgmlType> {};
+
+TEST_P(Dequant, EqualsTheReferenceBitForBit) {
+  const Record record = load(GetParam());
+  ASSERT_EQ(record.bytes_per_row, row_bytes(GetParam(), record.columns).value());
+  std::vector<float> floats(record.columns);
+  for (std::uint32_t r = 0; r < record.rows; ++r) {
+    dequantise_row(GetParam(), record.row(r), floats);
+    for (std::uint32_t c = 0; c < record.columns; ++c) {
+      ASSERT_EQ(floats[c], record.floats[std::size_t{r} * record.columns + c]) << "row " << r << " column " << c;
+    }
+  }
+}
+
+TEST_P(Dequant, TheKernelFormatHoldsTheSameValues) {
+  const Record record = load(GetParam());
+  const UnpackedFormat format = unpacked_format(GetParam()).value();
+  std::vector<std::uint8_t> codes(record.columns);
+  std::vector<float> expected(record.columns);
+  for (std::uint32_t r = 0; r < record.rows; ++r) {
+    dequantise_row(GetParam(), record.row(r), expected);
+    if (format == UnpackedFormat::q4) {
+      std::vector<float> scales(record.columns / 32), minimums(scales.size());
+      const Q4Row row{codes, scales, minimums};
+      unpack_q4_row(GetParam(), record.row(r), row);
+      EXPECT_EQ(floats_of(row, 0, 32), expected);
+      EXPECT_LE(*std::ranges::max_element(codes), 15);
+    } else if (format == UnpackedFormat::q8) {
+      std::vector<float> scales(record.columns / 16), minimums(scales.size());
+      const Q8Row row{codes, scales, minimums};
+      unpack_q8_row(GetParam(), record.row(r), row);
+      EXPECT_EQ(floats_of(row, 128, 16), expected);
+    } else if (format == UnpackedFormat::bf16) {
+      std::vector<std::uint16_t> bits(record.columns);
+      unpack_bf16_row(GetParam(), record.row(r), bits);
+      for (std::size_t i = 0; i < bits.size(); ++i) EXPECT_EQ(bf16_to_f32(bits[i]), expected[i]);
+    }
+  }
+}
+
+TEST_P(Dequant, ReadsRowsAtAnyAlignment) {
+  const Record record = load(GetParam());
+  std::vector<float> expected(record.columns), floats(record.columns);
+  dequantise_row(GetParam(), record.row(0), expected);
+  std::vector<std::byte> shifted(record.bytes_per_row + 1);
+  std::memcpy(shifted.data() + 1, record.row(0).data(), record.bytes_per_row);
+  dequantise_row(GetParam(), std::span(shifted).subspan(1), floats);
+  EXPECT_EQ(floats, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Dequant, ::testing::ValuesIn(kTypes),
+                         [](const auto& info) { return std::string(ggml_type_name(info.param)); });
+
+TEST(UnpackedFormat, TypesWithoutAnUnpackerAreNamed) {
+  std::size_t supported = 0;
+  for (std::uint32_t number = 0; number < 100; ++number) {
+    const GgmlTypeInfo* info = find_ggml_type(number);
+    if (!info) continue;
+    const auto format = unpacked_format(info->type);
+    supported += format.has_value() ? 1 : 0;
+    if (format) continue;
+    EXPECT_EQ(format.error().code, ErrorCode::unsupported);
+    EXPECT_NE(format.error().message.find(info->name), std::string::npos);
+  }
+  EXPECT_EQ(supported, std::size(kTypes));
+}
+
+TEST(Halves, EveryBitPatternHasItsValue) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const std::uint32_t exponent = bits >> 10 & 31;
+    const int mantissa = static_cast<int>(bits & 1023);
+    const float value = f16_to_f32(static_cast<std::uint16_t>(bits));
+    EXPECT_EQ(std::signbit(value), (bits & 0x8000) != 0);
+    if (exponent == 31) {
+      EXPECT_EQ(std::isnan(value), mantissa != 0);
+      EXPECT_EQ(std::isinf(value), mantissa == 0);
+      continue;
+    }
+    const double expected = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
+    EXPECT_EQ(std::fabs(value), expected) << bits;
+  }
+}
+
+TEST(Bf16, RoundsToTheNearestEven) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200000; ++i) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    const std::uint16_t bits = f32_to_bf16(value);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(bf16_to_f32(bits)));
+      continue;
+    }
+    const std::uint32_t down = std::bit_cast<std::uint32_t>(value) >> 16;
+    const double below = bf16_to_f32(static_cast<std::uint16_t>(down));
+    // Past the largest finite value the next step counts as a power of two would.
+    const double above = (down & 0x7FFF) == 0x7F7F ? std::copysign(0x1p128, value) : bf16_to_f32(static_cast<std::uint16_t>(down + 1));
+    if (std::isinf(value)) {
+      EXPECT_EQ(bits, down);
+    } else if (std::fabs(value - below) != std::fabs(above - value)) {
+      EXPECT_EQ(bits, std::fabs(value - below) < std::fabs(above - value) ? down : down + 1) << value;
+    } else {
+      EXPECT_EQ(bits & 1, 0) << value;
+    }
+  }
+}
+
+TEST(Bf16, HalvesRoundOnTheWay) {
+  const std::uint16_t halves[] = {0x3C00, 0x3C01, 0xC000};  // 1, 1 + 2^-10, -2
+  std::uint16_t bits[3];
+  unpack_bf16_row(GgmlType::f16, std::as_bytes(std::span(halves)), bits);
+  EXPECT_EQ(bits[0], 0x3F80);
+  EXPECT_EQ(bits[1], 0x3F80);
+  EXPECT_EQ(bits[2], 0xC000);
+}
+
+TEST(DequantDeath, AWrongSizeIsABrokenInvariant) {
+  std::vector<std::byte> row(17);
+  std::vector<float> out(32);
+  EXPECT_DEATH(dequantise_row(GgmlType::q4_0, row, out), "wrong row size");
+  EXPECT_DEATH(dequantise_row(GgmlType::iq4_nl, row, out), "no unpacker");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,74 @@
+#include "format/mapped_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "format/temp_folder.h"
+
+namespace quire {
+namespace {
+
+using testing::TempFolder;
+
+std::string text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+TEST(MappedFile, ShowsTheBytesOfTheFile) {
+  const TempFolder folder;
+  const auto file = MappedFile::open(folder.write("a", std::string("one\0two", 7)));
+  ASSERT_TRUE(file);
+  EXPECT_EQ(text_of(*file), std::string("one\0two", 7));
+  EXPECT_TRUE(file->check_unchanged());
+}
+
+TEST(MappedFile, BytesKeepTheirAddressWhenMoved) {
+  const TempFolder folder;
+  auto first = MappedFile::open(folder.write("a", "first"));
+  auto second = MappedFile::open(folder.write("b", "second"));
+  ASSERT_TRUE(first && second);
+  const std::byte* address = first->bytes().data();
+  *second = std::move(*first);
+  EXPECT_EQ(second->bytes().data(), address);
+  const MappedFile third(std::move(*second));
+  EXPECT_EQ(text_of(third), "first");
+}
+
+TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
+  const TempFolder folder;
+  const auto file = MappedFile::open(folder.write("empty", ""));
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->bytes().empty());
+}
+
+TEST(MappedFile, SaysWhyItCannotOpen) {
+  const TempFolder folder;
+  EXPECT_EQ(MappedFile::open(folder.path() + "/none").error().code, ErrorCode::not_found);
+  const auto directory = MappedFile::open(folder.path());
+  ASSERT_FALSE(directory);
+  EXPECT_EQ(directory.error().code, ErrorCode::io);
+  EXPECT_EQ(directory.error().field, folder.path());
+}
+
+TEST(MappedFile, NoticesThatTheFileWasCut) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "a longer text");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  std::filesystem::resize_file(path, 3);
+  const auto check = file->check_unchanged();
+  ASSERT_FALSE(check);
+  EXPECT_EQ(check.error().code, ErrorCode::io);
+}
+
+TEST(ReadTextFile, HasALimit) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "12345");
+  EXPECT_EQ(read_text_file(path, 5).value(), "12345");
+  EXPECT_EQ(read_text_file(path, 4).error().code, ErrorCode::too_large);
+  EXPECT_EQ(read_text_file(folder.write("b", ""), 4).value(), "");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Records random blocks of every supported tensor type and what PyPI gguf's dequantize makes of them.
+
+Usage: record_dequant.py [FOLDER], by default tests/golden/dequant. Needs numpy and gguf (recorded with gguf 0.17.1).
+Each file TYPE.bin holds: u32 rows, u32 columns, u32 bytes per row; the rows' bytes; rows * columns f32. All little-endian.
+"""
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+
+TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
+# Where a block keeps its half-precision scales: random bits there would be NaN now and then.
+HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+ROWS, COLUMNS = 4, 512
+
+
+def random_rows(name, random):
+    qtype = gguf.GGMLQuantizationType[name]
+    block_columns, block_bytes = gguf.GGML_QUANT_SIZES[qtype]
+    blocks = random.integers(0, 256, (ROWS, COLUMNS // block_columns, block_bytes), dtype=np.uint8)
+    if name == "F32":
+        return random.standard_normal((ROWS, COLUMNS)).astype(np.float32).view(np.uint8)
+    if name == "F16":
+        values = random.standard_normal((ROWS, COLUMNS)).astype(np.float16)
+        values[0, :6] = [0.0, -0.0, 6e-8, -6e-8, 65504.0, 6.1e-5]
+        return values.view(np.uint8)
+    if name == "BF16":
+        return (random.standard_normal((ROWS, COLUMNS)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    for offset in HALVES[name]:
+        halves = (random.standard_normal(blocks.shape[:2]) * 0.1).astype(np.float16)
+        blocks[:, :, offset:offset + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
+    return blocks.reshape(ROWS, -1)
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/dequant")
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(20240601)
+    for name in TYPES:
+        rows = np.ascontiguousarray(random_rows(name, random))
+        floats = gguf.dequantize(rows, gguf.GGMLQuantizationType[name]) if name != "F32" else rows.view(np.float32)
+        floats = np.ascontiguousarray(floats, dtype="<f4").reshape(ROWS, COLUMNS)
+        header = np.array([ROWS, COLUMNS, rows.shape[1]], dtype="<u4")
+        (folder / f"{name}.bin").write_bytes(header.tobytes() + rows.tobytes() + floats.tobytes())
+
+
+if __name__ == "__main__":
+    main()
