@@ -1,0 +1,150 @@
+#pragma once
+// A worker without a model. Each KV entry it keeps is a digest of the whole history up to that token, so reading a wrong, stale or
+// unwritten block is seen at once; the token it samples is a function of the history, so a request's output must not depend on how it
+// was scheduled. It also holds the plan to its contract.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "quire/plan.h"
+
+namespace quire::test {
+
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t z = (a ^ (b + 0x9E3779B97F4A7C15ULL)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 29)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 32);
+}
+
+class FakeWorker {
+ public:
+  FakeWorker(std::uint32_t num_blocks, std::uint32_t block_size, std::uint32_t max_num_seqs, TokenId vocabulary)
+      : block_size_(block_size), vocabulary_(vocabulary), kv_(std::size_t{num_blocks} * block_size), rows_(max_num_seqs) {}
+
+  // What separates this request's content from others with the same tokens.
+  void set_salt(RequestId id, std::uint64_t salt) { salts_[id] = salt; }
+  // With hostile hashes the content of hits is wrong by intent.
+  void trust_nothing() { check_content_ = false; }
+
+  // The result's view is valid until the next run.
+  StepResult run(const StepPlan& plan) {
+    take_deltas(plan);
+    sampled_.clear();
+    for (const ScheduledRequest& s : plan.scheduled) {
+      write(s);
+    }
+    for (const ScheduledRequest& s : plan.scheduled) {
+      read(s);
+      if (s.samples) {
+        sample(s);
+      }
+    }
+    return {plan.step, sampled_};
+  }
+
+  [[nodiscard]] const std::vector<BlockId>& table(Slot slot) const { return rows_[slot.value]->table; }
+
+  // What a request without a scheduler in its way puts out.
+  [[nodiscard]] std::vector<TokenId> expected(const std::vector<TokenId>& prompt, std::uint64_t salt, std::size_t num_outputs) const {
+    std::vector<TokenId> outputs;
+    std::uint64_t digest = salt;
+    for (TokenId token : prompt) {
+      digest = mix(digest, static_cast<std::uint64_t>(token));
+    }
+    while (outputs.size() < num_outputs) {
+      outputs.push_back(token_of(digest));
+      digest = mix(digest, static_cast<std::uint64_t>(outputs.back()));
+    }
+    return outputs;
+  }
+
+ private:
+  struct Row {
+    RequestId id;
+    std::vector<TokenId> tokens;
+    std::vector<BlockId> table;
+  };
+
+  void take_deltas(const StepPlan& plan) {
+    for (Slot slot : plan.released) {
+      EXPECT_TRUE(rows_.at(slot.value).has_value()) << "released, but not in the batch";
+      rows_[slot.value].reset();
+    }
+    for (const AdmittedRequest& a : plan.admitted) {
+      EXPECT_FALSE(rows_.at(a.slot.value).has_value()) << "admitted to a slot that is taken";
+      EXPECT_LE(a.num_prompt_tokens, a.tokens.size());
+      rows_[a.slot.value] = Row{a.id, {a.tokens.begin(), a.tokens.end()}, {}};
+    }
+    for (const BlockTableDelta& d : plan.table_deltas) {
+      ASSERT_TRUE(rows_.at(d.slot.value).has_value());
+      auto& table = rows_[d.slot.value]->table;
+      if (d.update == TableUpdate::replace_all) {
+        table.clear();
+      }
+      table.insert(table.end(), d.blocks.begin(), d.blocks.end());
+    }
+  }
+
+  std::uint64_t& entry(const Row& row, std::uint32_t position) {
+    EXPECT_LT(position / block_size_, row.table.size()) << "a scheduled token has no block";
+    const BlockId block = row.table.at(position / block_size_);
+    EXPECT_NE(block, kNullBlock);
+    return kv_.at(std::size_t{block.value} * block_size_ + position % block_size_);
+  }
+
+  std::uint64_t digest_before(const Row& row, std::uint32_t position) {
+    std::uint64_t digest = salts_[row.id];
+    for (std::uint32_t i = 0; i < position; ++i) {
+      digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
+    }
+    return digest;
+  }
+
+  void write(const ScheduledRequest& s) {
+    ASSERT_TRUE(rows_.at(s.slot.value).has_value());
+    const Row& row = *rows_[s.slot.value];
+    EXPECT_EQ(row.id, s.id);
+    ASSERT_LE(s.num_computed_tokens + s.num_tokens, row.tokens.size());
+    EXPECT_EQ(s.samples, s.num_computed_tokens + s.num_tokens == row.tokens.size());
+    std::uint64_t digest = digest_before(row, s.num_computed_tokens);
+    for (std::uint32_t i = s.num_computed_tokens; i < s.num_computed_tokens + s.num_tokens; ++i) {
+      digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
+      entry(row, i) = digest;
+    }
+  }
+
+  void read(const ScheduledRequest& s) {
+    const Row& row = *rows_[s.slot.value];
+    std::uint64_t digest = salts_[row.id];
+    for (std::uint32_t i = 0; check_content_ && i < s.num_computed_tokens + s.num_tokens; ++i) {
+      digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
+      ASSERT_EQ(entry(row, i), digest) << "request " << s.id.value << " reads a wrong entry at position " << i;
+    }
+  }
+
+  void sample(const ScheduledRequest& s) {
+    Row& row = *rows_[s.slot.value];
+    const TokenId token = token_of(digest_before(row, static_cast<std::uint32_t>(row.tokens.size())));
+    row.tokens.push_back(token);
+    sampled_.push_back({s.id, token});
+  }
+
+  [[nodiscard]] TokenId token_of(std::uint64_t digest) const {
+    return static_cast<TokenId>(digest % static_cast<std::uint64_t>(vocabulary_));
+  }
+
+  std::uint32_t block_size_;
+  TokenId vocabulary_;
+  bool check_content_ = true;
+  std::vector<std::uint64_t> kv_;
+  std::vector<std::optional<Row>> rows_;
+  std::map<RequestId, std::uint64_t> salts_;
+  std::vector<SampledToken> sampled_;
+};
+
+}  // namespace quire::test

@@ -1,0 +1,185 @@
+#pragma once
+// A scheduler and a fake worker, stepped by hand, with seeded random requests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "core/schedule/fake_worker.h"
+#include "core/schedule/scheduler.h"
+
+namespace quire::test {
+
+inline constexpr TokenId kVocabulary = 50;
+inline constexpr TokenId kEos = 0;
+inline constexpr TokenId kStop = 1;
+
+inline SchedulerConfig small_config(std::uint32_t num_blocks = 64) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.num_blocks = num_blocks;
+  config.scheduler.max_num_seqs = 8;
+  config.scheduler.max_num_batched_tokens = 32;
+  config.scheduler.max_model_len = 80;
+  return config;
+}
+
+struct Expectation {
+  std::vector<TokenId> prompt;
+  NewRequest request;  // its spans point into this object and into constants
+  std::uint64_t salt = 0;
+  std::vector<TokenId> outputs;
+};
+
+inline constexpr TokenId kEosIds[] = {kEos};
+inline constexpr TokenId kStopIds[] = {kStop};
+
+// Prompts are drawn from few stems, so that prefixes repeat.
+inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id, std::uint32_t max_total) {
+  auto e = std::make_unique<Expectation>();
+  const auto stem = static_cast<TokenId>(random.below(3));
+  const std::uint64_t stem_length = random.between(0, max_total / 2);
+  for (std::uint64_t i = 0; i < stem_length; ++i) {
+    e->prompt.push_back(static_cast<TokenId>((static_cast<std::uint64_t>(stem) * 7 + i * 3) % kVocabulary));
+  }
+  for (std::uint64_t i = random.between(1, max_total / 8); i > 0; --i) {
+    e->prompt.push_back(static_cast<TokenId>(random.below(kVocabulary)));
+  }
+  const auto room = static_cast<std::uint32_t>(max_total - e->prompt.size());
+  e->salt = random.chance(0.25) ? 1 + random.below(2) : 0;
+  e->request = {.id = id,
+                .prompt = e->prompt,
+                .max_tokens = static_cast<std::uint32_t>(random.between(1, room)),
+                .min_tokens = 0,
+                .eos_ids = kEosIds,
+                .stop_token_ids = kStopIds,
+                .ignore_eos = random.chance(0.5),
+                .sampling = nullptr,
+                .extra_keys = {}};
+  e->request.min_tokens = static_cast<std::uint32_t>(random.below(e->request.max_tokens));
+  e->request.extra_keys.cache_salt = e->salt > 0 ? std::string(e->salt, 's') : "";
+  return e;
+}
+
+class Harness {
+ public:
+  explicit Harness(const SchedulerConfig& config, EventSink* events = nullptr, BlockHasher* hasher = nullptr)
+      : config(config), worker(config.num_blocks, config.block_size, config.scheduler.max_num_seqs, kVocabulary) {
+    auto created = Scheduler::create(config, events, hasher);
+    EXPECT_TRUE(created.has_value()) << created.error().to_string();
+    scheduler = std::move(*created);
+  }
+
+  void add(std::unique_ptr<Expectation> e) {
+    worker.set_salt(e->request.id, e->salt);
+    const auto added = scheduler->add(e->request);
+    ASSERT_TRUE(added.has_value()) << added.error().to_string();
+    alive[e->request.id] = std::move(e);
+  }
+
+  void add(std::uint64_t id, const std::vector<TokenId>& prompt, std::uint32_t max_tokens) {
+    auto e = std::make_unique<Expectation>();
+    e->prompt = prompt;
+    e->request.id = RequestId{id};
+    e->request.prompt = e->prompt;
+    e->request.max_tokens = max_tokens;
+    add(std::move(e));
+  }
+
+  // Plans and runs; the result is applied by apply_oldest(). The worker runs at once: it is never ahead of the plans.
+  const StepPlan& plan() {
+    const StepPlan& plan = scheduler->schedule();
+    check_plan(plan);
+    const StepResult result = worker.run(plan);
+    results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
+    return plan;
+  }
+
+  const StepOutcome& apply_oldest() {
+    const auto [step, sampled] = std::move(results.front());
+    results.pop_front();
+    const StepOutcome& outcome = scheduler->apply({step, sampled});
+    for (const RequestUpdate& update : outcome.updates) {
+      Expectation& e = *alive.at(update.id);
+      e.outputs.insert(e.outputs.end(), update.tokens.begin(), update.tokens.end());
+      if (update.finished) {
+        check_finished(e, update);
+        alive.erase(update.id);
+      }
+    }
+    scheduler->check_invariants();
+    return outcome;
+  }
+
+  const StepOutcome& step() {
+    plan();
+    return apply_oldest();
+  }
+
+  void finish(RequestId id, FinishReason reason = FinishReason::abort) {
+    EXPECT_NE(scheduler->finish(id, reason), FinishEffect::unknown);
+    alive.erase(id);
+    scheduler->check_invariants();
+  }
+
+  void run_to_end(int max_steps = 20000) {
+    while (scheduler->has_work() || !results.empty()) {
+      ASSERT_GT(max_steps--, 0) << "no progress";
+      step();
+      if (testing::Test::HasFatalFailure()) {
+        return;
+      }
+    }
+    EXPECT_TRUE(alive.empty());
+    EXPECT_TRUE(scheduler->all_blocks_free());
+  }
+
+  SchedulerConfig config;
+  std::unique_ptr<Scheduler> scheduler;
+  FakeWorker worker;
+  std::map<RequestId, std::unique_ptr<Expectation>> alive;
+  std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
+  bool check_outputs = true;
+
+ private:
+  void check_plan(const StepPlan& plan) {
+    std::uint32_t num_tokens = 0;
+    std::set<Slot> slots;
+    for (const ScheduledRequest& s : plan.scheduled) {
+      EXPECT_GT(s.num_tokens, 0U);
+      EXPECT_TRUE(slots.insert(s.slot).second);
+      num_tokens += s.num_tokens;
+    }
+    EXPECT_EQ(num_tokens, plan.num_scheduled_tokens);
+    EXPECT_LE(num_tokens, config.scheduler.max_num_batched_tokens);
+    EXPECT_LE(plan.scheduled.size(), config.scheduler.max_num_seqs);
+    scheduler->check_invariants();
+  }
+
+  // Where vLLM's rules end it: the first stop id at or after min_tokens, or the limit.
+  void check_finished(const Expectation& e, const RequestUpdate& update) {
+    if (!check_outputs) {
+      return;
+    }
+    const std::size_t limit = std::min<std::size_t>(e.request.max_tokens, config.scheduler.max_model_len - e.prompt.size());
+    auto outputs = worker.expected(e.prompt, e.salt, limit);
+    FinishReason reason = FinishReason::length;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const bool eos = outputs[i] == kEos && !e.request.ignore_eos && !e.request.eos_ids.empty();
+      const bool stop = outputs[i] == kStop && !e.request.stop_token_ids.empty();
+      if (i + 1 >= e.request.min_tokens && (eos || stop)) {
+        outputs.resize(i + 1);
+        reason = FinishReason::stop;
+      }
+    }
+    EXPECT_EQ(e.outputs, outputs) << "request " << e.request.id.value;
+    EXPECT_EQ(update.reason, reason);
+    EXPECT_EQ(update.stop_token, reason == FinishReason::stop ? outputs.back() : -1);
+  }
+};
+
+}  // namespace quire::test

@@ -1,0 +1,84 @@
+// Steps that admit nothing new allocate nothing: every operator new of this program is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "core/schedule/scheduler.h"
+
+namespace {
+std::atomic<std::uint64_t> num_allocations{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  ++num_allocations;
+  void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return counted(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace quire {
+namespace {
+
+void decode(Scheduler& scheduler, int num_steps, std::vector<SampledToken>& sampled) {
+  for (int step = 0; step < num_steps; ++step) {
+    const StepPlan& plan = scheduler.schedule();
+    sampled.clear();
+    for (const ScheduledRequest& s : plan.scheduled) {
+      if (s.samples) {
+        sampled.push_back({s.id, static_cast<TokenId>(step % 97)});
+      }
+    }
+    scheduler.apply({plan.step, sampled});
+  }
+}
+
+TEST(NoAllocation, TenThousandDecodeSteps) {
+  SchedulerConfig config;
+  config.scheduler.max_num_seqs = 16;
+  config.scheduler.max_model_len = 16384;
+  config.num_blocks = 16 * 1024 + 1;
+  auto scheduler = Scheduler::create(config).value();
+  const std::vector<TokenId> prompt(100, 7);
+  for (std::uint64_t id = 0; id < 16; ++id) {
+    NewRequest request;
+    request.id = RequestId{id};
+    request.prompt = prompt;
+    request.max_tokens = 16000;
+    ASSERT_TRUE(scheduler->add(request));
+  }
+  std::vector<SampledToken> sampled;
+  sampled.reserve(16);
+  decode(*scheduler, 4, sampled);
+  ASSERT_EQ(scheduler->counters().num_running, 16U);
+  const std::uint64_t before = num_allocations;
+  decode(*scheduler, 10000, sampled);
+  EXPECT_EQ(num_allocations - before, 0U);
+  EXPECT_EQ(sampled.size(), 16U);
+}
+
+}  // namespace
+}  // namespace quire

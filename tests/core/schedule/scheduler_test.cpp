@@ -1,0 +1,412 @@
+// The scheduler's promises, one by one.
+#include "core/schedule/scheduler.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/kv/naive_kv.h"
+#include "core/schedule/harness.h"
+
+namespace quire {
+namespace {
+
+using test::Harness;
+using test::small_config;
+using test::values;
+
+std::vector<TokenId> tokens(std::size_t count, TokenId first = 10) {
+  std::vector<TokenId> result(count);
+  std::iota(result.begin(), result.end(), first);
+  return result;
+}
+
+TEST(Scheduler, PrefillsInOneStepThenDecodes) {
+  Harness h(small_config());
+  h.add(1, tokens(10), 3);
+  const StepPlan& first = h.plan();
+  ASSERT_EQ(first.admitted.size(), 1U);
+  EXPECT_EQ(first.admitted[0].tokens.size(), 10U);
+  EXPECT_EQ(first.admitted[0].num_prompt_tokens, 10U);
+  ASSERT_EQ(first.scheduled.size(), 1U);
+  EXPECT_EQ(first.scheduled[0].num_tokens, 10U);
+  EXPECT_TRUE(first.scheduled[0].samples);
+  ASSERT_EQ(first.table_deltas.size(), 1U);
+  EXPECT_EQ(first.table_deltas[0].update, TableUpdate::replace_all);
+  EXPECT_EQ(first.table_deltas[0].blocks.size(), 3U);
+  const StepOutcome& outcome = h.apply_oldest();
+  ASSERT_EQ(outcome.updates.size(), 1U);
+  EXPECT_EQ(outcome.updates[0].tokens.size(), 1U);
+  ASSERT_EQ(outcome.first_admissions.size(), 1U);
+
+  const StepPlan& second = h.plan();
+  EXPECT_TRUE(second.admitted.empty());
+  EXPECT_TRUE(second.table_deltas.empty()) << "the third block has room";
+  EXPECT_EQ(second.scheduled[0].num_computed_tokens, 10U);
+  EXPECT_EQ(second.scheduled[0].num_tokens, 1U);
+  h.apply_oldest();
+  const StepOutcome& last = h.step();
+  ASSERT_EQ(last.updates.size(), 1U);
+  EXPECT_TRUE(last.updates[0].finished);
+  EXPECT_EQ(last.updates[0].reason, FinishReason::length);
+  EXPECT_EQ(last.retired.size(), 1U);
+  EXPECT_FALSE(h.scheduler->has_work());
+  EXPECT_EQ(h.plan().released.size(), 1U) << "the worker learns of it in the next plan";
+  h.apply_oldest();
+  EXPECT_TRUE(h.scheduler->all_blocks_free());
+}
+
+TEST(Scheduler, DecodesFirstAndFillsTheBudgetWithPrefillChunks) {
+  SchedulerConfig config = small_config();
+  config.scheduler.max_num_batched_tokens = 10;
+  Harness h(config);
+  h.add(1, tokens(6), 20);
+  h.add(2, tokens(15, 100), 20);
+  const StepPlan& first = h.plan();
+  ASSERT_EQ(first.scheduled.size(), 2U);
+  EXPECT_EQ(first.scheduled[1].num_tokens, 4U);
+  EXPECT_FALSE(first.scheduled[1].samples);
+  EXPECT_EQ(h.apply_oldest().updates.size(), 1U) << "a chunk samples nothing";
+  const StepPlan& second = h.plan();
+  EXPECT_EQ(second.scheduled[0].num_tokens, 1U);
+  EXPECT_EQ(second.scheduled[1].num_computed_tokens, 4U);
+  EXPECT_EQ(second.scheduled[1].num_tokens, 9U);
+  ASSERT_EQ(second.table_deltas.size(), 1U) << "the first request's second block has room";
+  EXPECT_EQ(second.table_deltas[0].update, TableUpdate::append);
+  EXPECT_EQ(second.table_deltas[0].blocks.size(), 3U);
+  h.apply_oldest();
+  h.run_to_end();
+}
+
+TEST(Scheduler, LongPrefillsAreCutToTheThreshold) {
+  SchedulerConfig config = small_config();
+  config.scheduler.long_prefill_token_threshold = 5;
+  Harness h(config);
+  h.add(1, tokens(12), 2);
+  std::vector<std::uint32_t> sizes;
+  while (h.scheduler->has_work()) {
+    sizes.push_back(h.plan().num_scheduled_tokens);
+    h.apply_oldest();
+  }
+  EXPECT_EQ(sizes, (std::vector<std::uint32_t>{5, 5, 2, 1}));
+}
+
+TEST(Scheduler, WithoutChunkedPrefillAPromptWaitsForAWholeBudget) {
+  SchedulerConfig config = small_config();
+  config.scheduler.enable_chunked_prefill = false;
+  config.scheduler.max_num_batched_tokens = 80;
+  Harness h(config);
+  h.add(1, tokens(50), 2);
+  h.add(2, tokens(40, 200), 2);
+  h.add(3, tokens(5, 400), 2);
+  EXPECT_EQ(h.plan().scheduled.size(), 1U) << "the second does not fit, and the third does not overtake it";
+  h.apply_oldest();
+  EXPECT_EQ(h.plan().scheduled.size(), 3U);
+  h.apply_oldest();
+  h.run_to_end();
+}
+
+TEST(Scheduler, HitsOfTheSameStepShareBlocks) {
+  Harness h(small_config());
+  h.add(1, tokens(9), 2);
+  h.add(2, tokens(9), 2);
+  const StepPlan& plan = h.plan();
+  ASSERT_EQ(plan.scheduled.size(), 2U);
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 8U);
+  EXPECT_EQ(plan.table_deltas[0].blocks[0], plan.table_deltas[1].blocks[0]);
+  EXPECT_EQ(plan.table_deltas[0].blocks[1], plan.table_deltas[1].blocks[1]);
+  const StepOutcome& outcome = h.apply_oldest();
+  EXPECT_EQ(outcome.first_admissions[0].num_cached_tokens, 0U);
+  EXPECT_EQ(outcome.first_admissions[1].num_cached_tokens, 8U);
+  EXPECT_EQ(outcome.updates[1].num_cached_tokens, 8U);
+  EXPECT_EQ(h.scheduler->counters().prefix_query_tokens, 18U);
+  EXPECT_EQ(h.scheduler->counters().prefix_hit_tokens, 8U);
+  h.run_to_end();
+}
+
+TEST(Scheduler, TheWorkedExampleThroughTheFacade) {
+  SchedulerConfig config = small_config(11);
+  config.scheduler.max_num_batched_tokens = 64;
+  config.scheduler.max_model_len = 40;
+  Harness h(config);
+  h.add(0, tokens(15), 25);
+  h.step();
+  h.step();
+  h.step();
+  EXPECT_EQ(values(h.worker.table(Slot{0})), (std::vector<std::uint32_t>{1, 2, 3, 4, 5}));
+  auto prompt = tokens(10);
+  prompt.insert(prompt.end(), {70, 71, 72, 73});
+  h.add(1, prompt, 2);
+  h.step();
+  EXPECT_EQ(values(h.worker.table(Slot{1})), (std::vector<std::uint32_t>{1, 2, 6, 7}));
+  h.finish(RequestId{0});
+  h.finish(RequestId{1});
+  prompt = tokens(12);
+  const auto rest = tokens(17, 200);
+  prompt.insert(prompt.end(), rest.begin(), rest.end());
+  h.add(2, prompt, 2);
+  const StepPlan& plan = h.plan();
+  EXPECT_EQ(plan.released.size(), 2U);
+  EXPECT_EQ(values(plan.table_deltas[0].blocks), (std::vector<std::uint32_t>{1, 2, 3, 8, 9, 10, 5, 4}));
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 12U);
+  h.apply_oldest();
+  h.run_to_end();
+}
+
+class Recorder : public EventSink {
+ public:
+  void on_preempted(RequestId victim, RequestId cause, std::uint32_t missing) override {
+    log.push_back(fmt::format("{} preempted for {}, {} missing", victim.value, cause.value, missing));
+  }
+  void on_admission_blocked(RequestId id, std::uint32_t missing) override {
+    log.push_back(fmt::format("{} blocked, {} missing", id.value, missing));
+  }
+  void on_prefix_lookup(RequestId id, std::uint32_t queried, std::uint32_t hit) override {
+    log.push_back(fmt::format("{} found {} of {}", id.value, hit, queried));
+  }
+  std::vector<std::string> log;
+};
+
+TEST(Scheduler, TheYoungestIsPreemptedAndComesBackFirst) {
+  Recorder events;
+  Harness h(small_config(5), &events);
+  h.add(1, tokens(8), 8);
+  h.add(2, tokens(7, 100), 8);
+  h.add(3, tokens(3, 200), 2);
+  h.step();  // both enter with two blocks each
+  EXPECT_EQ(h.scheduler->counters().num_running, 2U);
+  const StepPlan& plan = h.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U) << "the first needs a third block, so the second goes; nobody enters in its place";
+  EXPECT_EQ(plan.scheduled[0].id, RequestId{1});
+  EXPECT_EQ(plan.released.size(), 1U);
+  const StepOutcome& outcome = h.apply_oldest();
+  ASSERT_EQ(outcome.preempted.size(), 1U);
+  EXPECT_EQ(outcome.preempted[0], RequestId{2});
+  EXPECT_EQ(events.log, (std::vector<std::string>{"1 found 0 of 8", "2 found 0 of 7", "3 found 0 of 3", "3 blocked, 1 missing",
+                                                  "2 preempted for 1, 1 missing"}));
+  h.step();
+  EXPECT_EQ(h.scheduler->counters().num_running, 1U);
+  EXPECT_EQ(events.log.back(), "2 blocked, 1 missing") << "the preempted one is asked before the third";
+  h.run_to_end();
+  EXPECT_GE(h.scheduler->counters().num_preemptions, 1U);
+}
+
+TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
+  Harness h(small_config(5));
+  h.add(1, tokens(8), 8);
+  h.add(2, tokens(7, 100), 8);
+  h.step();
+  h.step();
+  while (h.scheduler->counters().num_running == 1 && h.alive.contains(RequestId{1})) {
+    h.step();
+  }
+  const StepPlan& plan = h.plan();
+  ASSERT_EQ(plan.admitted.size(), 1U);
+  EXPECT_EQ(plan.admitted[0].id, RequestId{2});
+  EXPECT_EQ(plan.admitted[0].num_prompt_tokens, 7U);
+  EXPECT_GT(plan.admitted[0].tokens.size(), 7U);
+  EXPECT_EQ(plan.table_deltas[0].update, TableUpdate::replace_all);
+  EXPECT_TRUE(h.apply_oldest().first_admissions.empty());
+  h.run_to_end();
+}
+
+TEST(Scheduler, TheWholePromptMustFitBeforeAChunkOfItEnters) {
+  for (const bool reserve : {true, false}) {
+    SchedulerConfig config = small_config(9);
+    config.scheduler.max_num_batched_tokens = 8;
+    config.scheduler.max_model_len = 32;
+    config.scheduler.reserve_full_isl = reserve;
+    Harness h(config);
+    h.add(1, tokens(4), 12);
+    h.step();
+    h.add(2, tokens(29, 100), 2);
+    h.step();
+    EXPECT_EQ(h.scheduler->counters().num_running, reserve ? 1U : 2U);
+    h.run_to_end();
+  }
+}
+
+TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
+  struct Case {
+    std::uint32_t min_tokens;
+    bool ignore_eos;
+    std::vector<TokenId> sampled;
+    std::size_t num_outputs;
+    FinishReason reason;
+    TokenId stop_token;
+  };
+  const std::vector<Case> cases{
+      {0, false, {5, 0, 6, 7}, 2, FinishReason::stop, 0}, {0, true, {5, 0, 6, 7}, 4, FinishReason::length, -1},
+      {0, false, {5, 1, 6, 7}, 2, FinishReason::stop, 1}, {0, true, {5, 1, 6, 7}, 2, FinishReason::stop, 1},
+      {3, false, {0, 1, 6, 0}, 4, FinishReason::stop, 0}, {2, false, {0, 1, 6, 7}, 2, FinishReason::stop, 1},
+      {4, false, {0, 1, 0, 1}, 4, FinishReason::stop, 1}, {0, false, {5, 6, 7, 8}, 4, FinishReason::length, -1},
+  };
+  for (const Case& c : cases) {
+    auto scheduler = Scheduler::create(small_config()).value();
+    const auto prompt = tokens(3);
+    ASSERT_TRUE(scheduler->add({.id = RequestId{1},
+                                .prompt = prompt,
+                                .max_tokens = 4,
+                                .min_tokens = c.min_tokens,
+                                .eos_ids = test::kEosIds,
+                                .stop_token_ids = test::kStopIds,
+                                .ignore_eos = c.ignore_eos,
+                                .sampling = nullptr,
+                                .extra_keys = {}}));
+    for (std::size_t i = 0; i < c.num_outputs; ++i) {
+      const SampledToken token{RequestId{1}, c.sampled[i]};
+      const StepOutcome& outcome = scheduler->apply({scheduler->schedule().step, {&token, 1}});
+      ASSERT_EQ(outcome.updates.size(), 1U);
+      EXPECT_EQ(outcome.updates[0].tokens[0], c.sampled[i]);
+      ASSERT_EQ(outcome.updates[0].finished, i + 1 == c.num_outputs);
+      if (outcome.updates[0].finished) {
+        EXPECT_EQ(outcome.updates[0].reason, c.reason);
+        EXPECT_EQ(outcome.updates[0].stop_token, c.stop_token);
+      }
+    }
+  }
+}
+
+TEST(Scheduler, OutputEndsAtTheModelsLength) {
+  SchedulerConfig config = small_config();
+  config.scheduler.max_model_len = 12;
+  Harness h(config);
+  h.add(1, tokens(9), 1000);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(h.step().updates[0].finished);
+  }
+  const StepOutcome& outcome = h.step();
+  EXPECT_TRUE(outcome.updates[0].finished);
+  EXPECT_EQ(outcome.updates[0].reason, FinishReason::length);
+}
+
+TEST(Scheduler, FinishFreesBlocksAtOnceInEveryState) {
+  Harness h(small_config());
+  EXPECT_EQ(h.scheduler->finish(RequestId{9}, FinishReason::abort), FinishEffect::unknown);
+  h.add(1, tokens(9), 9);
+  EXPECT_EQ(h.scheduler->finish(RequestId{1}, FinishReason::abort), FinishEffect::retired) << "waiting";
+  EXPECT_EQ(h.scheduler->finish(RequestId{1}, FinishReason::abort), FinishEffect::unknown);
+  h.add(2, tokens(9), 9);
+  h.step();
+  EXPECT_EQ(h.scheduler->finish(RequestId{2}, FinishReason::stop), FinishEffect::retired) << "running";
+  EXPECT_TRUE(h.scheduler->all_blocks_free());
+  h.add(3, tokens(9), 9);
+  h.plan();
+  EXPECT_EQ(h.scheduler->finish(RequestId{3}, FinishReason::abort), FinishEffect::in_flight);
+  EXPECT_TRUE(h.scheduler->all_blocks_free());
+  EXPECT_EQ(h.scheduler->finish(RequestId{3}, FinishReason::abort), FinishEffect::unknown);
+  const StepOutcome& outcome = h.apply_oldest();
+  EXPECT_TRUE(outcome.updates.empty()) << "its token is dropped";
+  ASSERT_EQ(outcome.retired.size(), 1U);
+  EXPECT_EQ(outcome.retired[0], RequestId{3});
+  EXPECT_FALSE(h.scheduler->has_work());
+}
+
+TEST(Scheduler, ASlotIsReleasedBeforeItIsGivenOutAgain) {
+  SchedulerConfig config = small_config();
+  config.scheduler.max_num_seqs = 1;
+  Harness h(config);
+  h.add(1, tokens(4), 1);
+  h.add(2, tokens(4, 100), 1);
+  h.step();
+  const StepPlan& plan = h.plan();
+  ASSERT_EQ(plan.released.size(), 1U);
+  ASSERT_EQ(plan.admitted.size(), 1U);
+  EXPECT_EQ(plan.released[0], plan.admitted[0].slot);
+  h.apply_oldest();
+  h.run_to_end();
+}
+
+TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
+  SchedulerConfig config = small_config();
+  config.scheduler.max_num_batched_tokens = 8;
+  Harness h(config);
+  h.add(1, tokens(4), 3);
+  h.add(2, tokens(10, 100), 3);
+  EXPECT_EQ(h.plan().scheduled.size(), 2U);
+  const StepPlan& second = h.plan();
+  ASSERT_EQ(second.scheduled.size(), 1U) << "the first request's token is not known yet; the second one's prompt is";
+  EXPECT_EQ(second.scheduled[0].id, RequestId{2});
+  EXPECT_EQ(h.scheduler->num_outstanding_plans(), 2U);
+  h.apply_oldest();
+  h.apply_oldest();
+  h.run_to_end();
+}
+
+TEST(Scheduler, RefusesWhatCanNeverRunAndNamesTheField) {
+  SchedulerConfig config = small_config(9);
+  config.scheduler.max_num_waiting = 1;
+  auto scheduler = Scheduler::create(config).value();
+  const auto field_of = [&](std::size_t num_prompt, std::uint32_t max_tokens, std::uint32_t min_tokens, ExtraKeys extra = {}) {
+    const auto prompt = tokens(num_prompt);
+    const auto added = scheduler->add({.id = RequestId{1},
+                                       .prompt = prompt,
+                                       .max_tokens = max_tokens,
+                                       .min_tokens = min_tokens,
+                                       .eos_ids = {},
+                                       .stop_token_ids = {},
+                                       .sampling = nullptr,
+                                       .extra_keys = std::move(extra)});
+    return added ? std::string("none") : added.error().field;
+  };
+  EXPECT_EQ(field_of(0, 1, 0), "prompt");
+  EXPECT_EQ(field_of(80, 1, 0), "prompt") << "as long as the model's context";
+  EXPECT_EQ(field_of(40, 1, 0), "prompt") << "longer than the cache of 32 tokens";
+  EXPECT_EQ(field_of(10, 24, 0), "max_tokens");
+  EXPECT_EQ(field_of(10, 0, 0), "max_tokens");
+  EXPECT_EQ(field_of(10, 4, 5), "min_tokens");
+  EXPECT_EQ(field_of(10, 4, 0, {.lora_name = "", .multimodal = {{"a", 8, 3}}, .cache_salt = ""}), "multimodal");
+  EXPECT_EQ(field_of(10, 4, 0, {.lora_name = "", .multimodal = {{"a", 5, 2}, {"b", 1, 2}}, .cache_salt = ""}), "multimodal");
+  EXPECT_EQ(scheduler->counters().num_waiting, 0U);
+  EXPECT_EQ(field_of(10, 23, 0), "none") << "33 tokens, of which the last needs no place";
+  EXPECT_EQ(field_of(10, 1, 0), "max_num_waiting");
+}
+
+TEST(Scheduler, RefusesConfigurationsThatCannotWork) {
+  const auto field_of = [](auto change) {
+    SchedulerConfig config = small_config();
+    change(config);
+    const auto created = Scheduler::create(config);
+    return created ? std::string("none") : created.error().field;
+  };
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.num_blocks = 1; }), "num_blocks");
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.block_size = 0; }), "block_size");
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_num_seqs = 0; }), "max_num_seqs");
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_model_len = 0; }), "max_model_len");
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_num_batched_tokens = 0; }), "max_num_batched_tokens");
+  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.enable_chunked_prefill = false; }), "max_num_batched_tokens");
+  EXPECT_EQ(field_of([](SchedulerConfig&) {}), "none");
+}
+
+TEST(Scheduler, ForgetsPrefixesOnlyWhileNobodyHoldsBlocks) {
+  Harness h(small_config());
+  h.add(1, tokens(9), 1);
+  h.plan();
+  EXPECT_FALSE(h.scheduler->reset_prefix_cache());
+  h.apply_oldest();
+  EXPECT_TRUE(h.scheduler->reset_prefix_cache());
+  h.add(2, tokens(9), 1);
+  EXPECT_EQ(h.step().first_admissions[0].num_cached_tokens, 0U);
+}
+
+TEST(SchedulerDeathTest, StopsOnResultsThatDoNotMatchThePlan) {
+  auto scheduler = Scheduler::create(small_config()).value();
+  const auto prompt = tokens(4);
+  ASSERT_TRUE(
+      scheduler->add({.id = RequestId{1}, .prompt = prompt, .eos_ids = {}, .stop_token_ids = {}, .sampling = nullptr, .extra_keys = {}}));
+  EXPECT_DEATH((void)scheduler->add(
+                   {.id = RequestId{1}, .prompt = prompt, .eos_ids = {}, .stop_token_ids = {}, .sampling = nullptr, .extra_keys = {}}),
+               "never reused");
+  EXPECT_DEATH(scheduler->apply({StepId{0}, {}}), "no plan is outstanding");
+  scheduler->schedule();
+  EXPECT_DEATH(scheduler->apply({StepId{1}, {}}), "order of the plans");
+  EXPECT_DEATH(scheduler->apply({StepId{0}, {}}), "one token per sampling request");
+  const SampledToken other[] = {{RequestId{2}, 5}};
+  EXPECT_DEATH(scheduler->apply({StepId{0}, other}), "one token per sampling request");
+  const SampledToken two[] = {{RequestId{1}, 5}, {RequestId{1}, 5}};
+  EXPECT_DEATH(scheduler->apply({StepId{0}, two}), "more tokens than requests");
+}
+
+}  // namespace
+}  // namespace quire
