@@ -1,6 +1,7 @@
 #pragma once
 // A decoder described by numbers and switches: what the files of every supported architecture boil down to.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct ModelConfig {
 
   // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;
+
+  // What is out of range or does not fit together, if anything.
+  [[nodiscard]] std::optional<Error> check() const;
 };
 
 // Errors of both: `unsupported` (architecture or option without an implementation here), `corrupt` (a key missing, of the wrong type or

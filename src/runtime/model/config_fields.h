@@ -1,0 +1,50 @@
+#pragma once
+// Reads many fields of a GGUF or JSON header and keeps the first error, so that a config is read like a list.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "quire/error.h"
+
+namespace quire {
+
+// Source is GgufFile or JsonRef and outlives the reader. After an error every read gives the fallback.
+template <class Source>
+class ConfigFields {
+ public:
+  explicit ConfigFields(const Source& source, std::string prefix = {}) : source_(source), prefix_(std::move(prefix)) {}
+
+  template <class T>
+  T need(std::string_view key) {
+    return keep(source_.template get<T>(prefix_ + std::string(key)), T{});
+  }
+  template <class T>
+  T get_or(std::string_view key, T fallback) {
+    return keep(source_.template get_or<T>(prefix_ + std::string(key), fallback), fallback);
+  }
+  template <class T>
+  std::optional<T> get_optional(std::string_view key) {
+    return keep(source_.template get_optional<T>(prefix_ + std::string(key)), std::optional<T>{});
+  }
+
+  void refuse(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  [[nodiscard]] std::string field(std::string_view key) const { return prefix_ + std::string(key); }
+
+ private:
+  template <class T>
+  T keep(Result<T> value, T fallback) {
+    if (value) return std::move(*value);
+    refuse(std::move(value.error()));
+    return fallback;
+  }
+
+  const Source& source_;
+  std::string prefix_;
+  std::optional<Error> error_;
+};
+
+}  // namespace quire

@@ -1,0 +1,298 @@
+#include "runtime/model/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+
+// A pass is a list of phases over all rows, with a barrier after each: products are split over panels of outputs, the rest over rows or
+// attention items. The order of phases makes each layer write K and V of all rows before any row attends.
+
+namespace quire {
+namespace {
+
+// Some of the rows of a prepared input.
+Activations slice_rows(const Activations& all, std::uint32_t first, std::uint32_t count) {
+  Activations part = all;
+  part.rows = count;
+  part.x += first * all.stride;
+  if (all.mode == ActivationMode::f32) return part;
+  const std::size_t columns = all.columns;
+  part.codes += first * 2 * columns;
+  part.scales += first * columns / kGroupColumns;
+  part.half_sums += first * columns / 16;
+  return part;
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernels& kernels, ActivationMode mode,
+                 const WorkspaceLimits& limits, ThreadPool& pool)
+    : config_(config),
+      weights_(std::move(weights)),
+      kernels_(kernels),
+      mode_(mode),
+      pool_(pool),
+      workspace_(config, mode, limits),
+      frequencies_(config.rope_frequencies()) {
+  for (std::size_t i = 0; i < weights_.rope_factors.size(); ++i) frequencies_[i] /= weights_.rope_factors[i];
+}
+
+void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits) {
+  check(input, cache, logits);
+  rows_ = static_cast<std::uint32_t>(input.tokens.size());
+  if (rows_ == 0) return;
+  lay_out(input, tables);
+  embed(input);
+  for (std::uint32_t i = 0; i < config_.num_layers; ++i) {
+    attend(weights_.layers[i], kv_layer(cache, i));
+    feed_forward(weights_.layers[i], i + 1 < config_.num_layers ? &weights_.layers[i + 1].attn_norm : nullptr);
+  }
+  output(input.logit_rows, logits);
+}
+
+void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<const float> logits) const {
+  const WorkspaceLimits& limits = workspace_.limits();
+  const KvShape& kv = cache.shape();
+  QUIRE_CHECK(input.tokens.size() <= limits.rows, "more rows than max_num_batched_tokens");
+  QUIRE_CHECK(input.sequences.size() <= limits.sequences && input.logit_rows.size() <= limits.sequences, "more than max_num_seqs");
+  QUIRE_CHECK(logits.size() == input.logit_rows.size() * config_.vocab_size, "logits of another size");
+  QUIRE_CHECK(kv.num_layers == config_.num_layers && kv.num_kv_heads == config_.num_kv_heads && kv.head_dim == config_.head_dim,
+              "a KV cache of another model");
+  std::size_t rows = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    rows += sequence.num_tokens;
+    QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= config_.context_length, "a position beyond the context");
+  }
+  QUIRE_CHECK(rows == input.tokens.size(), "sequences and tokens differ in length");
+  for (const std::uint32_t row : input.logit_rows) QUIRE_CHECK(row < rows, "logits of no row");
+  for (const TokenId token : input.tokens)
+    QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
+}
+
+// Positions, cache places and attention items of every row: the same for all layers.
+void Decoder::lay_out(const BatchInput& input, const BlockTables& tables) {
+  Workspace& w = workspace_;
+  w.items.clear();
+  attention_work_ = 0;
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    for (std::uint32_t done = 0; done < sequence.num_tokens; done += kAttentionItemRows) {
+      const std::uint32_t count = std::min(kAttentionItemRows, sequence.num_tokens - done);
+      attention_work_ += std::uint64_t{count} * (sequence.first_position + done + count) * config_.q_size();
+      for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
+        w.items.push_back({.q = w.qkv + (row + done) * qkv_size(),
+                           .out = w.attention + std::size_t{row + done} * config_.q_size(),
+                           .q_stride = qkv_size(),
+                           .out_stride = config_.q_size(),
+                           .rows = count,
+                           .first_position = sequence.first_position + done,
+                           .kv_head = head,
+                           .group = config_.group(),
+                           .blocks = tables.row(sequence.slot).data(),
+                           .scale = config_.attention_scale});
+      }
+    }
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i, ++row) {
+      w.positions[row] = sequence.first_position + i;
+      w.kv_slots[row] = tables.kv_slot(sequence.slot, w.positions[row]);
+    }
+  }
+}
+
+void Decoder::embed(const BatchInput& input) {
+  const std::size_t half = config_.rotary_dim / 2;
+  const Activations x = hidden_activations();
+  pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t row = begin; row < end; ++row) {
+      float* hidden = workspace_.hidden + std::size_t{row} * config_.hidden_size;
+      unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
+      rope_angles(workspace_.positions[row], frequencies_, {workspace_.cosines + row * half, half}, {workspace_.sines + row * half, half});
+      kernels_.rms_norm(hidden, weights_.layers[0].attn_norm.data(), config_.norm_epsilon, workspace_.input + row * x.stride,
+                        config_.hidden_size);
+    }
+    kernels_.prepare(x, begin, end);
+  });
+}
+
+void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
+  const std::size_t q_size = config_.q_size();
+  const std::size_t kv_size = config_.kv_size();
+  float* qkv = workspace_.qkv;
+  multiply(std::array{Product{&layer.q.matrix, qkv, qkv_size()}, Product{&layer.k.matrix, qkv + q_size, qkv_size()},
+                      Product{&layer.v.matrix, qkv + q_size + kv_size, qkv_size()}},
+           hidden_activations());
+  pool_.parallel_for(rows_, row_grain(rows_),
+                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { rotate_and_write(layer, kv, begin, end); });
+  run_attention(kv);
+  const Activations x = activations(workspace_.attention, rows_, config_.q_size(), workspace_.inner_codes);
+  prepare(x);
+  multiply(std::array{Product{&layer.attn_output.matrix, workspace_.input, config_.hidden_size}}, x);
+  pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    add_and_norm(layer.attn_output.bias, &layer.ffn_norm, begin, end);
+  });
+}
+
+void Decoder::rotate_and_write(const LayerWeights& layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end) {
+  const std::uint32_t q_size = config_.q_size();
+  const std::uint32_t kv_size = config_.kv_size();
+  const std::size_t half = config_.rotary_dim / 2;
+  const auto finish_heads = [&](float* x, std::uint32_t num_heads, const std::vector<float>& bias, const std::vector<float>& norm,
+                                std::uint32_t row) {
+    if (!bias.empty()) kernels_.add(x, bias.data(), num_heads * config_.head_dim);
+    for (std::uint32_t head = 0; head < num_heads && !norm.empty(); ++head) {
+      float* values = x + std::size_t{head} * config_.head_dim;
+      kernels_.rms_norm(values, norm.data(), config_.norm_epsilon, values, config_.head_dim);
+    }
+    kernels_.rope(config_.rope_style, x, num_heads, config_.head_dim, config_.rotary_dim, workspace_.cosines + row * half,
+                  workspace_.sines + row * half);
+  };
+  for (std::uint32_t row = row_begin; row < row_end; ++row) {
+    float* q = workspace_.qkv + row * qkv_size();
+    finish_heads(q, config_.num_heads, layer.q.bias, layer.q_norm, row);
+    finish_heads(q + q_size, config_.num_kv_heads, layer.k.bias, layer.k_norm, row);
+    if (!layer.v.bias.empty()) kernels_.add(q + q_size + kv_size, layer.v.bias.data(), kv_size);
+  }
+  const float* k = workspace_.qkv + row_begin * qkv_size() + q_size;
+  kernels_.write_kv(kv, k, k + kv_size, qkv_size(), {workspace_.kv_slots + row_begin, row_end - row_begin});
+}
+
+void Decoder::run_attention(const PagedKvLayer& kv) {
+  // Below some tens of microseconds of work a second thread does not pay.
+  constexpr std::uint64_t kWorthSharing = 100'000;
+  const auto num_items = static_cast<std::uint32_t>(workspace_.items.size());
+  const std::uint32_t shared_grain = std::max(1U, num_items / (pool_.num_threads() * 16));
+  const std::uint32_t grain = attention_work_ < kWorthSharing ? num_items : shared_grain;
+  pool_.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    for (std::uint32_t i = begin; i < end; ++i) kernels_.attend(kv, workspace_.items[i], workspace_.attention_scratch(thread));
+  });
+}
+
+// In tiles of rows: a tile's outcome replaces its own rows of hidden and input, which no other tile reads.
+void Decoder::feed_forward(const LayerWeights& layer, const std::vector<float>* next_norm) {
+  const Activations all = hidden_activations();
+  for (std::uint32_t first = 0; first < rows_; first += kFeedForwardRows) {
+    const std::uint32_t count = std::min(kFeedForwardRows, rows_ - first);
+    gate_and_up(layer, slice_rows(all, first, count));
+    const Activations inner = activations(workspace_.gate, count, config_.intermediate_size, workspace_.inner_codes);
+    prepare(inner);
+    float* out = workspace_.input + std::size_t{first} * config_.hidden_size;
+    multiply(std::array{Product{&layer.down.matrix, out, config_.hidden_size}}, inner);
+    pool_.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      add_and_norm(layer.down.bias, next_norm, first + begin, first + end);
+    });
+  }
+}
+
+// The same panels of both products go to one thread, which can then join them.
+void Decoder::gate_and_up(const LayerWeights& layer, const Activations& x) {
+  const std::size_t width = config_.intermediate_size;
+  const std::array products{Product{&layer.gate.matrix, workspace_.gate, width}, Product{&layer.up.matrix, workspace_.up, width}};
+  const std::uint32_t panels = layer.gate.matrix.num_panels();
+  const std::size_t panel_bytes = layer.gate.matrix.panel_bytes + layer.up.matrix.panel_bytes;
+  pool_.parallel_for(panels, panel_grain(panels, panel_bytes, x.rows), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (const Product& product : products) kernels_.matmul(*product.matrix, x, product.y, product.y_stride, begin, end);
+    const std::size_t first = std::size_t{begin} * kPanelRows;
+    const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);
+    for (std::uint32_t row = 0; row < x.rows; ++row) {
+      float* gate = workspace_.gate + row * width + first;
+      float* up = workspace_.up + row * width + first;
+      if (!layer.gate.bias.empty()) kernels_.add(gate, layer.gate.bias.data() + first, count);
+      if (!layer.up.bias.empty()) kernels_.add(up, layer.up.bias.data() + first, count);
+      kernels_.silu_mul(gate, up, gate, count);
+    }
+  });
+}
+
+void Decoder::add_and_norm(const std::vector<float>& bias, const std::vector<float>* norm, std::uint32_t row_begin, std::uint32_t row_end) {
+  const std::uint32_t width = config_.hidden_size;
+  for (std::uint32_t row = row_begin; row < row_end; ++row) {
+    float* hidden = workspace_.hidden + std::size_t{row} * width;
+    float* input = workspace_.input + std::size_t{row} * width;
+    if (!bias.empty()) kernels_.add(input, bias.data(), width);
+    kernels_.add(hidden, input, width);
+    if (norm != nullptr) kernels_.rms_norm(hidden, norm->data(), config_.norm_epsilon, input, width);
+  }
+  if (norm != nullptr) kernels_.prepare(hidden_activations(), row_begin, row_end);
+}
+
+void Decoder::output(std::span<const std::uint32_t> logit_rows, std::span<float> logits) {
+  const auto count = static_cast<std::uint32_t>(logit_rows.size());
+  const std::uint32_t width = config_.hidden_size;
+  const Activations x = activations(workspace_.last, count, width, workspace_.hidden_codes);
+  pool_.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      kernels_.rms_norm(workspace_.hidden + std::size_t{logit_rows[i]} * width, weights_.output_norm.data(), config_.norm_epsilon,
+                        workspace_.last + std::size_t{i} * width, width);
+    }
+    kernels_.prepare(x, begin, end);
+  });
+  if (count > 0) multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
+}
+
+void Decoder::prepare(const Activations& x) {
+  if (x.mode == ActivationMode::f32) return;
+  pool_.parallel_for(x.rows, row_grain(x.rows),
+                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { kernels_.prepare(x, begin, end); });
+}
+
+void Decoder::multiply(std::span<const Product> products, const Activations& x) {
+  std::uint32_t panels = 0;
+  std::size_t bytes = 0;
+  for (const Product& product : products) {
+    panels += product.matrix->num_panels();
+    bytes += product.matrix->bytes();
+  }
+  pool_.parallel_for(panels, panel_grain(panels, bytes / panels, x.rows),
+                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { multiply_panels(products, x, begin, end); });
+}
+
+// Panels of all products in one numbering.
+void Decoder::multiply_panels(std::span<const Product> products, const Activations& x, std::uint32_t begin, std::uint32_t end) const {
+  std::uint32_t first = 0;
+  for (const Product& product : products) {
+    const std::uint32_t last = first + product.matrix->num_panels();
+    const std::uint32_t from = std::max(begin, first);
+    const std::uint32_t to = std::min(end, last);
+    if (from < to) kernels_.matmul(*product.matrix, x, product.y, product.y_stride, from - first, to - first);
+    first = last;
+  }
+}
+
+Activations Decoder::activations(const float* x, std::uint32_t rows, std::uint32_t columns, std::span<std::byte> codes) const {
+  const ActivationMode mode = columns % kGroupColumns == 0 ? mode_ : ActivationMode::f32;
+  return make_activations(mode, x, columns, rows, columns, codes);
+}
+
+Activations Decoder::hidden_activations() const {
+  return activations(workspace_.input, rows_, config_.hidden_size, workspace_.hidden_codes);
+}
+
+PagedKvLayer Decoder::kv_layer(const KvCache& cache, std::uint32_t layer) const {
+  return {.keys = cache.keys(layer),
+          .values = cache.values(layer),
+          .dtype = cache.shape().dtype,
+          .block_size = cache.shape().block_size,
+          .num_kv_heads = config_.num_kv_heads,
+          .head_dim = config_.head_dim,
+          .block_stride = cache.block_stride(),
+          .head_stride = cache.head_stride(),
+          .token_stride = cache.token_stride()};
+}
+
+// A few rows cost less than waking a thread.
+std::uint32_t Decoder::row_grain(std::uint32_t rows) const {
+  constexpr std::uint32_t kFewRows = 8;
+  return std::max(kFewRows, rows / (pool_.num_threads() * 4));
+}
+
+std::uint32_t Decoder::panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t rows) const {
+  // Some microseconds of work: one row streams the weights, more rows compute.
+  constexpr std::size_t kWorthSharing = 32'768;
+  const std::size_t work = panel_bytes * (1 + rows / 4);
+  const auto least = static_cast<std::uint32_t>(kWorthSharing / work + 1);
+  return std::max(least, panels / (pool_.num_threads() * 8));
+}
+
+}  // namespace quire

@@ -1,0 +1,70 @@
+#include "runtime/model/model.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/model/decoder.h"
+#include "runtime/model/model_file.h"
+#include "runtime/model/weights.h"
+
+namespace quire {
+
+struct Model::State {
+  ModelInfo info;
+  Decoder decoder;
+};
+
+Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Model::~Model() = default;
+
+const ModelInfo& Model::info() const {
+  return state_->info;
+}
+
+std::uint64_t Model::weight_bytes() const {
+  return state_->info.weight_bytes;
+}
+
+std::uint64_t Model::workspace_bytes() const {
+  return state_->decoder.workspace().bytes();
+}
+
+const char* Model::kernel_name() const {
+  return state_->decoder.kernels().name;
+}
+
+void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits) {
+  state_->decoder.forward(input, cache, tables, logits);
+}
+
+class ModelLoader {
+ public:
+  static Result<std::unique_ptr<Model>> load(const std::string& path, const LoadOptions& options) {
+    QUIRE_CHECK(options.pool != nullptr && options.max_num_batched_tokens > 0 && options.max_num_seqs > 0);
+    const auto kernels = find_kernels(options.isa);
+    if (!kernels) return std::unexpected(kernels.error());
+    const auto file = ModelFile::open(path);
+    if (!file) return std::unexpected(file.error());
+    auto info = file->info();
+    if (!info) return std::unexpected(std::move(info.error()));
+    auto weights = load_weights(*file, *options.pool, options.progress);
+    if (!weights) return std::unexpected(std::move(weights.error()));
+    info->weight_bytes = weights->bytes();
+    const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs, options.pool->num_threads()};
+    Decoder decoder(file->config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
+    return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(*info), std::move(decoder)})));
+  }
+};
+
+Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options) {
+  return ModelLoader::load(path, options);
+}
+
+Result<ModelInfo> inspect(const std::string& path) {
+  const auto file = ModelFile::open(path);
+  if (!file) return std::unexpected(file.error());
+  return file->info();
+}
+
+}  // namespace quire

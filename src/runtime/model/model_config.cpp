@@ -1,0 +1,97 @@
+#include "runtime/model/model_config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+#include <tuple>
+
+#include "runtime/kernel/attention.h"
+
+namespace quire {
+namespace {
+
+// Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+double llama3_frequency(const ModelConfig& config, double frequency) {
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const double low_wavelength = config.rope_original_context / config.rope_low_freq_factor;
+  const double high_wavelength = config.rope_original_context / config.rope_high_freq_factor;
+  if (wavelength < high_wavelength) return frequency;
+  if (wavelength > low_wavelength) return frequency / config.rope_factor;
+  const double smooth = (config.rope_original_context / wavelength - config.rope_low_freq_factor) /
+                        (config.rope_high_freq_factor - config.rope_low_freq_factor);
+  return (1.0 - smooth) * frequency / config.rope_factor + smooth * frequency;
+}
+
+double scaled_frequency(const ModelConfig& config, double frequency) {
+  switch (config.rope_scaling) {
+    case RopeScaling::none:
+      return frequency;
+    case RopeScaling::linear:
+      return frequency / config.rope_factor;
+    case RopeScaling::llama3:
+      return llama3_frequency(config, frequency);
+  }
+  return frequency;
+}
+
+std::optional<Error> check_rope(const ModelConfig& c) {
+  const auto positive = [](double value) { return std::isfinite(value) && value > 0.0; };
+  if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is no base", c.rope_theta), {}};
+  if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim) {
+    return Error{
+        ErrorCode::corrupt, "rope.dimension_count", fmt::format("{} of {} dimensions cannot be rotated", c.rotary_dim, c.head_dim), {}};
+  }
+  if (!positive(c.rope_factor)) return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is no factor", c.rope_factor), {}};
+  if (c.rope_scaling != RopeScaling::llama3) return std::nullopt;
+  if (!positive(c.rope_original_context) || !positive(c.rope_low_freq_factor) || !(c.rope_high_freq_factor > c.rope_low_freq_factor)) {
+    return Error{ErrorCode::corrupt,
+                 "rope_scaling",
+                 fmt::format("low_freq_factor {}, high_freq_factor {} and original_max_position_embeddings {} do not fit one another",
+                             c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_context),
+                 {}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<float> ModelConfig::rope_frequencies() const {
+  std::vector<float> frequencies(rotary_dim / 2);
+  for (std::uint32_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = static_cast<float>(scaled_frequency(*this, std::pow(rope_theta, -2.0 * i / rotary_dim)));
+  }
+  return frequencies;
+}
+
+std::optional<Error> ModelConfig::check() const {
+  // Limits far above any real model, low enough that no product of two overflows 32 bits by much or 64 bits at all.
+  constexpr std::uint32_t kMax = 1U << 20;
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"num_layers", num_layers, 4096},
+                                                                          {"hidden_size", hidden_size, kMax},
+                                                                          {"intermediate_size", intermediate_size, kMax},
+                                                                          {"num_heads", num_heads, 4096},
+                                                                          {"num_kv_heads", num_kv_heads, 4096},
+                                                                          {"vocab_size", vocab_size, 1U << 24},
+                                                                          {"context_length", context_length, 1U << 30},
+                                                                          {"head_dim", head_dim, 1U << 16}};
+  for (const auto& [name, value, limit] : ranges) {
+    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+  }
+  if (num_heads % num_kv_heads != 0) {
+    return Error{ErrorCode::corrupt, "num_kv_heads", fmt::format("{} heads cannot share {} KV heads", num_heads, num_kv_heads), {}};
+  }
+  if (head_dim % 16 != 0 || head_dim > kMaxHeadDim) {
+    return Error{ErrorCode::unsupported, "head_dim", fmt::format("{} is no multiple of 16 up to {}", head_dim, kMaxHeadDim),
+                 "use a model with another head size"};
+  }
+  if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F)) {
+    return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
+  }
+  if (!std::isfinite(attention_scale) || !(attention_scale > 0.0F)) {
+    return Error{ErrorCode::corrupt, "attention_scale", fmt::format("{} is not positive", attention_scale), {}};
+  }
+  return check_rope(*this);
+}
+
+}  // namespace quire

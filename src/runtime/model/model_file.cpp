@@ -1,0 +1,160 @@
+#include "runtime/model/model_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "format/dequant.h"
+#include "format/json.h"
+#include "format/quote.h"
+#include "format/tokenizer_file.h"
+#include "runtime/kernel/pack.h"
+
+namespace quire {
+namespace {
+
+TensorView view_of(const GgufTensor& tensor) {
+  return {std::string(tensor.name), tensor.type, tensor.num_dims, tensor.rows(), tensor.columns(), tensor.data};
+}
+
+Result<TensorView> view_of(const SafetensorsTensor& tensor) {
+  auto type = tensor.type();
+  if (!type) return std::unexpected(std::move(type.error()));
+  return TensorView{tensor.name, *type, static_cast<std::uint32_t>(tensor.shape.size()), tensor.rows(), tensor.columns(), tensor.data};
+}
+
+// Packed size, should every scale of the type take its usual width.
+std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
+  const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  const std::uint64_t values = padded * tensor.columns;
+  if (tensor.num_dims < 2) return values * 4;
+  switch (tensor.type) {
+    case GgmlType::f32:
+    case GgmlType::f16:
+      return values * 4;
+    case GgmlType::bf16:
+      return values * 2;
+    case GgmlType::q4_0:
+    case GgmlType::q4_1:
+      return values / 2 + values / 32 * 4;
+    case GgmlType::q4_k:
+      return values / 2 + values / 32 * 8;
+    case GgmlType::q8_0:
+      return values + values / 32 * 2;
+    case GgmlType::q6_k:
+      return values + values / 16 * 4;
+    default:
+      return values + values / 32 * 8;
+  }
+}
+
+std::string describe_types(const std::vector<TensorView>& tensors) {
+  std::map<std::string_view, std::uint32_t> counts;
+  for (const TensorView& tensor : tensors) ++counts[ggml_type_name(tensor.type)];
+  std::vector<std::pair<std::string_view, std::uint32_t>> order(counts.begin(), counts.end());
+  // Commonest first.
+  std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
+  std::string text;
+  for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+  return text;
+}
+
+}  // namespace
+
+Result<ModelFile> ModelFile::open(const std::string& path) {
+  ModelFile file;
+  file.path_ = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    const auto json = read_json_file((std::filesystem::path(path) / "config.json").string());
+    if (!json) return std::unexpected(json.error());
+    auto config = config_from_hf(JsonRef(*json, "config.json"));
+    if (!config) return std::unexpected(std::move(config.error()));
+    auto folder = SafetensorsFolder::open(path);
+    if (!folder) return std::unexpected(std::move(folder.error()));
+    file.config_ = std::move(*config);
+    file.weights_ = std::move(*folder);
+    return file;
+  }
+  auto gguf = GgufFile::open(path);
+  if (!gguf) return std::unexpected(std::move(gguf.error()));
+  auto config = config_from_gguf(*gguf);
+  if (!config) return std::unexpected(std::move(config.error()));
+  file.config_ = std::move(*config);
+  file.weights_ = std::move(*gguf);
+  return file;
+}
+
+Result<std::vector<TensorView>> ModelFile::tensors() const {
+  std::vector<TensorView> views;
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
+  } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
+    for (const SafetensorsTensor* tensor : folder->tensors()) {
+      auto view = view_of(*tensor);
+      if (!view) return std::unexpected(std::move(view.error()));
+      views.push_back(std::move(*view));
+    }
+  }
+  return views;
+}
+
+std::string ModelFile::name_of(TensorRole role, std::uint32_t layer) const {
+  return std::holds_alternative<GgufFile>(weights_) ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer);
+}
+
+std::string ModelFile::model_name() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    const auto name = gguf->get_optional<std::string>("general.name");
+    if (name && *name && !(*name)->empty()) return **name;
+    return std::filesystem::path(path_).stem().string();
+  }
+  const std::filesystem::path folder(path_);
+  return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
+}
+
+// A model without a tokenizer can still be run on token ids.
+Result<TokenizerSpec> ModelFile::tokenizer() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return tokenizer_from_gguf(*gguf);
+  auto spec = tokenizer_from_hf(path_);
+  if (spec || (spec.error().code != ErrorCode::not_found && spec.error().code != ErrorCode::unsupported)) return spec;
+  TokenizerSpec none;
+  none.unsupported = spec.error().to_string();
+  return none;
+}
+
+Result<ModelInfo> ModelFile::info() const {
+  auto views = tensors();
+  if (!views) return std::unexpected(std::move(views.error()));
+  auto spec = tokenizer();
+  if (!spec) return std::unexpected(std::move(spec.error()));
+  if (spec->tokens.size() > config_.vocab_size) {
+    return fail(ErrorCode::corrupt, "tokenizer", fmt::format("{} tokens for a model of {}", spec->tokens.size(), config_.vocab_size),
+                "use the tokenizer that belongs to the model");
+  }
+  ModelInfo info{.name = model_name(),
+                 .architecture = config_.architecture,
+                 .weight_types = describe_types(*views),
+                 .num_layers = config_.num_layers,
+                 .hidden_size = config_.hidden_size,
+                 .num_heads = config_.num_heads,
+                 .num_kv_heads = config_.num_kv_heads,
+                 .head_dim = config_.head_dim,
+                 .vocab_size = config_.vocab_size,
+                 .context_length = config_.context_length,
+                 .tokenizer = std::move(*spec)};
+  for (const TensorView& view : *views) {
+    info.num_parameters += view.rows * view.columns;
+    info.weight_bytes += estimate_packed_bytes(view);
+  }
+  return info;
+}
+
+Result<void> ModelFile::check_unchanged() const {
+  const auto* gguf = std::get_if<GgufFile>(&weights_);
+  return gguf != nullptr && gguf->file() != nullptr ? gguf->file()->check_unchanged() : Result<void>{};
+}
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+#pragma once
+// A model on disk, whichever of the two formats it has.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "format/ggml_type.h"
+#include "format/gguf.h"
+#include "format/safetensors.h"
+#include "quire/error.h"
+#include "quire/model_info.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/tensor_names.h"
+
+namespace quire {
+
+// A matrix, or a vector as one row of it. `data` lies in the memory map.
+struct TensorView {
+  std::string name;
+  GgmlType type = GgmlType::f32;
+  std::uint32_t num_dims = 0;
+  std::uint64_t rows = 1;
+  std::uint64_t columns = 0;
+  std::span<const std::byte> data;
+};
+
+// Immutable after open. Views stay valid as long as the file.
+class ModelFile {
+ public:
+  // A GGUF file or a Hugging Face folder. Reads the headers only.
+  static Result<ModelFile> open(const std::string& path);
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  // Errors: `unsupported` for an element type that cannot be read.
+  [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
+  [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer) const;
+  // Everything but weight_bytes as loaded, which is estimated from the types.
+  [[nodiscard]] Result<ModelInfo> info() const;
+  // `io` if a file has changed since it was opened.
+  [[nodiscard]] Result<void> check_unchanged() const;
+
+ private:
+  ModelFile() = default;
+  [[nodiscard]] Result<TokenizerSpec> tokenizer() const;
+  [[nodiscard]] std::string model_name() const;
+
+  std::string path_;
+  std::variant<std::monostate, GgufFile, SafetensorsFolder> weights_;
+  ModelConfig config_;
+};
+
+}  // namespace quire

@@ -1,0 +1,256 @@
+#include "runtime/model/weights.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "format/dequant.h"
+#include "format/quote.h"
+
+// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. Packing
+// cannot fail, so its tasks run on any thread in any order.
+
+namespace quire {
+namespace {
+
+struct PackTask {
+  TensorView source;
+  PackedMatrix* matrix = nullptr;  // one of the two
+  std::vector<float>* vector = nullptr;
+};
+
+std::string shape_text(const TensorView& view) {
+  return view.num_dims < 2 ? fmt::format("[{}]", view.columns) : fmt::format("[{}, {}]", view.rows, view.columns);
+}
+
+class TaskCollector {
+ public:
+  TaskCollector(const ModelFile& file, std::vector<TensorView> tensors) : file_(file) {
+    for (TensorView& view : tensors) {
+      std::string name = view.name;
+      unused_.emplace(std::move(name), std::move(view));
+    }
+  }
+
+  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
+    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
+  }
+  void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
+    if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
+  }
+  void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
+    if (present) vector(role, layer, size, out);
+  }
+  void linear(TensorRole role, TensorRole bias_role, bool has_bias, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns,
+              Linear& out) {
+    matrix(role, layer, rows, columns, out.matrix);
+    vector_if(has_bias, bias_role, layer, rows, out.bias);
+  }
+  [[nodiscard]] bool has(TensorRole role) const { return unused_.contains(file_.name_of(role, 0)); }
+
+  Result<std::vector<PackTask>> finish() {
+    refuse_unused();
+    if (error_) return std::unexpected(std::move(*error_));
+    return std::move(tasks_);
+  }
+
+ private:
+  std::optional<TensorView> take(TensorRole role, std::uint32_t layer, std::uint32_t dims, std::uint32_t rows, std::uint32_t columns) {
+    if (error_) return std::nullopt;
+    const std::string name = file_.name_of(role, layer);
+    const auto found = unused_.find(name);
+    if (found == unused_.end()) {
+      error_ = Error{ErrorCode::corrupt, name, "the model has no such tensor", "download the model again"};
+      return std::nullopt;
+    }
+    TensorView view = std::move(found->second);
+    unused_.erase(found);
+    if (view.rows != rows || view.columns != columns || (dims == 1 && view.num_dims != 1)) {
+      const std::string wanted = dims == 1 ? fmt::format("[{}]", columns) : fmt::format("[{}, {}]", rows, columns);
+      error_ = Error{ErrorCode::corrupt, name, fmt::format("has shape {}, the config asks for {}", shape_text(view), wanted),
+                     "use the config that belongs to the weights"};
+      return std::nullopt;
+    }
+    if (auto format = unpacked_format(view.type); !format) {
+      error_ =
+          Error{ErrorCode::unsupported, name, format.error().message, "use F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K weights"};
+      return std::nullopt;
+    }
+    return view;
+  }
+
+  // Tied models may carry the output matrix a second time, and old exports the table of frequencies.
+  static bool may_be_left_out(std::string_view name) { return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq"); }
+
+  void refuse_unused() {
+    if (error_) return;
+    for (const auto& [name, view] : unused_) {
+      if (may_be_left_out(name)) continue;
+      error_ = Error{ErrorCode::unsupported, in_quotes(name),
+                     fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
+                     "use a dense model of a supported architecture, without adapters"};
+      return;
+    }
+  }
+
+  const ModelFile& file_;
+  std::unordered_map<std::string, TensorView> unused_;
+  std::vector<PackTask> tasks_;
+  std::optional<Error> error_;
+};
+
+void collect_layer(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  collector.vector(TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
+  collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
+  collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
+  collector.linear(TensorRole::v, TensorRole::v_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.v);
+  collector.vector_if(c.qk_norm, TensorRole::q_norm, layer, c.head_dim, out.q_norm);
+  collector.vector_if(c.qk_norm, TensorRole::k_norm, layer, c.head_dim, out.k_norm);
+  collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.q_size(), out.attn_output);
+  collector.vector(TensorRole::ffn_norm, layer, c.hidden_size, out.ffn_norm);
+  collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
+  collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
+  collector.linear(TensorRole::down, TensorRole::down_bias, c.mlp_bias, layer, c.hidden_size, c.intermediate_size, out.down);
+}
+
+Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out) {
+  auto tensors = file.tensors();
+  if (!tensors) return std::unexpected(std::move(tensors.error()));
+  const ModelConfig& c = file.config();
+  TaskCollector collector(file, std::move(*tensors));
+  collector.matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size, out.embedding);
+  collector.vector(TensorRole::output_norm, 0, c.hidden_size, out.output_norm);
+  if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output);
+  collector.vector_if(collector.has(TensorRole::rope_factors), TensorRole::rope_factors, 0, c.rotary_dim / 2, out.rope_factors);
+  out.layers.resize(c.num_layers);
+  for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) collect_layer(c, layer, collector, out.layers[layer]);
+  return collector.finish();
+}
+
+// One row of each intermediate form.
+struct RowBuffers {
+  explicit RowBuffers(std::size_t columns)
+      : floats(columns), halves(columns), codes(columns), scales(columns / 16 + 1), minimums(columns / 16 + 1) {}
+  std::vector<float> floats;
+  std::vector<std::uint16_t> halves;
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales, minimums;
+};
+
+WeightFormat weight_format(UnpackedFormat format) {
+  switch (format) {
+    case UnpackedFormat::f32:
+      return WeightFormat::f32;
+    case UnpackedFormat::bf16:
+      return WeightFormat::bf16;
+    case UnpackedFormat::q4:
+      return WeightFormat::q4;
+    case UnpackedFormat::q8:
+      return WeightFormat::q8;
+  }
+  return WeightFormat::f32;
+}
+
+void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row, std::span<const std::byte> bytes, RowBuffers& buffers,
+              MatrixPacker& packer) {
+  const std::size_t columns = source.columns;
+  if (format == UnpackedFormat::f32) {
+    dequantise_row(source.type, bytes, buffers.floats);
+    packer.put_f32(row, buffers.floats);
+  } else if (format == UnpackedFormat::bf16) {
+    unpack_bf16_row(source.type, bytes, buffers.halves);
+    packer.put_bf16(row, buffers.halves);
+  } else {
+    const bool four_bits = format == UnpackedFormat::q4;
+    const std::size_t groups = columns / (four_bits ? 32 : 16);
+    const std::span scales(buffers.scales.data(), groups);
+    const std::span minimums(buffers.minimums.data(), groups);
+    if (four_bits) {
+      unpack_q4_row(source.type, bytes, {buffers.codes, scales, minimums});
+      packer.put_q4(row, buffers.codes, scales, minimums);
+    } else {
+      unpack_q8_row(source.type, bytes, {buffers.codes, scales, minimums});
+      packer.put_q8(row, buffers.codes, scales, minimums);
+    }
+  }
+}
+
+// Whole pages inside the span leave our resident set; they stay in the system's file cache.
+void release_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void run_task(const PackTask& task) {
+  const TensorView& source = task.source;
+  const std::size_t row_size = source.data.size() / source.rows;
+  if (task.vector != nullptr) {
+    task.vector->resize(source.columns);
+    dequantise_row(source.type, source.data, *task.vector);
+    return;
+  }
+  const UnpackedFormat format = *unpacked_format(source.type);
+  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns));
+  RowBuffers buffers(source.columns);
+  for (std::uint32_t row = 0; row < source.rows; ++row) {
+    pack_row(source, format, row, source.data.subspan(row * row_size, row_size), buffers, packer);
+  }
+  *task.matrix = packer.finish();
+  release_pages(source.data);
+}
+
+void run_tasks(std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
+  // The largest first, so that no thread starts one when the others have finished.
+  std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
+  std::uint64_t total = 1;
+  for (const PackTask& task : tasks) total += task.source.data.size();
+  std::atomic<std::uint64_t> done{0};
+  const auto caller = std::this_thread::get_id();
+  pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      run_task(tasks[i]);
+      const std::uint64_t so_far = done.fetch_add(tasks[i].source.data.size()) + tasks[i].source.data.size();
+      if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
+    }
+  });
+  if (progress != nullptr) progress(1.0);
+}
+
+std::uint64_t bytes_of(const Linear& linear) {
+  return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
+}
+
+}  // namespace
+
+std::uint64_t DecoderWeights::bytes() const {
+  std::uint64_t floats = output_norm.size() + rope_factors.size();
+  std::uint64_t sum = embedding.bytes() + output.bytes();
+  for (const LayerWeights& layer : layers) {
+    floats += layer.attn_norm.size() + layer.q_norm.size() + layer.k_norm.size() + layer.ffn_norm.size();
+    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down}) {
+      sum += bytes_of(*linear);
+    }
+  }
+  return sum + floats * sizeof(float);
+}
+
+Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double)) {
+  DecoderWeights weights;
+  auto tasks = collect(file, weights);
+  if (!tasks) return std::unexpected(std::move(tasks.error()));
+  if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  run_tasks(*tasks, pool, progress);
+  if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  return weights;
+}
+
+}  // namespace quire

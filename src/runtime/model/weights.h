@@ -1,0 +1,42 @@
+#pragma once
+// The weights of a decoder as the kernels read them.
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "quire/error.h"
+#include "runtime/kernel/pack.h"
+#include "runtime/model/model_file.h"
+
+namespace quire {
+
+// A product and its bias (empty: none).
+struct Linear {
+  PackedMatrix matrix;
+  std::vector<float> bias;
+};
+
+struct LayerWeights {
+  std::vector<float> attn_norm;
+  Linear q, k, v, attn_output;
+  std::vector<float> q_norm, k_norm;  // empty: none
+  std::vector<float> ffn_norm;
+  Linear gate, up, down;
+};
+
+struct DecoderWeights {
+  PackedMatrix embedding;
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;
+  PackedMatrix output;              // no rows: tied to the embedding
+  std::vector<float> rope_factors;  // divide the frequencies; empty: none
+
+  [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
+  [[nodiscard]] std::uint64_t bytes() const;
+};
+
+// Packs every tensor, several at a time, and gives each source page back once read. Errors: `corrupt` (a tensor is missing or of the
+// wrong shape), `unsupported` (its type, or a tensor that no part of the decoder uses: leaving it out would change the answers).
+Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double));
+
+}  // namespace quire

@@ -1,0 +1,74 @@
+#include "runtime/model/workspace.h"
+
+#include <algorithm>
+
+#include "runtime/kernel/matmul.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+// Numbers the parts first (base is null), then hands them out.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+
+  template <class T>
+  void take(T*& part, std::size_t count) {
+    part = reinterpret_cast<T*>(take_bytes(count * sizeof(T)).data());
+  }
+  std::span<std::byte> take_bytes(std::size_t bytes) {
+    const std::size_t begin = used_;
+    used_ += round_up(bytes);
+    return base_ == nullptr ? std::span<std::byte>{} : std::span(base_ + begin, bytes);
+  }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+// Float-only models may have widths that integers have not.
+std::size_t code_bytes(ActivationMode mode, std::size_t rows, std::uint32_t columns) {
+  return columns % 32 == 0 ? activation_scratch_bytes(mode, static_cast<std::uint32_t>(rows), columns) : 0;
+}
+
+}  // namespace
+
+Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits) : limits_(limits) {
+  const std::size_t rows = limits.rows;
+  const std::size_t ffn_rows = std::min(limits.rows, kFeedForwardRows);
+  const std::size_t code_rows = std::max(limits.rows, limits.sequences);
+  attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
+  const auto carve = [&](std::byte* base) {
+    Carver carver(base);
+    carver.take(positions, rows);
+    carver.take(kv_slots, rows);
+    carver.take(cosines, rows * (config.rotary_dim / 2));
+    carver.take(sines, rows * (config.rotary_dim / 2));
+    carver.take(hidden, rows * config.hidden_size);
+    carver.take(input, rows * config.hidden_size);
+    carver.take(qkv, rows * (config.q_size() + 2 * config.kv_size()));
+    carver.take(attention, rows * config.q_size());
+    carver.take(gate, ffn_rows * config.intermediate_size);
+    carver.take(up, ffn_rows * config.intermediate_size);
+    carver.take(last, std::size_t{limits.sequences} * config.hidden_size);
+    hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
+    inner_codes =
+        carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+    attention_scratch_ = carver.take_bytes(attention_scratch_bytes_ * limits.threads);
+    return carver.used();
+  };
+  bytes_ = carve(nullptr);
+  storage_.reset(static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{kAlign})));
+  carve(storage_.get());
+  items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences));
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+#pragma once
+// The buffers of one forward pass, taken once. Pages that no pass has used yet cost no memory.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "quire/options.h"
+#include "runtime/kernel/attention.h"
+#include "runtime/model/model_config.h"
+
+namespace quire {
+
+struct WorkspaceLimits {
+  std::uint32_t rows = 0;
+  std::uint32_t sequences = 0;  // and rows of logits
+  std::uint32_t threads = 0;
+};
+
+// Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
+inline constexpr std::uint32_t kFeedForwardRows = 256;
+
+class Workspace {
+ public:
+  Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits);
+
+  [[nodiscard]] const WorkspaceLimits& limits() const { return limits_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::span<std::byte> attention_scratch(std::uint32_t thread) const {
+    return attention_scratch_.subspan(thread * attention_scratch_bytes_, attention_scratch_bytes_);
+  }
+
+  std::uint32_t* positions = nullptr;  // [row]
+  std::uint64_t* kv_slots = nullptr;   // [row]
+  float* cosines = nullptr;            // [row][rotary_dim / 2]
+  float* sines = nullptr;              // same
+  float* hidden = nullptr;             // [row][hidden_size]: the residual stream
+  float* input = nullptr;              // [row][hidden_size]: the stream normed for a product, then the product added to the stream
+  float* qkv = nullptr;                // [row][q, k, v]
+  float* attention = nullptr;          // [row][q_size]
+  float* gate = nullptr;               // [kFeedForwardRows][intermediate_size]
+  float* up = nullptr;                 // same
+  float* last = nullptr;               // [sequence][hidden_size]: the rows whose logits are wanted
+  std::span<std::byte> hidden_codes;   // activations of hidden_size columns
+  std::span<std::byte> inner_codes;    // of q_size and of intermediate_size columns
+  std::vector<AttentionItem> items;
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete(bytes, std::align_val_t{64}); }
+  };
+
+  WorkspaceLimits limits_;
+  std::uint64_t bytes_ = 0;
+  std::size_t attention_scratch_bytes_ = 0;
+  std::span<std::byte> attention_scratch_;
+  std::unique_ptr<std::byte, Free> storage_;
+};
+
+}  // namespace quire
