@@ -1,1 +1,5 @@
 # libFuzzer targets: quire_fuzzer(name room...), one line each.
+quire_fuzzer(scheduler core_schedule)
+quire_fuzzer(gguf format)
+quire_fuzzer(safetensors format)
+quire_fuzzer(json format)

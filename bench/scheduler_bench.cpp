@@ -1,0 +1,64 @@
+// What the scheduler itself costs: nanoseconds per running request and decode step (schedule and apply, one output token each).
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "core/schedule/scheduler.h"
+
+namespace {
+
+using namespace quire;
+using Clock = std::chrono::steady_clock;
+
+std::unique_ptr<Scheduler> start(std::uint32_t num_requests, std::uint32_t num_steps) {
+  SchedulerConfig config;
+  config.scheduler.max_num_seqs = num_requests;
+  config.scheduler.max_num_waiting = num_requests;
+  config.scheduler.max_num_batched_tokens = 1U << 20;
+  config.scheduler.max_model_len = num_steps + 1024;
+  config.num_blocks = num_requests * (config.scheduler.max_model_len / config.block_size + 1) + 1;
+  auto scheduler = Scheduler::create(config).value();
+  for (std::uint32_t i = 0; i < num_requests; ++i) {
+    const std::vector<TokenId> prompt(64, static_cast<TokenId>(i));
+    NewRequest request;
+    request.id = RequestId{i};
+    request.prompt = prompt;
+    request.max_tokens = num_steps + 100;
+    if (auto added = scheduler->add(request); !added) {
+      fmt::print(stderr, "{}\n", added.error().to_string());
+      std::exit(1);
+    }
+  }
+  return scheduler;
+}
+
+double nanoseconds_per_request(std::uint32_t num_requests) {
+  const std::uint32_t num_steps = 2'000'000 / num_requests < 2000 ? 2000 : 20000;
+  const auto scheduler = start(num_requests, num_steps);
+  std::vector<SampledToken> sampled;
+  const auto run = [&](std::uint32_t steps) {
+    for (std::uint32_t step = 0; step < steps; ++step) {
+      const StepPlan& plan = scheduler->schedule();
+      sampled.clear();
+      for (const ScheduledRequest& s : plan.scheduled) {
+        sampled.push_back({s.id, static_cast<TokenId>(step)});
+      }
+      scheduler->apply({plan.step, sampled});
+    }
+  };
+  run(16);
+  const auto begin = Clock::now();
+  run(num_steps);
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / num_steps / num_requests;
+}
+
+}  // namespace
+
+int main() {
+  fmt::print("running  ns per request and decode step\n");
+  for (std::uint32_t num_requests : {1U, 8U, 64U, 256U, 1024U}) {
+    fmt::print("{:7}  {:.1f}\n", num_requests, nanoseconds_per_request(num_requests));
+  }
+}
