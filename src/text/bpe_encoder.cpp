@@ -1,0 +1,89 @@
+// Byte-level BPE: pre-tokenizer pieces, one symbol per byte, merges by rank.
+#include <array>
+#include <string>
+#include <utility>
+
+#include "text/merge.h"
+#include "text/merge_table.h"
+#include "text/piece_cache.h"
+#include "text/pre_tokenizer.h"
+#include "text/text_encoder.h"
+
+namespace quire {
+namespace {
+
+struct BpeOptions {
+  bool ignore_merges = false;
+  bool add_space_prefix = false;
+  std::optional<TokenId> unk;
+};
+
+class BpeEncoder final : public TextEncoder {
+ public:
+  BpeEncoder(const Vocabulary& vocabulary, MergeTable merges, PreTokenizer pre_tokenizer, BpeOptions options)
+      : vocabulary_(vocabulary), merges_(std::move(merges)), pre_tokenizer_(std::move(pre_tokenizer)), options_(options) {
+    for (unsigned byte = 0; byte < byte_ids_.size(); ++byte) {
+      const char text = static_cast<char>(byte);
+      byte_ids_[byte] = vocabulary.find_piece({&text, 1}).value_or(options.unk.value_or(-1));
+    }
+  }
+
+  void encode(std::string_view text, std::vector<TokenId>& out) const override {
+    std::string prefixed;
+    if (options_.add_space_prefix && !text.starts_with(' ')) {
+      prefixed.append(1, ' ').append(text);
+      text = prefixed;
+    }
+    Merger merger;
+    for (const std::string_view piece : pre_tokenizer_.split(text)) encode_piece(piece, merger, out);
+  }
+
+ private:
+  void encode_piece(std::string_view piece, Merger& merger, std::vector<TokenId>& out) const {
+    if (cache_.find(piece, out)) return;
+    const std::size_t first = out.size();
+    merge_piece(piece, merger, out);
+    cache_.insert(piece, std::span(out).subspan(first));
+  }
+
+  void merge_piece(std::string_view piece, Merger& merger, std::vector<TokenId>& out) const {
+    if (options_.ignore_merges) {
+      if (const auto whole = vocabulary_.find_piece(piece)) return out.push_back(*whole);
+    }
+    merger.symbols.clear();
+    for (std::uint32_t at = 0; at < piece.size(); ++at) {
+      merger.symbols.push_back({.begin = at, .length = 1, .id = byte_ids_[static_cast<unsigned char>(piece[at])]});
+    }
+    merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    for (const Symbol& symbol : merger.symbols) {
+      if (symbol.length > 0 && symbol.id >= 0) out.push_back(symbol.id);
+    }
+  }
+
+  const Vocabulary& vocabulary_;
+  MergeTable merges_;
+  PreTokenizer pre_tokenizer_;
+  BpeOptions options_;
+  std::array<TokenId, 256> byte_ids_{};  // -1: the vocabulary lacks the byte, which then gives no token
+  mutable PieceCache cache_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<const TextEncoder>> make_bpe_encoder(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
+  BpeOptions options{spec.ignore_merges, spec.add_space_prefix, spec.unk};
+  std::vector<std::string> patterns = spec.split_patterns;
+  if (patterns.empty()) {
+    auto known = pre_tokenizer_by_name(spec.pre);
+    if (!known) return std::unexpected(known.error());
+    patterns = std::move(known->patterns);
+    options.ignore_merges |= known->ignore_merges;
+  }
+  auto pre_tokenizer = PreTokenizer::create(patterns);
+  if (!pre_tokenizer) return std::unexpected(pre_tokenizer.error());
+  auto merges = MergeTable::create(spec, vocabulary);
+  if (!merges) return std::unexpected(merges.error());
+  return std::make_unique<const BpeEncoder>(vocabulary, std::move(*merges), std::move(*pre_tokenizer), options);
+}
+
+}  // namespace quire

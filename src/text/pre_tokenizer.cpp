@@ -1,0 +1,112 @@
+#include "text/pre_tokenizer.h"
+
+#include <algorithm>
+
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTekken = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+                                R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+                                R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kDeepseekV3 = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+                                    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kBloom = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
+// Letters of scripts that know upper and lower case.
+constexpr const char* kDeepseekLetters = R"(\s?[)"
+                                         "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-Ჺ"
+                                         "Ჽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓ"
+                                         "ℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-"
+                                         "𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+                                         "]+";
+constexpr const char* kDeepseekHan = "[一-龥ࠀ-一가-\xED\x9F\xBF]+";
+
+struct NamedPreTokenizer {
+  std::vector<std::string_view> names;
+  PreTokenizerInfo info;
+};
+
+// Names as GGUF writers give them; expressions as the tokenizer.json files of the models have them.
+const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
+  static const std::vector<NamedPreTokenizer> table{
+      {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"},
+       {.patterns = {kGpt2}}},
+      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {.patterns = {R"(\p{N})", kGpt2}}},
+      {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "glm4"},
+       {.patterns = {kLlama3}, .ignore_merges = true}},
+      {{"chatglm-bpe", "dbrx", "smaug-bpe"}, {.patterns = {kLlama3}}},
+      {{"qwen2"}, {.patterns = {kQwen2}, .nfc = true}},
+      {{"qwen35"}, {.patterns = {kQwen35}, .nfc = true}},
+      {{"deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2", "solar-open"}, {.patterns = {kQwen2}}},
+      {{"tekken"}, {.patterns = {kTekken}, .ignore_merges = true}},
+      {{"gpt-4o", "llama4", "minimax-m2"}, {.patterns = {kGpt4o}}},
+      {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {.patterns = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}}},
+      {{"deepseek-llm"},
+       {.patterns = {R"([\r\n])", kDeepseekLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kDeepseekHan, R"(\p{N}+)"}}},
+      {{"deepseek-coder"}, {.patterns = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, R"(\p{N})"}}},
+      {{"falcon"}, {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}}},
+      {{"bloom", "poro-chat", "gpt3-finnish"}, {.patterns = {kBloom}}},
+      {{"viking"}, {.patterns = {kBloom, R"(\p{N})"}}},
+      {{"default", ""}, {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}}},
+  };
+  return table;
+}
+
+void cut(const Regex& regex, std::string_view text, std::vector<std::string_view>& out) {
+  std::size_t done = 0, from = 0;
+  while (from < text.size()) {
+    const auto match = regex.find(text, from);
+    if (!match) break;
+    if (match->begin > done) out.push_back(text.substr(done, match->begin - done));
+    if (match->end > match->begin) out.push_back(text.substr(match->begin, match->end - match->begin));
+    done = match->end;
+    if (done >= text.size()) break;
+    from = match->end > match->begin ? done : done + utf8_char_length(text, done);
+  }
+  if (done < text.size()) out.push_back(text.substr(done));
+}
+
+}  // namespace
+
+Result<PreTokenizerInfo> pre_tokenizer_by_name(std::string_view name) {
+  for (const NamedPreTokenizer& entry : known_pre_tokenizers()) {
+    if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.info;
+  }
+  return fail(ErrorCode::unsupported, "tokenizer.ggml.pre", "the pre-tokenizer \"" + std::string(name) + "\" is not known",
+              "use the model's Hugging Face folder, whose tokenizer.json spells it out");
+}
+
+Result<PreTokenizer> PreTokenizer::create(const std::vector<std::string>& patterns) {
+  std::vector<Regex> regexes;
+  for (const std::string& pattern : patterns) {
+    auto regex = Regex::create(pattern);
+    if (!regex) return std::unexpected(regex.error());
+    regexes.push_back(std::move(*regex));
+  }
+  return PreTokenizer(std::move(regexes));
+}
+
+std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
+  std::vector<std::string_view> pieces, next;
+  if (!text.empty()) pieces.push_back(text);
+  for (const Regex& regex : regexes_) {
+    next.clear();
+    for (const std::string_view piece : pieces) cut(regex, piece, next);
+    pieces.swap(next);
+  }
+  return pieces;
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+#pragma once
+// Cuts a text into the pieces that byte-level BPE merges within.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/error.h"
+#include "text/regex.h"
+
+namespace quire {
+
+// What a GGUF file says with tokenizer.ggml.pre alone; tokenizer.json spells it out.
+struct PreTokenizerInfo {
+  std::vector<std::string> patterns;  // applied in turn
+  bool ignore_merges = false;
+  bool nfc = false;
+};
+
+// Error `unsupported`: a name that is not known.
+Result<PreTokenizerInfo> pre_tokenizer_by_name(std::string_view name);
+
+// Immutable after create.
+class PreTokenizer {
+ public:
+  static Result<PreTokenizer> create(const std::vector<std::string>& patterns);
+
+  // The pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern cuts the pieces of the one before it into its
+  // matches and what lies between them (Split with behavior Isolated of Hugging Face); an empty match cuts where it stands.
+  [[nodiscard]] std::vector<std::string_view> split(std::string_view text) const;
+
+ private:
+  explicit PreTokenizer(std::vector<Regex> regexes) : regexes_(std::move(regexes)) {}
+  std::vector<Regex> regexes_;
+};
+
+}  // namespace quire

@@ -1,0 +1,105 @@
+// SentencePiece's BPE: one symbol per character, merged by the score of what comes out, or by rank where the file lists merges; what has no
+// token falls back to its bytes.
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "text/merge.h"
+#include "text/merge_table.h"
+#include "text/text_encoder.h"
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+// Tokens by falling score; equal scores have equal ranks.
+std::vector<std::uint32_t> ranks_of_scores(const std::vector<float>& scores) {
+  std::vector<float> distinct = scores;
+  std::ranges::sort(distinct, std::greater());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<std::uint32_t> ranks;
+  ranks.reserve(scores.size());
+  for (const float score : scores) {
+    ranks.push_back(static_cast<std::uint32_t>(std::ranges::lower_bound(distinct, score, std::greater()) - distinct.begin()));
+  }
+  return ranks;
+}
+
+class SentencePieceEncoder final : public TextEncoder {
+ public:
+  SentencePieceEncoder(const TokenizerSpec& spec, const Vocabulary& vocabulary, MergeTable merges)
+      : vocabulary_(vocabulary),
+        merges_(std::move(merges)),
+        ranks_(merges_.size() > 0 ? std::vector<std::uint32_t>{} : ranks_of_scores(spec.scores)),
+        add_space_prefix_(spec.add_space_prefix),
+        unk_(spec.unk) {}
+
+  void encode(std::string_view text, std::vector<TokenId>& out) const override {
+    const std::string spaced = (add_space_prefix_ ? " " : "") + with_plain_spaces(text);
+    Merger merger;
+    fill_symbols(spaced, merger.symbols);
+    if (merges_.size() > 0) {
+      merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    } else {
+      merger.run([this, &spaced](const Symbol& left, const Symbol& right) { return merge_by_score(spaced, left, right); });
+    }
+    emit(spaced, merger.symbols, out);
+  }
+
+ private:
+  void fill_symbols(std::string_view text, std::vector<Symbol>& symbols) const {
+    symbols.reserve(text.size());
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t length = utf8_char_length(text, at);
+      const TokenId id = vocabulary_.find_piece(text.substr(at, length)).value_or(-1);
+      symbols.push_back({.begin = static_cast<std::uint32_t>(at), .length = static_cast<std::uint32_t>(length), .id = id});
+      at += length;
+    }
+  }
+
+  [[nodiscard]] std::optional<Merge> merge_by_score(std::string_view text, const Symbol& left, const Symbol& right) const {
+    const auto piece = vocabulary_.find_piece(text.substr(left.begin, left.length + right.length));
+    if (!piece) return std::nullopt;
+    return Merge{ranks_[static_cast<std::size_t>(*piece)], *piece};
+  }
+
+  void emit(std::string_view text, const std::vector<Symbol>& symbols, std::vector<TokenId>& out) const {
+    bool after_unknown = false;
+    for (const Symbol& symbol : symbols) {
+      if (symbol.length == 0) continue;
+      const bool known = symbol.id >= 0 || emit_bytes(text.substr(symbol.begin, symbol.length), out);
+      if (symbol.id >= 0) out.push_back(symbol.id);
+      // A run of unknown characters is one unknown token.
+      if (!known && unk_ && !after_unknown) out.push_back(*unk_);
+      after_unknown = !known;
+    }
+  }
+
+  // All bytes of the character have tokens, or nothing is appended.
+  bool emit_bytes(std::string_view character, std::vector<TokenId>& out) const {
+    const auto has_token = [this](char byte) { return vocabulary_.byte_token(static_cast<unsigned char>(byte)).has_value(); };
+    if (!std::ranges::all_of(character, has_token)) return false;
+    for (const char byte : character) out.push_back(*vocabulary_.byte_token(static_cast<unsigned char>(byte)));
+    return true;
+  }
+
+  const Vocabulary& vocabulary_;
+  MergeTable merges_;
+  std::vector<std::uint32_t> ranks_;  // per token; empty where merges tell
+  bool add_space_prefix_;
+  std::optional<TokenId> unk_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<const TextEncoder>> make_sentencepiece_encoder(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
+  auto merges = MergeTable::create(spec, vocabulary);
+  if (!merges) return std::unexpected(merges.error());
+  if (merges->size() == 0 && spec.scores.empty()) {
+    return fail(ErrorCode::corrupt, "tokenizer scores", "the vocabulary has neither scores nor merges");
+  }
+  return std::make_unique<const SentencePieceEncoder>(spec, vocabulary, std::move(*merges));
+}
+
+}  // namespace quire

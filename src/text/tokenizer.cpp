@@ -1,0 +1,149 @@
+#include "text/tokenizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "text/added_tokens.h"
+#include "text/detokenizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/text_encoder.h"
+#include "text/utf8.h"
+#include "text/vocabulary.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+
+bool is_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
+}
+
+// `text` must be valid UTF-8.
+std::string normalize_nfc(std::string_view text) {
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(mapped, &std::free);
+  QUIRE_CHECK(length >= 0, "valid UTF-8 always has a normal form");
+  return {reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length)};
+}
+
+struct Settings {
+  bool nfc = false;
+  bool add_bos = false, add_eos = false;
+  bool strips_leading_space = false;
+  std::optional<TokenId> bos, eos;
+  std::vector<TokenId> eog;
+};
+
+class TokenizerImpl final : public Tokenizer {
+ public:
+  TokenizerImpl(Vocabulary vocabulary, Settings settings)
+      : vocabulary_(std::move(vocabulary)), added_(vocabulary_), settings_(std::move(settings)) {}
+
+  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+  void set_encoder(std::unique_ptr<const TextEncoder> encoder) { encoder_ = std::move(encoder); }
+
+  [[nodiscard]] std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
+    QUIRE_CHECK(text.size() < kMaxTextBytes, "the caller bounds its texts");
+    std::string repaired;
+    if (!is_valid_utf8(text)) {
+      repaired = repair_utf8(text);
+      text = repaired;
+    }
+    std::vector<TokenId> out;
+    if (options.add_special && settings_.add_bos) out.push_back(*settings_.bos);
+    std::size_t at = 0;
+    while (const auto match = added_.find(text, at, options.parse_special)) {
+      encode_plain(text.substr(at, match->begin - at), out);
+      out.push_back(match->token);
+      at = match->end;
+    }
+    encode_plain(text.substr(at), out);
+    if (options.add_special && settings_.add_eos) out.push_back(*settings_.eos);
+    return out;
+  }
+
+  [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool skip_special) const override {
+    Detokenizer detokenizer(*this, {.skip_special = skip_special, .start_of_text = true});
+    std::string text;
+    for (const TokenId token : tokens) text += detokenizer.push(token);
+    text += detokenizer.flush();
+    return text;
+  }
+
+  [[nodiscard]] std::string_view token_bytes(TokenId token) const override { return vocabulary_.bytes(token); }
+  [[nodiscard]] std::optional<TokenId> find(std::string_view text) const override {
+    const auto added = vocabulary_.find_added(text);
+    return added ? added : vocabulary_.find_piece(text);
+  }
+  [[nodiscard]] bool is_special(TokenId token) const override {
+    if (!vocabulary_.contains(token)) return false;
+    const auto type = vocabulary_.type(token);
+    return type == TokenizerSpec::TokenType::control || type == TokenizerSpec::TokenType::unknown;
+  }
+  [[nodiscard]] std::uint32_t vocab_size() const override { return vocabulary_.size(); }
+  [[nodiscard]] std::optional<TokenId> bos() const override { return settings_.bos; }
+  [[nodiscard]] std::optional<TokenId> eos() const override { return settings_.eos; }
+  [[nodiscard]] std::span<const TokenId> eog() const override { return settings_.eog; }
+  [[nodiscard]] bool strips_leading_space() const override { return settings_.strips_leading_space; }
+
+ private:
+  void encode_plain(std::string_view text, std::vector<TokenId>& out) const {
+    if (text.empty()) return;
+    if (!settings_.nfc || is_ascii(text)) return encoder_->encode(text, out);
+    encoder_->encode(normalize_nfc(text), out);
+  }
+
+  Vocabulary vocabulary_;
+  AddedTokens added_;
+  Settings settings_;
+  std::unique_ptr<const TextEncoder> encoder_;
+};
+
+Result<Settings> make_settings(const TokenizerSpec& spec) {
+  if (!spec.normalizer.empty() && spec.normalizer != "nfc") {
+    return fail(ErrorCode::unsupported, "tokenizer normalizer", "\"" + spec.normalizer + "\" is not known", "only nfc is");
+  }
+  if (spec.add_bos && !spec.bos) return fail(ErrorCode::corrupt, "tokenizer bos id", "the file asks for it but does not name it");
+  if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file asks for it but does not name it");
+  Settings settings{
+      .nfc = spec.normalizer == "nfc", .add_bos = spec.add_bos, .add_eos = spec.add_eos, .bos = spec.bos, .eos = spec.eos, .eog = spec.eog};
+  settings.strips_leading_space = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece && spec.add_space_prefix;
+  if (spec.eos) settings.eog.push_back(*spec.eos);
+  std::ranges::sort(settings.eog);
+  settings.eog.erase(std::unique(settings.eog.begin(), settings.eog.end()), settings.eog.end());
+  // A GGUF file does not say it: the pre-tokenizer's name stands for the normalizer too.
+  if (spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes && spec.split_patterns.empty()) {
+    const auto known = pre_tokenizer_by_name(spec.pre);
+    if (!known) return std::unexpected(known.error());
+    settings.nfc |= known->nfc;
+  }
+  return settings;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
+  if (spec.algorithm == TokenizerSpec::Algorithm::unsupported) {
+    return fail(ErrorCode::unsupported, "tokenizer", "the file's kind of tokenizer is not one of byte-level BPE and SentencePiece BPE",
+                "use a model with one of these");
+  }
+  auto settings = make_settings(spec);
+  if (!settings) return std::unexpected(settings.error());
+  auto vocabulary = Vocabulary::create(spec);
+  if (!vocabulary) return std::unexpected(vocabulary.error());
+  auto tokenizer = std::make_unique<TokenizerImpl>(std::move(*vocabulary), std::move(*settings));
+  const bool bytes = spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes;
+  auto encoder = bytes ? make_bpe_encoder(spec, tokenizer->vocabulary()) : make_sentencepiece_encoder(spec, tokenizer->vocabulary());
+  if (!encoder) return std::unexpected(encoder.error());
+  tokenizer->set_encoder(std::move(*encoder));
+  return tokenizer;
+}
+
+}  // namespace quire

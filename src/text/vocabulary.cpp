@@ -1,0 +1,194 @@
+#include "text/vocabulary.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+using TokenType = TokenizerSpec::TokenType;
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+constexpr char32_t kFirstStandIn = 256;  // bytes that do not print stand at U+0100 and on, in order
+
+constexpr bool prints(unsigned byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+struct ByteAlphabet {
+  std::array<char32_t, 256> character{};
+  std::array<std::int16_t, 512> byte{};
+};
+
+constexpr ByteAlphabet make_byte_alphabet() {
+  ByteAlphabet alphabet;
+  for (auto& byte : alphabet.byte) byte = -1;
+  char32_t stand_in = kFirstStandIn;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char32_t character = prints(byte) ? byte : stand_in++;
+    alphabet.character[byte] = character;
+    alphabet.byte[character] = static_cast<std::int16_t>(byte);
+  }
+  return alphabet;
+}
+
+constexpr ByteAlphabet kByteAlphabet = make_byte_alphabet();
+
+int hex_digit(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+  return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+// <0xNN>
+std::optional<unsigned char> parse_byte_token(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
+  const int high = hex_digit(text[3]), low = hex_digit(text[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<unsigned char>(high * 16 + low);
+}
+
+bool is_added(TokenType type) {
+  return type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined;
+}
+
+std::string decode_text(std::string_view text, TokenType type, bool byte_level) {
+  if (byte_level) {
+    if (is_added(type)) return std::string(text);
+    return from_byte_alphabet(text).value_or(std::string(text));
+  }
+  if (type == TokenType::byte) {
+    const auto byte = parse_byte_token(text);
+    return byte ? std::string(1, static_cast<char>(*byte)) : std::string(text);
+  }
+  return with_plain_spaces(text);
+}
+
+Result<void> check_ids(const TokenizerSpec& spec) {
+  const auto bad = [&](TokenId id) { return id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size(); };
+  const std::array<std::pair<const char*, std::optional<TokenId>>, 4> named{
+      {{"bos", spec.bos}, {"eos", spec.eos}, {"unk", spec.unk}, {"pad", spec.pad}}};
+  for (const auto& [name, id] : named) {
+    if (id && bad(*id))
+      return fail(ErrorCode::corrupt, std::string("tokenizer ") + name + " id", std::to_string(*id) + " is not in the vocabulary");
+  }
+  for (const TokenId id : spec.eog) {
+    if (bad(id)) return fail(ErrorCode::corrupt, "tokenizer end-of-generation ids", std::to_string(id) + " is not in the vocabulary");
+  }
+  return {};
+}
+
+Result<void> check_lists(const TokenizerSpec& spec) {
+  const std::size_t count = spec.tokens.size();
+  if (count == 0) return fail(ErrorCode::corrupt, "tokenizer tokens", "the vocabulary is empty");
+  if (count > static_cast<std::size_t>(std::numeric_limits<TokenId>::max())) {
+    return fail(ErrorCode::corrupt, "tokenizer tokens", std::to_string(count) + " tokens are more than an id can name");
+  }
+  if (!spec.types.empty() && spec.types.size() != count) {
+    return fail(ErrorCode::corrupt, "tokenizer token types",
+                std::to_string(spec.types.size()) + " types for " + std::to_string(count) + " tokens");
+  }
+  if (!spec.scores.empty() && spec.scores.size() != count) {
+    return fail(ErrorCode::corrupt, "tokenizer scores",
+                std::to_string(spec.scores.size()) + " scores for " + std::to_string(count) + " tokens");
+  }
+  std::size_t num_bytes = 0;
+  for (const std::string& token : spec.tokens) num_bytes += token.size();
+  if (num_bytes > std::numeric_limits<std::uint32_t>::max()) return fail(ErrorCode::corrupt, "tokenizer tokens", "more than 4 GiB of text");
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::string> from_byte_alphabet(std::string_view text) {
+  if (!is_valid_utf8(text)) return std::nullopt;
+  std::string bytes;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t character = next_code_point(text, at);
+    if (character >= kByteAlphabet.byte.size() || kByteAlphabet.byte[character] < 0) return std::nullopt;
+    bytes += static_cast<char>(kByteAlphabet.byte[character]);
+  }
+  return bytes;
+}
+
+std::string to_byte_alphabet(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) append_utf8(kByteAlphabet.character[static_cast<unsigned char>(byte)], text);
+  return text;
+}
+
+std::string with_plain_spaces(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t mark = std::min(text.find(kSpaceMark, at), text.size());
+    out.append(text, at, mark - at);
+    if (mark < text.size()) out += ' ';
+    at = mark + kSpaceMark.size();
+  }
+  return out;
+}
+
+Result<Vocabulary> Vocabulary::create(const TokenizerSpec& spec) {
+  if (auto lists = check_lists(spec); !lists) return std::unexpected(lists.error());
+  if (auto ids = check_ids(spec); !ids) return std::unexpected(ids.error());
+  const bool byte_level = spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes;
+  Vocabulary vocabulary;
+  vocabulary.types_ = spec.types.empty() ? std::vector<TokenType>(spec.tokens.size(), TokenType::normal) : spec.types;
+  vocabulary.byte_tokens_.fill(-1);
+  for (std::size_t id = 0; id < spec.tokens.size(); ++id) vocabulary.add(static_cast<TokenId>(id), spec.tokens[id], byte_level);
+  vocabulary.index();
+  return vocabulary;
+}
+
+void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
+  TokenType& kind = types_[static_cast<std::size_t>(token)];
+  if (!byte_level && kind == TokenType::normal && parse_byte_token(text)) kind = TokenType::byte;
+  if (!byte_level && kind == TokenType::byte) {
+    if (const auto byte = parse_byte_token(text)) byte_tokens_[*byte] = token;
+  }
+  const std::string decoded = decode_text(text, kind, byte_level);
+  arena_.insert(arena_.end(), decoded.begin(), decoded.end());
+  offsets_.push_back(static_cast<std::uint32_t>(arena_.size()));
+}
+
+// Added tokens come last: where one has the text of a normal token, merging gives the normal one.
+void Vocabulary::index() {
+  pieces_.reserve(types_.size());
+  const auto count = static_cast<TokenId>(types_.size());
+  for (TokenId token = 0; token < count; ++token) {
+    const TokenType kind = type(token);
+    const std::string_view text = bytes(token);
+    if (is_added(kind) && !text.empty()) added_.emplace(text, token);
+    if (kind == TokenType::normal || kind == TokenType::unused) pieces_.emplace(text, token);
+  }
+  for (const auto& [text, token] : added_) {
+    if (type(token) == TokenType::user_defined) pieces_.emplace(text, token);
+  }
+  for (const auto& [text, token] : pieces_) longest_piece_ = std::max(longest_piece_, text.size());
+}
+
+std::string_view Vocabulary::bytes(TokenId token) const {
+  if (!contains(token)) return {};
+  const auto at = static_cast<std::size_t>(token);
+  return {arena_.data() + offsets_[at], offsets_[at + 1] - offsets_[at]};
+}
+
+std::optional<TokenId> Vocabulary::find_piece(std::string_view bytes) const {
+  if (bytes.size() > longest_piece_) return std::nullopt;
+  const auto found = pieces_.find(bytes);
+  return found == pieces_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<TokenId> Vocabulary::find_added(std::string_view text) const {
+  const auto found = added_.find(text);
+  return found == added_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<TokenId> Vocabulary::byte_token(unsigned char byte) const {
+  return byte_tokens_[byte] < 0 ? std::nullopt : std::optional(byte_tokens_[byte]);
+}
+
+}  // namespace quire
