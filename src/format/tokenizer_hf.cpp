@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "format/quote.h"
-#include "format/tokenizer_file.h"
 
 namespace quire {
 namespace {
@@ -16,42 +15,23 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr JsonLimits kLimits{.max_bytes = std::uint64_t{256} << 20, .max_depth = 64};
 constexpr TokenId kMaxVocabulary = 1 << 24;
-constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{4} << 20;
-
-// nullopt if there is no such file.
-Result<std::optional<boost::json::value>> read_optional(const std::string& path) {
-  auto value = read_json_file(path, kLimits);
-  if (value) return std::optional(std::move(*value));
-  if (value.error().code == ErrorCode::not_found) return std::optional<boost::json::value>{};
-  return std::unexpected(std::move(value.error()));
-}
 
 class HfTokenizer {
  public:
-  explicit HfTokenizer(std::string folder) : folder_(std::move(folder)) {}
+  explicit HfTokenizer(const hf::Files& files) : files_(files) {}
 
   Result<TokenizerSpec> read() {
-    const std::string path = folder_ + "/tokenizer.json";
-    const auto json = read_json_file(path, kLimits);
-    if (!json && json.error().code == ErrorCode::not_found) {
-      return fail(ErrorCode::not_found, path, "no such file", "a Hugging Face folder needs its tokenizer.json; or give a GGUF file");
-    }
-    if (!json) return std::unexpected(json.error());
-    const JsonRef root(*json, path);
-    for (const auto step : {&HfTokenizer::model, &HfTokenizer::added_tokens, &HfTokenizer::pipeline}) {
-      if (auto ok = (this->*step)(root); !ok) return std::unexpected(std::move(ok.error()));
-    }
-    for (const auto step : {&HfTokenizer::config, &HfTokenizer::end_of_generation, &HfTokenizer::chat_template}) {
+    for (const auto step : {&HfTokenizer::model, &HfTokenizer::added_tokens, &HfTokenizer::pipeline, &HfTokenizer::special_tokens,
+                            &HfTokenizer::bos_and_eos, &HfTokenizer::end_of_generation, &HfTokenizer::chat_template}) {
       if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
     }
     return std::move(spec_);
   }
 
  private:
-  Result<void> model(const JsonRef& root) {
-    const auto model = root.at("model");
+  Result<void> model() {
+    const auto model = files_.tokenizer.at("model");
     if (!model) return std::unexpected(model.error());
     auto type = model->get_or<std::string>("type", model->find("merges") ? "BPE" : "unnamed");
     if (!type) return std::unexpected(std::move(type.error()));
@@ -155,8 +135,8 @@ class HfTokenizer {
     return {};
   }
 
-  Result<void> added_tokens(const JsonRef& root) {
-    const auto list = root.find("added_tokens");
+  Result<void> added_tokens() {
+    const auto list = files_.tokenizer.find("added_tokens");
     if (list) {
       const auto tokens = list->elements();
       if (!tokens) return std::unexpected(tokens.error());
@@ -198,9 +178,9 @@ class HfTokenizer {
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  Result<void> pipeline(const JsonRef& root) {
-    if (auto ok = hf::read_splitting(root, spec_); !ok) return ok;
-    return hf::read_post_processor(root, spec_);
+  Result<void> pipeline() {
+    if (auto ok = hf::read_splitting(files_.tokenizer, spec_); !ok) return ok;
+    return hf::read_post_processor(files_.tokenizer, spec_);
   }
 
   // A token in tokenizer_config.json or special_tokens_map.json: a string, or an object with its content.
@@ -212,32 +192,28 @@ class HfTokenizer {
     return find_id(*text);
   }
 
-  Result<void> config() {
-    const std::string path = folder_ + "/tokenizer_config.json";
-    auto config = read_optional(path);
-    if (!config) return std::unexpected(std::move(config.error()));
-    const std::string map_path = folder_ + "/special_tokens_map.json";
-    auto map = read_optional(map_path);
-    if (!map) return std::unexpected(std::move(map.error()));
+  // tokenizer_config.json has the last word.
+  Result<void> special_tokens() {
     struct Named {
       std::string_view key;
       std::optional<TokenId>* target;
     };
     for (const Named& named :
          {Named{"bos_token", &spec_.bos}, Named{"eos_token", &spec_.eos}, Named{"unk_token", &spec_.unk}, Named{"pad_token", &spec_.pad}}) {
-      for (const auto& [file, name] : {std::pair{&*map, &map_path}, std::pair{&*config, &path}}) {
+      for (const auto* file : {&files_.special_tokens, &files_.config}) {
         if (!*file) continue;
-        auto id = named_token(JsonRef(**file, *name), named.key);
+        auto id = named_token(**file, named.key);
         if (!id) return std::unexpected(std::move(id.error()));
         if (*id) *named.target = *id;
       }
     }
-    if (!*config) return {};
-    return bos_and_eos(JsonRef(**config, path));
+    return {};
   }
 
   // transformers' Llama and Gemma classes decide themselves, whatever the post-processor says.
-  Result<void> bos_and_eos(const JsonRef& config) {
+  Result<void> bos_and_eos() {
+    if (!files_.config) return {};
+    const JsonRef& config = *files_.config;
     auto name = config.get_or<std::string>("tokenizer_class", "");
     if (!name) return std::unexpected(std::move(name.error()));
     if (name->ends_with("Fast")) name->resize(name->size() - 4);
@@ -272,13 +248,9 @@ class HfTokenizer {
   }
 
   Result<void> end_of_generation() {
-    for (const std::string_view name : {"/generation_config.json", "/config.json"}) {
-      const std::string path = folder_ + std::string(name);
-      auto config = read_optional(path);
-      if (!config) return std::unexpected(std::move(config.error()));
-      if (!*config) continue;
-      if (auto ok = add_eog(JsonRef(**config, path)); !ok) return ok;
-      if (!spec_.eog.empty()) break;
+    for (const auto* file : {&files_.generation, &files_.model}) {
+      if (!*file || !spec_.eog.empty()) continue;
+      if (auto ok = add_eog(**file); !ok) return ok;
     }
     if (!spec_.eos && !spec_.eog.empty()) spec_.eos = spec_.eog.front();
     if (spec_.eos) spec_.eog.push_back(*spec_.eos);
@@ -289,17 +261,7 @@ class HfTokenizer {
   }
 
   Result<void> chat_template() {
-    auto text = read_text_file(folder_ + "/chat_template.jinja", kMaxTemplateBytes);
-    if (text) {
-      spec_.chat_template = std::move(*text);
-      return {};
-    }
-    if (text.error().code != ErrorCode::not_found) return std::unexpected(std::move(text.error()));
-    const std::string path = folder_ + "/tokenizer_config.json";
-    const auto config = read_optional(path);
-    if (!config) return std::unexpected(config.error());
-    if (!*config) return {};
-    const auto member = JsonRef(**config, path).find("chat_template");
+    const auto member = files_.config ? files_.config->find("chat_template") : std::nullopt;
     return member ? configured_template(*member) : Result<void>{};
   }
 
@@ -323,7 +285,7 @@ class HfTokenizer {
     return {};
   }
 
-  std::string folder_;
+  const hf::Files& files_;
   TokenizerSpec spec_;
   bool byte_fallback_ = false;
   std::optional<std::string> unknown_;
@@ -332,8 +294,8 @@ class HfTokenizer {
 
 }  // namespace
 
-Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder) {
-  return HfTokenizer(folder).read();
+Result<TokenizerSpec> hf::read_tokenizer(const Files& files) {
+  return HfTokenizer(files).read();
 }
 
 }  // namespace quire
