@@ -37,6 +37,21 @@ TEST(BlockHash, IsTheDigestOfTheDocumentedBytes) {
   EXPECT_EQ(chain({7, 257}, extra, 2, "seed").at(0).bytes, Sha256::of(std::as_bytes(std::span(bytes))));
 }
 
+TEST(BlockHash, PlacesAnImageRelativeToItsBlock) {
+  // Block: parent, tag 2, length 4, one token; tag 3, length 1, "l"; tag 4, length 3, "cat", the image began one token earlier.
+  const ExtraKeys extra{.lora_name = "l", .multimodal = {{"cat", 1, 2}}, .cache_salt = ""};
+  const auto hashes = chain({5, 6, 7}, extra, 1);
+  std::string bytes(reinterpret_cast<const char*>(hashes[1].bytes.data()), 32);
+  bytes += std::string("\x02\x04\x00\x00\x00\x07\x00\x00\x00", 9);
+  bytes += std::string("\x03\x01\x00\x00\x00l", 6);
+  bytes += std::string(
+      "\x04\x03\x00\x00\x00"
+      "cat"
+      "\xFF\xFF\xFF\xFF",
+      12);
+  EXPECT_EQ(hashes[2].bytes, Sha256::of(std::as_bytes(std::span(bytes))));
+}
+
 TEST(BlockHash, DependsOnEveryTokenBeforeIt) {
   const auto base = chain(count(16), {});
   ASSERT_EQ(base.size(), 4U);

@@ -67,8 +67,8 @@ inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id,
 
 class Harness {
  public:
-  explicit Harness(const SchedulerConfig& config, EventSink* events = nullptr, BlockHasher* hasher = nullptr)
-      : config(config), worker(config.num_blocks, config.block_size, config.scheduler.max_num_seqs, kVocabulary) {
+  explicit Harness(const SchedulerConfig& given, EventSink* events = nullptr, BlockHasher* hasher = nullptr)
+      : config(given), worker(given.num_blocks, given.block_size, given.scheduler.max_num_seqs, kVocabulary) {
     auto created = Scheduler::create(config, events, hasher);
     EXPECT_TRUE(created.has_value()) << created.error().to_string();
     scheduler = std::move(*created);
