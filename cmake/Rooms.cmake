@@ -14,4 +14,6 @@ quire_room(worker runtime/worker DEPS base memory kernel sample model)
 
 quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
 quire_room(server server DEPS base text engine LIBS Boost::json NO_PCH)
-quire_room(cli cli DEPS base text engine server LIBS CLI11::CLI11)
+quire_room(cli cli DEPS base text engine server LIBS CLI11::CLI11 EXCLUDE main.cpp)
+include(cmake/Cli.cmake)
+include(cmake/TextTests.cmake)

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 14> kIgnoreMerges{
     "lfm2",   "tekken",   "minicpm5",  "youtu",   "glm4",      "glm5",    "granite-embed-multi-97m"};
 constexpr std::array<std::string_view, 10> kAddBos{"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
                                                    "pixtral", "midm-2.0", "lfm2",      "tekken",  "chameleon"};
-constexpr std::array<std::string_view, 4> kNfc{"qwen2", "qwen35", "deepseek-r1-qwen", "megrez"};
+constexpr std::array<std::string_view, 3> kNfc{"qwen2", "deepseek-r1-qwen", "megrez"};
 
 // Control tokens that end a turn, whatever the metadata say of them.
 constexpr std::array<std::string_view, 9> kEndsTurn{"<|eot_id|>",      "<|im_end|>",         "<|end|>",

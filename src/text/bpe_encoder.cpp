@@ -71,19 +71,18 @@ class BpeEncoder final : public TextEncoder {
 }  // namespace
 
 Result<std::unique_ptr<const TextEncoder>> make_bpe_encoder(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
-  BpeOptions options{spec.ignore_merges, spec.add_space_prefix, spec.unk};
   std::vector<std::string> patterns = spec.split_patterns;
   if (patterns.empty()) {
     auto known = pre_tokenizer_by_name(spec.pre);
     if (!known) return std::unexpected(known.error());
-    patterns = std::move(known->patterns);
-    options.ignore_merges |= known->ignore_merges;
+    patterns = std::move(*known);
   }
   auto pre_tokenizer = PreTokenizer::create(patterns);
   if (!pre_tokenizer) return std::unexpected(pre_tokenizer.error());
   auto merges = MergeTable::create(spec, vocabulary);
   if (!merges) return std::unexpected(merges.error());
-  return std::make_unique<const BpeEncoder>(vocabulary, std::move(*merges), std::move(*pre_tokenizer), options);
+  return std::make_unique<const BpeEncoder>(vocabulary, std::move(*merges), std::move(*pre_tokenizer),
+                                            BpeOptions{spec.ignore_merges, spec.add_space_prefix, spec.unk});
 }
 
 }  // namespace quire

@@ -35,31 +35,28 @@ constexpr const char* kDeepseekHan = "[一-龥ࠀ-一가-\xED\x9F\xBF]+";
 
 struct NamedPreTokenizer {
   std::vector<std::string_view> names;
-  PreTokenizerInfo info;
+  std::vector<std::string> patterns;
 };
 
 // Names as GGUF writers give them; expressions as the tokenizer.json files of the models have them.
 const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> table{
-      {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"},
-       {.patterns = {kGpt2}}},
-      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {.patterns = {R"(\p{N})", kGpt2}}},
-      {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "glm4"},
-       {.patterns = {kLlama3}, .ignore_merges = true}},
-      {{"chatglm-bpe", "dbrx", "smaug-bpe"}, {.patterns = {kLlama3}}},
-      {{"qwen2"}, {.patterns = {kQwen2}, .nfc = true}},
-      {{"qwen35"}, {.patterns = {kQwen35}, .nfc = true}},
-      {{"deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2", "solar-open"}, {.patterns = {kQwen2}}},
-      {{"tekken"}, {.patterns = {kTekken}, .ignore_merges = true}},
-      {{"gpt-4o", "llama4", "minimax-m2"}, {.patterns = {kGpt4o}}},
-      {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {.patterns = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}}},
-      {{"deepseek-llm"},
-       {.patterns = {R"([\r\n])", kDeepseekLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kDeepseekHan, R"(\p{N}+)"}}},
-      {{"deepseek-coder"}, {.patterns = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, R"(\p{N})"}}},
-      {{"falcon"}, {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}}},
-      {{"bloom", "poro-chat", "gpt3-finnish"}, {.patterns = {kBloom}}},
-      {{"viking"}, {.patterns = {kBloom, R"(\p{N})"}}},
-      {{"default", ""}, {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}}},
+      {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"}, {kGpt2}},
+      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {R"(\p{N})", kGpt2}},
+      {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "glm4"}, {kLlama3}},
+      {{"chatglm-bpe", "dbrx", "smaug-bpe"}, {kLlama3}},
+      {{"qwen2"}, {kQwen2}},
+      {{"qwen35"}, {kQwen35}},
+      {{"deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2", "solar-open"}, {kQwen2}},
+      {{"tekken"}, {kTekken}},
+      {{"gpt-4o", "llama4", "minimax-m2"}, {kGpt4o}},
+      {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}},
+      {{"deepseek-llm"}, {R"([\r\n])", kDeepseekLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kDeepseekHan, R"(\p{N}+)"}},
+      {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, R"(\p{N})"}},
+      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+      {{"bloom", "poro-chat", "gpt3-finnish"}, {kBloom}},
+      {{"viking"}, {kBloom, R"(\p{N})"}},
+      {{"default", ""}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
   return table;
 }
@@ -80,9 +77,9 @@ void cut(const Regex& regex, std::string_view text, std::vector<std::string_view
 
 }  // namespace
 
-Result<PreTokenizerInfo> pre_tokenizer_by_name(std::string_view name) {
+Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name) {
   for (const NamedPreTokenizer& entry : known_pre_tokenizers()) {
-    if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.info;
+    if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.patterns;
   }
   return fail(ErrorCode::unsupported, "tokenizer.ggml.pre", "the pre-tokenizer \"" + std::string(name) + "\" is not known",
               "use the model's Hugging Face folder, whose tokenizer.json spells it out");

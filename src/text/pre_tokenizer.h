@@ -9,15 +9,9 @@
 
 namespace quire {
 
-// What a GGUF file says with tokenizer.ggml.pre alone; tokenizer.json spells it out.
-struct PreTokenizerInfo {
-  std::vector<std::string> patterns;  // applied in turn
-  bool ignore_merges = false;
-  bool nfc = false;
-};
-
-// Error `unsupported`: a name that is not known.
-Result<PreTokenizerInfo> pre_tokenizer_by_name(std::string_view name);
+// The expressions behind a name in tokenizer.ggml.pre, to be applied in turn; tokenizer.json spells them out. "" is "default". Error
+// `unsupported`: a name that is not known.
+Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name);
 
 // Immutable after create.
 class PreTokenizer {

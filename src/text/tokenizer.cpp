@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "text/added_tokens.h"
 #include "text/detokenizer.h"
-#include "text/pre_tokenizer.h"
 #include "text/text_encoder.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"
@@ -118,12 +117,6 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
   if (spec.eos) settings.eog.push_back(*spec.eos);
   std::ranges::sort(settings.eog);
   settings.eog.erase(std::unique(settings.eog.begin(), settings.eog.end()), settings.eog.end());
-  // A GGUF file does not say it: the pre-tokenizer's name stands for the normalizer too.
-  if (spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes && spec.split_patterns.empty()) {
-    const auto known = pre_tokenizer_by_name(spec.pre);
-    if (!known) return std::unexpected(known.error());
-    settings.nfc |= known->nfc;
-  }
   return settings;
 }
 
@@ -131,8 +124,8 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
 
 Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   if (spec.algorithm == TokenizerSpec::Algorithm::unsupported) {
-    return fail(ErrorCode::unsupported, "tokenizer", "the file's kind of tokenizer is not one of byte-level BPE and SentencePiece BPE",
-                "use a model with one of these");
+    return fail(ErrorCode::unsupported, "tokenizer", spec.unsupported.empty() ? "a kind this build does not know" : spec.unsupported,
+                "use a model with byte-level BPE or SentencePiece's BPE");
   }
   auto settings = make_settings(spec);
   if (!settings) return std::unexpected(settings.error());

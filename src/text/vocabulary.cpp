@@ -139,12 +139,14 @@ Result<Vocabulary> Vocabulary::create(const TokenizerSpec& spec) {
   vocabulary.types_ = spec.types.empty() ? std::vector<TokenType>(spec.tokens.size(), TokenType::normal) : spec.types;
   vocabulary.byte_tokens_.fill(-1);
   for (std::size_t id = 0; id < spec.tokens.size(); ++id) vocabulary.add(static_cast<TokenId>(id), spec.tokens[id], byte_level);
-  vocabulary.index();
+  vocabulary.index(byte_level);
   return vocabulary;
 }
 
 void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
   TokenType& kind = types_[static_cast<std::size_t>(token)];
+  // Text outside the byte alphabet cannot come out of merging.
+  if (byte_level && kind == TokenType::normal && !from_byte_alphabet(text)) kind = TokenType::unused;
   if (!byte_level && kind == TokenType::normal && parse_byte_token(text)) kind = TokenType::byte;
   if (!byte_level && kind == TokenType::byte) {
     if (const auto byte = parse_byte_token(text)) byte_tokens_[*byte] = token;
@@ -155,14 +157,14 @@ void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
 }
 
 // Added tokens come last: where one has the text of a normal token, merging gives the normal one.
-void Vocabulary::index() {
+void Vocabulary::index(bool byte_level) {
   pieces_.reserve(types_.size());
   const auto count = static_cast<TokenId>(types_.size());
   for (TokenId token = 0; token < count; ++token) {
     const TokenType kind = type(token);
     const std::string_view text = bytes(token);
     if (is_added(kind) && !text.empty()) added_.emplace(text, token);
-    if (kind == TokenType::normal || kind == TokenType::unused) pieces_.emplace(text, token);
+    if (kind == TokenType::normal || (kind == TokenType::unused && !byte_level)) pieces_.emplace(text, token);
   }
   for (const auto& [text, token] : added_) {
     if (type(token) == TokenType::user_defined) pieces_.emplace(text, token);

@@ -40,7 +40,7 @@ class Vocabulary {
  private:
   Vocabulary() = default;
   void add(TokenId token, std::string_view text, bool byte_level);
-  void index();
+  void index(bool byte_level);
 
   std::vector<TokenType> types_;
   std::vector<char> arena_;  // not a string: a short string's bytes move with it
