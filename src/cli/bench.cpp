@@ -1,0 +1,148 @@
+// quire bench: speed of the engine itself on this machine, without HTTP.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <unordered_map>
+
+#include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "cli/output_queue.h"
+#include "quire/engine.h"
+
+namespace quire {
+
+namespace {
+
+struct BenchFlags {
+  EngineOptions engine;
+  std::vector<std::uint32_t> concurrency = {1, 2, 4, 8, 16, 32, 64};
+  std::uint32_t prompt_tokens = 128;
+  std::uint32_t output_tokens = 64;
+  std::uint32_t rounds = 3;
+  bool shared_prompt = false;
+};
+
+struct Figures {
+  double total_tokens_per_s = 0.0;  // outputs over the whole time
+  double first_p50_ms = 0.0, first_p99_ms = 0.0;
+  double gap_p50_ms = 0.0, gap_p99_ms = 0.0;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) {
+    return 0.0;
+  }
+  std::ranges::sort(values);
+  return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
+}
+
+class Round {
+ public:
+  Round(Engine& engine, const BenchFlags& flags, std::mt19937& random) : engine_(engine), flags_(flags), random_(random) {}
+
+  Result<Figures> run(std::uint32_t concurrency) {
+    const Clock::time_point start = Clock::now();
+    for (std::uint32_t request = 0; request < concurrency; ++request) {
+      const Result<RequestId> id = engine_.submit(make_request(), queue_);
+      if (!id.has_value()) {
+        return std::unexpected(id.error());
+      }
+    }
+    for (std::uint32_t finished = 0; finished < concurrency;) {
+      const std::vector<RequestOutput> outputs = queue_.take();
+      const Clock::time_point now = Clock::now();
+      for (const RequestOutput& output : outputs) {
+        note(output, start, now);
+        finished += output.finished ? 1 : 0;
+      }
+    }
+    const double seconds = milliseconds(Clock::now() - start) / 1e3;
+    return Figures{static_cast<double>(num_tokens_) / seconds, percentile(first_ms_, 0.5), percentile(first_ms_, 0.99),
+                   percentile(gap_ms_, 0.5), percentile(gap_ms_, 0.99)};
+  }
+
+ private:
+  EngineRequest make_request() {
+    EngineRequest request;
+    request.sampling.temperature = 0.0F;
+    request.sampling.max_tokens = flags_.output_tokens;
+    request.sampling.ignore_eos = true;
+    const auto vocabulary = static_cast<TokenId>(engine_.model().vocab_size);
+    std::mt19937 shared(1);
+    std::mt19937& source = flags_.shared_prompt ? shared : random_;
+    std::uniform_int_distribution<TokenId> token(vocabulary / 50, vocabulary - 1);
+    for (std::uint32_t index = 0; index < flags_.prompt_tokens; ++index) {
+      request.prompt.push_back(token(source));
+    }
+    return request;
+  }
+
+  void note(const RequestOutput& output, Clock::time_point start, Clock::time_point now) {
+    if (output.tokens.empty()) {
+      return;
+    }
+    num_tokens_ += output.tokens.size();
+    const auto [entry, is_first] = last_.try_emplace(output.id, now);
+    (is_first ? first_ms_ : gap_ms_).push_back(milliseconds(now - (is_first ? start : entry->second)));
+    entry->second = now;
+  }
+
+  Engine& engine_;
+  const BenchFlags& flags_;
+  std::mt19937& random_;
+  OutputQueue queue_;
+  std::unordered_map<RequestId, Clock::time_point> last_;
+  std::vector<double> first_ms_, gap_ms_;
+  std::uint64_t num_tokens_ = 0;
+};
+
+Result<int> bench(const BenchFlags& flags) {
+  auto engine = start_engine(flags.engine);
+  if (!engine.has_value()) {
+    return std::unexpected(engine.error());
+  }
+  fmt::print("{}: {} tokens in, {} out, {} rounds, medians\n", (*engine)->model().name, flags.prompt_tokens, flags.output_tokens,
+             flags.rounds);
+  fmt::print("{:>5} {:>11} {:>14} {:>14} {:>13} {:>13}\n", "c", "out tok/s", "first p50 ms", "first p99 ms", "gap p50 ms", "gap p99 ms");
+  std::mt19937 random(1);
+  for (const std::uint32_t concurrency : flags.concurrency) {
+    std::vector<Figures> rounds;
+    for (std::uint32_t round = 0; round < flags.rounds; ++round) {
+      const Result<Figures> figures = Round(**engine, flags, random).run(concurrency);
+      if (!figures.has_value()) {
+        return std::unexpected(figures.error());
+      }
+      rounds.push_back(*figures);
+    }
+    std::ranges::sort(rounds, {}, &Figures::total_tokens_per_s);
+    const Figures& median = rounds[rounds.size() / 2];
+    fmt::print("{:5} {:11.1f} {:14.1f} {:14.1f} {:13.2f} {:13.2f}\n", concurrency, median.total_tokens_per_s, median.first_p50_ms,
+               median.first_p99_ms, median.gap_p50_ms, median.gap_p99_ms);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_bench_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bench", "Speed of the engine on this machine, without HTTP");
+  auto flags = std::make_shared<BenchFlags>();
+  add_engine_flags(*command, flags->engine);
+  command->add_option("--concurrency", flags->concurrency, "Requests at once, one row each: 1,8,64")->delimiter(',')->capture_default_str();
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens in")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--output-tokens", flags->output_tokens, "Tokens out")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--rounds", flags->rounds, "Repetitions; the median is shown")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_flag("--shared-prompt", flags->shared_prompt, "All requests have one prompt: shows the prefix cache");
+  command->footer("Example: quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64");
+  return {command, [flags]() { return bench(*flags); }};
+}
+
+}  // namespace quire

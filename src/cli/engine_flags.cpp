@@ -1,0 +1,124 @@
+#include "cli/engine_flags.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace quire {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 17> kUnits = {{
+    {"", 1},
+    {"B", 1},
+    {"K", 1ULL << 10},
+    {"KiB", 1ULL << 10},
+    {"kB", 1000ULL},
+    {"KB", 1000ULL},
+    {"M", 1ULL << 20},
+    {"MiB", 1ULL << 20},
+    {"MB", 1000'000ULL},
+    {"G", 1ULL << 30},
+    {"GiB", 1ULL << 30},
+    {"GB", 1000'000'000ULL},
+    {"T", 1ULL << 40},
+    {"TiB", 1ULL << 40},
+    {"TB", 1000'000'000'000ULL},
+    {"m", 1ULL << 20},
+    {"g", 1ULL << 30},
+}};
+
+void show_progress(double done) {
+  constexpr int kWidth = 40;
+  const int filled = static_cast<int>(done * kWidth);
+  fmt::print(stderr, "\rLoading the model [{}{}] {:3.0f}%{}", std::string(static_cast<std::size_t>(filled), '#'),
+             std::string(static_cast<std::size_t>(kWidth - filled), ' '), done * 100, done >= 1.0 ? "\n" : "");
+  std::fflush(stderr);
+}
+
+CLI::Validator bytes_flag() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const Result<std::uint64_t> bytes = parse_bytes(text);
+        if (!bytes.has_value()) {
+          return bytes.error().to_string();
+        }
+        text = std::to_string(*bytes);
+        return std::string();
+      },
+      "SIZE", "bytes");
+}
+
+void add_cache_flags(CLI::App& app, CacheOptions& cache) {
+  app.add_option("--kv-cache-memory", cache.kv_cache_bytes, "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
+      ->transform(bytes_flag());
+  app.add_option("--num-blocks", cache.num_blocks, "Blocks of the KV cache, the null block included; 0: what --kv-cache-memory holds");
+  app.add_option("--block-size", cache.block_size, "Tokens per block")->capture_default_str();
+  app.add_option("--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16 or f32 (default bf16)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, KvDtype>{{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}}));
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
+               "Keep full blocks after use and find them again by hash (default on)");
+}
+
+void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
+  app.add_option("--max-num-seqs", scheduler.max_num_seqs, "Requests that run at once")->capture_default_str();
+  app.add_option("--max-num-batched-tokens", scheduler.max_num_batched_tokens, "Token budget of one step")->capture_default_str();
+  app.add_option("--max-model-len", scheduler.max_model_len, "Longest prompt plus output, in tokens; 0: the model's context");
+  app.add_option("--max-num-waiting", scheduler.max_num_waiting, "Waiting requests before clients get 429")->capture_default_str();
+  app.add_option("--long-prefill-token-threshold", scheduler.long_prefill_token_threshold,
+                 "Most prompt tokens of one request per step; 0: no limit");
+  app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", scheduler.enable_chunked_prefill,
+               "Compute a prompt over several steps where the budget asks for it (default on)");
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  for (const auto& [name, factor] : kUnits) {
+    if (error == std::errc() && unit == name && number >= 0.0 && number * static_cast<double>(factor) < 9e18) {
+      return static_cast<std::uint64_t>(number * static_cast<double>(factor));
+    }
+  }
+  return fail(ErrorCode::invalid_argument, "size", fmt::format("'{}' is not a size", text), "write 512MiB, 2GiB or a number of bytes");
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t name = 0;
+  while (value >= 1024.0 && name + 1 < kNames.size()) {
+    value /= 1024.0;
+    ++name;
+  }
+  return name == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kNames[name]);
+}
+
+void add_engine_flags(CLI::App& app, EngineOptions& options) {
+  app.add_option("model", options.model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
+  app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: the model's own)");
+  add_cache_flags(app, options.cache);
+  add_scheduler_flags(app, options.scheduler);
+  app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core");
+  app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
+  app.add_option("--activations", options.activations, "How 4- and 8-bit weights meet activations: int16 (fast) or f32 (default int16)")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, ActivationMode>{{"int16", ActivationMode::int16}, {"f32", ActivationMode::f32}}));
+  app.add_option("--isa", options.isa, "Kernels: best, reference, avx2 or avx512 (default best)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, KernelIsa>{
+          {"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}}));
+}
+
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options) {
+  return Engine::create(options, isatty(STDERR_FILENO) != 0 ? &show_progress : nullptr);
+}
+
+}  // namespace quire

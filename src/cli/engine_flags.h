@@ -1,0 +1,26 @@
+#pragma once
+// Flags of every command that starts an engine, named as vLLM names them where it has them.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "quire/options.h"
+
+namespace quire {
+
+// "2GiB", "512M", "1.5GB" or plain bytes. K, M, G, T and their KiB forms are powers of 1024; kB, MB, GB, TB of 1000.
+Result<std::uint64_t> parse_bytes(std::string_view text);
+// "1.50 GiB"
+std::string format_bytes(std::uint64_t bytes);
+
+// Adds MODEL and the engine's flags; `options` must outlive parsing.
+void add_engine_flags(CLI::App& app, EngineOptions& options);
+
+// Loads the model with a progress bar on a terminal.
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options);
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// The `quire` command. One file per subcommand; this one only dispatches.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/version.h"
+#include "cli/command.h"
+
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
+  quire run model.gguf "Once upon a"     one answer in the terminal
+  quire inspect model.gguf               what fits into how much memory
+  quire bench model.gguf                 speed speed on this machine
+
+quire COMMAND --help explains each command's flags.)";
+
+// Exit statuses: 0 success, 2 bad input (one line on stderr), others as the command says.
+constexpr int kBadInput = 2;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("quire serves large language models and keeps their KV cache in order.", "quire");
+  app.set_version_flag("--version", std::string("quire ") + quire::kVersion);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  const std::vector<quire::Command> commands = {quire::add_serve_command(app), quire::add_run_command(app), quire::add_inspect_command(app),
+                                                quire::add_bench_command(app)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 ? app.exit(error) : (app.exit(error), kBadInput);
+  }
+  for (const quire::Command& command : commands) {
+    if (!command.app->parsed()) {
+      continue;
+    }
+    const quire::Result<int> status = command.body();
+    if (status.has_value()) {
+      return *status;
+    }
+    fmt::print(stderr, "quire: {}\n", status.error().to_string());
+  }
+  return kBadInput;
+}

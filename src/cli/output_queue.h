@@ -1,0 +1,37 @@
+#pragma once
+// A sink for a program that waits for its own outputs: the engine thread puts, one other thread takes.
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "quire/engine.h"
+
+namespace quire {
+
+class OutputQueue final : public OutputSink {
+ public:
+  void deliver(std::vector<RequestOutput> outputs) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      for (RequestOutput& output : outputs) {
+        outputs_.push_back(std::move(output));
+      }
+    }
+    ready_.notify_one();
+  }
+
+  // Everything delivered since the last call; waits while there is nothing.
+  std::vector<RequestOutput> take() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [this] { return !outputs_.empty(); });
+    return std::exchange(outputs_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::vector<RequestOutput> outputs_;
+};
+
+}  // namespace quire

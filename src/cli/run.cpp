@@ -1,0 +1,196 @@
+// quire run: one answer, or a conversation, in the terminal.
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "cli/output_queue.h"
+#include "quire/engine.h"
+#include "text/detokenizer.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+namespace {
+
+struct RunFlags {
+  EngineOptions engine;
+  std::string prompt;
+  std::string system;
+  bool raw = false;
+  bool quiet = false;
+  SamplingParams sampling;
+};
+
+struct Session {
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;
+};
+
+std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
+  return token.has_value() ? std::string(tokenizer.token_bytes(*token)) : std::string();
+}
+
+Result<Session> open_session(const RunFlags& flags) {
+  auto engine = start_engine(flags.engine);
+  if (!engine.has_value()) {
+    return std::unexpected(engine.error());
+  }
+  auto tokenizer = Tokenizer::create((*engine)->model().tokenizer);
+  if (!tokenizer.has_value()) {
+    return std::unexpected(tokenizer.error());
+  }
+  Session session{std::move(*engine), std::move(*tokenizer), std::nullopt};
+  const std::string& source = session.engine->model().tokenizer.chat_template;
+  if (!flags.raw && !source.empty()) {
+    auto chat = ChatTemplate::parse(source);
+    if (!chat.has_value()) {
+      return std::unexpected(chat.error());
+    }
+    session.chat = std::move(*chat);
+  }
+  return session;
+}
+
+Result<std::vector<TokenId>> encode_chat(const Session& session, const boost::json::array& messages) {
+  const Tokenizer& tokenizer = *session.tokenizer;
+  const boost::json::object context = {{"messages", messages},
+                                       {"tools", nullptr},
+                                       {"add_generation_prompt", true},
+                                       {"bos_token", token_text(tokenizer, tokenizer.bos())},
+                                       {"eos_token", token_text(tokenizer, tokenizer.eos())}};
+  TemplateOptions options;
+  options.now_s = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const Result<std::string> text = session.chat->render(context, options);
+  if (!text.has_value()) {
+    return std::unexpected(text.error());
+  }
+  return tokenizer.encode(*text, {.add_special = false, .parse_special = true});
+}
+
+void print_now(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// Streams one answer to the terminal and returns its text.
+Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, const RunFlags& flags) {
+  using Clock = std::chrono::steady_clock;
+  OutputQueue queue;
+  const Clock::time_point start = Clock::now();
+  const std::size_t prompt_tokens = prompt.size();
+  const Result<RequestId> id = session.engine->submit({std::move(prompt), flags.sampling, {}}, queue);
+  if (!id.has_value()) {
+    return std::unexpected(id.error());
+  }
+  Detokenizer detokenizer(*session.tokenizer);
+  std::string text;
+  Clock::time_point first;
+  std::size_t num_tokens = 0;
+  std::uint32_t num_cached = 0;
+  for (bool finished = false; !finished;) {
+    for (const RequestOutput& output : queue.take()) {
+      if (num_tokens == 0) {
+        first = Clock::now();
+      }
+      num_tokens += output.tokens.size();
+      num_cached = std::max(num_cached, output.num_cached_tokens);
+      for (const TokenId token : output.tokens) {
+        const std::string_view piece = detokenizer.push(token);
+        print_now(piece);
+        text += piece;
+      }
+      finished = finished || output.finished;
+      if (!output.error.empty()) {
+        return fail(ErrorCode::invalid_argument, "request", output.error);
+      }
+    }
+  }
+  text += detokenizer.flush();
+  print_now("\n");
+  const double first_s = std::chrono::duration<double>(first - start).count();
+  const double rest_s = std::chrono::duration<double>(Clock::now() - first).count();
+  if (!flags.quiet) {
+    fmt::print(stderr, "[{} prompt tokens, {} cached, first token after {:.0f} ms; {} tokens, {:.1f} per second]\n", prompt_tokens,
+               num_cached, first_s * 1e3, num_tokens, rest_s > 0 ? static_cast<double>(num_tokens - 1) / rest_s : 0.0);
+  }
+  return text;
+}
+
+Result<int> converse(const Session& session, const RunFlags& flags) {
+  boost::json::array messages;
+  if (!flags.system.empty()) {
+    messages.push_back({{"role", "system"}, {"content", flags.system}});
+  }
+  fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", session.engine->model().name);
+  std::string line;
+  while (print_now("> "), std::getline(std::cin, line) && !line.empty()) {
+    messages.push_back({{"role", "user"}, {"content", line}});
+    auto prompt = encode_chat(session, messages);
+    if (!prompt.has_value()) {
+      return std::unexpected(prompt.error());
+    }
+    const Result<std::string> reply = answer(session, std::move(*prompt), flags);
+    if (!reply.has_value()) {
+      return std::unexpected(reply.error());
+    }
+    messages.push_back({{"role", "assistant"}, {"content", *reply}});
+  }
+  return 0;
+}
+
+Result<int> run(const RunFlags& flags) {
+  auto session = open_session(flags);
+  if (!session.has_value()) {
+    return std::unexpected(session.error());
+  }
+  if (flags.prompt.empty()) {
+    return session->chat.has_value()
+               ? converse(*session, flags)
+               : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "give a prompt to continue");
+  }
+  boost::json::array messages;
+  if (!flags.system.empty()) {
+    messages.push_back({{"role", "system"}, {"content", flags.system}});
+  }
+  messages.push_back({{"role", "user"}, {"content", flags.prompt}});
+  auto prompt =
+      session->chat.has_value() ? encode_chat(*session, messages) : Result<std::vector<TokenId>>(session->tokenizer->encode(flags.prompt));
+  if (!prompt.has_value()) {
+    return std::unexpected(prompt.error());
+  }
+  const Result<std::string> reply = answer(*session, std::move(*prompt), flags);
+  return reply.has_value() ? Result<int>(0) : std::unexpected(reply.error());
+}
+
+}  // namespace
+
+Command add_run_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "One answer, or a conversation, in the terminal");
+  auto flags = std::make_shared<RunFlags>();
+  flags->sampling.max_tokens = 512;
+  flags->sampling.temperature = 0.7F;
+  add_engine_flags(*command, flags->engine);
+  command->add_option("prompt", flags->prompt, "What to say; without it a conversation begins")->type_name("PROMPT");
+  command->add_option("--system", flags->system, "System message");
+  command->add_flag("--raw", flags->raw, "Continue the prompt as it is, without the chat template");
+  command->add_flag("--quiet", flags->quiet, "No figures after an answer");
+  command->add_option("--max-tokens", flags->sampling.max_tokens, "Longest answer")->capture_default_str();
+  command->add_option("--temperature", flags->sampling.temperature, "0 is greedy")->capture_default_str();
+  command->add_option("--top-p", flags->sampling.top_p, "Sample from the likeliest tokens of this total probability")
+      ->capture_default_str();
+  command->add_option("--top-k", flags->sampling.top_k, "Sample from the k likeliest tokens; 0: from all")->capture_default_str();
+  command->footer(
+      "Examples:\n  quire run model.gguf\n  quire run model.gguf \"Name three rivers.\" --temperature 0\n"
+      "  quire run model.gguf --raw \"Once upon a time\" --max-tokens 64");
+  return {command, [flags]() { return run(*flags); }};
+}
+
+}  // namespace quire
