@@ -12,7 +12,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "core/kv/event_sink.h"
 #include "core/kv/extra_keys.h"

@@ -334,51 +334,6 @@ TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
   h.run_to_end();
 }
 
-TEST(Scheduler, RefusesWhatCanNeverRunAndNamesTheField) {
-  SchedulerConfig config = small_config(9);
-  config.scheduler.max_num_waiting = 1;
-  auto scheduler = Scheduler::create(config).value();
-  const auto field_of = [&](std::size_t num_prompt, std::uint32_t max_tokens, std::uint32_t min_tokens, ExtraKeys extra = {}) {
-    const auto prompt = tokens(num_prompt);
-    const auto added = scheduler->add({.id = RequestId{1},
-                                       .prompt = prompt,
-                                       .max_tokens = max_tokens,
-                                       .min_tokens = min_tokens,
-                                       .eos_ids = {},
-                                       .stop_token_ids = {},
-                                       .sampling = nullptr,
-                                       .extra_keys = std::move(extra)});
-    return added ? std::string("none") : added.error().field;
-  };
-  EXPECT_EQ(field_of(0, 1, 0), "prompt");
-  EXPECT_EQ(field_of(80, 1, 0), "prompt") << "as long as the model's context";
-  EXPECT_EQ(field_of(40, 1, 0), "prompt") << "longer than the cache of 32 tokens";
-  EXPECT_EQ(field_of(10, 24, 0), "max_tokens");
-  EXPECT_EQ(field_of(10, 0, 0), "max_tokens");
-  EXPECT_EQ(field_of(10, 4, 5), "min_tokens");
-  EXPECT_EQ(field_of(10, 4, 0, {.lora_name = "", .multimodal = {{"a", 8, 3}}, .cache_salt = ""}), "multimodal");
-  EXPECT_EQ(field_of(10, 4, 0, {.lora_name = "", .multimodal = {{"a", 5, 2}, {"b", 1, 2}}, .cache_salt = ""}), "multimodal");
-  EXPECT_EQ(scheduler->counters().num_waiting, 0U);
-  EXPECT_EQ(field_of(10, 23, 0), "none") << "33 tokens, of which the last needs no place";
-  EXPECT_EQ(field_of(10, 1, 0), "max_num_waiting");
-}
-
-TEST(Scheduler, RefusesConfigurationsThatCannotWork) {
-  const auto field_of = [](auto change) {
-    SchedulerConfig config = small_config();
-    change(config);
-    const auto created = Scheduler::create(config);
-    return created ? std::string("none") : created.error().field;
-  };
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.num_blocks = 1; }), "num_blocks");
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.block_size = 0; }), "block_size");
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_num_seqs = 0; }), "max_num_seqs");
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_model_len = 0; }), "max_model_len");
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.max_num_batched_tokens = 0; }), "max_num_batched_tokens");
-  EXPECT_EQ(field_of([](SchedulerConfig& c) { c.scheduler.enable_chunked_prefill = false; }), "max_num_batched_tokens");
-  EXPECT_EQ(field_of([](SchedulerConfig&) {}), "none");
-}
-
 TEST(Scheduler, ForgetsPrefixesOnlyWhileNobodyHoldsBlocks) {
   Harness h(small_config());
   h.add(1, tokens(9), 1);
