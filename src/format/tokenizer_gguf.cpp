@@ -60,7 +60,7 @@ class GgufTokenizer {
   Result<void> choose_algorithm() {
     auto model = file_.get_or<std::string>("tokenizer.ggml.model", "none");
     if (!model) return std::unexpected(std::move(model.error()));
-    auto pre = file_.get_or<std::string>("tokenizer.ggml.pre", "");
+    auto pre = file_.get_or<std::string>("tokenizer.ggml.pre", "default");
     if (!pre) return std::unexpected(std::move(pre.error()));
     spec_.pre = std::move(*pre);
     if (*model == "gpt2") {

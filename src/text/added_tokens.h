@@ -3,10 +3,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "quire/ids.h"
+#include "quire/model_info.h"
 #include "text/vocabulary.h"
 
 namespace quire {
@@ -19,11 +21,11 @@ class AddedTokens {
     TokenId token = -1;
   };
 
-  // `vocabulary` must outlive this.
-  explicit AddedTokens(const Vocabulary& vocabulary);
+  // `vocabulary` must outlive this. `flagged`: those of its tokens that take white space around them along, or stand alone as words.
+  AddedTokens(const Vocabulary& vocabulary, std::span<const TokenizerSpec::AddedToken> flagged);
 
   // The leftmost token in `text` at or after `from`, the longest where several begin. User-defined tokens always count, control and unknown
-  // ones with `parse_special`.
+  // ones with `parse_special`. The match covers white space that the token strips, but none before `from`. `text` must be valid UTF-8.
   [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from, bool parse_special) const;
 
  private:
@@ -31,9 +33,10 @@ class AddedTokens {
     std::string_view text;
     TokenId token;
     bool special;
+    bool strip_left = false, strip_right = false, single_word = false;
   };
 
-  [[nodiscard]] std::optional<Match> match_at(std::string_view text, std::size_t at, bool parse_special) const;
+  [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t at, bool parse_special) const;
 
   std::vector<Entry> entries_;                   // sorted by text
   std::array<std::uint32_t, 257> first_byte_{};  // entries_[first_byte_[b] .. first_byte_[b + 1]) begin with byte b

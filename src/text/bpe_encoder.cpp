@@ -14,7 +14,6 @@ namespace {
 
 struct BpeOptions {
   bool ignore_merges = false;
-  bool add_space_prefix = false;
   std::optional<TokenId> unk;
 };
 
@@ -29,11 +28,6 @@ class BpeEncoder final : public TextEncoder {
   }
 
   void encode(std::string_view text, std::vector<TokenId>& out) const override {
-    std::string prefixed;
-    if (options_.add_space_prefix && !text.starts_with(' ')) {
-      prefixed.append(1, ' ').append(text);
-      text = prefixed;
-    }
     Merger merger;
     for (const std::string_view piece : pre_tokenizer_.split(text)) encode_piece(piece, merger, out);
   }
@@ -82,7 +76,7 @@ Result<std::unique_ptr<const TextEncoder>> make_bpe_encoder(const TokenizerSpec&
   auto merges = MergeTable::create(spec, vocabulary);
   if (!merges) return std::unexpected(merges.error());
   return std::make_unique<const BpeEncoder>(vocabulary, std::move(*merges), std::move(*pre_tokenizer),
-                                            BpeOptions{spec.ignore_merges, spec.add_space_prefix, spec.unk});
+                                            BpeOptions{spec.ignore_merges, spec.unk});
 }
 
 }  // namespace quire

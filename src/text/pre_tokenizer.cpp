@@ -56,7 +56,7 @@ const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
       {{"bloom", "poro-chat", "gpt3-finnish"}, {kBloom}},
       {{"viking"}, {kBloom, R"(\p{N})"}},
-      {{"default", ""}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+      {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
   return table;
 }
@@ -78,6 +78,7 @@ void cut(const Regex& regex, std::string_view text, std::vector<std::string_view
 }  // namespace
 
 Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name) {
+  if (name.empty()) return std::vector<std::string>{};
   for (const NamedPreTokenizer& entry : known_pre_tokenizers()) {
     if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.patterns;
   }

@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// The expressions behind a name in tokenizer.ggml.pre, to be applied in turn; tokenizer.json spells them out. "" is "default". Error
-// `unsupported`: a name that is not known.
+// The expressions behind a name in tokenizer.ggml.pre, to be applied in turn; tokenizer.json spells them out. "" has none: the text is one
+// piece. Error `unsupported`: a name that is not known.
 Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name);
 
 // Immutable after create.

@@ -32,11 +32,10 @@ class SentencePieceEncoder final : public TextEncoder {
       : vocabulary_(vocabulary),
         merges_(std::move(merges)),
         ranks_(merges_.size() > 0 ? std::vector<std::uint32_t>{} : ranks_of_scores(spec.scores)),
-        add_space_prefix_(spec.add_space_prefix),
         unk_(spec.unk) {}
 
   void encode(std::string_view text, std::vector<TokenId>& out) const override {
-    const std::string spaced = (add_space_prefix_ ? " " : "") + with_plain_spaces(text);
+    const std::string spaced = with_plain_spaces(text);
     Merger merger;
     fill_symbols(spaced, merger.symbols);
     if (merges_.size() > 0) {
@@ -87,7 +86,6 @@ class SentencePieceEncoder final : public TextEncoder {
   const Vocabulary& vocabulary_;
   MergeTable merges_;
   std::vector<std::uint32_t> ranks_;  // per token; empty where merges tell
-  bool add_space_prefix_;
   std::optional<TokenId> unk_;
 };
 

@@ -13,7 +13,7 @@ namespace quire {
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  // Appends the ids of `text`: valid UTF-8 without added tokens, not empty.
+  // Appends the ids of `text`: valid UTF-8 without added tokens, normalized and prefixed, not empty.
   virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
 };
 

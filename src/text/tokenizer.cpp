@@ -15,6 +15,7 @@
 namespace quire {
 namespace {
 
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 bool is_ascii(std::string_view text) {
@@ -32,9 +33,14 @@ std::string normalize_nfc(std::string_view text) {
   return {reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length)};
 }
 
+enum class SpacePrefix : std::uint8_t { never, first, always };
+
 struct Settings {
   bool nfc = false;
+  SpacePrefix space_prefix = SpacePrefix::never;
+  bool prefix_unless_present = false;
   bool add_bos = false, add_eos = false;
+  bool marks_spaces = false;  // U+2581 is a space (SentencePiece)
   bool strips_leading_space = false;
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> eog;
@@ -42,8 +48,8 @@ struct Settings {
 
 class TokenizerImpl final : public Tokenizer {
  public:
-  TokenizerImpl(Vocabulary vocabulary, Settings settings)
-      : vocabulary_(std::move(vocabulary)), added_(vocabulary_), settings_(std::move(settings)) {}
+  TokenizerImpl(Vocabulary vocabulary, std::span<const TokenizerSpec::AddedToken> added, Settings settings)
+      : vocabulary_(std::move(vocabulary)), added_(vocabulary_, added), settings_(std::move(settings)) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
   void set_encoder(std::unique_ptr<const TextEncoder> encoder) { encoder_ = std::move(encoder); }
@@ -59,11 +65,11 @@ class TokenizerImpl final : public Tokenizer {
     if (options.add_special && settings_.add_bos) out.push_back(*settings_.bos);
     std::size_t at = 0;
     while (const auto match = added_.find(text, at, options.parse_special)) {
-      encode_plain(text.substr(at, match->begin - at), out);
+      encode_plain(text.substr(at, match->begin - at), at == 0, out);
       out.push_back(match->token);
       at = match->end;
     }
-    encode_plain(text.substr(at), out);
+    encode_plain(text.substr(at), at == 0, out);
     if (options.add_special && settings_.add_eos) out.push_back(*settings_.eos);
     return out;
   }
@@ -93,10 +99,25 @@ class TokenizerImpl final : public Tokenizer {
   [[nodiscard]] bool strips_leading_space() const override { return settings_.strips_leading_space; }
 
  private:
-  void encode_plain(std::string_view text, std::vector<TokenId>& out) const {
-    if (text.empty()) return;
-    if (!settings_.nfc || is_ascii(text)) return encoder_->encode(text, out);
-    encoder_->encode(normalize_nfc(text), out);
+  // `at_start`: nothing comes before this part of the text.
+  void encode_plain(std::string_view part, bool at_start, std::vector<TokenId>& out) const {
+    if (part.empty()) return;
+    std::string changed;
+    if (settings_.nfc && !is_ascii(part)) {
+      changed = normalize_nfc(part);
+      part = changed;
+    }
+    if (wants_prefix(part, at_start)) {
+      changed = ' ' + std::string(part);
+      part = changed;
+    }
+    encoder_->encode(part, out);
+  }
+
+  [[nodiscard]] bool wants_prefix(std::string_view part, bool at_start) const {
+    if (settings_.space_prefix == SpacePrefix::never || (settings_.space_prefix == SpacePrefix::first && !at_start)) return false;
+    const bool present = part.starts_with(' ') || (settings_.marks_spaces && part.starts_with(kSpaceMark));
+    return !(settings_.prefix_unless_present && present);
   }
 
   Vocabulary vocabulary_;
@@ -113,7 +134,13 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
   if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file asks for it but does not name it");
   Settings settings{
       .nfc = spec.normalizer == "nfc", .add_bos = spec.add_bos, .add_eos = spec.add_eos, .bos = spec.bos, .eos = spec.eos, .eog = spec.eog};
-  settings.strips_leading_space = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece && spec.add_space_prefix;
+  settings.marks_spaces = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece;
+  settings.strips_leading_space = settings.marks_spaces && spec.add_space_prefix;
+  settings.prefix_unless_present = spec.space_prefix_unless_present;
+  // Byte-level BPE only knows the prefix that is left out where a space is present already.
+  if (spec.add_space_prefix && (settings.marks_spaces || spec.space_prefix_unless_present)) {
+    settings.space_prefix = spec.space_prefix_first_only ? SpacePrefix::first : SpacePrefix::always;
+  }
   if (spec.eos) settings.eog.push_back(*spec.eos);
   std::ranges::sort(settings.eog);
   settings.eog.erase(std::unique(settings.eog.begin(), settings.eog.end()), settings.eog.end());
@@ -131,7 +158,7 @@ Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   if (!settings) return std::unexpected(settings.error());
   auto vocabulary = Vocabulary::create(spec);
   if (!vocabulary) return std::unexpected(vocabulary.error());
-  auto tokenizer = std::make_unique<TokenizerImpl>(std::move(*vocabulary), std::move(*settings));
+  auto tokenizer = std::make_unique<TokenizerImpl>(std::move(*vocabulary), spec.added_tokens, std::move(*settings));
   const bool bytes = spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes;
   auto encoder = bytes ? make_bpe_encoder(spec, tokenizer->vocabulary()) : make_sentencepiece_encoder(spec, tokenizer->vocabulary());
   if (!encoder) return std::unexpected(encoder.error());
