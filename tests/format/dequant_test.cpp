@@ -106,7 +106,7 @@ TEST_P(Dequant, ReadsRowsAtAnyAlignment) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Dequant, ::testing::ValuesIn(kTypes),
-                         [](const auto& info) { return std::string(ggml_type_name(info.param)); });
+                         [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
 TEST(UnpackedFormat, TypesWithoutAnUnpackerAreNamed) {
   std::size_t supported = 0;
