@@ -1,0 +1,6 @@
+# Benchmarks: plain programs, ./dev bench NAME. (kernel_bench is declared beside the kernels.)
+if(QUIRE_BUILD_BENCH)
+  add_executable(scheduler_bench bench/scheduler_bench.cpp)
+  target_compile_options(scheduler_bench PRIVATE ${QUIRE_WARNINGS})
+  target_link_libraries(scheduler_bench PRIVATE quire_core_schedule)
+endif()
