@@ -1,0 +1,234 @@
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "text/sample_vocabulary.h"
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+using test::add_token;
+using test::byte_level_spec;
+using test::make_tokenizer;
+using test::sentencepiece_spec;
+using Ids = std::vector<TokenId>;
+using TokenType = TokenizerSpec::TokenType;
+
+constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+constexpr EncodeOptions kParse{.add_special = false, .parse_special = true};
+
+std::string random_text(std::mt19937& random, std::size_t length) {
+  const std::vector<std::string> parts{"hello",   " ",      "  ", "\n", "ll", "he", "7", "\xC3\xA9", "\xE4\xBA\xBA", "\xF0\x9F\x98\x80",
+                                       "<|end|>", "<tool>", "'s"};
+  std::string text;
+  for (std::size_t i = 0; i < length; ++i) text += parts[random() % parts.size()];
+  return text;
+}
+
+TEST(ByteLevelBpe, MergesWithinPieces) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  EXPECT_EQ(tokenizer->encode("hello hello", kPlain), (Ids{259, 260}));
+  EXPECT_EQ(tokenizer->encode("hell", kPlain), (Ids{258}));
+  EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
+}
+
+TEST(ByteLevelBpe, TakesAWholePieceOfTheVocabularyWhereMergesAreIgnored) {
+  TokenizerSpec spec = byte_level_spec();
+  const TokenId whole = add_token(spec, "olleh");
+  spec.scores.clear();
+  EXPECT_EQ(make_tokenizer(spec)->encode("olleh", kPlain).size(), 4U);
+  spec.ignore_merges = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode("olleh", kPlain), Ids{whole});
+}
+
+TEST(ByteLevelBpe, SpellsOutEveryTextAndGivesItBack) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    const std::string text = random_text(random, random() % 30);
+    for (const EncodeOptions options : {kPlain, kParse}) {
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, options), /*skip_special=*/false), text);
+    }
+  }
+}
+
+TEST(ByteLevelBpe, ReadsBytesThatAreNotUtf8AsReplacementCharacters) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  const std::string broken = "hello \xFF\xE4\xBA";
+  EXPECT_EQ(tokenizer->encode(broken, kPlain), tokenizer->encode(repair_utf8(broken), kPlain));
+}
+
+// A quadratic loop would take hours.
+TEST(ByteLevelBpe, EncodesAMegabyteOfOneLetter) {
+  const auto tokenizer = make_tokenizer(byte_level_spec({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
+  EXPECT_EQ(tokenizer->encode(std::string(1 << 20, 'a'), kPlain).size(), (1U << 20) / 8);
+  EXPECT_EQ(tokenizer->encode(std::string(1 << 20, ' '), kPlain).size(), 1U << 20);
+  EXPECT_EQ(tokenizer->encode(std::string(1 << 20, '<'), kParse).size(), 1U << 20);
+}
+
+TEST(ByteLevelBpe, NormalizesWhereTheFileAsksForIt) {
+  TokenizerSpec spec = byte_level_spec();
+  const std::string decomposed = "e\xCC\x81", composed = "\xC3\xA9";
+  EXPECT_NE(make_tokenizer(spec)->encode(decomposed, kPlain), make_tokenizer(spec)->encode(composed, kPlain));
+  spec.normalizer = "nfc";
+  EXPECT_EQ(make_tokenizer(spec)->encode(decomposed, kPlain), make_tokenizer(spec)->encode(composed, kPlain));
+}
+
+TEST(ByteLevelBpe, EncodesAlikeFromManyThreads) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  std::mt19937 random(9);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 200; ++i) texts.push_back(random_text(random, 20));
+  const auto reference = make_tokenizer(byte_level_spec());
+  std::vector<int> num_wrong(4);
+  std::vector<std::thread> threads;
+  for (int& wrong : num_wrong) {
+    threads.emplace_back([&] {
+      for (const std::string& text : texts) wrong += tokenizer->encode(text) == reference->encode(text) ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_wrong, std::vector<int>(4));
+}
+
+TEST(AddedTokens, ControlTokensInTextAreTextUnlessAskedFor) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  const TokenId end = *tokenizer->find("<|end|>"), tool = *tokenizer->find("<tool>");
+  EXPECT_EQ(tokenizer->encode("hello<|end|>", kParse), (Ids{259, end}));
+  EXPECT_EQ(tokenizer->encode("hello<|end|>", kPlain).size(), 1 + std::string("<|end|>").size());
+  EXPECT_EQ(tokenizer->encode("hello<tool>", kPlain), (Ids{259, tool}));
+  EXPECT_TRUE(tokenizer->is_special(end));
+  EXPECT_FALSE(tokenizer->is_special(tool));
+  EXPECT_EQ(tokenizer->decode(Ids{259, end, tool}), "hello<tool>");
+  EXPECT_EQ(tokenizer->decode(Ids{259, end}, /*skip_special=*/false), "hello<|end|>");
+}
+
+TEST(AddedTokens, TheLongestOfTheLeftmostWins) {
+  TokenizerSpec spec = byte_level_spec();
+  const TokenId shorter = add_token(spec, "<a", TokenType::user_defined), longer = add_token(spec, "<a>", TokenType::user_defined);
+  const TokenId inner = add_token(spec, "a><", TokenType::user_defined);
+  spec.scores.clear();
+  const auto tokenizer = make_tokenizer(spec);
+  EXPECT_EQ(tokenizer->encode("<a><a", kPlain), (Ids{longer, shorter}));
+  EXPECT_EQ(tokenizer->encode("a><a>", kPlain), (Ids{inner, 'a', '>'}));
+}
+
+TEST(AddedTokens, TakeWhiteSpaceAlongAndStandAloneWhereTheirFlagsSaySo) {
+  TokenizerSpec spec = byte_level_spec();
+  const TokenId strip = add_token(spec, "<mask>", TokenType::control), word = add_token(spec, "cat", TokenType::user_defined);
+  spec.scores.clear();
+  spec.added_tokens = {{.id = strip, .strip_left = true, .strip_right = true}, {.id = word, .single_word = true}};
+  const auto tokenizer = make_tokenizer(spec);
+  EXPECT_EQ(tokenizer->encode("hello \n<mask>\xE3\x80\x80 hello", kParse), (Ids{259, strip, 259}));
+  EXPECT_EQ(tokenizer->encode("cat", kPlain), Ids{word});
+  EXPECT_EQ(tokenizer->encode("(cat)", kPlain).size(), 3U);
+  EXPECT_EQ(tokenizer->encode("cats", kPlain).size(), 4U);
+  EXPECT_EQ(tokenizer
+                ->encode("\xC3\xA9"
+                         "cat",
+                         kPlain)
+                .size(),
+            5U);
+}
+
+TEST(SentencePiece, MergesByScoreAfterASpaceOfItsOwn) {
+  const auto tokenizer = make_tokenizer(sentencepiece_spec());
+  const TokenId hello = *tokenizer->find(" hello");
+  EXPECT_EQ(tokenizer->encode("hello"), (Ids{1, hello}));
+  EXPECT_EQ(tokenizer->encode("hello hello", kPlain), (Ids{hello, hello}));
+  EXPECT_EQ(tokenizer->decode(Ids{hello, hello}), "hello hello");
+  EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
+}
+
+TEST(SentencePiece, SpellsUnknownCharactersInBytes) {
+  const auto tokenizer = make_tokenizer(sentencepiece_spec());
+  const Ids expected{*tokenizer->find(" "), 3 + 0xF0, 3 + 0x9F, 3 + 0x98, 3 + 0x80};
+  EXPECT_EQ(tokenizer->encode("\xF0\x9F\x98\x80", kPlain), expected);
+  EXPECT_EQ(tokenizer->decode(expected), "\xF0\x9F\x98\x80");
+}
+
+TEST(SentencePiece, NeverMergesTextIntoAControlToken) {
+  const auto tokenizer = make_tokenizer(sentencepiece_spec());
+  for (const TokenId token : tokenizer->encode("<s>", kPlain)) EXPECT_FALSE(tokenizer->is_special(token));
+  EXPECT_EQ(tokenizer->encode("<s>", kParse), Ids{1});
+}
+
+TEST(SentencePiece, WithoutByteTokensARunOfUnknownsIsOneUnknown) {
+  TokenizerSpec spec;
+  spec.algorithm = TokenizerSpec::Algorithm::sentencepiece;
+  spec.unk = add_token(spec, "<unk>", TokenType::unknown);
+  const TokenId a = add_token(spec, "a");
+  EXPECT_EQ(make_tokenizer(spec)->encode("axya", kPlain), (Ids{a, 0, a}));
+}
+
+TEST(SentencePiece, PutsTheSpacePrefixWhereTheFileWantsIt) {
+  TokenizerSpec spec = sentencepiece_spec();
+  const auto always = make_tokenizer(spec);
+  const TokenId hello = *always->find(" hello");
+  EXPECT_EQ(always->encode("hello</s>hello", kParse), (Ids{hello, 2, hello}));
+  EXPECT_EQ(always->encode(" hello", kPlain), (Ids{*always->find(" "), hello}));
+  spec.space_prefix_unless_present = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode(" hello", kPlain), Ids{hello});
+  EXPECT_EQ(make_tokenizer(spec)->encode("\xE2\x96\x81hello", kPlain), Ids{hello});
+  spec.space_prefix_first_only = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode("hello</s>hello", kParse).size(),
+            2 + make_tokenizer(spec)->encode("</s>hello", kParse).size() - 1);
+  EXPECT_NE(make_tokenizer(spec)->encode("</s>hello", kParse), (Ids{2, hello}));
+}
+
+TEST(SentencePiece, EncodesAMegabyteOfOneLetter) {
+  EXPECT_EQ(make_tokenizer(sentencepiece_spec())->encode(std::string(1 << 20, 'l'), kPlain).size(), (1U << 20) + 1);
+}
+
+TEST(TokenizerErrors, NameWhatIsWrong) {
+  const auto error_of = [](TokenizerSpec spec) {
+    auto tokenizer = Tokenizer::create(std::move(spec));
+    return tokenizer ? Error{} : tokenizer.error();
+  };
+  TokenizerSpec spec = byte_level_spec();
+  spec.pre = "never-heard-of";
+  EXPECT_EQ(error_of(spec).code, ErrorCode::unsupported);
+  EXPECT_NE(error_of(spec).message.find("never-heard-of"), std::string::npos);
+
+  spec = byte_level_spec();
+  spec.split_patterns = {"(unclosed"};
+  EXPECT_EQ(error_of(spec).code, ErrorCode::unsupported);
+
+  spec = byte_level_spec();
+  spec.types.pop_back();
+  EXPECT_EQ(error_of(spec).code, ErrorCode::corrupt);
+
+  spec = byte_level_spec();
+  spec.merges.emplace_back("alone");
+  EXPECT_NE(error_of(spec).message.find("alone"), std::string::npos);
+
+  spec = byte_level_spec();
+  spec.eos = 100000;
+  EXPECT_EQ(error_of(spec).field, "tokenizer eos id");
+
+  EXPECT_EQ(error_of(TokenizerSpec{}).code, ErrorCode::unsupported);
+}
+
+TEST(TokenizerErrors, AHostileExpressionEndsASearchButNotTheProgram) {
+  TokenizerSpec spec = byte_level_spec();
+  spec.split_patterns = {"(a+)+$"};
+  const auto tokenizer = make_tokenizer(spec);
+  const std::string text = std::string(64, 'a') + "b";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kPlain)), text);
+}
+
+TEST(Tokenizer, IdsOutsideTheVocabularyAreLeftOut) {
+  const auto tokenizer = make_tokenizer(byte_level_spec());
+  EXPECT_EQ(tokenizer->decode(Ids{-1, 'a', 1 << 20}), "a");
+  EXPECT_EQ(tokenizer->token_bytes(-5), "");
+  EXPECT_FALSE(tokenizer->is_special(1 << 20));
+}
+
+}  // namespace
+}  // namespace quire
