@@ -1,0 +1,45 @@
+// Engine::create: a model on this machine's processors.
+#include <thread>
+
+#include "engine/engine_impl.h"
+#include "engine/resolve_options.h"
+#include "runtime/model/model.h"
+
+namespace quire {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, void (*progress)(double)) {
+  const Result<ModelInfo> header = inspect(options.model);
+  if (!header) {
+    return std::unexpected(header.error());
+  }
+  const Result<EngineOptions> resolved = resolve_options(options, *header, std::thread::hardware_concurrency());
+  if (!resolved) {
+    return std::unexpected(resolved.error());
+  }
+  auto cache = KvCache::create(KvShape::of(*header, resolved->cache));
+  if (!cache) {
+    return std::unexpected(cache.error());
+  }
+  auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
+  auto model = load_model(options.model, {.activations = resolved->activations,
+                                          .isa = resolved->isa,
+                                          .max_num_batched_tokens = resolved->scheduler.max_num_batched_tokens,
+                                          .max_num_seqs = resolved->scheduler.max_num_seqs,
+                                          .pool = pool.get(),
+                                          .progress = progress});
+  if (!model) {
+    return std::unexpected(model.error());
+  }
+  const ModelInfo info = (*model)->info();
+  auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache));
+  return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>());
+}
+
+Result<ModelInfo> inspect_model(const std::string& path) {
+  return inspect(path);
+}
+
+std::uint64_t kv_block_bytes(const ModelInfo& model, const CacheOptions& cache) {
+  return KvShape::of(model, cache).bytes_per_block();
+}
+
+}  // namespace quire

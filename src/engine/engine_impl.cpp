@@ -1,0 +1,104 @@
+#include "engine/engine_impl.h"
+
+#include "engine/request_check.h"
+#include "engine/resolve_options.h"
+
+namespace quire {
+
+Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
+                                            std::shared_ptr<const Clock> clock) {
+  auto scheduler = Scheduler::create(scheduler_config(options));
+  if (!scheduler) {
+    return std::unexpected(scheduler.error());
+  }
+  return std::make_unique<EngineImpl>(options, model, std::move(*scheduler), std::move(worker), std::move(clock));
+}
+
+EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Scheduler> scheduler,
+                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock)
+    : options_(options),
+      model_(model),
+      clock_(std::move(clock)),
+      inbox_(options.scheduler.max_num_waiting),
+      loop_(std::move(scheduler), std::move(worker), model.tokenizer.eog, options.seed, clock_),
+      stats_(loop_.stats()),
+      thread_([this] { run(); }) {}
+
+EngineImpl::~EngineImpl() {
+  stop(0.0);
+}
+
+Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
+  if (auto valid = admit_at_border(request, options_, model_.vocab_size); !valid) {
+    return std::unexpected(valid.error());
+  }
+  return inbox_.submit(std::move(request), sink, clock_->now_s());
+}
+
+void EngineImpl::finish(RequestId id, FinishReason reason) {
+  inbox_.finish(id, reason);
+}
+
+EngineStats EngineImpl::stats() const {
+  const std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+std::uint32_t EngineImpl::stop(double timeout_s) {
+  const std::lock_guard lock(stop_mutex_);
+  if (!stopped_) {
+    inbox_.close();
+    if (!inbox_.wait_until_empty(timeout_s)) {
+      inbox_.abort_rest();
+    }
+    thread_.join();
+    loop_.check_all_free();
+    stopped_ = true;
+  }
+  return num_aborted_;
+}
+
+void EngineImpl::run() {
+  std::vector<Command> commands;
+  while (true) {
+    // Read before the queue: what was submitted before close() is then in the queue.
+    const Inbox::Phase phase = inbox_.phase();
+    inbox_.take(commands, !loop_.has_work());
+    handle(commands);
+    if (phase.aborting) {
+      num_aborted_ += loop_.abort_all();
+    }
+    if (loop_.has_work()) {
+      loop_.step();
+    }
+    publish();
+    if (phase.closed && !loop_.has_work()) {
+      return;
+    }
+  }
+}
+
+void EngineImpl::handle(std::vector<Command>& commands) {
+  for (Command& command : commands) {
+    if (Submission* submission = std::get_if<Submission>(&command)) {
+      loop_.add(std::move(*submission));
+    } else {
+      const Ending& ending = std::get<Ending>(command);
+      loop_.finish(ending.id, ending.reason);
+    }
+  }
+}
+
+// Statistics first: whoever sees an output finds it counted.
+void EngineImpl::publish() {
+  inbox_.entered(loop_.entered());
+  {
+    const std::lock_guard lock(stats_mutex_);
+    stats_ = loop_.stats();
+  }
+  loop_.deliver();
+  inbox_.ended(loop_.ended());
+  loop_.clear_news();
+}
+
+}  // namespace quire

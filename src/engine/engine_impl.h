@@ -1,0 +1,53 @@
+#pragma once
+// The engine around any worker. Engine::create (create.cpp) builds it around a model on this machine.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "engine/inbox.h"
+#include "engine/step_loop.h"
+#include "quire/engine.h"
+#include "runtime/worker/worker.h"
+
+namespace quire {
+
+// `options` are resolved (resolve_options.h) and are those the worker was built for; `clock` is read by every thread.
+// Starts the engine thread.
+Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
+                                            std::shared_ptr<const Clock> clock);
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerBase> worker,
+             std::shared_ptr<const Clock> clock);
+  ~EngineImpl() override;
+
+  Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
+  void finish(RequestId id, FinishReason reason) override;
+  [[nodiscard]] EngineStats stats() const override;
+  [[nodiscard]] const ModelInfo& model() const override { return model_; }
+  [[nodiscard]] const EngineOptions& options() const override { return options_; }
+  std::uint32_t stop(double timeout_s) override;
+
+ private:
+  void run();
+  void handle(std::vector<Command>& commands);
+  void publish();
+
+  const EngineOptions options_;
+  const ModelInfo model_;
+  const std::shared_ptr<const Clock> clock_;
+  Inbox inbox_;
+  StepLoop loop_;  // the engine thread's
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;
+  std::mutex stop_mutex_;
+  bool stopped_ = false;
+  std::uint32_t num_aborted_ = 0;  // written by the engine thread, read after it was joined
+  std::thread thread_;             // last: it uses all the others
+};
+
+}  // namespace quire

@@ -1,0 +1,12 @@
+#pragma once
+// The border: what a request must be before it reaches the core.
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "quire/options.h"
+
+namespace quire {
+
+// Checks the request against resolved options and clips max_tokens to the remaining context. Errors name the field.
+Result<void> admit_at_border(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
+
+}  // namespace quire

@@ -1,0 +1,233 @@
+#include "engine/step_loop.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "engine/histogram.h"
+
+namespace quire {
+namespace {
+
+const char* words_of(SampleOutcome::Status status) {
+  return status == SampleOutcome::Status::not_finite ? "the model gave no finite distribution for the next token"
+                                                     : "logit_bias, min_tokens and penalties leave no token to choose";
+}
+
+}  // namespace
+
+StepLoop::StepLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids,
+                   std::uint64_t seed, std::shared_ptr<const Clock> clock)
+    : scheduler_(std::move(scheduler)),
+      worker_(std::move(worker)),
+      eos_ids_(std::move(eos_ids)),
+      seed_(seed),
+      clock_(std::move(clock)),
+      stats_(make_engine_stats()) {
+  refresh_counters();
+}
+
+void StepLoop::add(Submission submission) {
+  const RequestId id = submission.id;
+  const auto [place, fresh] = requests_.try_emplace(id);
+  QUIRE_CHECK(fresh, "an id is used once");
+  Live& live = place->second;
+  live.sampling = std::move(submission.request.sampling);
+  if (!live.sampling.seed.has_value()) {
+    live.sampling.seed = Random(seed_ ^ Random(id.value).next()).next();
+  }
+  live.sink = submission.sink;
+  live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
+  live.arrival_s = submission.arrival_s;
+  NewRequest request{.id = id,
+                     .prompt = submission.request.prompt,
+                     .max_tokens = live.sampling.max_tokens,
+                     .min_tokens = live.sampling.min_tokens,
+                     .eos_ids = eos_ids_,
+                     .stop_token_ids = live.sampling.stop_token_ids,
+                     .ignore_eos = live.sampling.ignore_eos,
+                     .sampling = &live.sampling,
+                     .extra_keys = {}};
+  request.extra_keys.cache_salt = std::move(submission.request.cache_salt);
+  if (const Result<void> added = scheduler_->add(request); !added) {
+    end(id, live, FinishReason::error, added.error().to_string());
+    requests_.erase(place);
+  }
+}
+
+void StepLoop::finish(RequestId id, FinishReason reason) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || found->second.ended) {
+    return;
+  }
+  const FinishEffect effect = scheduler_->finish(id, reason);
+  QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
+  end(id, found->second, reason, {});
+  if (effect == FinishEffect::retired) {
+    requests_.erase(found);
+  }
+}
+
+std::uint32_t StepLoop::abort_all() {
+  std::vector<RequestId> ids;
+  for (const auto& [id, live] : requests_) {
+    if (!live.ended) {
+      ids.push_back(id);
+    }
+  }
+  std::ranges::sort(ids);
+  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });
+  return static_cast<std::uint32_t>(ids.size());
+}
+
+void StepLoop::step() {
+  const double start_s = clock_->now_s();
+  const StepPlan& plan = scheduler_->schedule();
+  const double planned_s = clock_->now_s();
+  const WorkerResult result = worker_->execute(plan);
+  const double ran_s = clock_->now_s();
+  end_failed(result);
+  const StepOutcome& outcome = scheduler_->apply(result.step);
+  take_admissions(outcome, planned_s);
+  take_updates(outcome, result, ran_s);
+  for (const RequestId id : outcome.retired) {
+    requests_.erase(id);
+  }
+  refresh_counters();
+  const double end_s = clock_->now_s();
+  observe(stats_.step_time_s, end_s - start_s);
+  observe(stats_.scheduler_time_s, (planned_s - start_s) + (end_s - ran_s));
+}
+
+// Before apply(), so that the core drops the token that stands for the failure.
+void StepLoop::end_failed(const WorkerResult& result) {
+  for (std::size_t i = 0; i < result.outcomes.size(); ++i) {
+    if (result.outcomes[i].status != SampleOutcome::Status::ok) {
+      const RequestId id = result.step.sampled[i].id;
+      Live& live = requests_.at(id);
+      if (!live.ended) {
+        scheduler_->finish(id, FinishReason::error);
+        end(id, live, FinishReason::error, words_of(result.outcomes[i].status));
+      }
+    }
+  }
+}
+
+void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
+  for (const FirstAdmission& admission : outcome.first_admissions) {
+    entered_.push_back(admission.id);
+    if (const auto found = requests_.find(admission.id); found != requests_.end()) {
+      found->second.num_cached_tokens = admission.num_cached_tokens;
+      observe(stats_.queue_time_s, now_s - found->second.arrival_s);
+    }
+  }
+}
+
+void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
+  std::size_t i = 0;  // of result.step.sampled: updates keep its order and leave out what was finished from outside
+  for (const RequestUpdate& update : outcome.updates) {
+    while (result.step.sampled[i].id != update.id) {
+      ++i;
+      QUIRE_CHECK(i < result.step.sampled.size(), "an update without a sample");
+    }
+    Live& live = requests_.at(update.id);
+    RequestOutput output;
+    output.id = update.id;
+    output.tokens.assign(update.tokens.begin(), update.tokens.end());
+    if (live.sampling.logprobs.has_value()) {
+      output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
+    }
+    output.num_cached_tokens = live.num_cached_tokens;
+    token_times(live, update.tokens.size(), now_s);
+    if (update.finished) {
+      output.finished = true;
+      output.reason = update.reason;
+      output.stop_token = update.stop_token;
+      count_end(update.id, live, update.reason);
+    }
+    outgoing_.push_back({live.sink, std::move(output)});
+  }
+}
+
+void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
+  stats_.generation_tokens += num_tokens;
+  if (live.last_token_s < 0.0) {
+    stats_.prompt_tokens += live.num_prompt_tokens;
+    observe(stats_.time_to_first_token_s, now_s - live.arrival_s);
+  } else {
+    observe(stats_.inter_token_latency_s, now_s - live.last_token_s);
+  }
+  live.last_token_s = now_s;
+}
+
+void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string error) {
+  RequestOutput output;
+  output.id = id;
+  output.finished = true;
+  output.reason = reason;
+  output.error = std::move(error);
+  output.num_cached_tokens = live.num_cached_tokens;
+  outgoing_.push_back({live.sink, std::move(output)});
+  count_end(id, live, reason);
+}
+
+void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
+  live.ended = true;
+  ended_.push_back(id);
+  observe(stats_.e2e_latency_s, clock_->now_s() - live.arrival_s);
+  switch (reason) {
+    case FinishReason::stop:
+      ++stats_.finished_stop;
+      break;
+    case FinishReason::length:
+      ++stats_.finished_length;
+      break;
+    case FinishReason::abort:
+      ++stats_.finished_abort;
+      break;
+    case FinishReason::error:
+      ++stats_.finished_error;
+      break;
+  }
+}
+
+void StepLoop::deliver() {
+  std::ranges::sort(outgoing_, [](const Outgoing& a, const Outgoing& b) {
+    return a.sink != b.sink ? std::less<>{}(a.sink, b.sink) : a.output.id < b.output.id;
+  });
+  for (std::size_t i = 0; i < outgoing_.size();) {
+    OutputSink* sink = outgoing_[i].sink;
+    std::vector<RequestOutput> outputs;
+    for (; i < outgoing_.size() && outgoing_[i].sink == sink; ++i) {
+      outputs.push_back(std::move(outgoing_[i].output));
+    }
+    sink->deliver(std::move(outputs));
+  }
+  outgoing_.clear();
+}
+
+void StepLoop::clear_news() {
+  entered_.clear();
+  ended_.clear();
+  refresh_counters();
+}
+
+void StepLoop::refresh_counters() {
+  const SchedulerCounters counters = scheduler_->counters();
+  stats_.num_steps = counters.num_steps;
+  stats_.num_running = counters.num_running;
+  stats_.num_waiting = counters.num_waiting;
+  stats_.num_blocks = counters.num_blocks;
+  stats_.num_free_blocks = counters.num_free_blocks;
+  stats_.num_preemptions = counters.num_preemptions;
+  stats_.prefix_cache_queries = counters.prefix_query_tokens;
+  stats_.prefix_cache_hits = counters.prefix_hit_tokens;
+}
+
+void StepLoop::check_all_free() const {
+  scheduler_->check_invariants();
+  QUIRE_CHECK(scheduler_->all_blocks_free(), "a block is still held after every request has ended");
+  QUIRE_CHECK(requests_.empty(), "a request was not retired");
+}
+
+}  // namespace quire

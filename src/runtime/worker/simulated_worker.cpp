@@ -1,0 +1,108 @@
+#include "runtime/worker/simulated_worker.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kEmptyHistory = 0x243F6A8885A308D3;
+
+// Names a history by the name of the one before its last token.
+std::uint64_t extend(std::uint64_t name, TokenId token) {
+  std::uint64_t x = (name ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 29U)) * 0xBF58476D1CE4E5B9;
+  return x ^ (x >> 32U);
+}
+
+}  // namespace
+
+TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
+  std::uint64_t name = kEmptyHistory;
+  for (const TokenId token : history) {
+    name = extend(name, token);
+  }
+  return static_cast<TokenId>(extend(name, -1) % vocab_size);
+}
+
+SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
+    : options_(std::move(options)),
+      tables_({options_.limits.max_num_seqs, (options_.limits.max_model_len + options_.block_size - 1) / options_.block_size,
+               options_.block_size, options_.num_blocks}),
+      batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens),
+      kv_(std::size_t{options_.num_blocks} * options_.block_size, 0),
+      params_(options_.limits.max_num_seqs, nullptr) {}
+
+WorkerResult SimulatedWorker::execute(const StepPlan& plan) {
+  if (options_.before_step) {
+    options_.before_step(plan);
+  }
+  for (const Slot slot : plan.released) {
+    batch_.release(slot);
+    tables_.release(slot);
+  }
+  for (const AdmittedRequest& request : plan.admitted) {
+    batch_.admit(request);
+    params_[request.slot.value] = request.sampling;
+  }
+  std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
+  std::ranges::for_each(plan.copies, [&](const BlockCopy& copy) { copy_block(copy); });
+  batch_.build(plan);
+  // As a layer does: the keys and values of all rows are written before any row attends.
+  std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
+  outcomes_.clear();
+  sampled_.clear();
+  for (const ScheduledRequest& request : plan.scheduled) {
+    verify(request);
+    if (request.samples) {
+      outcomes_.push_back(sample(request));
+      sampled_.push_back({request.id, outcomes_.back().token});
+      batch_.append(request.slot, outcomes_.back().token);
+    }
+  }
+  return {{plan.step, sampled_}, outcomes_};
+}
+
+void SimulatedWorker::copy_block(BlockCopy copy) {
+  const auto at = [&](BlockId block) { return kv_.begin() + std::ptrdiff_t{block.value} * options_.block_size; };
+  std::copy_n(at(copy.source), options_.block_size, at(copy.target));
+}
+
+void SimulatedWorker::write(const ScheduledRequest& request) {
+  const std::span<const TokenId> history = batch_.history(request.slot);
+  std::uint64_t name = kEmptyHistory;
+  for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
+    name = extend(name, history[position]);
+    if (position >= request.num_computed_tokens) {
+      const std::uint64_t place = tables_.kv_slot(request.slot, position);
+      QUIRE_CHECK(place / options_.block_size != kNullBlock.value, "a write to the null block");
+      kv_[place] = name;
+    }
+  }
+}
+
+void SimulatedWorker::verify(const ScheduledRequest& request) const {
+  const std::span<const TokenId> history = batch_.history(request.slot);
+  std::uint64_t name = kEmptyHistory;
+  for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
+    name = extend(name, history[position]);
+    QUIRE_CHECK(kv_[tables_.kv_slot(request.slot, position)] == name, "a block does not hold what the plan says");
+  }
+}
+
+SampleOutcome SimulatedWorker::sample(const ScheduledRequest& request) const {
+  const std::span<const TokenId> history = batch_.history(request.slot);
+  SampleOutcome outcome;
+  if (history.back() == options_.poison) {
+    outcome.status = SampleOutcome::Status::not_finite;
+    return outcome;
+  }
+  outcome.token = simulated_token(history, options_.vocab_size);
+  if (params_[request.slot.value]->logprobs.has_value()) {
+    outcome.logprobs.entries.push_back({outcome.token, -1.0F / static_cast<float>(history.size()), 1});
+  }
+  return outcome;
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+#pragma once
+// A worker without a model, for tests and simulations. The next token is a function of the history alone, and the KV cache holds, for
+// each position, a name of the whole history up to it: a plan that reads what was never written there stops the program, and one that
+// loses or repeats a token shows in the answer.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "quire/ids.h"
+#include "runtime/memory/block_tables.h"
+#include "runtime/worker/batch.h"
+#include "runtime/worker/worker.h"
+
+namespace quire {
+
+struct SimulatedWorkerOptions {
+  WorkerLimits limits;
+  std::uint32_t block_size = 16;
+  std::uint32_t num_blocks = 0;  // with the null block
+  std::uint32_t vocab_size = 0;
+  // After this token a row has no distribution, as if the model had given NaN; -1: never.
+  TokenId poison = -1;
+  // Called before each step on the worker's thread; may be empty.
+  std::function<void(const StepPlan&)> before_step;
+};
+
+// What a simulated model says after this history.
+TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size);
+
+class SimulatedWorker final : public WorkerBase {
+ public:
+  explicit SimulatedWorker(SimulatedWorkerOptions options);
+  WorkerResult execute(const StepPlan& plan) override;
+
+ private:
+  void copy_block(BlockCopy copy);
+  void write(const ScheduledRequest& request);
+  void verify(const ScheduledRequest& request) const;
+  SampleOutcome sample(const ScheduledRequest& request) const;
+
+  SimulatedWorkerOptions options_;
+  BlockTables tables_;
+  Batch batch_;
+  std::vector<std::uint64_t> kv_;  // [block][block_size]: the name of the history up to that token; 0: never written
+  std::vector<const SamplingParams*> params_;
+  std::vector<SampleOutcome> outcomes_;
+  std::vector<SampledToken> sampled_;
+};
+
+}  // namespace quire

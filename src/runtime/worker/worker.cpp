@@ -1,0 +1,76 @@
+#include "runtime/worker/worker.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+BlockTableLimits table_limits(const WorkerLimits& limits, const KvShape& shape) {
+  return {limits.max_num_seqs, (limits.max_model_len + shape.block_size - 1) / shape.block_size, shape.block_size, shape.num_blocks};
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache)
+    : pool_(std::move(pool)),
+      model_(std::move(model)),
+      cache_(std::move(cache)),
+      tables_(table_limits(limits, cache_.shape())),
+      sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer.eog, pool_.get()),
+      batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
+      logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)) {
+  rows_.reserve(limits.max_num_seqs);
+  outcomes_.reserve(limits.max_num_seqs);
+  sampled_.reserve(limits.max_num_seqs);
+}
+
+Worker::~Worker() = default;
+
+WorkerResult Worker::execute(const StepPlan& plan) {
+  for (const Slot slot : plan.released) {
+    batch_.release(slot);
+    sampler_.release(slot);
+    tables_.release(slot);
+  }
+  for (const AdmittedRequest& request : plan.admitted) {
+    batch_.admit(request);
+    sampler_.admit(request);
+  }
+  for (const BlockTableDelta& delta : plan.table_deltas) {
+    tables_.apply(delta);
+  }
+  for (const BlockCopy& copy : plan.copies) {
+    cache_.copy_block(copy.source, copy.target);
+  }
+  forward(plan);
+  sampler_.sample(rows_, outcomes_);
+  std::size_t i = 0;
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (request.samples) {
+      batch_.append(request.slot, outcomes_[i].token);
+      sampled_.push_back({request.id, outcomes_[i].token});
+      ++i;
+    }
+  }
+  return {{plan.step, sampled_}, outcomes_};
+}
+
+void Worker::forward(const StepPlan& plan) {
+  rows_.clear();
+  sampled_.clear();
+  const std::size_t vocab_size = model_->info().vocab_size;
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (request.samples) {
+      rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
+    }
+  }
+  outcomes_.resize(rows_.size());
+  const BatchInput input = batch_.build(plan);
+  if (!input.tokens.empty()) {
+    model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});
+  }
+}
+
+}  // namespace quire
