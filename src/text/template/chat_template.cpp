@@ -1,0 +1,54 @@
+#include "text/template/chat_template.h"
+
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include "text/template/evaluator.h"
+#include "text/template/failure.h"
+#include "text/template/parser.h"
+#include "text/template/unicode.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kField = "chat_template";
+
+std::unexpected<Error> to_error(jinja::Failure failure, std::string remedy) {
+  if (failure.line == 0) return fail(failure.code, "messages", std::move(failure.message));
+  return fail(failure.code, kField, fmt::format("line {}: {}", failure.line, failure.message), std::move(remedy));
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t position = 0; position < text.size();) {
+    utf8proc_int32_t code_point = 0;
+    const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + position);
+    const auto used = utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - position), &code_point);
+    if (used <= 0) return false;
+    position += static_cast<std::size_t>(used);
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
+  if (source.size() > kMaxSourceBytes) {
+    return fail(ErrorCode::too_large, kField, fmt::format("{} bytes; at most {} are read", source.size(), kMaxSourceBytes));
+  }
+  if (!is_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
+  try {
+    return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));
+  } catch (jinja::Failure& failure) {
+    return to_error(std::move(failure), "give another template");
+  }
+}
+
+Result<std::string> ChatTemplate::render(const boost::json::value& context, const TemplateOptions& options) const {
+  try {
+    return jinja::Evaluator(*program_, options, context).run();
+  } catch (jinja::Failure& failure) {
+    return to_error(std::move(failure), {});
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,224 @@
+// Filters over text and numbers.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "text/template/builtin.h"
+#include "text/template/json_values.h"
+#include "text/template/python_text.h"
+#include "text/template/runtime.h"
+#include "text/template/unicode.h"
+
+namespace quire::jinja {
+namespace {
+
+// soft_str: text as it is, safe strings stay safe.
+Value soft(Runtime& runtime, const Value& value) {
+  return value.is_text() ? value : runtime.text(runtime.str(value));
+}
+
+Value trim(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'trim'", arguments, {"chars"});
+  const Value text = soft(runtime, value);
+  return runtime.text(std::string(strip(text.text(), bound.get(0), runtime, true, true)), text.is_markup());
+}
+
+template <std::string (*mapping)(std::string_view)>
+Value mapped(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "a case filter", arguments, {});
+  const Value text = soft(runtime, value);
+  return runtime.text(mapping(text.text()), text.is_markup());
+}
+
+// jinja2's title: words start after spaces, "-" and opening brackets.
+std::string title_words(std::string_view text) {
+  std::string out;
+  bool start = true;
+  for (std::size_t position = 0; position < text.size();) {
+    const char32_t c = next_code_point(text, position);
+    append_code_point(out, start ? to_upper(c) : to_lower(c));
+    start = c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_space(c);
+  }
+  return out;
+}
+
+Value replace(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'replace'", arguments, {"old", "new", "count"});
+  const std::string from = runtime.str(bound.need(0));
+  const std::string to = runtime.str(bound.need(1));
+  const bool all = bound.get(2) == nullptr || bound.get(2)->is<None>();
+  return replace_text(runtime, runtime.str(value), from, to, all ? -1 : bound.integer(2, -1));
+}
+
+Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'string'", arguments, {});
+  return soft(runtime, value);
+}
+
+Value safe(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'safe'", arguments, {});
+  return runtime.text(runtime.str(value), true);
+}
+
+Value escape(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'escape'", arguments, {});
+  return value.is_markup() ? value : runtime.text(escape_html(runtime.str(value)), true);
+}
+
+Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'indent'", arguments, {"width", "first", "blank"});
+  runtime.need_defined(value);
+  if (!value.is_text()) runtime.fail(fmt::format("filter 'indent' needs a string, not {}", type_name(value)));
+  const Value* width = bound.get(0);
+  const bool spaces = width == nullptr || !width->is_text();
+  const std::int64_t count = spaces ? std::clamp<std::int64_t>(bound.integer(0, 4), 0, 1'000) : 0;
+  const std::string indention = spaces ? std::string(static_cast<std::size_t>(count), ' ') : std::string(width->text());
+  const bool blank = bound.flag(2, false);
+  std::string out = bound.flag(1, false) ? indention : "";
+  bool first = true;
+  const std::string source = std::string(value.text()) + "\n";
+  for (const std::string_view line : split_lines(source, false)) {
+    if (!first) {
+      out += '\n';
+      if (blank || !line.empty()) out += indention;
+    }
+    first = false;
+    out += line;
+    if (out.size() > runtime.options().limits.max_output_bytes) runtime.charge_text(out.size());
+  }
+  return runtime.text(std::move(out), value.is_markup());
+}
+
+Value fallback(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'default'", arguments, {"default_value", "boolean"});
+  const bool absent = value.is<Undefined>() || (bound.flag(1, false) && !truth(value));
+  if (!absent) return value;
+  return bound.get(0) != nullptr ? *bound.get(0) : make_text("");
+}
+
+Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  if (!arguments.named.empty()) runtime.unsupported("filter 'format' with keyword arguments");
+  const Value tuple = runtime.list(arguments.positional, ListKind::tuple);
+  return runtime.text(format_percent(runtime, soft(runtime, value).text(), tuple));
+}
+
+constexpr Filter kTextFilters[] = {
+    {"trim", trim},
+    {"upper", mapped<upper>},
+    {"lower", mapped<lower>},
+    {"capitalize", mapped<capitalize>},
+    {"title", mapped<title_words>},
+    {"replace", replace},
+    {"string", string},
+    {"safe", safe},
+    {"escape", escape},
+    {"e", escape},
+    {"indent", indent},
+    {"tojson", filter_tojson},
+    {"default", fallback},
+    {"d", fallback},
+    {"format", format},
+};
+
+// Python's int(text, base) for base 10.
+std::optional<Int> parse_integer(std::string_view text) {
+  text = strip_left(strip_right(text));
+  const bool negative = text.starts_with('-');
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  if (text.empty()) return std::nullopt;
+  Int value = 0;
+  char before = '_';
+  for (const char c : text) {
+    if (c == '_' ? before == '_' : (c < '0' || c > '9')) return std::nullopt;
+    before = c;
+    if (c == '_') continue;
+    if (__builtin_mul_overflow(value, Int{10}, &value) || __builtin_add_overflow(value, Int{c - '0'}, &value)) return std::nullopt;
+  }
+  if (before == '_') return std::nullopt;
+  return negative ? -value : value;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  text = strip_left(strip_right(text));
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
+  return value;
+}
+
+std::optional<Int> truncate(double number) {
+  if (!std::isfinite(number) || std::abs(number) > 1e36) return std::nullopt;
+  return static_cast<Int>(number);
+}
+
+Value to_integer(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'int'", arguments, {"default", "base"});
+  runtime.need_defined(value);
+  if (bound.integer(1, 10) != 10) runtime.unsupported("filter 'int' with a base");
+  const Value otherwise = bound.get(0) != nullptr ? *bound.get(0) : Value(Int{0});
+  if (value.is_int()) return Value(value.integer());
+  std::optional<Int> result;
+  if (value.is<double>()) result = truncate(value.as<double>());
+  if (value.is_text()) {
+    result = parse_integer(value.text());
+    const auto real = result ? std::nullopt : parse_real(value.text());
+    if (real) result = truncate(*real);
+  }
+  return result ? Value(*result) : otherwise;
+}
+
+Value to_real(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'float'", arguments, {"default"});
+  runtime.need_defined(value);
+  if (value.is_number()) return Value(value.number());
+  const auto real = value.is_text() ? parse_real(value.text()) : std::nullopt;
+  if (real) return Value(*real);
+  return bound.get(0) != nullptr ? *bound.get(0) : Value(0.0);
+}
+
+Value absolute(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'abs'", arguments, {});
+  runtime.need_defined(value);
+  if (value.is<double>()) return Value(std::abs(value.as<double>()));
+  if (!value.is_int()) runtime.fail(fmt::format("bad operand type for abs(): '{}'", type_name(value)));
+  return value.integer() < 0 ? runtime.negate(value) : Value(value.integer());
+}
+
+// The nearest decimal, ties to even: what printf does with the exact value, as Python's round.
+double round_common(double number, int precision) {
+  return std::strtod(fmt::format("{:.{}f}", number, precision).c_str(), nullptr);
+}
+
+Value round_number(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  const Bound bound(runtime, "filter 'round'", arguments, {"precision", "method"});
+  runtime.need_defined(value);
+  if (!value.is_number()) runtime.fail(fmt::format("filter 'round' needs a number, not {}", type_name(value)));
+  const std::int64_t precision = bound.integer(0, 0);
+  if (precision < 0 || precision > 15) runtime.unsupported("filter 'round' with this precision");
+  const std::string_view method = bound.text(1, "common");
+  if (method == "common") {
+    if (value.is_int()) return Value(value.integer());
+    return Value(round_common(value.as<double>(), static_cast<int>(precision)));
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value(std::ceil(value.number() * scale) / scale);
+  if (method == "floor") return Value(std::floor(value.number() * scale) / scale);
+  runtime.fail("filter 'round': method must be common, ceil or floor");
+}
+
+constexpr Filter kNumberFilters[] = {{"int", to_integer}, {"float", to_real}, {"abs", absolute}, {"round", round_number}};
+
+}  // namespace
+
+std::span<const Filter> text_filters() {
+  return kTextFilters;
+}
+
+std::span<const Filter> number_filters() {
+  return kNumberFilters;
+}
+
+}  // namespace quire::jinja

@@ -1,0 +1,98 @@
+#pragma once
+// One render: its objects, its budget, and Python's operations on values. Everything here throws Failure.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/template/chat_template.h"
+#include "text/template/failure.h"
+#include "text/template/value.h"
+
+namespace quire::jinja {
+
+class Runtime {
+ public:
+  explicit Runtime(const TemplateOptions& options) : options_(options) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  [[nodiscard]] const TemplateOptions& options() const { return options_; }
+
+  // The line that errors name.
+  void set_line(int line) { line_ = line; }
+  [[nodiscard]] int line() const { return line_; }
+  [[noreturn]] void fail(std::string message) const { stop(ErrorCode::invalid_argument, line_, std::move(message)); }
+  [[noreturn]] void unsupported(const std::string& what) const { stop(ErrorCode::unsupported, line_, what + " is not supported"); }
+
+  // Counts work before it is done.
+  void charge(std::uint64_t steps);
+  // Counts a text of this size, which must also be within the output limit.
+  void charge_text(std::uint64_t bytes);
+
+  Value text(std::string content, bool markup = false);
+  Value list(std::vector<Value> elements, ListKind kind = ListKind::list);
+  Dict& new_dict();
+  void set(Dict& dict, const Value& key, const Value& value);
+  Value callable(Callable callable);
+  Value new_namespace();
+
+  // The elements that a for loop meets; uses up a generator. Fails if it is not iterable.
+  std::vector<Value> iterate(const Value& value);
+  // len()
+  std::int64_t length(const Value& value);
+
+  // str() and repr()
+  std::string str(const Value& value);
+  std::string repr(const Value& value);
+  // Like str(), without a copy of what is text already; `buffer` may hold the result.
+  std::string_view str_view(const Value& value, std::string& buffer);
+
+  // environment.getattr and environment.getitem.
+  Value attribute(const Value& object, std::string_view name);
+  Value item(const Value& object, const Value& key);
+  // "a.b.0" as map, sort and selectattr read it.
+  Value path(const Value& object, const Value& path);
+  Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);
+
+  bool equal(const Value& a, const Value& b);
+  // a < b
+  bool less(const Value& a, const Value& b, std::string_view op = "<");
+  bool contains(const Value& container, const Value& element);
+  Value binary(std::string_view op, const Value& a, const Value& b);
+  Value negate(const Value& value);
+  // Fails if the value is undefined, as any operation on it does.
+  void need_defined(const Value& value) const;
+
+  // A call whose callee needs no evaluator: a method or a global.
+  Value call_function(const Callable& callable, const Arguments& arguments);
+
+ private:
+  class Nesting;
+  void append_repr(std::string& out, const Value& value);
+  void append_elements(std::string& out, const std::vector<Value>& elements);
+  Value python_attribute(const Value& object, std::string_view name, bool& found);
+  Value missing(const Value& object, std::string_view name) const;
+  Value add(const Value& a, const Value& b);
+  Value multiply(const Value& a, const Value& b);
+  Value repeat(const Value& sequence, Int times);
+  Value integer_binary(std::string_view op, Int a, Int b);
+  Value real_binary(std::string_view op, double a, double b);
+  Value power(Int base, Int exponent);
+  [[noreturn]] void bad_operands(std::string_view op, const Value& a, const Value& b) const;
+  bool less_elements(const List& a, const List& b, std::string_view op);
+
+  TemplateOptions options_;
+  Arena arena_;
+  int line_ = 0;
+  int nesting_ = 0;  // of values inside values, in str, ==, <
+  std::uint64_t steps_ = 0;
+  std::uint64_t allocated_bytes_ = 0;
+};
+
+// The printf-style operator: `format % argument`.
+std::string format_percent(Runtime& runtime, std::string_view format, const Value& argument);
+// repr() of a float: the shortest digits that read back, as Python lays them out.
+std::string float_repr(double number);
+std::string text_repr(std::string_view text);
+
+}  // namespace quire::jinja

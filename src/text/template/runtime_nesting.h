@@ -1,0 +1,22 @@
+#pragma once
+// Guards recursion over values that hold values.
+#include "text/template/runtime.h"
+
+namespace quire::jinja {
+
+class Runtime::Nesting {
+ public:
+  static constexpr int kMaxDepth = 128;
+
+  explicit Nesting(Runtime& runtime) : runtime_(runtime) {
+    if (++runtime_.nesting_ > kMaxDepth) stop(ErrorCode::too_large, runtime_.line_, "a value is nested too deeply");
+  }
+  ~Nesting() { --runtime_.nesting_; }
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  Runtime& runtime_;
+};
+
+}  // namespace quire::jinja

@@ -1,0 +1,148 @@
+#include "text/template/unicode.h"
+
+#include <utf8proc.h>
+
+namespace quire::jinja {
+
+char32_t next_code_point(std::string_view text, std::size_t& position) {
+  const auto lead = static_cast<unsigned char>(text[position]);
+  if (lead < 0x80) {
+    ++position;
+    return lead;
+  }
+  utf8proc_int32_t code_point = 0;
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + position);
+  const auto used = utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - position), &code_point);
+  if (used <= 0) {
+    ++position;
+    return U'\uFFFD';
+  }
+  position += static_cast<std::size_t>(used);
+  return static_cast<char32_t>(code_point);
+}
+
+void append_code_point(std::string& text, char32_t code_point) {
+  if (code_point < 0x80) {
+    text.push_back(static_cast<char>(code_point));
+    return;
+  }
+  utf8proc_uint8_t bytes[4];
+  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
+}
+
+std::size_t count_code_points(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t position = 0; position < text.size(); ++count) next_code_point(text, position);
+  return count;
+}
+
+std::size_t byte_offset(std::string_view text, std::size_t index) {
+  std::size_t position = 0;
+  for (; index > 0 && position < text.size(); --index) next_code_point(text, position);
+  return position;
+}
+
+bool is_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+bool is_printable(char32_t c) {
+  if (c == ' ') return true;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_cased(char32_t c) {
+  return to_upper(c) != c || to_lower(c) != c;
+}
+
+char32_t to_upper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+
+char32_t to_lower(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
+std::string_view strip_left(std::string_view text) {
+  std::size_t position = 0;
+  while (position < text.size()) {
+    std::size_t next = position;
+    if (!is_space(next_code_point(text, next))) break;
+    position = next;
+  }
+  return text.substr(position);
+}
+
+std::string_view strip_right(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0) {
+    std::size_t start = end - 1;
+    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+    std::size_t next = start;
+    if (!is_space(next_code_point(text.substr(0, end), next)) || next != end) break;
+    end = start;
+  }
+  return text.substr(0, end);
+}
+
+namespace {
+
+std::string map_case(std::string_view text, char32_t (*mapping)(char32_t)) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t position = 0; position < text.size();) append_code_point(out, mapping(next_code_point(text, position)));
+  return out;
+}
+
+}  // namespace
+
+std::string upper(std::string_view text) {
+  return map_case(text, to_upper);
+}
+
+std::string lower(std::string_view text) {
+  return map_case(text, to_lower);
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out.push_back(c);
+    }
+  }
+  return out;
+}
+
+}  // namespace quire::jinja

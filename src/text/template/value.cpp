@@ -1,0 +1,113 @@
+#include "text/template/value.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace quire::jinja {
+namespace {
+
+constexpr std::size_t kIndexFrom = 8;  // below this many entries a scan is cheaper
+
+bool same_key(const Value& a, const Value& b) {
+  if (a.is_text() && b.is_text()) return a.text() == b.text();
+  return hash_key(a) == hash_key(b);
+}
+
+std::string tuple_key(const List& tuple) {
+  std::string key = "(";
+  for (const Value& element : tuple.elements) {
+    const std::string part = hash_key(element);
+    if (part.empty()) return {};
+    key += fmt::format("{}:{}", part.size(), part);
+  }
+  return key;
+}
+
+}  // namespace
+
+Value make_text(std::string text, bool markup) {
+  return Value(Text{std::make_shared<const std::string>(std::move(text)), markup});
+}
+
+Value make_undefined(std::string why) {
+  return Value(Undefined{std::make_shared<const std::string>(std::move(why))});
+}
+
+std::string hash_key(const Value& value) {
+  if (value.is_text()) return "s" + std::string(value.text());
+  if (value.is_int()) return fmt::format("n{}", value.integer());
+  if (value.is<double>()) {
+    const double number = value.as<double>();
+    if (std::trunc(number) == number && std::abs(number) < 1e18) return fmt::format("n{}", static_cast<std::int64_t>(number));
+    return fmt::format("f{}", number);
+  }
+  if (value.is<None>()) return "0";
+  if (value.is<List*>() && value.as<List*>()->kind == ListKind::tuple) return tuple_key(*value.as<List*>());
+  return {};
+}
+
+const Value* Dict::find(const Value& key) const {
+  if (!index.empty()) {
+    const auto found = index.find(hash_key(key));
+    return found == index.end() ? nullptr : &entries[found->second].second;
+  }
+  if (!key.is_text() && hash_key(key).empty()) return nullptr;
+  for (const auto& [name, value] : entries) {
+    if (same_key(name, key)) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Dict::find(std::string_view key) const {
+  if (!index.empty()) {
+    const auto found = index.find("s" + std::string(key));
+    return found == index.end() ? nullptr : &entries[found->second].second;
+  }
+  for (const auto& [name, value] : entries) {
+    if (name.is_text() && name.text() == key) return &value;
+  }
+  return nullptr;
+}
+
+bool Dict::set(const Value& key, const Value& value) {
+  const std::string spelling = hash_key(key);
+  if (spelling.empty()) return false;
+  if (const Value* old = find(key)) {
+    *const_cast<Value*>(old) = value;
+    return true;
+  }
+  entries.emplace_back(key, value);
+  if (!index.empty()) {
+    index.emplace(spelling, entries.size() - 1);
+  } else if (entries.size() > kIndexFrom) {
+    for (std::size_t i = 0; i < entries.size(); ++i) index.emplace(hash_key(entries[i].first), i);
+  }
+  return true;
+}
+
+bool truth(const Value& value) {
+  if (value.is<Undefined>() || value.is<None>()) return false;
+  if (value.is<bool>()) return value.as<bool>();
+  if (value.is<Int>()) return value.as<Int>() != 0;
+  if (value.is<double>()) return value.as<double>() != 0;
+  if (value.is_text()) return !value.text().empty();
+  if (value.is<List*>()) return value.as<List*>()->kind == ListKind::generator || !value.as<List*>()->elements.empty();
+  if (value.is<Dict*>()) return !value.as<Dict*>()->entries.empty();
+  return true;
+}
+
+std::string_view type_name(const Value& value) {
+  static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int",       "float",
+                                                "str",       "list",     "dict", "Namespace", "function"};
+  static constexpr std::string_view kLists[] = {"list", "tuple", "generator", "range", "dict_keys", "dict_values", "dict_items"};
+  if (value.is<List*>()) return kLists[static_cast<std::size_t>(value.as<List*>()->kind)];
+  if (value.is_markup()) return "Markup";
+  return kNames[value.data.index()];
+}
+
+bool is_iterable(const Value& value) {
+  return value.is<Undefined>() || value.is_text() || value.is<List*>() || value.is<Dict*>();
+}
+
+}  // namespace quire::jinja

@@ -1,0 +1,124 @@
+#pragma once
+// Python's values as far as templates meet them. A Value is cheap to copy; lists, dicts, namespaces and callables belong to the Arena of
+// one render and die with it, so cycles through namespaces cannot leak.
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace quire::jinja {
+
+// Wide enough for every 64-bit JSON number; overflow is an error, not Python's bignum.
+__extension__ using Int = __int128;
+
+struct Undefined {
+  std::shared_ptr<const std::string> why;  // what an operation on it reports
+};
+
+struct None {};
+
+struct Text {
+  std::shared_ptr<const std::string> text;
+  bool markup = false;  // markupsafe.Markup: `+` escapes the other operand
+};
+
+struct List;
+struct Dict;
+struct Namespace;
+struct Callable;
+
+struct Value {
+  std::variant<Undefined, None, bool, Int, double, Text, List*, Dict*, Namespace*, Callable*> data;
+
+  Value() : data(None{}) {}
+  template <class T>
+    requires(!std::is_same_v<std::remove_cvref_t<T>, Value>)
+  explicit Value(T&& value) : data(std::forward<T>(value)) {}
+
+  template <class T>
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<T>(data);
+  }
+  template <class T>
+  [[nodiscard]] const T& as() const {
+    return std::get<T>(data);
+  }
+  [[nodiscard]] bool is_text() const { return is<Text>(); }
+  [[nodiscard]] std::string_view text() const { return *as<Text>().text; }
+  [[nodiscard]] bool is_markup() const { return is_text() && as<Text>().markup; }
+  // bool counts as an integer, as in Python.
+  [[nodiscard]] bool is_int() const { return is<Int>() || is<bool>(); }
+  [[nodiscard]] Int integer() const { return is<bool>() ? Int{as<bool>() ? 1 : 0} : as<Int>(); }
+  [[nodiscard]] bool is_number() const { return is_int() || is<double>(); }
+  [[nodiscard]] double number() const { return is<double>() ? as<double>() : static_cast<double>(integer()); }
+};
+
+Value make_text(std::string text, bool markup = false);
+Value make_undefined(std::string why);
+
+// The iterables: a generator is used up by reading it; the views have a length but no index.
+enum class ListKind : std::uint8_t { list, tuple, generator, range, keys, values, items };
+
+struct List {
+  ListKind kind = ListKind::list;
+  std::vector<Value> elements;
+};
+
+// Keeps the order of insertion. Keys: text, numbers, None, and tuples of these.
+struct Dict {
+  std::vector<std::pair<Value, Value>> entries;
+  std::unordered_map<std::string, std::size_t> index;  // by the key's canonical spelling; made once the dict has grown
+
+  [[nodiscard]] const Value* find(const Value& key) const;
+  [[nodiscard]] const Value* find(std::string_view key) const;
+  // False if the key cannot be hashed.
+  bool set(const Value& key, const Value& value);
+};
+
+struct Namespace {
+  std::unordered_map<std::string, Value> attributes;
+};
+
+class Runtime;
+struct Arguments;
+struct MacroCode;
+
+enum class CallableKind : std::uint8_t { method, global, macro, loop };
+
+// What a call reaches. `self` is the bound object of a method; the rest is the evaluator's own.
+struct Callable {
+  CallableKind kind = CallableKind::method;
+  std::string name;
+  Value self;
+  Value (*function)(Runtime& runtime, const Value& self, const Arguments& arguments) = nullptr;
+  const void* code = nullptr;  // macro: its statement; loop: its record
+  void* scope = nullptr;       // macro: where it was defined
+};
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Owns the objects of one render; addresses are stable.
+struct Arena {
+  std::deque<List> lists;
+  std::deque<Dict> dicts;
+  std::deque<Namespace> namespaces;
+  std::deque<Callable> callables;
+};
+
+bool truth(const Value& value);
+// The type's name as jinja2's messages write it: "str", "list", "dict", "NoneType".
+std::string_view type_name(const Value& value);
+// Can `in`, for and list() read it?
+bool is_iterable(const Value& value);
+// A key's canonical spelling (1, 1.0 and True are one key), empty if it cannot be hashed.
+std::string hash_key(const Value& value);
+
+}  // namespace quire::jinja
