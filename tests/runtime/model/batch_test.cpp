@@ -1,0 +1,235 @@
+// A row's logits depend on its own history alone: bit for bit whatever shares the pass and however the history was cut.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kTokens = 90;
+
+std::vector<TokenId> prompt_of(std::uint64_t seed, std::uint32_t tokens = kTokens) {
+  Random random(seed);
+  std::vector<TokenId> prompt(tokens);
+  for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(300));
+  return prompt;
+}
+
+ModelConfig config_of(const std::string& architecture) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = architecture;
+  config.qkv_bias = architecture == "qwen2";
+  config.qk_norm = architecture == "qwen3";
+  config.tied_embeddings = architecture == "qwen2";
+  return config;
+}
+
+// Logits of every position, the whole prompt in one pass with nothing beside it.
+std::vector<float> alone(const std::string& path, const tiny::RigOptions& options, const std::vector<TokenId>& prompt) {
+  tiny::Rig rig(path, options);
+  const auto tokens = static_cast<std::uint32_t>(prompt.size());
+  rig.give_blocks(Slot{0}, tiny::blocks_for(tokens, options.block_size, 1));
+  return rig.run(prompt, {{Slot{0}, 0, tokens}});
+}
+
+void expect_same(std::span<const float> expected, std::span<const float> actual, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  EXPECT_EQ(std::memcmp(expected.data(), actual.data(), expected.size_bytes()), 0) << what;
+}
+
+struct Variant {
+  std::string architecture;
+  std::string type;
+  ActivationMode activations;
+  KvDtype kv;
+};
+
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> all{{"llama", "mixed", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen2", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16}};
+  return all;
+}
+
+class Batches : public testing::Test {
+ protected:
+  template <class Body>
+  void for_each_variant(Body body) {
+    for (const Variant& v : variants()) {
+      SCOPED_TRACE(v.architecture + " " + v.type);
+      const std::string path = folder_.file("model.gguf");
+      tiny::write_gguf(path, config_of(v.architecture), v.type);
+      body(path, tiny::RigOptions{.activations = v.activations, .kv = v.kv});
+    }
+  }
+  tiny::TempFolder folder_;
+};
+
+TEST_F(Batches, CutsOfThePromptChangeNothing) {
+  for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
+    const auto prompt = prompt_of(1);
+    const auto expected = alone(path, options, prompt);
+    const std::size_t vocab = expected.size() / prompt.size();
+    for (const std::uint32_t chunk : {1U, 7U, 16U, 33U}) {
+      tiny::Rig rig(path, options);
+      rig.give_blocks(Slot{2}, tiny::blocks_for(kTokens, 16, 20, 3));
+      for (std::uint32_t done = 0; done < kTokens; done += chunk) {
+        const std::uint32_t count = std::min(chunk, kTokens - done);
+        const auto logits = rig.run(std::span(prompt).subspan(done, count), {{Slot{2}, done, count}});
+        expect_same(std::span(expected).subspan(done * vocab, count * vocab), logits, "chunk " + std::to_string(chunk));
+      }
+    }
+  });
+}
+
+TEST_F(Batches, BlockSizeArrangementAndThreadsChangeNothing) {
+  for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
+    const auto prompt = prompt_of(2);
+    const auto expected = alone(path, options, prompt);
+    for (const std::uint32_t block_size : {1U, 8U, 128U}) {
+      tiny::RigOptions other = options;
+      other.block_size = block_size;
+      other.num_blocks = 130;
+      other.arrangement = KvArrangement::block_major;
+      other.num_threads = block_size == 8 ? 4 : 1;
+      expect_same(expected, alone(path, other, prompt), "block size " + std::to_string(block_size));
+    }
+  });
+}
+
+// Requests come and go at random, prefill in random chunks beside one another's decodes, blocks are dealt at random.
+TEST_F(Batches, OtherRequestsChangeNothing) {
+  constexpr std::uint32_t kRequests = 6;
+  for_each_variant([](const std::string& path, tiny::RigOptions options) {
+    options.num_blocks = kRequests * 6 + 1;
+    std::vector<std::vector<TokenId>> prompts;
+    std::vector<std::vector<float>> expected;
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      prompts.push_back(prompt_of(10 + r, 20 + 14 * r));
+      expected.push_back(alone(path, options, prompts[r]));
+    }
+    tiny::Rig rig(path, options);
+    Random random(3);
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      rig.give_blocks(Slot{r * 40 + 5}, tiny::blocks_for(static_cast<std::uint32_t>(prompts[r].size()), 16, 1 + r, kRequests));
+    }
+    std::vector<std::uint32_t> done(kRequests);
+    for (bool left = true; left;) {
+      left = false;
+      std::vector<TokenId> tokens;
+      std::vector<BatchSequence> sequences;
+      std::vector<std::uint32_t> members;
+      for (std::uint32_t r = 0; r < kRequests; ++r) {
+        const std::uint32_t rest = static_cast<std::uint32_t>(prompts[r].size()) - done[r];
+        left = left || rest > 0;
+        if (rest == 0 || random.chance(0.3)) continue;
+        const auto count = random.chance(0.5) ? 1 : static_cast<std::uint32_t>(random.between(1, rest));
+        sequences.push_back({Slot{r * 40 + 5}, done[r], count});
+        members.push_back(r);
+        tokens.insert(tokens.end(), prompts[r].begin() + done[r], prompts[r].begin() + done[r] + count);
+      }
+      const auto logits = rig.run(tokens, sequences);
+      std::size_t row = 0;
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const std::uint32_t count = sequences[i].num_tokens;
+        expect_same(std::span(expected[members[i]]).subspan(done[members[i]] * rig.vocab(), count * rig.vocab()),
+                    std::span(logits).subspan(row * rig.vocab(), count * rig.vocab()), "request " + std::to_string(members[i]));
+        row += count;
+        done[members[i]] += count;
+      }
+    }
+  });
+}
+
+// Enough rows for several tiles of the feed-forward part.
+TEST_F(Batches, ManyRowsEqualFewRows) {
+  const std::string path = folder_.file("model.gguf");
+  ModelConfig config = tiny::small_llama();
+  config.context_length = 700;
+  tiny::write_gguf(path, config, "Q4_K");
+  const tiny::RigOptions options{
+      .activations = ActivationMode::int16, .kv = KvDtype::bf16, .max_rows = 700, .num_slots = 700, .max_tokens = 700};
+  const auto prompt = prompt_of(4, 700);
+  const auto expected = alone(path, options, prompt);
+  tiny::Rig rig(path, options);
+  rig.give_blocks(Slot{0}, tiny::blocks_for(700, 16, 5));
+  std::vector<float> logits;
+  for (std::uint32_t done = 0; done < 700; done += 100) {
+    const auto part = rig.run(std::span(prompt).subspan(done, 100), {{Slot{0}, done, 100}});
+    logits.insert(logits.end(), part.begin(), part.end());
+  }
+  expect_same(expected, logits, "seven passes of 100");
+}
+
+TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, tiny::small_llama(), "Q8_0");
+  const tiny::RigOptions options{.activations = ActivationMode::int16};
+  const auto prompt = prompt_of(5);
+  const auto expected = alone(path, options, prompt);
+  tiny::Rig rig(path, options);
+  rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
+  const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
+  const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
+  std::vector<float> logits(rows.size() * rig.vocab());
+  rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), logits);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
+                "row");
+  }
+  rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
+}
+
+TEST_F(Batches, AllInstructionSetsAgreeBitForBit) {
+  for_each_variant([](const std::string& path, tiny::RigOptions options) {
+    const auto prompt = prompt_of(6);
+    options.isa = KernelIsa::reference;
+    const auto expected = alone(path, options, prompt);
+    for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512, KernelIsa::best}) {
+      if (!find_kernels(isa)) continue;
+      options.isa = isa;
+      expect_same(expected, alone(path, options, prompt), "isa " + std::to_string(static_cast<int>(isa)));
+    }
+  });
+}
+
+TEST_F(Batches, CopiedBlocksServeAnotherRequest) {
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, tiny::small_llama(), "Q4_0");
+  const tiny::RigOptions options;
+  const auto prompt = prompt_of(7, 40);
+  const auto expected = alone(path, options, prompt);
+  tiny::Rig rig(path, options);
+  rig.give_blocks(Slot{0}, tiny::blocks_for(32, 16, 1));
+  rig.run(std::span(prompt).first(32), {{Slot{0}, 0, 32}});
+  rig.cache().copy_block(BlockId{1}, BlockId{11});
+  rig.cache().copy_block(BlockId{2}, BlockId{12});
+  rig.give_blocks(Slot{1}, tiny::blocks_for(40, 16, 11));
+  const auto logits = rig.run(std::span(prompt).subspan(32), {{Slot{1}, 32, 8}});
+  expect_same(std::span(expected).subspan(32 * rig.vocab()), logits, "copied prefix");
+}
+
+TEST_F(Batches, RefusesBatchesBeyondItsLimits) {
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, tiny::small_llama(), "F32");
+  tiny::Rig rig(path, {.num_threads = 1, .max_rows = 8, .num_slots = 8});
+  rig.give_blocks(Slot{0}, tiny::blocks_for(128, 16, 1));
+  const std::vector<TokenId> nine(9, 1), outside{300}, one{1};
+  EXPECT_DEATH(rig.run(nine, {{Slot{0}, 0, 9}}), "max_num_batched_tokens");
+  EXPECT_DEATH(rig.run(outside, {{Slot{0}, 0, 1}}), "vocabulary");
+  EXPECT_DEATH(rig.run(one, {{Slot{0}, 128, 1}}), "beyond the context");
+  EXPECT_DEATH(rig.run(one, {{Slot{1}, 0, 1}}), "beyond the block table");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,166 @@
+// The default model as it is served, against transformers on its dequantised weights (tools/record_default_model.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "format/dequant.h"
+#include "format/json.h"
+#include "runtime/model/rig.h"
+
+namespace quire {
+namespace {
+
+struct Reference {
+  std::vector<TokenId> tokens;
+  std::size_t greedy_prompt_tokens = 0;
+  std::vector<TokenId> greedy;
+  std::size_t top = 0;
+  std::vector<std::uint16_t> ids, logprobs;  // [position][top]
+};
+
+std::vector<TokenId> ids_of(const boost::json::value& array) {
+  std::vector<TokenId> ids;
+  for (const auto& value : array.as_array()) ids.push_back(value.to_number<TokenId>());
+  return ids;
+}
+
+std::vector<std::uint16_t> read_halves(const std::string& path, std::size_t count) {
+  std::vector<std::uint16_t> halves(count);
+  std::ifstream in(path, std::ios::binary);
+  in.read(reinterpret_cast<char*>(halves.data()), static_cast<std::streamsize>(count * 2));
+  EXPECT_TRUE(in.good()) << path;
+  return halves;
+}
+
+Reference read_reference() {
+  const std::string folder = "tests/golden/default_model/";
+  const auto json = read_json_file(folder + "reference.json");
+  EXPECT_TRUE(json) << (json ? "" : json.error().to_string());
+  Reference r;
+  r.tokens = ids_of(json->at("tokens"));
+  r.greedy_prompt_tokens = json->at("greedy_prompt_tokens").to_number<std::size_t>();
+  r.greedy = ids_of(json->at("greedy"));
+  r.top = json->at("top").to_number<std::size_t>();
+  r.ids = read_halves(folder + "top_ids.u16", r.tokens.size() * r.top);
+  r.logprobs = read_halves(folder + "top_logprobs.f16", r.tokens.size() * r.top);
+  return r;
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0.0;
+  for (const float value : logits) sum += std::exp(value - largest);
+  return largest + std::log(sum);
+}
+
+// KL(reference || ours) of one position, over the kept tokens and the mass of all others.
+double divergence(const Reference& r, std::size_t position, std::span<const float> logits) {
+  const double normaliser = log_sum_exp(logits);
+  double kl = 0.0, p_rest = 1.0, q_rest = 1.0;
+  for (std::size_t i = position * r.top; i < (position + 1) * r.top; ++i) {
+    const double log_p = f16_to_f32(r.logprobs[i]);
+    const double log_q = logits[r.ids[i]] - normaliser;
+    kl += std::exp(log_p) * (log_p - log_q);
+    p_rest -= std::exp(log_p);
+    q_rest -= std::exp(log_q);
+  }
+  if (p_rest > 1e-6 && q_rest > 1e-6) kl += p_rest * std::log(p_rest / q_rest);
+  return kl;
+}
+
+TokenId likeliest(std::span<const float> logits) {
+  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+}
+
+class DefaultModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("QUIRE_TEST_MODEL");
+    if (path == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set: ./dev test sets it";
+    path_ = path;
+  }
+  std::string path_;
+};
+
+struct Agreement {
+  double top = 0.0;  // share of positions with the same likeliest token
+  double kl = 0.0;   // mean
+};
+
+Agreement teacher_forced(const std::string& path, const Reference& r, ActivationMode mode, KvDtype kv) {
+  constexpr std::uint32_t kChunk = 256;
+  const auto total = static_cast<std::uint32_t>(r.tokens.size());
+  tiny::Rig rig(path, {.activations = mode, .kv = kv, .max_tokens = total, .num_blocks = total / 16 + 2});
+  rig.give_blocks(Slot{0}, tiny::blocks_for(total, 16, 1));
+  Agreement sum;
+  for (std::uint32_t done = 0; done < total; done += kChunk) {
+    const std::uint32_t count = std::min(kChunk, total - done);
+    const auto logits = rig.run(std::span(r.tokens).subspan(done, count), {{Slot{0}, done, count}});
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto row = std::span(logits).subspan(i * rig.vocab(), rig.vocab());
+      sum.top += likeliest(row) == r.ids[(done + i) * r.top] ? 1.0 : 0.0;
+      sum.kl += divergence(r, done + i, row);
+    }
+  }
+  return {sum.top / total, sum.kl / total};
+}
+
+TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
+  const Reference r = read_reference();
+  ASSERT_EQ(r.tokens.size(), 2000U);
+  const Agreement served = teacher_forced(path_, r, ActivationMode::int16, KvDtype::bf16);
+  std::printf("served (int16 activations, bf16 KV): agreement %.2f %%, mean KL %.2g\n", 100.0 * served.top, served.kl);
+  EXPECT_GE(served.top, 0.99);
+  EXPECT_LE(served.kl, 5e-4);
+  if (std::getenv("QUIRE_TEST_VERBOSE") == nullptr) return;
+  for (const auto& [name, mode, kv] : {std::tuple("float activations, f32 KV", ActivationMode::f32, KvDtype::f32),
+                                       std::tuple("int16 activations, f32 KV", ActivationMode::int16, KvDtype::f32),
+                                       std::tuple("float activations, bf16 KV", ActivationMode::f32, KvDtype::bf16)}) {
+    const Agreement other = teacher_forced(path_, r, mode, kv);
+    std::printf("%s: agreement %.2f %%, mean KL %.2g\n", name, 100.0 * other.top, other.kl);
+  }
+}
+
+TEST_F(DefaultModel, ContinuesAsTransformersDoes) {
+  const Reference r = read_reference();
+  tiny::Rig rig(path_, {.activations = ActivationMode::int16, .kv = KvDtype::bf16});
+  rig.give_blocks(Slot{7}, tiny::blocks_for(128, 16, 1));
+  auto position = static_cast<std::uint32_t>(r.greedy_prompt_tokens);
+  const auto prefill = rig.run(std::span(r.tokens).first(position), {{Slot{7}, 0, position}});
+  std::vector<TokenId> continued{likeliest(std::span(prefill).last(rig.vocab()))};
+  for (; continued.size() < r.greedy.size(); ++position) {
+    const std::vector<TokenId> token{continued.back()};
+    continued.push_back(likeliest(rig.run(token, {{Slot{7}, position, 1}})));
+  }
+  EXPECT_EQ(continued, r.greedy);
+}
+
+// Packed weights take about what the file takes, and the source pages leave memory.
+TEST_F(DefaultModel, HoldsLittleMoreThanItsWeights) {
+  const auto resident_bytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t size = 0, resident = 0;
+    statm >> size >> resident;
+    return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  };
+  const std::uint64_t before = resident_bytes();
+  ThreadPool pool(2);
+  const auto model = load_model(path_, {.pool = &pool});
+  ASSERT_TRUE(model) << model.error().to_string();
+  const std::uint64_t grown = resident_bytes() - std::min(before, resident_bytes());
+  std::printf("weights %.1f MB, resident %.1f MB more than before, workspaces up to %.1f MB\n",
+              static_cast<double>((*model)->weight_bytes()) / 1e6, static_cast<double>(grown) / 1e6,
+              static_cast<double>((*model)->workspace_bytes()) / 1e6);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(grown, (*model)->weight_bytes() + 60'000'000);
+#endif
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,132 @@
+// Logits against transformers, on small models of every architecture and weight type (tools/record_logits.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "format/json.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string container;
+  std::string type;
+  boost::json::value config;
+  std::vector<float> rope_factors;
+  std::vector<float> logits;  // [position][vocab]
+};
+
+struct Record {
+  std::vector<TokenId> prompt;
+  std::vector<std::uint32_t> positions;
+  std::vector<Case> cases;
+};
+
+template <class T>
+std::vector<T> numbers(const boost::json::value& array) {
+  std::vector<T> out;
+  for (const auto& value : array.as_array()) out.push_back(value.to_number<T>());
+  return out;
+}
+
+Record read_record() {
+  Record record;
+  const auto json = read_json_file("tests/golden/logits/cases.json");
+  EXPECT_TRUE(json) << (json ? "" : json.error().to_string());
+  record.prompt = numbers<TokenId>(json->at("prompt"));
+  record.positions = numbers<std::uint32_t>(json->at("positions"));
+  std::ifstream logits("tests/golden/logits/logits.f32", std::ios::binary);
+  for (const auto& value : json->at("cases").as_array()) {
+    Case c{std::string(value.at("name").as_string()),
+           std::string(value.at("container").as_string()),
+           std::string(value.at("type").as_string()),
+           value.at("config"),
+           {},
+           {}};
+    if (const auto* factors = value.as_object().if_contains("rope_factors")) c.rope_factors = numbers<float>(*factors);
+    c.logits.resize(record.positions.size() * c.config.at("vocab_size").to_number<std::size_t>());
+    logits.read(reinterpret_cast<char*>(c.logits.data()), static_cast<std::streamsize>(c.logits.size() * sizeof(float)));
+    EXPECT_TRUE(logits.good());
+    record.cases.push_back(std::move(c));
+  }
+  return record;
+}
+
+// Writes the case's model; its path.
+std::string write_model(const Case& c, const tiny::TempFolder& folder) {
+  const auto config = config_from_hf(JsonRef(c.config, c.name));
+  EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
+  auto tensors = tiny::make_tensors(*config, c.container == "gguf", c.type);
+  const std::string path = folder.file(c.name);
+  if (c.container == "hf") {
+    tiny::write_hf_folder(path, c.config, tensors);
+    return path;
+  }
+  if (!c.rope_factors.empty()) {
+    std::string bytes;
+    for (const float factor : c.rope_factors) tiny::append(bytes, factor);
+    tensors.push_back({"rope_freqs.weight", GgmlType::f32, {c.rope_factors.size()}, bytes});
+  }
+  tiny::write_file(path, tiny::gguf_header(*config).file(tensors));
+  return path;
+}
+
+double standard_deviation(const std::vector<float>& values) {
+  double sum = 0.0, squares = 0.0;
+  for (const float value : values) sum += value;
+  const double mean = sum / static_cast<double>(values.size());
+  for (const float value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+// Largest difference over the standard deviation of the record.
+double difference(const Record& record, const Case& c, const std::string& path, ActivationMode mode, KvDtype kv) {
+  tiny::Rig rig(path, {.activations = mode, .kv = kv});
+  const auto tokens = static_cast<std::uint32_t>(record.prompt.size());
+  rig.give_blocks(Slot{0}, tiny::blocks_for(tokens, 16, 3, 2));
+  const auto logits = rig.run(record.prompt, {{Slot{0}, 0, tokens}});
+  double largest = 0.0;
+  for (std::size_t i = 0; i < record.positions.size(); ++i) {
+    for (std::size_t n = 0; n < rig.vocab(); ++n) {
+      const double error = std::fabs(logits[record.positions[i] * rig.vocab() + n] - c.logits[i * rig.vocab() + n]);
+      largest = std::isnan(error) ? INFINITY : std::max(largest, error);
+    }
+  }
+  return largest / standard_deviation(c.logits);
+}
+
+TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
+  const Record record = read_record();
+  const tiny::TempFolder folder;
+  struct Worst {
+    double plain = 0.0, int16 = 0.0, bf16_kv = 0.0, served = 0.0;
+  };
+  std::map<std::string, Worst> worst;
+  for (const Case& c : record.cases) {
+    const std::string path = write_model(c, folder);
+    const double plain = difference(record, c, path, ActivationMode::f32, KvDtype::f32);
+    EXPECT_LE(plain, c.type == "F32" ? 1e-4 : 1e-2) << c.name;
+    Worst& w = worst[c.type];
+    w.plain = std::max(w.plain, plain);
+    w.int16 = std::max(w.int16, difference(record, c, path, ActivationMode::int16, KvDtype::f32));
+    w.bf16_kv = std::max(w.bf16_kv, difference(record, c, path, ActivationMode::f32, KvDtype::bf16));
+    w.served = std::max(w.served, difference(record, c, path, ActivationMode::int16, KvDtype::bf16));
+    std::filesystem::remove_all(path);
+  }
+  std::printf("largest |difference| / std(logits) over %zu models\n", record.cases.size());
+  std::printf("%-6s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both");
+  for (const auto& [type, w] : worst)
+    std::printf("%-6s %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served);
+}
+
+}  // namespace
+}  // namespace quire

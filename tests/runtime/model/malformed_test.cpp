@@ -1,0 +1,206 @@
+// Models that contradict themselves or ask for what is not here: an error that names the key or the tensor, and never a crash.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "format/json.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+using Tensors = std::vector<tiny::Tensor>;
+
+tiny::Tensor& tensor_named(Tensors& tensors, const std::string& name) {
+  return *std::ranges::find(tensors, name, &tiny::Tensor::name);
+}
+
+class Malformed : public testing::Test {
+ protected:
+  [[nodiscard]] Error load(const std::string& path) {
+    auto model = load_model(path, {.pool = &pool_});
+    EXPECT_FALSE(model) << "loaded a broken model";
+    return model ? Error{} : model.error();
+  }
+  [[nodiscard]] Error load_gguf(const tiny::GgufHeader& header, const Tensors& tensors) {
+    const std::string path = folder_.file("model.gguf");
+    tiny::write_file(path, header.file(tensors));
+    return load(path);
+  }
+  // A sound model of one kind, spoilt.
+  [[nodiscard]] Error load_changed(const std::function<void(Tensors&)>& change, const std::string& kind = "F32") {
+    auto tensors = tiny::make_tensors(tiny::small_llama(), true, kind);
+    change(tensors);
+    return load_gguf(tiny::gguf_header(tiny::small_llama()), tensors);
+  }
+  [[nodiscard]] Error load_config(ModelConfig config) {
+    return load_gguf(tiny::gguf_header(config), tiny::make_tensors(tiny::small_llama(), true, "F32"));
+  }
+  // A sound folder whose config.json has one member set.
+  [[nodiscard]] Error load_hf(const std::string& key, const boost::json::value& value) {
+    boost::json::object json{
+        {"model_type", "llama"},  {"vocab_size", 300},           {"hidden_size", 256},       {"intermediate_size", 256},
+        {"num_hidden_layers", 2}, {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"max_position_embeddings", 128},
+        {"rms_norm_eps", 1e-5},   {"tie_word_embeddings", false}};
+    json[key] = value;
+    const std::string path = folder_.file("hf");
+    tiny::write_hf_folder(path, json, tiny::make_tensors(tiny::small_llama(), false, "F32"));
+    return load(path);
+  }
+
+  tiny::TempFolder folder_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(Malformed, NamesTheMissingTensor) {
+  const Error error = load_changed([](Tensors& t) { std::erase_if(t, [](const auto& x) { return x.name == "blk.1.ffn_up.weight"; }); });
+  EXPECT_EQ(error.code, ErrorCode::corrupt);
+  EXPECT_EQ(error.field, "blk.1.ffn_up.weight");
+  EXPECT_FALSE(error.remedy.empty());
+}
+
+TEST_F(Malformed, NamesTheTensorOfTheWrongShape) {
+  const Error error = load_changed(
+      [](Tensors& t) { tensor_named(t, "blk.0.attn_k.weight") = tiny::make_tensor("blk.0.attn_k.weight", GgmlType::f32, {64, 256}); });
+  EXPECT_EQ(error.code, ErrorCode::corrupt);
+  EXPECT_EQ(error.field, "blk.0.attn_k.weight");
+  EXPECT_NE(error.message.find("[64, 256]"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("[128, 256]"), std::string::npos) << error.message;
+}
+
+TEST_F(Malformed, RefusesANormThatIsAMatrix) {
+  const Error error = load_changed([](Tensors& t) { tensor_named(t, "output_norm.weight").shape = {1, 256}; });
+  EXPECT_EQ(error.field, "output_norm.weight");
+}
+
+TEST_F(Malformed, RefusesATensorItHasNoUseFor) {
+  const Error error = load_changed([](Tensors& t) { t.push_back(tiny::make_tensor("blk.0.attn_sinks.weight", GgmlType::f32, {4})); });
+  EXPECT_EQ(error.code, ErrorCode::unsupported);
+  EXPECT_NE(error.field.find("blk.0.attn_sinks.weight"), std::string::npos);
+}
+
+TEST_F(Malformed, NamesATypeWithoutAnUnpacker) {
+  const Error error = load_changed([](Tensors& t) {
+    tiny::Tensor& tensor = tensor_named(t, "blk.0.attn_q.weight");
+    tensor.type = GgmlType::q2_k;
+    tensor.bytes.assign(256 * 84, '\0');
+  });
+  EXPECT_EQ(error.code, ErrorCode::unsupported);
+  EXPECT_EQ(error.field, "blk.0.attn_q.weight");
+  EXPECT_NE(error.message.find("Q2_K"), std::string::npos) << error.message;
+}
+
+TEST_F(Malformed, RefusesBiasesOnlySomeLayersHave) {
+  const Error error = load_changed([](Tensors& t) { t.push_back(tiny::make_tensor("blk.0.attn_q.bias", GgmlType::f32, {256})); });
+  EXPECT_EQ(error.code, ErrorCode::corrupt);
+  EXPECT_EQ(error.field, "blk.0.attn_k.bias");
+}
+
+TEST_F(Malformed, RefusesAnUnknownArchitecture) {
+  tiny::GgufHeader header;
+  header.add("general.architecture", "mamba");
+  const Error error = load_gguf(header, {});
+  EXPECT_EQ(error.code, ErrorCode::unsupported);
+  EXPECT_EQ(error.field, "general.architecture");
+}
+
+TEST_F(Malformed, RefusesAMissingKey) {
+  tiny::GgufHeader header;
+  header.add("general.architecture", "llama");
+  const Error error = load_gguf(header, {});
+  EXPECT_EQ(error.code, ErrorCode::corrupt);
+  EXPECT_EQ(error.field, "llama.block_count");
+}
+
+TEST_F(Malformed, RefusesDimensionsThatDoNotFit) {
+  const auto spoil = [](auto change) {
+    ModelConfig config = tiny::small_llama();
+    change(config);
+    return config;
+  };
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_kv_heads = 3; })).field, "num_kv_heads");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_kv_heads = 0; })).field, "num_kv_heads");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 0; })).field, "num_layers");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 3; })).field, "blk.2.attn_norm.weight");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 4'000'000'000; })).field, "num_layers");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 8; })).field, "head_dim");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 272; })).code, ErrorCode::unsupported);
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.hidden_size = 512; })).field, "token_embd.weight");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.rope_theta = -1.0; })).field, "rope_theta");
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.norm_epsilon = 0.0F; })).field, "norm_epsilon");
+}
+
+TEST_F(Malformed, RefusesWhatAConfigAsksForInVain) {
+  const auto code_and_field = [&](const std::string& key, const boost::json::value& value) {
+    const Error error = load_hf(key, value);
+    return std::pair(error.code, error.field);
+  };
+  EXPECT_EQ(code_and_field("model_type", "gpt2"), std::pair(ErrorCode::unsupported, std::string("config.json: model_type")));
+  EXPECT_EQ(code_and_field("hidden_act", "gelu"), std::pair(ErrorCode::unsupported, std::string("config.json: hidden_act")));
+  EXPECT_EQ(code_and_field("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}).second, "config.json: rope_scaling.rope_type");
+  EXPECT_EQ(code_and_field("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4.0}}).second, "config.json: rope_scaling.low_freq_factor");
+  EXPECT_EQ(code_and_field("quantization_config", {{"bits", 4}}).first, ErrorCode::unsupported);
+  EXPECT_EQ(code_and_field("partial_rotary_factor", 0.5).first, ErrorCode::unsupported);
+  EXPECT_EQ(code_and_field("hidden_size", "wide").second, "config.json: hidden_size");
+  EXPECT_EQ(code_and_field("num_hidden_layers", -1).second, "config.json: num_hidden_layers");
+  EXPECT_EQ(code_and_field("attention_bias", true).second, "model.layers.0.self_attn.q_proj.bias");
+}
+
+TEST_F(Malformed, SaysThatThereIsNoSuchModel) {
+  EXPECT_EQ(load(folder_.file("nothing.gguf")).code, ErrorCode::not_found);
+  EXPECT_FALSE(inspect(folder_.file("nothing.gguf")));
+  std::filesystem::create_directories(folder_.file("empty"));
+  EXPECT_EQ(load(folder_.file("empty")).code, ErrorCode::not_found);
+}
+
+// Whatever byte of the header is turned, and wherever the file ends: an error or a model that runs, never a crash.
+TEST_F(Malformed, SurvivesTurnedBytesAndCutFiles) {
+  ModelConfig config = tiny::small_llama();
+  config.num_layers = 1;
+  config.tied_embeddings = true;
+  const std::string sound = tiny::gguf_header(config).file(tiny::make_tensors(config, true, "Q4_0"));
+  const std::string path = folder_.file("model.gguf");
+  Random random(5);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = sound;
+    if (random.chance(0.3)) {
+      bytes.resize(random.below(bytes.size()));
+    } else {
+      for (int i = 0; i < 3; ++i) bytes[random.below(1500)] = static_cast<char>(random.next());
+    }
+    tiny::write_file(path, bytes);
+    const auto info = inspect(path);
+    if (!info) EXPECT_FALSE(info.error().message.empty());
+    const auto model = load_model(path, {.pool = &pool_});
+    if (!model) EXPECT_FALSE(model.error().message.empty());
+  }
+}
+
+TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, tiny::small_llama(), "mixed");
+  const auto info = inspect(path);
+  ASSERT_TRUE(info) << info.error().to_string();
+  EXPECT_EQ(info->name, "tiny llama");
+  EXPECT_EQ(info->architecture, "llama");
+  EXPECT_EQ(info->weight_types, "Q4_K 10, F32 5, Q6_K 5, Q8_0 1");
+  EXPECT_EQ(info->num_layers, 2U);
+  EXPECT_EQ(info->num_kv_heads, 2U);
+  EXPECT_EQ(info->head_dim, 64U);
+  EXPECT_EQ(info->vocab_size, 300U);
+  EXPECT_EQ(info->context_length, 128U);
+  EXPECT_EQ(info->num_parameters, 2U * 300 * 256 + 2 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 256 * 256) + 5 * 256);
+  EXPECT_EQ(info->tokenizer.algorithm, TokenizerSpec::Algorithm::unsupported);
+  const auto model = load_model(path, {.pool = &pool_});
+  ASSERT_TRUE(model) << model.error().to_string();
+  EXPECT_NEAR(static_cast<double>((*model)->weight_bytes()), static_cast<double>(info->weight_bytes),
+              0.05 * static_cast<double>(info->weight_bytes));
+}
+
+}  // namespace
+}  // namespace quire

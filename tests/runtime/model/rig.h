@@ -1,0 +1,103 @@
+#pragma once
+// A model with a cache and block tables, to feed token by token or all at once.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "runtime/memory/block_tables.h"
+#include "runtime/memory/kv_cache.h"
+#include "runtime/model/model.h"
+
+namespace quire::tiny {
+
+// A folder of its own, gone with the object.
+class TempFolder {
+ public:
+  TempFolder() : path_((std::filesystem::temp_directory_path() / "quire_model_XXXXXX").string()) {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+struct RigOptions {
+  ActivationMode activations = ActivationMode::f32;
+  KvDtype kv = KvDtype::f32;
+  KvArrangement arrangement = KvArrangement::layer_major;
+  KernelIsa isa = KernelIsa::best;
+  std::uint32_t block_size = 16;
+  std::uint32_t num_threads = 2;
+  std::uint32_t max_rows = 256;
+  std::uint32_t num_slots = 256;
+  std::uint32_t max_tokens = 128;  // per slot
+  std::uint32_t num_blocks = 65;
+};
+
+// The caller takes blocks in any order with give_blocks; a slot's tokens go through run().
+class Rig {
+ public:
+  Rig(const std::string& path, const RigOptions& options)
+      : pool_(options.num_threads),
+        model_(load(path, options, pool_)),
+        cache_(*KvCache::create(shape(model_->info(), options))),
+        tables_({options.num_slots, (options.max_tokens + options.block_size - 1) / options.block_size, options.block_size,
+                 options.num_blocks}) {}
+
+  void give_blocks(Slot slot, const std::vector<BlockId>& blocks) { tables_.apply({slot, TableUpdate::append, 0, blocks}); }
+
+  // One pass; logits of every row.
+  std::vector<float> run(std::span<const TokenId> tokens, const std::vector<BatchSequence>& sequences) {
+    std::vector<std::uint32_t> rows(tokens.size());
+    for (std::uint32_t i = 0; i < rows.size(); ++i) rows[i] = i;
+    std::vector<float> logits(rows.size() * vocab());
+    model_->forward({tokens, sequences, rows}, cache_, tables_, logits);
+    return logits;
+  }
+
+  [[nodiscard]] std::size_t vocab() const { return model_->info().vocab_size; }
+  [[nodiscard]] Model& model() { return *model_; }
+  [[nodiscard]] KvCache& cache() { return cache_; }
+  [[nodiscard]] BlockTables& tables() { return tables_; }
+
+ private:
+  static std::unique_ptr<Model> load(const std::string& path, const RigOptions& options, ThreadPool& pool) {
+    auto model = load_model(path, {.activations = options.activations,
+                                   .isa = options.isa,
+                                   .max_num_batched_tokens = options.max_rows,
+                                   .max_num_seqs = options.num_slots,
+                                   .pool = &pool});
+    if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
+    return std::move(*model);
+  }
+  static KvShape shape(const ModelInfo& info, const RigOptions& options) {
+    KvShape shape = KvShape::of(info, {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv});
+    shape.arrangement = options.arrangement;
+    return shape;
+  }
+
+  ThreadPool pool_;
+  std::unique_ptr<Model> model_;
+  KvCache cache_;
+  BlockTables tables_;
+};
+
+// Blocks first, first + step, ... for a request of so many tokens.
+inline std::vector<BlockId> blocks_for(std::uint32_t tokens, std::uint32_t block_size, std::uint32_t first, std::uint32_t step = 1) {
+  std::vector<BlockId> blocks;
+  for (std::uint32_t done = 0; done < tokens; done += block_size) blocks.push_back(BlockId{first + step * (done / block_size)});
+  return blocks;
+}
+
+}  // namespace quire::tiny

@@ -1,0 +1,315 @@
+#pragma once
+// Small models for tests, written as GGUF files or Hugging Face folders. Weights come from the tensor's name and its type alone, the same
+// here and in tools/record_logits.py.
+#include <bit>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "format/dequant.h"
+#include "format/ggml_type.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/tensor_names.h"
+
+namespace quire::tiny {
+
+struct Tensor {
+  std::string name;
+  GgmlType type = GgmlType::f32;
+  std::vector<std::uint64_t> shape;  // outermost first
+  std::string bytes;
+};
+
+inline std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t value = 0xCBF29CE484222325ULL;
+  for (const char c : text) value = (value ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
+  return value;
+}
+
+template <class T>
+void append(std::string& out, T value) {
+  char raw[sizeof(T)];
+  std::memcpy(raw, &value, sizeof(T));
+  out.append(raw, sizeof(T));
+}
+
+// Values that f16 holds exactly.
+inline std::uint16_t f16_bits(float value) {
+  if (value == 0.0F) return 0;
+  int exponent = 0;
+  const float mantissa = std::frexp(std::fabs(value), &exponent);
+  const std::uint32_t sign = value < 0.0F ? 0x8000U : 0U;
+  if (exponent < -13) return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::ldexp(std::fabs(value), 24)));
+  return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent + 14) << 10 |
+                                    static_cast<std::uint32_t>((2.0F * mantissa - 1.0F) * 1024.0F));
+}
+
+inline int exponent_of(std::string_view name) {
+  for (const char* end : {"token_embd.weight", "embed_tokens.weight"}) {
+    if (name.ends_with(end)) return 0;
+  }
+  return -3;
+}
+
+inline std::string float_bytes(const std::string& name, GgmlType type, std::uint64_t count) {
+  Random random(fnv1a(name));
+  const int bits = type == GgmlType::f32 ? 24 : type == GgmlType::f16 ? 11 : 8;
+  const int exponent = name.ends_with("bias") ? -1 : exponent_of(name);
+  std::string out;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t word = random.next();
+    const auto steps = static_cast<std::int64_t>(word >> (64 - bits)) - (std::int64_t{1} << (bits - 1));
+    float value = std::ldexp(static_cast<float>(steps), exponent - bits + 1);
+    if (name.ends_with("norm.weight")) value = 1.0F + static_cast<float>(static_cast<std::int64_t>(word >> 59) - 16) / 64.0F;
+    if (type == GgmlType::f32) append(out, value);
+    if (type == GgmlType::f16) append(out, f16_bits(value));
+    if (type == GgmlType::bf16) append(out, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+  }
+  return out;
+}
+
+// An f16 scale in a block: its place, its exponent below the tensor's, its sign.
+struct ScaleField {
+  std::uint32_t offset;
+  int below;
+  std::uint32_t sign;
+};
+
+inline std::vector<ScaleField> scale_fields(GgmlType type) {
+  switch (type) {
+    case GgmlType::q8_0:
+      return {{0, -7, 0}};
+    case GgmlType::q4_0:
+      return {{0, -3, 0}};
+    case GgmlType::q4_1:
+      return {{0, -3, 0}, {2, 0, 1}};
+    case GgmlType::q4_k:
+      return {{0, -9, 0}, {2, -6, 0}};
+    case GgmlType::q5_k:
+      return {{0, -10, 0}, {2, -6, 0}};
+    case GgmlType::q6_k:
+      return {{208, -12, 0}};
+    default:
+      QUIRE_CHECK(false, "no such blocks");
+  }
+}
+
+inline std::string block_bytes(const std::string& name, GgmlType type, std::uint64_t count) {
+  const GgmlTypeInfo& info = ggml_type_info(type);
+  Random random(fnv1a(name));
+  std::string out;
+  for (std::uint64_t block = 0; block < count / info.block_columns; ++block) {
+    std::string raw;
+    while (raw.size() < info.block_bytes) append(raw, random.next());
+    raw.resize(info.block_bytes);
+    for (const ScaleField& field : scale_fields(type)) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, raw.data() + field.offset, 2);
+      const auto exponent = static_cast<std::uint32_t>(exponent_of(name) + field.below + 15);
+      bits = static_cast<std::uint16_t>((bits & 0x3FFU) | exponent << 10 | field.sign << 15);
+      std::memcpy(raw.data() + field.offset, &bits, 2);
+    }
+    out += raw;
+  }
+  return out;
+}
+
+inline Tensor make_tensor(std::string name, GgmlType type, std::vector<std::uint64_t> shape) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t size : shape) count *= size;
+  const bool is_float = ggml_type_info(type).block_columns == 1;
+  std::string bytes = is_float ? float_bytes(name, type, count) : block_bytes(name, type, count);
+  return {std::move(name), type, std::move(shape), std::move(bytes)};
+}
+
+inline GgmlType type_named(std::string_view name) {
+  for (const GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k,
+                              GgmlType::q5_k, GgmlType::q6_k}) {
+    if (ggml_type_name(type) == name) return type;
+  }
+  QUIRE_CHECK(false, "no such type");
+}
+
+// "mixed" is what Q4_K_M files look like.
+inline GgmlType matrix_type(std::string_view kind, std::string_view gguf_name) {
+  if (kind != "mixed") return type_named(kind);
+  if (gguf_name.starts_with("token_embd")) return GgmlType::q8_0;
+  const bool better =
+      gguf_name.starts_with("output") || gguf_name.find("attn_v") != gguf_name.npos || gguf_name.find("ffn_down") != gguf_name.npos;
+  return better ? GgmlType::q6_k : GgmlType::q4_k;
+}
+
+// Every tensor of the decoder, all matrices of one kind.
+inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
+  std::vector<Tensor> out;
+  const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
+    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer));
+    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), type, {rows, columns}));
+  };
+  const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
+    if (!present) return;
+    out.push_back(
+        make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), gguf ? GgmlType::f32 : type_named(kind), {size}));
+  };
+  matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
+  vector(true, TensorRole::output_norm, 0, c.hidden_size);
+  if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
+  for (std::uint32_t i = 0; i < c.num_layers; ++i) {
+    vector(true, TensorRole::attn_norm, i, c.hidden_size);
+    vector(true, TensorRole::ffn_norm, i, c.hidden_size);
+    matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
+    matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
+    matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
+    matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
+    matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
+    matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
+    matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
+    vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
+    vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
+    vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
+    vector(c.output_bias, TensorRole::attn_output_bias, i, c.hidden_size);
+    vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
+    vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
+    vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
+    vector(c.qk_norm, TensorRole::q_norm, i, c.head_dim);
+    vector(c.qk_norm, TensorRole::k_norm, i, c.head_dim);
+  }
+  return out;
+}
+
+// Metadata of a GGUF file, in order.
+class GgufHeader {
+ public:
+  void add(const std::string& key, const std::string& value) {
+    add_key(key, 8);
+    append_string(bytes_, value);
+  }
+  void add(const std::string& key, std::uint32_t value) {
+    add_key(key, 4);
+    append(bytes_, value);
+  }
+  void add(const std::string& key, float value) {
+    add_key(key, 6);
+    append(bytes_, value);
+  }
+
+  [[nodiscard]] std::string file(const std::vector<Tensor>& tensors) const {
+    std::string out = "GGUF";
+    append(out, std::uint32_t{3});
+    append(out, std::uint64_t{tensors.size()});
+    append(out, count_);
+    out += bytes_;
+    std::string data;
+    for (const Tensor& tensor : tensors) {
+      append_string(out, tensor.name);
+      append(out, static_cast<std::uint32_t>(tensor.shape.size()));
+      for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) append(out, *size);
+      append(out, static_cast<std::uint32_t>(tensor.type));
+      append(out, std::uint64_t{data.size()});
+      data += tensor.bytes;
+      data.resize((data.size() + 31) / 32 * 32);
+    }
+    out.resize((out.size() + 31) / 32 * 32);
+    return out + data;
+  }
+
+ private:
+  static void append_string(std::string& out, const std::string& text) {
+    append(out, std::uint64_t{text.size()});
+    out += text;
+  }
+  void add_key(const std::string& key, std::uint32_t type) {
+    append_string(bytes_, key);
+    append(bytes_, type);
+    ++count_;
+  }
+
+  std::string bytes_;
+  std::uint64_t count_ = 0;
+};
+
+inline GgufHeader gguf_header(const ModelConfig& c) {
+  GgufHeader header;
+  const std::string architecture = c.architecture == "mistral" ? "llama" : c.architecture;
+  const std::string prefix = architecture + ".";
+  header.add("general.architecture", architecture);
+  header.add("general.name", "tiny " + c.architecture);
+  header.add(prefix + "block_count", c.num_layers);
+  header.add(prefix + "context_length", c.context_length);
+  header.add(prefix + "embedding_length", c.hidden_size);
+  header.add(prefix + "feed_forward_length", c.intermediate_size);
+  header.add(prefix + "attention.head_count", c.num_heads);
+  header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
+  header.add(prefix + "attention.key_length", c.head_dim);
+  header.add(prefix + "attention.value_length", c.head_dim);
+  header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
+  header.add(prefix + "rope.freq_base", static_cast<float>(c.rope_theta));
+  if (c.rope_scaling == RopeScaling::linear) {
+    header.add(prefix + "rope.scaling.type", "linear");
+    header.add(prefix + "rope.scaling.factor", static_cast<float>(c.rope_factor));
+  }
+  return header;
+}
+
+inline void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  QUIRE_CHECK(out.good(), "cannot write");
+}
+
+inline std::string safetensors_file(const std::vector<Tensor>& tensors) {
+  std::string header = "{";
+  std::string data;
+  for (const Tensor& tensor : tensors) {
+    std::string shape;
+    for (const std::uint64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    header += (data.empty() ? "\"" : ",\"") + tensor.name + "\":{\"dtype\":\"" + std::string(ggml_type_name(tensor.type)) +
+              "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + tensor.bytes.size()) + "]}";
+    data += tensor.bytes;
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string out;
+  append(out, std::uint64_t{header.size()});
+  return out + header + data;
+}
+
+inline void write_hf_folder(const std::string& folder, const boost::json::value& config, const std::vector<Tensor>& tensors) {
+  std::filesystem::create_directories(folder);
+  write_file(folder + "/config.json", boost::json::serialize(config));
+  write_file(folder + "/model.safetensors", safetensors_file(tensors));
+}
+
+// A two-layer llama of 300 tokens.
+inline ModelConfig small_llama() {
+  ModelConfig c;
+  c.architecture = "llama";
+  c.num_layers = 2;
+  c.hidden_size = 256;
+  c.intermediate_size = 256;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 64;
+  c.vocab_size = 300;
+  c.context_length = 128;
+  c.rotary_dim = 64;
+  c.attention_scale = 0.125F;
+  return c;
+}
+
+inline void write_gguf(const std::string& path, const ModelConfig& config, std::string_view kind) {
+  write_file(path, gguf_header(config).file(make_tensors(config, true, kind)));
+}
+
+}  // namespace quire::tiny
