@@ -77,7 +77,7 @@ def random_words(rng, count):
 
 
 def random_characters(rng, count):
-    """Characters that Unicode 13 assigns: the reference library and ours may know different later ones."""
+    """Characters that Python's tables know (Unicode 14 on Debian 12): libraries may differ over later ones."""
     out = []
     while len(out) < count:
         block = rng.choice([(0x20, 0x7F), (0xA0, 0x250), (0x300, 0x530), (0x530, 0x1000), (0x1000, 0x2000), (0x2000, 0x3100), (0x3100, 0xD7A4), (0xF900, 0x10000),

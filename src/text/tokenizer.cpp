@@ -1,13 +1,11 @@
 #include "text/tokenizer.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/check.h"
 #include "text/added_tokens.h"
 #include "text/detokenizer.h"
+#include "text/nfc.h"
 #include "text/text_encoder.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"
@@ -20,17 +18,6 @@ constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
-}
-
-// `text` must be valid UTF-8.
-std::string normalize_nfc(std::string_view text) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(mapped, &std::free);
-  QUIRE_CHECK(length >= 0, "valid UTF-8 always has a normal form");
-  return {reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length)};
 }
 
 enum class SpacePrefix : std::uint8_t { never, first, always };
