@@ -140,9 +140,11 @@ Value is_case(Runtime& runtime, const Value& self, const Arguments& arguments) {
 }
 
 // The field's value: by position, by name, or the next one.
-const Value& format_field(Runtime& runtime, std::string_view name, const Arguments& arguments, std::size_t& next) {
+const Value& format_field(Runtime& runtime, std::string_view name, const Arguments& arguments, std::size_t& next, char& mode) {
   const bool digits = !name.empty() && name.size() < 6 && name.find_first_not_of("0123456789") == std::string_view::npos;
   if (name.empty() || digits) {
+    if (mode != '\0' && mode != (digits ? 'd' : 'a')) runtime.fail("str.format: cannot switch between {} and {0}");
+    mode = digits ? 'd' : 'a';
     const std::size_t index = digits ? static_cast<std::size_t>(std::stoi(std::string(name))) : next++;
     if (index >= arguments.positional.size()) runtime.fail("str.format: a field has no argument");
     return arguments.positional[index];
@@ -159,6 +161,7 @@ Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const std::string_view text = self.text();
   std::string out;
   std::size_t next = 0;
+  char mode = '\0';  // 'a': automatic numbers, 'd': digits
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
@@ -170,7 +173,7 @@ Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
     } else {
       const std::size_t end = text.find('}', i);
       if (end == std::string_view::npos) runtime.fail("expected '}' before end of string");
-      out += runtime.str(format_field(runtime, text.substr(i + 1, end - i - 1), arguments, next));
+      out += runtime.str(format_field(runtime, text.substr(i + 1, end - i - 1), arguments, next, mode));
       if (out.size() > runtime.options().limits.max_output_bytes) runtime.charge_text(out.size());
       i = end;
     }
