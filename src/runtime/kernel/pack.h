@@ -29,7 +29,7 @@ struct PackedMatrix {
   std::uint32_t scale_bytes = 0;    // q4, q8: 2 when every scale and minimum is exact in f16, else 4
   bool has_minimums = false;        // q4, q8: false when every minimum is zero
   std::size_t panel_bytes = 0;
-  AlignedVector<std::uint8_t> storage;  // layout: see pack.cpp
+  AlignedVector<std::uint8_t> storage;  // layout: see packed_layout.h
 
   [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
   [[nodiscard]] std::uint32_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
@@ -52,14 +52,14 @@ class MatrixPacker {
   PackedMatrix finish();
 
  private:
-  [[nodiscard]] std::uint32_t input_scale_columns() const { return format_ == WeightFormat::q8 ? 16 : kGroupColumns; }
+  void put_codes(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
+  void choose_scale_layout();
+  void pack_row(std::uint32_t row);
 
-  WeightFormat format_;
-  std::uint32_t rows_;
-  std::uint32_t columns_;
-  PackedMatrix packed_;          // f32 and bf16 go straight to their place; so do the codes of q4 and q8
-  std::vector<float> scales_;    // [row][columns / input_scale_columns]
-  std::vector<float> minimums_;  // same shape
+  PackedMatrix packed_;              // f32 and bf16 go straight to their place
+  std::vector<std::uint8_t> codes_;  // q4, q8: [row][column]
+  std::vector<float> scales_;        // [row][columns / scale_columns]
+  std::vector<float> minimums_;      // same shape
 };
 
 // The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for q4 and q8.

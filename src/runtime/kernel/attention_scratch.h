@@ -1,0 +1,44 @@
+#pragma once
+// How an implementation of attend() divides its scratch, in floats. Every part starts on a cache line.
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/kernel/attention.h"
+
+namespace quire {
+
+inline constexpr std::uint32_t kTileTokens = 64;
+
+struct AttentionScratch {
+  float* keys;    // [4][head_dim][16]: one tile, transposed per 16 tokens
+  float* values;  // [64][head_dim]
+  float* scores;  // [8][64]: queries worked on together
+  float* out;     // [queries][head_dim]
+  float* maxima;  // [queries]
+  float* sums;    // [queries]
+  std::size_t total_floats;
+};
+
+// static: each instruction set compiles its own copy.
+static inline AttentionScratch layout_attention_scratch(float* base, std::uint32_t head_dim, std::uint32_t group) {
+  const std::size_t queries = std::size_t{kAttentionItemRows} * group;
+  const std::size_t padded = (queries + 15) / 16 * 16;
+  const std::size_t tile = std::size_t{kTileTokens} * head_dim;
+  std::size_t at = 0;
+  const auto take = [&](std::size_t floats) {
+    float* part = base == nullptr ? nullptr : base + at;
+    at += floats;
+    return part;
+  };
+  AttentionScratch scratch{};
+  scratch.keys = take(tile);
+  scratch.values = take(tile);
+  scratch.scores = take(std::size_t{8} * kTileTokens);
+  scratch.out = take(queries * head_dim);
+  scratch.maxima = take(padded);
+  scratch.sums = take(padded);
+  scratch.total_floats = at;
+  return scratch;
+}
+
+}  // namespace quire

@@ -1,0 +1,76 @@
+#include "runtime/kernel/elementwise.h"
+
+#include <cmath>
+#include <cstddef>
+
+#include "base/check.h"
+#include "runtime/kernel/half.h"
+#include "runtime/kernel/portable.h"
+
+namespace quire {
+namespace {
+
+void rotate(float& a, float& b, float cosine, float sine) {
+  const float rotated = a * cosine - b * sine;
+  b = b * cosine + a * sine;
+  a = rotated;
+}
+
+template <class Store>
+void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, std::span<const std::uint64_t> slots, Store store) {
+  for (std::size_t r = 0; r < slots.size(); ++r) {
+    const std::size_t token = slots[r] / layer.block_size * layer.block_stride + slots[r] % layer.block_size * layer.token_stride;
+    for (std::uint32_t head = 0; head < layer.num_kv_heads; ++head) {
+      const float* from = rows + r * stride + std::size_t{head} * layer.head_dim;
+      const std::size_t to = token + head * layer.head_stride;
+      for (std::uint32_t d = 0; d < layer.head_dim; ++d) store(to + d, from[d]);
+    }
+  }
+}
+
+void scatter_to(const PagedKvLayer& layer, std::byte* cache, const float* rows, std::size_t stride, std::span<const std::uint64_t> slots) {
+  if (layer.dtype == KvDtype::f32) {
+    auto* to = reinterpret_cast<float*>(cache);
+    scatter(layer, rows, stride, slots, [to](std::size_t at, float value) { to[at] = value; });
+  } else {
+    auto* to = reinterpret_cast<std::uint16_t*>(cache);
+    scatter(layer, rows, stride, slots, [to](std::size_t at, float value) { to[at] = float_to_bf16(value); });
+  }
+}
+
+}  // namespace
+
+void rope_angles(std::uint32_t position, std::span<const float> frequencies, std::span<float> cosines, std::span<float> sines) {
+  QUIRE_CHECK(cosines.size() == frequencies.size() && sines.size() == frequencies.size(), "one angle per frequency");
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const double angle = static_cast<double>(position) * static_cast<double>(frequencies[i]);
+    cosines[i] = static_cast<float>(std::cos(angle));
+    sines[i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+namespace portable {
+
+void write_kv(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride, std::span<const std::uint64_t> slots) {
+  scatter_to(layer, layer.keys, k, stride, slots);
+  scatter_to(layer, layer.values, v, stride, slots);
+}
+
+void rope(RopeStyle style, float* x, std::uint32_t num_heads, std::uint32_t head_dim, std::uint32_t rotary_dim, const float* cosines,
+          const float* sines) {
+  const std::uint32_t half = rotary_dim / 2;
+  for (std::uint32_t head = 0; head < num_heads; ++head, x += head_dim) {
+    if (style == RopeStyle::half_split) {
+      for (std::uint32_t i = 0; i < half; ++i) rotate(x[i], x[half + i], cosines[i], sines[i]);
+    } else {
+      for (std::uint32_t i = 0; i < half; ++i) rotate(x[2 * i], x[2 * i + 1], cosines[i], sines[i]);
+    }
+  }
+}
+
+void add(float* x, const float* y, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) x[i] += y[i];
+}
+
+}  // namespace portable
+}  // namespace quire

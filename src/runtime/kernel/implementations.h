@@ -1,0 +1,33 @@
+#pragma once
+// The implementations behind the table of kernel.h; contracts there.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/kernel/kernel.h"
+
+#define QUIRE_DECLARE_KERNELS                                                                                                       \
+  void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end);                                               \
+  void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end); \
+  void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                  \
+  void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                   \
+  void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
+  void softmax(float* x, std::uint32_t n);
+
+namespace quire::reference {
+QUIRE_DECLARE_KERNELS
+}
+namespace quire::avx2 {
+QUIRE_DECLARE_KERNELS
+}
+namespace quire::avx512 {
+QUIRE_DECLARE_KERNELS
+}
+#undef QUIRE_DECLARE_KERNELS
+
+namespace quire {
+
+// The table of a fast instruction set; null when this build or this processor lacks it. `isa` is avx2 or avx512.
+const Kernels* cpu_kernels(KernelIsa isa);
+
+}  // namespace quire

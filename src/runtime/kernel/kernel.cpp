@@ -1,0 +1,45 @@
+#include "runtime/kernel/kernel.h"
+
+#include "base/check.h"
+#include "runtime/kernel/implementations.h"
+#include "runtime/kernel/portable.h"
+
+namespace quire {
+namespace {
+
+constexpr Kernels kReference = {
+    .name = "reference",
+    .prepare = reference::prepare,
+    .matmul = reference::matmul,
+    .write_kv = portable::write_kv,
+    .attend = reference::attend,
+    .rms_norm = reference::rms_norm,
+    .rope = portable::rope,
+    .silu_mul = reference::silu_mul,
+    .add = portable::add,
+    .softmax = reference::softmax,
+};
+
+const Kernels* table(KernelIsa isa) {
+  if (isa == KernelIsa::reference) return &kReference;
+  if (isa != KernelIsa::best) return cpu_kernels(isa);
+  for (const KernelIsa fast : {KernelIsa::avx512, KernelIsa::avx2}) {
+    if (const Kernels* found = cpu_kernels(fast)) return found;
+  }
+  return &kReference;
+}
+
+}  // namespace
+
+Result<const Kernels*> find_kernels(KernelIsa isa) {
+  if (const Kernels* found = table(isa)) return found;
+  return fail(ErrorCode::unsupported, "isa", "this processor or this build lacks the instruction set", "use \"best\"");
+}
+
+const Kernels& select_kernels(KernelIsa isa) {
+  const Kernels* found = table(isa);
+  QUIRE_CHECK(found != nullptr, "instruction set not available");
+  return *found;
+}
+
+}  // namespace quire

@@ -1,0 +1,185 @@
+#include "runtime/kernel/pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "runtime/kernel/packed_layout.h"
+
+namespace quire {
+namespace {
+
+bool is_quantised(WeightFormat format) {
+  return format == WeightFormat::q4 || format == WeightFormat::q8;
+}
+
+bool all_exact_in_f16(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), is_exact_in_f16);
+}
+
+bool all_pairs_equal(const std::vector<float>& values) {
+  for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+    if (values[i] != values[i + 1]) return false;
+  }
+  return true;
+}
+
+void drop_second_of_pairs(std::vector<float>& values) {
+  for (std::size_t i = 0; i < values.size() / 2; ++i) values[i] = values[2 * i];
+  values.resize(values.size() / 2);
+}
+
+void store_scale(std::uint8_t* at, float value, std::uint32_t bytes) {
+  if (bytes == 4) {
+    std::memcpy(at, &value, sizeof value);
+  } else {
+    const std::uint16_t half = float_to_f16_truncated(value);
+    std::memcpy(at, &half, sizeof half);
+  }
+}
+
+// 32 codes of one row to their places in a block.
+void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, const std::uint8_t* codes) {
+  std::uint8_t* at = block + std::size_t{4} * lane;
+  if (format == WeightFormat::q8) {
+    for (std::size_t s = 0; s < 8; ++s) std::memcpy(at + 64 * s, codes + 4 * s, 4);
+    return;
+  }
+  for (std::size_t s = 0; s < 4; ++s) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      at[64 * s + j] = static_cast<std::uint8_t>(codes[4 * s + j] | (codes[16 + 4 * s + j] << 4));
+    }
+  }
+}
+
+}  // namespace
+
+MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns) {
+  QUIRE_CHECK(rows > 0 && columns > 0, "an empty matrix");
+  packed_.format = format;
+  packed_.rows = rows;
+  packed_.columns = columns;
+  if (is_quantised(format)) {
+    QUIRE_CHECK(columns % kGroupColumns == 0, "q4 and q8 need a multiple of 32 columns");
+    packed_.scale_columns = format == WeightFormat::q8 ? kGroupColumns / 2 : kGroupColumns;
+    codes_.resize(std::size_t{rows} * columns);
+    scales_.resize(std::size_t{rows} * (columns / packed_.scale_columns));
+    minimums_.resize(scales_.size());
+    return;
+  }
+  packed_.panel_bytes = std::size_t{kPanelRows} * columns * (format == WeightFormat::f32 ? 4 : 2);
+  packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
+}
+
+void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
+  QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_quantised(packed_.format), "put_f32");
+  std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  const std::size_t lane = row % kPanelRows;
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    if (packed_.format == WeightFormat::f32) {
+      std::memcpy(at + (k * kPanelRows + lane) * 4, &values[k], 4);
+    } else {
+      const std::uint16_t bits = float_to_bf16(values[k]);
+      std::memcpy(at + (k * kPanelRows + lane) * 2, &bits, 2);
+    }
+  }
+}
+
+void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits) {
+  QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_quantised(packed_.format), "put_bf16");
+  std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  const std::size_t lane = row % kPanelRows;
+  for (std::size_t k = 0; k < bits.size(); ++k) {
+    if (packed_.format == WeightFormat::bf16) {
+      std::memcpy(at + (k * kPanelRows + lane) * 2, &bits[k], 2);
+    } else {
+      const float value = bf16_to_float(bits[k]);
+      std::memcpy(at + (k * kPanelRows + lane) * 4, &value, 4);
+    }
+  }
+}
+
+void MatrixPacker::put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
+                          std::span<const float> minimums) {
+  QUIRE_CHECK(packed_.format == WeightFormat::q4, "put_q4 into another format");
+  put_codes(row, codes, scales, minimums);
+}
+
+void MatrixPacker::put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
+                          std::span<const float> minimums) {
+  QUIRE_CHECK(packed_.format == WeightFormat::q8, "put_q8 into another format");
+  put_codes(row, codes, scales, minimums);
+}
+
+void MatrixPacker::put_codes(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
+                             std::span<const float> minimums) {
+  const std::size_t per_row = packed_.columns / packed_.scale_columns;
+  QUIRE_CHECK(row < packed_.rows && codes.size() == packed_.columns, "codes of a row");
+  QUIRE_CHECK(scales.size() == per_row && minimums.size() == per_row, "scales and minimums of a row");
+  std::copy(codes.begin(), codes.end(), codes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{row} * packed_.columns));
+  std::copy(scales.begin(), scales.end(), scales_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
+  std::copy(minimums.begin(), minimums.end(), minimums_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
+}
+
+void MatrixPacker::choose_scale_layout() {
+  if (packed_.format == WeightFormat::q8 && all_pairs_equal(scales_) && all_pairs_equal(minimums_)) {
+    packed_.scale_columns = kGroupColumns;
+    drop_second_of_pairs(scales_);
+    drop_second_of_pairs(minimums_);
+  }
+  packed_.scale_bytes = all_exact_in_f16(scales_) && all_exact_in_f16(minimums_) ? 2 : 4;
+  packed_.has_minimums = std::any_of(minimums_.begin(), minimums_.end(), [](float value) { return value != 0.0F; });
+}
+
+PackedMatrix MatrixPacker::finish() {
+  if (is_quantised(packed_.format)) {
+    choose_scale_layout();
+    packed_.panel_bytes = block_bytes(packed_) * (packed_.columns / kGroupColumns);
+    packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
+    for (std::uint32_t row = 0; row < packed_.rows; ++row) pack_row(row);
+  }
+  codes_ = {};
+  scales_ = {};
+  minimums_ = {};
+  return std::move(packed_);
+}
+
+void MatrixPacker::pack_row(std::uint32_t row) {
+  const std::uint32_t lane = row % kPanelRows;
+  const std::uint32_t per_block = kGroupColumns / packed_.scale_columns;
+  const std::size_t per_row = packed_.columns / packed_.scale_columns;
+  const std::size_t size = block_bytes(packed_);
+  std::uint8_t* block = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  for (std::uint32_t g = 0; g < packed_.columns / kGroupColumns; ++g, block += size) {
+    store_codes(block, packed_.format, lane, &codes_[std::size_t{row} * packed_.columns + std::size_t{g} * kGroupColumns]);
+    std::uint8_t* scales = block + code_bytes(packed_.format);
+    std::uint8_t* minimums = scales + scale_block_bytes(packed_);
+    for (std::uint32_t i = 0; i < per_block; ++i) {
+      const std::size_t from = row * per_row + std::size_t{g} * per_block + i;
+      const std::size_t to = (std::size_t{i} * kPanelRows + lane) * packed_.scale_bytes;
+      store_scale(scales + to, scales_[from], packed_.scale_bytes);
+      if (packed_.has_minimums) store_scale(minimums + to, minimums_[from], packed_.scale_bytes);
+    }
+  }
+}
+
+void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out) {
+  QUIRE_CHECK(row < matrix.rows && out.size() == matrix.columns, "unpack_row");
+  const std::uint8_t* panel = matrix.storage.data() + (row / kPanelRows) * matrix.panel_bytes;
+  for (std::uint32_t k = 0; k < matrix.columns; ++k) {
+    const std::size_t at = std::size_t{k} * kPanelRows + row % kPanelRows;
+    if (matrix.format == WeightFormat::f32) {
+      std::memcpy(&out[k], panel + at * 4, 4);
+    } else if (matrix.format == WeightFormat::bf16) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, panel + at * 2, 2);
+      out[k] = bf16_to_float(bits);
+    } else {
+      const int code = static_cast<int>(code_at(matrix, row, k)) - (matrix.format == WeightFormat::q8 ? 128 : 0);
+      out[k] = std::fma(static_cast<float>(code), scale_at(matrix, row, k), minimum_at(matrix, row, k));
+    }
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,63 @@
+#pragma once
+// The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
+//  - f32, bf16: [column][16 rows];
+//  - q4, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same shape (if any).
+//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 holds columns
+//    4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/kernel/half.h"
+#include "runtime/kernel/pack.h"
+
+namespace quire {
+
+inline std::size_t code_bytes(WeightFormat format) {
+  return format == WeightFormat::q4 ? 256 : 512;
+}
+
+// Scales (or minimums) of one block, in bytes.
+inline std::size_t scale_block_bytes(const PackedMatrix& m) {
+  return std::size_t{kGroupColumns / m.scale_columns} * kPanelRows * m.scale_bytes;
+}
+
+inline std::size_t block_bytes(const PackedMatrix& m) {
+  return code_bytes(m.format) + scale_block_bytes(m) * (m.has_minimums ? 2 : 1);
+}
+
+inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
+  return m.storage.data() + (row / kPanelRows) * m.panel_bytes + (column / kGroupColumns) * block_bytes(m);
+}
+
+inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
+  const std::uint32_t k = column % kGroupColumns;
+  const std::uint8_t* block = block_at(m, row, column) + std::size_t{4} * (row % kPanelRows) + k % 4;
+  if (m.format == WeightFormat::q8) return block[std::size_t{64} * (k / 4)];
+  const std::uint32_t byte = block[std::size_t{64} * (k % 16 / 4)];
+  return k < 16 ? byte & 15U : byte >> 4;
+}
+
+// `offset` is where scales or minimums start in the block.
+inline float scale_in_block(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, std::size_t offset) {
+  const std::size_t index = (column % kGroupColumns) / m.scale_columns * kPanelRows + row % kPanelRows;
+  const std::uint8_t* at = block_at(m, row, column) + offset + index * m.scale_bytes;
+  std::uint16_t half = 0;
+  float full = 0.0F;
+  if (m.scale_bytes == 4) {
+    std::memcpy(&full, at, sizeof full);
+    return full;
+  }
+  std::memcpy(&half, at, sizeof half);
+  return f16_to_float(half);
+}
+
+inline float scale_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
+  return scale_in_block(m, row, column, code_bytes(m.format));
+}
+
+inline float minimum_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
+  return m.has_minimums ? scale_in_block(m, row, column, code_bytes(m.format) + scale_block_bytes(m)) : 0.0F;
+}
+
+}  // namespace quire

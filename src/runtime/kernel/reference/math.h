@@ -1,0 +1,33 @@
+#pragma once
+// exp and sums as the numeric contracts of elementwise.h and attention.h mean them.
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace quire::reference {
+
+// exp(x) for x clamped to [-87.3, 88.3]; relative error below 2e-7. Vector versions perform the same operations in the same order.
+inline float exp_polynomial(float x) {
+  x = x > -87.3F ? x : -87.3F;
+  x = x < 88.3F ? x : 88.3F;
+  const float n = std::nearbyint(x * 1.44269504F);
+  float r = std::fma(n, -0.693359375F, x);
+  r = std::fma(n, 2.12194440e-4F, r);
+  float p = 1.9875691500e-4F;
+  for (const float c : {1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F}) p = std::fma(p, r, c);
+  const float e = std::fma(p, r * r, r) + 1.0F;
+  return e * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+}
+
+// 16 partial sums, value i in lane i % 16, added as a tree: lanes 8 apart, then 4, 2, 1.
+using Lanes = std::array<float, 16>;
+
+inline float sum_lanes(Lanes lanes) {
+  for (std::size_t width = 8; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+}  // namespace quire::reference
