@@ -2,6 +2,7 @@
 if(QUIRE_BUILD_TESTS)
   add_executable(quire_tokenize_tool "${PROJECT_SOURCE_DIR}/tests/text/vocab/tokenize_tool.cpp")
   target_compile_options(quire_tokenize_tool PRIVATE ${QUIRE_WARNINGS})
+  target_include_directories(quire_tokenize_tool PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(quire_tokenize_tool PRIVATE quire_text quire_format)
 
   add_executable(vocab_test "${PROJECT_SOURCE_DIR}/tests/text/vocab/vocab_suite.cpp")
