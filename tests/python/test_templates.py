@@ -5,6 +5,7 @@ a GGUF file whose own template is compared too. Equal means: the same text, or b
 """
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -69,12 +70,13 @@ def reference_environment():
 
 
 REFERENCE = reference_environment()
+compile_reference = functools.lru_cache(maxsize=None)(REFERENCE.from_string)
 
 
 def expected(template, context):
     """The text, or the exception."""
     try:
-        return REFERENCE.from_string(template).render(**context)
+        return compile_reference(template).render(**context)
     except Exception as error:  # whatever a template runs into: quire must refuse it too
         return error
 
