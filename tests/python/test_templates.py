@@ -184,6 +184,8 @@ CONVERSATIONS = {
     "tool_result_parts": with_tools([*ROUND[:2], {"role": "tool", "tool_call_id": "abcde1234", "content": [{"type": "text", "text": "cold"}]}]),
     "ipython": with_tools([*ROUND[:2], {"role": "ipython", "content": {"output": "é"}}]),
     "builtin_tools": {"messages": [SYSTEM, user("x")], "tools": None, "builtin_tools": ["code_interpreter", "brave_search"], "date_string": "1 Jan 2025"},
+    "firefunction": {**with_tools([SYSTEM, user("x")]), "functions": "[]", "datetime": "2025-01-01"},
+    "plain_arguments": {"messages": [user("x"), assistant("y", tool_calls=[{"name": "clock", "arguments": {"a": [1, "é"]}, "parameters": {"a": 1}}]), result("clock", "z")], "tools": [WEATHER["function"], CLOCK["function"]]},
     "documents": {"messages": [user("x")], "documents": [{"title": "A", "text": "alpha"}, {"doc_id": 2, "title": "B", "text": "beta"}]},
 }  # fmt: skip
 
