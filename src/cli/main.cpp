@@ -3,8 +3,8 @@
 
 #include <cstdio>
 
-#include "base/version.h"
 #include "cli/command.h"
+#include "quire/version.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ constexpr int kBadInput = 2;
 
 int main(int argc, char** argv) {
   CLI::App app("quire serves large language models and keeps their KV cache in order.", "quire");
-  app.set_version_flag("--version", std::string("quire ") + quire::kVersion);
+  app.set_version_flag("--version", fmt::format("quire {}", quire::kVersion));
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {quire::add_serve_command(app), quire::add_run_command(app), quire::add_inspect_command(app),

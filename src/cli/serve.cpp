@@ -1,0 +1,83 @@
+// quire serve: the OpenAI API for one model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "quire/engine.h"
+#include "server/options.h"
+#include "server/server.h"
+
+namespace quire {
+
+namespace {
+
+struct ServeFlags {
+  EngineOptions engine;
+  ServerOptions server;
+};
+
+void print_ready(const Server& server, const ServeFlags& flags, const Engine& engine, double seconds) {
+  const EngineStats stats = engine.stats();
+  const std::string url = fmt::format("http://{}:{}", flags.server.host, server.port());
+  fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
+  fmt::print("KV cache: {} blocks of {} tokens; up to {} requests run at once\n", stats.num_blocks, engine.options().cache.block_size,
+             engine.options().scheduler.max_num_seqs);
+  if (!server.chat_problem().empty()) {
+    fmt::print("No chat with this model: {}\n", server.chat_problem());
+  }
+  fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
+  fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
+             flags.server.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
+  fmt::print("    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Name three rivers.\"}}], \"max_tokens\": 64}}'\n");
+  std::fflush(stdout);
+}
+
+Result<int> serve(const ServeFlags& flags) {
+  if (const Result<void> valid = flags.server.validate(); !valid.has_value()) {
+    return std::unexpected(valid.error());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto engine = start_engine(flags.engine);
+  if (!engine.has_value()) {
+    return std::unexpected(engine.error());
+  }
+  auto server = Server::create(**engine, flags.server);
+  if (!server.has_value()) {
+    return std::unexpected(server.error());
+  }
+  print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  (*server)->run();
+  const std::uint32_t aborted = (*engine)->stop(0.0);
+  fmt::print("Stopped; {} requests aborted, all blocks free.\n", aborted);
+  return 0;
+}
+
+void add_server_flags(CLI::App& app, ServerOptions& server) {
+  app.add_option("--host", server.host, "Address to listen on; 0.0.0.0 opens it to the network: set --api-key then")->capture_default_str();
+  app.add_option("--port", server.port, "Port; 0: any free one")->capture_default_str();
+  app.add_option("--api-key", server.api_key, "Clients must send it as a Bearer token")->envname("QUIRE_API_KEY");
+  app.add_option("--max-body-bytes", server.max_body_bytes, "Largest request body")->capture_default_str();
+  app.add_option("--max-connections", server.max_connections, "Connections at once")->capture_default_str();
+  app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
+}
+
+}  // namespace
+
+Command add_serve_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over the OpenAI API");
+  auto flags = std::make_shared<ServeFlags>();
+  flags->server.handle_signals = true;
+  add_engine_flags(*command, flags->engine);
+  add_server_flags(*command, flags->server);
+  command->footer(
+      "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
+      "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n\n"
+      "SIGTERM lets running requests finish; a second one stops at once.");
+  return {command, [flags]() { return serve(*flags); }};
+}
+
+}  // namespace quire
