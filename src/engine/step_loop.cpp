@@ -23,9 +23,7 @@ StepLoop::StepLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerB
       eos_ids_(std::move(eos_ids)),
       seed_(seed),
       clock_(std::move(clock)),
-      stats_(make_engine_stats()) {
-  refresh_counters();
-}
+      stats_(make_engine_stats()) {}
 
 void StepLoop::add(Submission submission) {
   const RequestId id = submission.id;
@@ -93,7 +91,6 @@ void StepLoop::step() {
   for (const RequestId id : outcome.retired) {
     requests_.erase(id);
   }
-  refresh_counters();
   const double end_s = clock_->now_s();
   observe(stats_.step_time_s, end_s - start_s);
   observe(stats_.scheduler_time_s, (planned_s - start_s) + (end_s - ran_s));
@@ -209,10 +206,9 @@ void StepLoop::deliver() {
 void StepLoop::clear_news() {
   entered_.clear();
   ended_.clear();
-  refresh_counters();
 }
 
-void StepLoop::refresh_counters() {
+const EngineStats& StepLoop::stats() {
   const SchedulerCounters counters = scheduler_->counters();
   stats_.num_steps = counters.num_steps;
   stats_.num_running = counters.num_running;
@@ -222,6 +218,7 @@ void StepLoop::refresh_counters() {
   stats_.num_preemptions = counters.num_preemptions;
   stats_.prefix_cache_queries = counters.prefix_query_tokens;
   stats_.prefix_cache_hits = counters.prefix_hit_tokens;
+  return stats_;
 }
 
 void StepLoop::check_all_free() const {

@@ -43,7 +43,8 @@ class StepLoop {
   [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
   void clear_news();
 
-  [[nodiscard]] const EngineStats& stats() const { return stats_; }
+  // As of now; valid until the next call of any member.
+  [[nodiscard]] const EngineStats& stats();
   // Stops the program if a block is still held.
   void check_all_free() const;
 
@@ -68,7 +69,6 @@ class StepLoop {
   void token_times(Live& live, std::size_t num_tokens, double now_s);
   void end(RequestId id, Live& live, FinishReason reason, std::string error);
   void count_end(RequestId id, Live& live, FinishReason reason);
-  void refresh_counters();
 
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<WorkerBase> worker_;

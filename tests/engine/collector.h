@@ -1,0 +1,61 @@
+#pragma once
+// A sink that gathers what each request got; any thread may wait for the end of one.
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "quire/engine.h"
+
+namespace quire {
+
+class Collector final : public OutputSink {
+ public:
+  struct Answer {
+    std::vector<TokenId> tokens;
+    std::vector<PositionLogprobs> logprobs;
+    std::uint32_t num_finals = 0;
+    FinishReason reason = FinishReason::stop;
+    TokenId stop_token = -1;
+    std::string error;
+    std::uint32_t num_cached_tokens = 0;
+    std::uint32_t num_outputs_after_final = 0;
+  };
+
+  void deliver(std::vector<RequestOutput> outputs) override {
+    const std::lock_guard lock(mutex_);
+    for (RequestOutput& output : outputs) {
+      Answer& answer = answers_[output.id];
+      answer.num_outputs_after_final += answer.num_finals > 0 ? 1 : 0;
+      answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
+      answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+      if (output.finished) {
+        ++answer.num_finals;
+        answer.reason = output.reason;
+        answer.stop_token = output.stop_token;
+        answer.error = output.error;
+        answer.num_cached_tokens = output.num_cached_tokens;
+      }
+    }
+    changed_.notify_all();
+  }
+
+  Answer wait(RequestId id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_[id].num_finals > 0; });
+    return answers_[id];
+  }
+  // Until the request has at least so many tokens, or has ended.
+  void wait_for_tokens(RequestId id, std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_[id].num_finals > 0 || answers_[id].tokens.size() >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Answer> answers_;
+};
+
+}  // namespace quire

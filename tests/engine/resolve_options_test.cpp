@@ -1,0 +1,135 @@
+#include "engine/resolve_options.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/histogram.h"
+#include "engine/request_check.h"
+#include "quire/engine.h"
+
+namespace quire {
+namespace {
+
+ModelInfo small_model() {
+  ModelInfo model;
+  model.name = "small";
+  model.num_layers = 2;
+  model.num_kv_heads = 2;
+  model.head_dim = 8;
+  model.vocab_size = 100;
+  model.context_length = 512;
+  return model;
+}
+
+TEST(ResolveOptions, ZerosAreWrittenOut) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 100 * kv_block_bytes(small_model(), options.cache) + 1;
+  const Result<EngineOptions> resolved = resolve_options(options, small_model(), 6);
+  ASSERT_TRUE(resolved.has_value());
+  EXPECT_EQ(resolved->cache.num_blocks, 100U);
+  EXPECT_EQ(resolved->num_threads, 6U);
+  EXPECT_EQ(resolved->scheduler.max_model_len, 512U);
+  EXPECT_EQ(resolved->served_model_name, "small");
+}
+
+TEST(ResolveOptions, ASmallCacheShortensTheContext) {
+  EngineOptions options;
+  options.cache.num_blocks = 5;
+  const Result<EngineOptions> resolved = resolve_options(options, small_model(), 1);
+  ASSERT_TRUE(resolved.has_value());
+  EXPECT_EQ(resolved->scheduler.max_model_len, 64U) << "the null block holds nothing";
+}
+
+TEST(ResolveOptions, ABlockIsKeysAndValuesOfAllLayers) {
+  EXPECT_EQ(kv_block_bytes(small_model(), {.block_size = 4, .dtype = KvDtype::bf16}), 2U * 2 * 2 * 4 * 8 * 2);
+  EXPECT_EQ(kv_block_bytes(small_model(), {.block_size = 4, .dtype = KvDtype::f32}), 2U * 2 * 2 * 4 * 8 * 4);
+}
+
+TEST(ResolveOptions, EachBadOptionIsNamed) {
+  struct Case {
+    const char* option;
+    std::function<void(EngineOptions&)> spoil;
+  };
+  const Case cases[] = {
+      {"block_size", [](EngineOptions& o) { o.cache.block_size = 0; }},
+      {"block_size", [](EngineOptions& o) { o.cache.block_size = 1U << 20; }},
+      {"num_blocks", [](EngineOptions& o) { o.cache.num_blocks = 1; }},
+      {"kv_cache_bytes", [](EngineOptions& o) { o.cache.kv_cache_bytes = 3; }},
+      {"max_num_seqs", [](EngineOptions& o) { o.scheduler.max_num_seqs = 0; }},
+      {"max_num_batched_tokens", [](EngineOptions& o) { o.scheduler.max_num_batched_tokens = 0; }},
+      {"max_num_waiting", [](EngineOptions& o) { o.scheduler.max_num_waiting = 0; }},
+      {"max_model_len", [](EngineOptions& o) { o.scheduler.max_model_len = 513; }},
+      {"max_model_len", [](EngineOptions& o) { o.scheduler.max_model_len = 1; }},
+      {"max_model_len",
+       [](EngineOptions& o) {
+         o.cache.num_blocks = 3;
+         o.scheduler.max_model_len = 33;
+       }},
+      {"num_threads", [](EngineOptions& o) { o.num_threads = 100000; }},
+      {"max_num_batched_tokens",
+       [](EngineOptions& o) {
+         o.scheduler.enable_chunked_prefill = false;
+         o.scheduler.max_num_batched_tokens = 100;
+       }},
+  };
+  for (const Case& c : cases) {
+    EngineOptions options;
+    c.spoil(options);
+    const Result<EngineOptions> resolved = resolve_options(options, small_model(), 1);
+    ASSERT_FALSE(resolved.has_value()) << c.option;
+    EXPECT_EQ(resolved.error().field, c.option);
+    EXPECT_FALSE(resolved.error().remedy.empty());
+  }
+}
+
+EngineOptions border() {
+  EngineOptions options;
+  options.scheduler.max_model_len = 20;
+  return options;
+}
+
+TEST(RequestCheck, EachBadFieldIsNamed) {
+  struct Case {
+    const char* field;
+    std::function<void(EngineRequest&)> spoil;
+  };
+  const Case cases[] = {
+      {"prompt", [](EngineRequest& r) { r.prompt.clear(); }},
+      {"prompt", [](EngineRequest& r) { r.prompt.assign(20, 1); }},
+      {"prompt", [](EngineRequest& r) { r.prompt = {1, 100}; }},
+      {"prompt", [](EngineRequest& r) { r.prompt = {-1}; }},
+      {"stop_token_ids", [](EngineRequest& r) { r.sampling.stop_token_ids = {100}; }},
+      {"logit_bias", [](EngineRequest& r) { r.sampling.logit_bias = {{100, 1.0F}}; }},
+      {"temperature", [](EngineRequest& r) { r.sampling.temperature = 3.0F; }},
+  };
+  for (const Case& c : cases) {
+    EngineRequest request{{1, 2, 3}, {}, {}};
+    c.spoil(request);
+    const Result<void> result = admit_at_border(request, border(), 100);
+    ASSERT_FALSE(result.has_value()) << c.field;
+    EXPECT_EQ(result.error().field, c.field);
+    EXPECT_EQ(result.error().code, ErrorCode::invalid_argument);
+  }
+}
+
+TEST(RequestCheck, OutputsAreClippedToTheRemainingContext) {
+  EngineRequest request{{1, 2, 3}, {}, {}};
+  request.sampling.max_tokens = 1000;
+  request.sampling.min_tokens = 500;
+  ASSERT_TRUE(admit_at_border(request, border(), 100).has_value());
+  EXPECT_EQ(request.sampling.max_tokens, 17U);
+  EXPECT_EQ(request.sampling.min_tokens, 17U);
+}
+
+TEST(Histogram, BucketsAreCumulativeAndBoundsBelongToTheirBucket) {
+  HistogramSnapshot histogram = make_histogram({1.0, 2.0, 5.0});
+  observe(histogram, 0.5);
+  observe(histogram, 2.0);
+  observe(histogram, 9.0);
+  EXPECT_EQ(histogram.counts, (std::vector<std::uint64_t>{1, 2, 2, 3}));
+  EXPECT_DOUBLE_EQ(histogram.sum, 11.5);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,115 @@
+#include "runtime/worker/simulated_worker.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kVocab = 1000;
+
+// One request of `prompt` in slot 0, driven by hand.
+class Drive {
+ public:
+  explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1)
+      : tokens_(std::move(prompt)), worker_({{4, 64, 64}, 4, 16, kVocab, poison, {}}) {
+    admitted_ = {{RequestId{7}, Slot{0}, tokens_, static_cast<std::uint32_t>(tokens_.size()), &params_}};
+  }
+
+  WorkerResult run(std::uint32_t computed, std::uint32_t count, std::vector<BlockId> blocks, bool samples = true, Slot slot = Slot{0}) {
+    blocks_ = std::move(blocks);
+    deltas_.clear();
+    if (!blocks_.empty()) {
+      deltas_.push_back({slot, TableUpdate::append, 0, blocks_});
+    }
+    scheduled_ = {{RequestId{7}, slot, computed, count, samples}};
+    plan_ = {step_, released_, admitted_, deltas_, copies_, scheduled_, count};
+    ++step_.value;
+    const WorkerResult result = worker_.execute(plan_);
+    admitted_.clear();
+    released_.clear();
+    copies_.clear();
+    return result;
+  }
+  void move_to(Slot slot) {
+    released_ = {Slot{0}};
+    admitted_ = {{RequestId{7}, slot, tokens_, 1, &params_}};
+  }
+  void copy(BlockCopy copy) { copies_ = {copy}; }
+  std::vector<TokenId>& tokens() { return tokens_; }
+
+ private:
+  std::vector<TokenId> tokens_;
+  SamplingParams params_;
+  SimulatedWorker worker_;
+  std::vector<BlockId> blocks_;
+  std::vector<Slot> released_;
+  std::vector<AdmittedRequest> admitted_;
+  std::vector<BlockTableDelta> deltas_;
+  std::vector<BlockCopy> copies_;
+  std::vector<ScheduledRequest> scheduled_;
+  StepPlan plan_;
+  StepId step_{0};
+};
+
+TEST(SimulatedWorker, FeedsItsOwnSamplesBack) {
+  Drive drive({1, 2, 3});
+  std::vector<TokenId> history = drive.tokens();
+  TokenId token = drive.run(0, 3, {BlockId{1}}).step.sampled[0].token;
+  for (std::uint32_t i = 3; i < 8; ++i) {
+    EXPECT_EQ(token, simulated_token(history, kVocab));
+    history.push_back(token);
+    token = drive.run(i, 1, i == 4 ? std::vector{BlockId{2}} : std::vector<BlockId>{}).step.sampled[0].token;
+  }
+}
+
+TEST(SimulatedWorker, ChunksGiveNoSampleBeforeTheLast) {
+  Drive drive({1, 2, 3, 4, 5});
+  EXPECT_TRUE(drive.run(0, 2, {BlockId{3}}, false).step.sampled.empty());
+  const std::vector<TokenId> history = drive.tokens();
+  EXPECT_EQ(drive.run(2, 3, {BlockId{5}}).step.sampled[0].token, simulated_token(history, kVocab));
+}
+
+TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
+  Drive drive({1, 2, 3, 4, 5});
+  drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).step.sampled[0].token);
+  drive.move_to(Slot{2});
+  const std::vector<TokenId> history = drive.tokens();
+  const WorkerResult result = drive.run(4, 2, {BlockId{1}, BlockId{9}}, true, Slot{2});
+  EXPECT_EQ(result.step.sampled[0].token, simulated_token(history, kVocab));
+}
+
+TEST(SimulatedWorker, CopiesCarryABlockOver) {
+  Drive drive({1, 2, 3, 4, 5});
+  drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).step.sampled[0].token);
+  drive.move_to(Slot{1});
+  drive.copy({BlockId{1}, BlockId{6}});
+  EXPECT_EQ(drive.run(4, 2, {BlockId{6}, BlockId{9}}, true, Slot{1}).step.sampled.size(), 1U);
+}
+
+TEST(SimulatedWorker, PoisonGivesAFailedRow) {
+  Drive drive({1, 2, 3}, 3);
+  EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).outcomes[0].status, SampleOutcome::Status::not_finite);
+}
+
+TEST(SimulatedWorkerDeath, ReadingWhatWasNeverWrittenStopsTheProgram) {
+  Drive drive({1, 2, 3, 4, 5});
+  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{2}}), "does not hold");
+}
+
+TEST(SimulatedWorkerDeath, ReadingAnotherHistoryStopsTheProgram) {
+  Drive drive({1, 2, 3, 4, 5});
+  drive.run(0, 5, {BlockId{1}, BlockId{2}});
+  drive.tokens() = {9, 2, 3, 4, 5};
+  drive.move_to(Slot{1});
+  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{3}}, true, Slot{1}), "does not hold");
+}
+
+TEST(SimulatedWorkerDeath, PlansThatContradictTheHistoriesStopTheProgram) {
+  Drive drive({1, 2, 3});
+  EXPECT_DEATH(drive.run(0, 4, {BlockId{1}}), "does not know");
+  EXPECT_DEATH(drive.run(0, 2, {BlockId{1}}, true), "after the last known one");
+  EXPECT_DEATH(drive.run(0, 3, {BlockId{0}}), "null block");
+}
+
+}  // namespace
+}  // namespace quire
