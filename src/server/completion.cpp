@@ -1,0 +1,161 @@
+#include "server/completion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/openai_error.h"
+
+namespace quire {
+
+Result<std::shared_ptr<Completion>> Completion::start(EngineClient& engine, const ServedModel& model, Start start) {
+  std::shared_ptr<Completion> completion(new Completion(engine, model, std::move(start)));
+  if (const auto submitted = completion->submit_all(); !submitted) return std::unexpected(submitted.error());
+  return completion;
+}
+
+Completion::Completion(EngineClient& engine, const ServedModel& model, Start start)
+    : engine_(&engine),
+      model_(&model),
+      start_(std::move(start)),
+      head_{start_.request.api, start_.id, model.name(), start_.created_s},
+      writer_(head_, model.tokenizer(), start_.request.include_usage) {
+  const CompletionRequest& request = start_.request;
+  for (std::uint32_t i = 0; i < start_.prompts.size() * request.n; ++i) {
+    Choice choice{.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = request.skip_special_tokens}),
+                  .stops = StopStrings(request.stop, request.include_stop),
+                  .prompt = i / request.n,
+                  .running = {},
+                  .text = {},
+                  .logprobs = {},
+                  .finish = {},
+                  .cause = {}};
+    if (request.echo) choice.text = model.tokenizer().decode(start_.prompts[choice.prompt], request.skip_special_tokens);
+    choices_.push_back(std::move(choice));
+  }
+  num_unfinished_ = choices_.size();
+}
+
+Completion::~Completion() {
+  abort();
+}
+
+void Completion::abort() {
+  for (Choice& choice : choices_) {
+    if (const auto id = std::exchange(choice.running, std::nullopt)) engine_->finish(*id, FinishReason::abort);
+  }
+}
+
+EngineRequest Completion::engine_request(std::uint32_t prompt, std::uint32_t child) const {
+  EngineRequest request{start_.prompts[prompt], start_.request.sampling, start_.request.cache_salt};
+  // Children of one request differ by their seed, as in vLLM.
+  if (request.sampling.seed) *request.sampling.seed += child;
+  return request;
+}
+
+Result<void> Completion::submit_all() {
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
+    const auto id = engine_->submit(engine_request(choices_[i].prompt, i % start_.request.n), *this, i);
+    if (!id) return std::unexpected(id.error());
+    choices_[i].running = *id;
+  }
+  return {};
+}
+
+void Completion::on_output(std::uint32_t index, RequestOutput& output) {
+  Choice& choice = choices_[index];
+  choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
+  std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
+  take_tokens(choice, output);
+  if (output.finished) choice.running.reset();
+  if (output.finished && !choice.finish) close(choice, output);
+  if (choice.finish && choice.running) engine_->finish(*std::exchange(choice.running, std::nullopt), FinishReason::stop);
+  if (choice.finish) --num_unfinished_;
+  if (is_stream()) write_event(index);
+  if (is_stream() && finished()) end_stream();
+  start_.wake();
+}
+
+void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
+  const CompletionRequest& request = start_.request;
+  for (std::size_t i = 0; i < output.tokens.size() && !choice.finish; ++i) {
+    ++choice.num_tokens;
+    const TokenId token = output.tokens[i];
+    const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
+    const bool by_id = std::ranges::find(request.sampling.stop_token_ids, token) != request.sampling.stop_token_ids.end();
+    if (ends && by_id) choice.cause.token = token;
+    // The token that ends an answer is not part of it.
+    if (ends && !(by_id && request.include_stop)) continue;
+    const std::string_view text = choice.detokenizer.push(token);
+    // As in vLLM, stop strings are looked for once there are min_tokens.
+    if (choice.num_tokens <= request.sampling.min_tokens) {
+      choice.text += text;
+    } else {
+      take_text(choice, text);
+    }
+  }
+}
+
+void Completion::take_text(Choice& choice, std::string_view text) {
+  const StopStrings::Output out = choice.stops.push(text);
+  choice.text += out.text;
+  if (!out.matched) return;
+  choice.finish = FinishReason::stop;
+  choice.cause.text = start_.request.stop[*out.matched];
+  choice.cause.token.reset();
+}
+
+void Completion::close(Choice& choice, const RequestOutput& output) {
+  take_text(choice, choice.detokenizer.flush());
+  if (!choice.stops.stopped()) choice.text += choice.stops.flush();
+  if (!choice.finish) choice.finish = output.reason;
+  if (output.reason == FinishReason::error) error_ = output.error.empty() ? "the engine failed" : output.error;
+}
+
+ChoiceText Completion::describe(std::uint32_t index) const {
+  const Choice& choice = choices_[index];
+  return ChoiceText{.index = index,
+                    .text = choice.text,
+                    .logprobs = start_.request.sampling.logprobs ? &choice.logprobs : nullptr,
+                    .text_offset = choice.num_characters,
+                    .finish = choice.finish,
+                    .cause = choice.cause};
+}
+
+void Completion::write_event(std::uint32_t index) {
+  Choice& choice = choices_[index];
+  if (!std::exchange(choice.begun, true) && start_.request.api == Api::chat) writer_.role(events_, index);
+  // Log probabilities wait for the text of their token.
+  if (choice.text.empty() && !choice.finish) return;
+  const Usage so_far = usage();
+  writer_.choice(events_, describe(index), start_.request.continuous_usage ? &so_far : nullptr);
+  for (const char c : choice.text) choice.num_characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  choice.text.clear();
+  choice.logprobs.clear();
+}
+
+void Completion::end_stream() {
+  if (!error_.empty()) writer_.error(events_, Error{ErrorCode::io, "", error_, "try again"});
+  if (start_.request.include_usage) writer_.usage(events_, usage());
+  EventWriter::done(events_);
+}
+
+Usage Completion::usage() const {
+  Usage usage;
+  for (const auto& prompt : start_.prompts) usage.prompt_tokens += prompt.size();
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    usage.completion_tokens += choices_[i].num_tokens;
+    if (i % start_.request.n == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
+  }
+  return usage;
+}
+
+HttpResponse Completion::response() const {
+  if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
+  std::vector<ChoiceText> choices;
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) choices.push_back(describe(i));
+  return HttpResponse{200, "application/json", whole_answer(head_, model_->tokenizer(), choices, usage()), {}};
+}
+
+}  // namespace quire

@@ -1,0 +1,91 @@
+#pragma once
+// One request of a client under way: its choices, from submission to the last token.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/engine_client.h"
+#include "server/http.h"
+#include "server/openai_request.h"
+#include "server/openai_response.h"
+#include "server/served_model.h"
+#include "text/detokenizer.h"
+#include "text/stop_strings.h"
+
+namespace quire {
+
+// Lives on the server's thread. Its destruction aborts what still runs.
+class Completion final : public OutputReceiver {
+ public:
+  struct Start {
+    CompletionRequest request;
+    std::vector<std::vector<TokenId>> prompts;
+    std::string id;
+    std::int64_t created_s = 0;
+    std::function<void()> wake;  // called when there is something new to send or the answer is complete
+  };
+
+  // Submits every choice. If the engine refuses one, none runs.
+  static Result<std::shared_ptr<Completion>> start(EngineClient& engine, const ServedModel& model, Start start);
+
+  ~Completion() override;
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
+
+  void on_output(std::uint32_t choice, RequestOutput& output) override;
+
+  [[nodiscard]] bool is_stream() const { return start_.request.stream; }
+  [[nodiscard]] bool finished() const { return num_unfinished_ == 0; }
+
+  // Streams: events not taken yet. The last ones include "[DONE]".
+  [[nodiscard]] std::size_t num_pending_bytes() const { return events_.size(); }
+  [[nodiscard]] std::string take_events() { return std::exchange(events_, {}); }
+
+  // Whole answers, once finished.
+  [[nodiscard]] HttpResponse response() const;
+
+  // Ends what still runs.
+  void abort();
+
+ private:
+  struct Choice {
+    Detokenizer detokenizer;
+    StopStrings stops;
+    std::uint32_t prompt = 0;  // index
+    std::optional<RequestId> running;
+    std::string text;  // whole answer, or what the next event carries
+    std::size_t num_characters = 0;
+    std::vector<PositionLogprobs> logprobs;
+    std::uint32_t num_tokens = 0;
+    std::uint32_t num_cached_tokens = 0;
+    bool begun = false;
+    std::optional<FinishReason> finish;
+    StopCause cause;
+  };
+
+  Completion(EngineClient& engine, const ServedModel& model, Start start);
+  Result<void> submit_all();
+  [[nodiscard]] EngineRequest engine_request(std::uint32_t prompt, std::uint32_t child) const;
+  void take_tokens(Choice& choice, const RequestOutput& output);
+  void take_text(Choice& choice, std::string_view text);
+  void close(Choice& choice, const RequestOutput& output);
+  void write_event(std::uint32_t index);
+  void end_stream();
+  [[nodiscard]] Usage usage() const;
+  [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
+
+  EngineClient* engine_;
+  const ServedModel* model_;
+  Start start_;
+  AnswerHead head_;
+  EventWriter writer_;
+  std::vector<Choice> choices_;
+  std::size_t num_unfinished_ = 0;
+  std::string error_;
+  std::string events_;
+};
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+#include "server/engine_client.h"
+
+#include <memory>
+#include <utility>
+
+namespace quire {
+
+Result<RequestId> EngineClient::submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice) {
+  auto id = engine_->submit(std::move(request), *this);
+  // Outputs are posted to this thread, so none can overtake the entry.
+  if (id) entries_.emplace(*id, Entry{&receiver, choice});
+  return id;
+}
+
+void EngineClient::finish(RequestId id, FinishReason reason) {
+  if (entries_.erase(id) > 0) engine_->finish(id, reason);
+}
+
+void EngineClient::deliver(std::vector<RequestOutput> outputs) {
+  // std::function wants a copyable task.
+  post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });
+}
+
+void EngineClient::dispatch(std::vector<RequestOutput>& outputs) {
+  for (RequestOutput& output : outputs) {
+    const auto found = entries_.find(output.id);
+    if (found == entries_.end()) continue;
+    const Entry entry = found->second;
+    if (output.finished) entries_.erase(found);
+    entry.receiver->on_output(entry.choice, output);
+  }
+}
+
+}  // namespace quire

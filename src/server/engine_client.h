@@ -1,0 +1,50 @@
+#pragma once
+// The engine as the server's one thread sees it: outputs of a step arrive as one task on that thread.
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "quire/engine.h"
+
+namespace quire {
+
+// Called on the server's thread.
+class OutputReceiver {
+ public:
+  virtual ~OutputReceiver() = default;
+  virtual void on_output(std::uint32_t choice, RequestOutput& output) = 0;
+};
+
+class EngineClient final : public OutputSink {
+ public:
+  using Task = std::function<void()>;
+
+  // `post` runs a task later on the server's thread; it may be called from any thread. The engine must be stopped, or have nothing of
+  // ours under way, before this goes.
+  EngineClient(Engine& engine, std::function<void(Task)> post) : engine_(&engine), post_(std::move(post)) {}
+
+  // The receiver must stay until its last output has come, or until finish().
+  Result<RequestId> submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice);
+  // Ends a request; nothing of it is delivered any more.
+  void finish(RequestId id, FinishReason reason);
+
+  // Engine thread.
+  void deliver(std::vector<RequestOutput> outputs) override;
+
+  [[nodiscard]] std::size_t num_live() const { return entries_.size(); }
+  [[nodiscard]] Engine& engine() { return *engine_; }
+
+ private:
+  struct Entry {
+    OutputReceiver* receiver;
+    std::uint32_t choice;
+  };
+  void dispatch(std::vector<RequestOutput>& outputs);
+
+  Engine* engine_;
+  std::function<void(Task)> post_;
+  std::unordered_map<RequestId, Entry> entries_;  // server's thread only
+};
+
+}  // namespace quire

@@ -1,0 +1,26 @@
+#pragma once
+// Prometheus text, version 0.0.4: vLLM's names, so that its dashboards work, and our own (quire:).
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "quire/engine.h"
+
+namespace quire {
+
+// Kept by the server's thread.
+struct ServerStats {
+  std::uint64_t num_connections = 0;  // open now
+  std::uint64_t connections_total = 0;
+  std::uint64_t connections_refused_total = 0;        // over max_connections
+  std::uint64_t clients_gone_total = 0;               // left before their answer was complete
+  std::uint64_t clients_stalled_total = 0;            // did not read their stream
+  std::map<unsigned, std::uint64_t> responses_total;  // by HTTP status
+};
+
+[[nodiscard]] std::string metrics_text(const EngineStats& engine, const ServerStats& server, const std::string& model_name);
+
+// Of this process; 0 where the system does not tell.
+[[nodiscard]] std::uint64_t resident_bytes();
+
+}  // namespace quire

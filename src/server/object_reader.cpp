@@ -1,0 +1,186 @@
+#include "server/object_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/stream_parser.hpp>
+#include <cmath>
+#include <numeric>
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxShownBytes = 60;
+
+const char* kind_name(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "boolean";
+    case json::kind::int64:
+    case json::kind::uint64:
+      return "integer";
+    case json::kind::double_:
+      return "number";
+    case json::kind::string:
+      return "string";
+    case json::kind::array:
+      return "array";
+    case json::kind::object:
+      return "object";
+  }
+  return "value";
+}
+
+// 1 and 1.0 are the same number.
+bool same_value(const json::value& a, const json::value& b) {
+  return a.is_number() && b.is_number() ? a.to_number<double>() == b.to_number<double>() : a == b;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string describe(const json::value& value) {
+  if (value.is_array() || value.is_object()) return kind_name(value);
+  const std::string shown = json::serialize(value);
+  return shown.size() > kMaxShownBytes ? std::string(kind_name(value)) : fmt::format("{} {}", kind_name(value), shown);
+}
+
+std::optional<std::string_view> nearest_name(std::string_view name, const std::vector<std::string_view>& known) {
+  if (name.size() > 40) return std::nullopt;
+  std::optional<std::string_view> best;
+  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const std::string_view candidate : known) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+Result<json::object> parse_object(std::string_view body) {
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  json::stream_parser parser({}, options);
+  json::error_code code;
+  const std::size_t read = parser.write_some(body.data(), body.size(), code);
+  if (code == json::error::too_deep) {
+    return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
+                "send flatter JSON");
+  }
+  const bool only_space_left = body.find_first_not_of(" \t\r\n", read) == std::string_view::npos;
+  if (!code && !only_space_left) code = json::error::extra_data;
+  if (!code) parser.finish(code);
+  if (code) {
+    return fail(ErrorCode::invalid_argument, "", fmt::format("the body is not JSON: {} at byte {}", code.message(), read),
+                "send a JSON object in UTF-8");
+  }
+  json::value value = parser.release();
+  if (!value.is_object()) {
+    return fail(ErrorCode::invalid_argument, "", fmt::format("the body is a JSON {}", kind_name(value)), "send a JSON object");
+  }
+  return std::move(value.get_object());
+}
+
+const json::value* ObjectReader::find(std::string_view name) {
+  known_.push_back(name);
+  const json::value* value = object_->if_contains(name);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool ObjectReader::boolean(std::string_view name, bool fallback) {
+  const json::value* value = find(name);
+  if (value == nullptr) return fallback;
+  if (value->is_bool()) return value->get_bool();
+  reject(name, fmt::format("must be a boolean, not {}", describe(*value)), "send true or false");
+  return fallback;
+}
+
+double ObjectReader::number(std::string_view name, double fallback) {
+  const json::value* value = find(name);
+  if (value == nullptr) return fallback;
+  if (value->is_number()) return value->to_number<double>();
+  reject(name, fmt::format("must be a number, not {}", describe(*value)));
+  return fallback;
+}
+
+std::optional<std::int64_t> ObjectReader::integer(std::string_view name, std::int64_t least, std::int64_t most) {
+  const json::value* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  std::optional<std::int64_t> number;
+  if (value->is_int64()) number = value->get_int64();
+  // 16.0 is an integer in JSON.
+  if (value->is_double() && std::trunc(value->get_double()) == value->get_double() && std::abs(value->get_double()) < 9e15) {
+    number = static_cast<std::int64_t>(value->get_double());
+  }
+  if (!number && !value->is_uint64()) {
+    reject(name, fmt::format("must be an integer, not {}", describe(*value)));
+    return std::nullopt;
+  }
+  if (number && *number >= least && *number <= most) return number;
+  reject(name, fmt::format("is {}", json::serialize(*value)), fmt::format("use {} to {}", least, most));
+  return std::nullopt;
+}
+
+std::int64_t ObjectReader::integer(std::string_view name, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+  return integer(name, least, most).value_or(fallback);
+}
+
+std::string ObjectReader::text(std::string_view name, std::string fallback) {
+  const json::value* value = find(name);
+  if (value == nullptr) return fallback;
+  if (value->is_string()) return std::string(value->get_string());
+  reject(name, fmt::format("must be a string, not {}", describe(*value)));
+  return fallback;
+}
+
+void ObjectReader::only(std::string_view name, std::string_view neutral, std::string_view remedy) {
+  const json::value* value = find(name);
+  if (value == nullptr || same_value(*value, json::parse(neutral))) return;
+  reject(name, fmt::format("is not supported by this server, except as {}", neutral), std::string(remedy), ErrorCode::unsupported);
+}
+
+void ObjectReader::reject(std::string_view name, std::string message, std::string remedy, ErrorCode code) {
+  reject(Error{code, path_ + std::string(name), std::move(message), std::move(remedy)});
+}
+
+void ObjectReader::reject(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+Result<void> ObjectReader::finish() {
+  for (const auto& [key, value] : *object_) {
+    if (error_) break;
+    const std::string_view name(key.data(), key.size());
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const auto nearest = nearest_name(name, known_);
+    reject(name.substr(0, 100), "is not a field of this request", nearest ? fmt::format("did you mean '{}'?", *nearest) : "remove it");
+  }
+  if (error_) return std::unexpected(*error_);
+  return {};
+}
+
+}  // namespace quire

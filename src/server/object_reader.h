@@ -1,0 +1,57 @@
+#pragma once
+// Reads a JSON object field by field and keeps the first thing that is wrong with it: a field of the wrong type or range, or one that
+// nobody asked for. null counts as absent, as OpenAI's clients send it.
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+
+// The JSON type and, if short, the value itself: 'string "abc"'.
+[[nodiscard]] std::string describe(const boost::json::value& value);
+
+// The name with the fewest edits from `name`, if that is few enough to be a slip.
+[[nodiscard]] std::optional<std::string_view> nearest_name(std::string_view name, const std::vector<std::string_view>& known);
+
+// Text that must be JSON: an object. Errors: `invalid_argument` that tells the byte; at most 64 levels deep.
+[[nodiscard]] Result<boost::json::object> parse_object(std::string_view body);
+
+class ObjectReader {
+ public:
+  // `object` must outlive this; `path` goes before the names in errors ("stream_options."). Names are literals.
+  explicit ObjectReader(const boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
+
+  [[nodiscard]] bool boolean(std::string_view name, bool fallback);
+  [[nodiscard]] double number(std::string_view name, double fallback);
+  [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback, std::int64_t least, std::int64_t most);
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
+  [[nodiscard]] std::string text(std::string_view name, std::string fallback = {});
+  // Present and not null; the caller checks the type.
+  [[nodiscard]] const boost::json::value* find(std::string_view name);
+
+  // Known to clients, without meaning here: any value will do.
+  void ignore(std::string_view name) { known_.push_back(name); }
+  // Known to clients, not offered here: refused unless it is `neutral` (JSON text) or null.
+  void only(std::string_view name, std::string_view neutral, std::string_view remedy);
+
+  void reject(std::string_view name, std::string message, std::string remedy = {}, ErrorCode code = ErrorCode::invalid_argument);
+  void reject(Error error);
+
+  // The first error; last of all a field that nobody asked for.
+  [[nodiscard]] Result<void> finish();
+  [[nodiscard]] bool failed() const { return error_.has_value(); }
+
+ private:
+  const boost::json::object* object_;
+  std::string path_;
+  std::vector<std::string_view> known_;
+  std::optional<Error> error_;
+};
+
+}  // namespace quire

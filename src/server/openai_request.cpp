@@ -1,0 +1,289 @@
+#include "server/openai_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "server/chat_messages.h"
+#include "server/object_reader.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+
+std::optional<TokenId> token_of(const json::value& value, std::uint32_t vocab_size) {
+  if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() >= static_cast<std::int64_t>(vocab_size)) return std::nullopt;
+  return static_cast<TokenId>(value.get_int64());
+}
+
+std::vector<TokenId> read_tokens(ObjectReader& reader, std::string_view name, const json::value& value, std::uint32_t vocab_size) {
+  std::vector<TokenId> tokens;
+  if (!value.is_array()) {
+    reader.reject(name, "must be an array of token ids, not " + describe(value));
+    return tokens;
+  }
+  tokens.reserve(value.get_array().size());
+  for (const json::value& item : value.get_array()) {
+    const auto token = token_of(item, vocab_size);
+    if (!token) {
+      reader.reject(name, "holds " + describe(item), fmt::format("token ids are integers from 0 to {}", std::int64_t{vocab_size} - 1));
+      break;
+    }
+    tokens.push_back(*token);
+  }
+  return tokens;
+}
+
+// A string, token ids, a list of strings, or a list of lists of token ids.
+void read_prompts(ObjectReader& reader, const RequestLimits& limits, std::vector<Prompt>& prompts) {
+  const json::value* prompt = reader.find("prompt");
+  if (prompt == nullptr) return reader.reject("prompt", "is missing", "send a string");
+  if (prompt->is_string()) {
+    prompts.emplace_back(std::string(prompt->get_string()));
+    return;
+  }
+  if (!prompt->is_array() || prompt->get_array().empty()) {
+    return reader.reject("prompt",
+                         "must be a string, a list of strings, token ids or a list of lists of token ids, not " + describe(*prompt));
+  }
+  const json::array& items = prompt->get_array();
+  if (items.front().is_number()) {
+    prompts.emplace_back(read_tokens(reader, "prompt", *prompt, limits.vocab_size));
+    return;
+  }
+  if (items.size() > limits.max_choices) {
+    return reader.reject("prompt", fmt::format("holds {} prompts", items.size()), fmt::format("send at most {}", limits.max_choices));
+  }
+  for (const json::value& item : items) {
+    if (reader.failed()) return;
+    if (item.is_string()) {
+      prompts.emplace_back(std::string(item.get_string()));
+    } else {
+      prompts.emplace_back(read_tokens(reader, "prompt", item, limits.vocab_size));
+    }
+  }
+}
+
+void read_stop(ObjectReader& reader, std::vector<std::string>& stop) {
+  const json::value* value = reader.find("stop");
+  if (value == nullptr) return;
+  const auto add = [&](const json::value& item) {
+    if (!item.is_string() || item.get_string().empty() || item.get_string().size() > kMaxStopBytes) {
+      return reader.reject("stop", "holds " + describe(item), fmt::format("stop strings have 1 to {} bytes", kMaxStopBytes));
+    }
+    stop.emplace_back(item.get_string());
+  };
+  if (!value->is_array()) return add(*value);
+  if (value->get_array().size() > kMaxStopStrings) {
+    return reader.reject("stop", fmt::format("holds {} strings", value->get_array().size()),
+                         fmt::format("send at most {}", kMaxStopStrings));
+  }
+  for (const json::value& item : value->get_array()) add(item);
+}
+
+// {"token id": bias}.
+void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingParams& sampling) {
+  const json::value* value = reader.find("logit_bias");
+  if (value == nullptr) return;
+  if (!value->is_object()) return reader.reject("logit_bias", "must be an object, not " + describe(*value));
+  for (const auto& [key, bias] : value->get_object()) {
+    std::int64_t token = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || !token_of(json::value(token), vocab_size)) {
+      return reader.reject("logit_bias", "has the key " + describe(json::value(key)),
+                           fmt::format("keys are token ids from 0 to {}", std::int64_t{vocab_size} - 1));
+    }
+    if (!bias.is_number()) return reader.reject("logit_bias", fmt::format("of token {} must be a number, not {}", token, describe(bias)));
+    sampling.logit_bias.emplace_back(static_cast<TokenId>(token), bias.to_number<float>());
+  }
+}
+
+void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  sampling.temperature = static_cast<float>(reader.number("temperature", 1.0));
+  sampling.top_p = static_cast<float>(reader.number("top_p", 1.0));
+  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(0, reader.integer("top_k", 0, -1, kMaxInt)));  // vLLM's -1 is off, too
+  sampling.min_p = static_cast<float>(reader.number("min_p", 0.0));
+  sampling.repetition_penalty = static_cast<float>(reader.number("repetition_penalty", 1.0));
+  sampling.presence_penalty = static_cast<float>(reader.number("presence_penalty", 0.0));
+  sampling.frequency_penalty = static_cast<float>(reader.number("frequency_penalty", 0.0));
+  if (const auto seed = reader.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())) {
+    sampling.seed = static_cast<std::uint64_t>(*seed);
+  }
+  sampling.min_tokens = static_cast<std::uint32_t>(reader.integer("min_tokens", 0, 0, kMaxInt));
+  sampling.ignore_eos = reader.boolean("ignore_eos", false);
+  if (const json::value* ids = reader.find("stop_token_ids"))
+    sampling.stop_token_ids = read_tokens(reader, "stop_token_ids", *ids, vocab_size);
+  read_logit_bias(reader, vocab_size, sampling);
+  read_stop(reader, request.stop);
+  request.include_stop = reader.boolean("include_stop_str_in_output", false);
+  request.skip_special_tokens = reader.boolean("skip_special_tokens", true);
+}
+
+void read_limits(ObjectReader& reader, CompletionRequest& request) {
+  const auto plain = reader.integer("max_tokens", 1, kMaxInt);
+  const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
+  if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
+  if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
+  if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
+  request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
+}
+
+void read_stream(ObjectReader& reader, CompletionRequest& request) {
+  request.stream = reader.boolean("stream", false);
+  const json::value* options = reader.find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return reader.reject("stream_options", "must be an object, not " + describe(*options));
+  if (!request.stream) return reader.reject("stream_options", "is given without stream", "send \"stream\": true as well");
+  ObjectReader inner(options->get_object(), "stream_options.");
+  request.include_usage = inner.boolean("include_usage", false);
+  request.continuous_usage = inner.boolean("continuous_usage_stats", false);
+  inner.only("include_obfuscation", "false", "remove it");
+  if (const auto done = inner.finish(); !done) reader.reject(done.error());
+}
+
+void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
+  if (request.api == Api::completion) {
+    if (const auto count = reader.integer("logprobs", 0, 20)) request.sampling.logprobs = static_cast<std::uint32_t>(*count);
+    return;
+  }
+  const bool wanted = reader.boolean("logprobs", false);
+  const auto count = reader.integer("top_logprobs", 0, 20);
+  if (count && *count > 0 && !wanted) reader.reject("top_logprobs", "is given without logprobs", "send \"logprobs\": true as well");
+  if (wanted) request.sampling.logprobs = static_cast<std::uint32_t>(count.value_or(0));
+}
+
+// What OpenAI's and vLLM's clients may send and this server does not do.
+void read_known_others(ObjectReader& reader, Api api) {
+  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
+    reader.ignore(hint);
+  reader.only("store", "false", "nothing is stored here");
+  reader.only("best_of", "1", "use n");
+  reader.only("use_beam_search", "false", "remove it");
+  reader.only("length_penalty", "1", "it belongs to beam search; remove it");
+  reader.only("early_stopping", "false", "it belongs to beam search; remove it");
+  reader.only("truncate_prompt_tokens", "-1", "shorten the prompt");
+  reader.only("prompt_logprobs", "0", "logprobs are given for outputs");
+  reader.only("bad_words", "[]", "use logit_bias");
+  reader.only("allowed_token_ids", "null", "use logit_bias");
+  reader.only("priority", "0", "requests are served first come, first served");
+  reader.only("spaces_between_special_tokens", "true", "remove it");
+  reader.only("detokenize", "true", "remove it");
+  reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
+  reader.only("return_token_ids", "false", "use /tokenize");
+  reader.only("logits_processors", "[]", "use logit_bias");
+  reader.only("kv_transfer_params", "{}", "remove it");
+  reader.only("response_format", R"({"type":"text"})", "output cannot be constrained yet; ask for the format in the prompt");
+  for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
+    reader.only(field, "null", "output cannot be constrained yet; ask for the format in the prompt");
+  }
+  if (api == Api::completion)
+    return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
+  reader.ignore("parallel_tool_calls");
+  reader.only("echo", "false", "remove it");
+  reader.only("continue_final_message", "false", "use /v1/completions");
+  reader.only("chat_template", "null", "the template of the model is used; chat_template_kwargs go to it");
+  reader.only("documents", "[]", "put them into a message");
+  reader.only("functions", "[]", "use tools");
+  reader.only("function_call", "\"none\"", "use tool_choice");
+  reader.only("modalities", R"(["text"])", "this server gives text");
+  reader.only("audio", "null", "this server gives text");
+  reader.only("prediction", "null", "remove it");
+  reader.only("web_search_options", "null", "remove it");
+  reader.only("reasoning_effort", "\"none\"", "pass it in chat_template_kwargs if the template reads it");
+  reader.only("verbosity", "\"medium\"", "remove it");
+  reader.only("service_tier", "\"auto\"", "remove it");
+  reader.only("mm_processor_kwargs", "{}", "this server reads text");
+}
+
+Result<void> check_together(const CompletionRequest& request, const RequestLimits& limits) {
+  const std::uint64_t choices = std::uint64_t{request.n} * std::max<std::size_t>(1, request.prompts.size());
+  if (choices > limits.max_choices) {
+    return fail(ErrorCode::invalid_argument, "n", fmt::format("prompts times n is {}", choices),
+                fmt::format("ask for at most {}", limits.max_choices));
+  }
+  if (request.echo && request.sampling.logprobs) {
+    return fail(ErrorCode::unsupported, "echo", "is not supported together with logprobs",
+                "logprobs are given for outputs only; drop one of them");
+  }
+  if (request.n > 1 && request.sampling.temperature == 0.0F) {
+    return fail(ErrorCode::invalid_argument, "n", "must be 1 with temperature 0: all choices would be the same", "raise temperature");
+  }
+  if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
+    return fail(ErrorCode::invalid_argument, "min_tokens",
+                fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
+  }
+  return request.sampling.validate();
+}
+
+}  // namespace
+
+Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits) {
+  const auto object = parse_object(body);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  CompletionRequest request;
+  request.api = api;
+  request.model = reader.text("model");
+  request.add_special_tokens = reader.boolean("add_special_tokens", api == Api::completion);
+  if (api == Api::chat) {
+    request.chat = read_chat_prompt(reader);
+  } else {
+    read_prompts(reader, limits, request.prompts);
+    request.echo = reader.boolean("echo", false);
+  }
+  read_sampling(reader, limits.vocab_size, request);
+  read_limits(reader, request);
+  read_stream(reader, request);
+  read_logprobs(reader, request);
+  request.cache_salt = reader.text("cache_salt");
+  read_known_others(reader, api);
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));
+  if (const auto fits = check_together(request, limits); !fits) return std::unexpected(fits.error());
+  return request;
+}
+
+Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
+  const auto object = parse_object(body);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  TokenizeRequest request;
+  request.model = reader.text("model");
+  if (object->contains("messages")) {
+    request.input = read_chat_prompt(reader);
+    request.add_special_tokens = reader.boolean("add_special_tokens", false);
+    reader.only("continue_final_message", "false", "use /v1/completions");
+    reader.only("chat_template", "null", "the template of the model is used");
+  } else {
+    if (reader.find("prompt") == nullptr) reader.reject("prompt", "is missing", "send a string, or messages");
+    request.input = reader.text("prompt");
+    request.add_special_tokens = reader.boolean("add_special_tokens", true);
+  }
+  request.return_token_strs = reader.boolean("return_token_strs", false);
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  return request;
+}
+
+Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, std::uint32_t vocab_size) {
+  const auto object = parse_object(body);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  DetokenizeRequest request;
+  request.model = reader.text("model");
+  if (const json::value* tokens = reader.find("tokens")) {
+    request.tokens = read_tokens(reader, "tokens", *tokens, vocab_size);
+  } else {
+    reader.reject("tokens", "is missing", "send an array of token ids");
+  }
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  return request;
+}
+
+}  // namespace quire

@@ -1,0 +1,74 @@
+#pragma once
+// The bodies of /v1/completions and /v1/chat/completions, read and checked. Field names and defaults are those of OpenAI and of vLLM.
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/sampling.h"
+
+namespace quire {
+
+enum class Api : std::uint8_t { completion, chat };
+
+// Text, or tokens the client has made itself.
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct ChatPrompt {
+  boost::json::array messages;          // as templates want them: text parts joined, tool arguments parsed
+  boost::json::value tools = nullptr;   // array or null
+  boost::json::object template_kwargs;  // further names for the template
+  bool add_generation_prompt = true;
+};
+
+struct CompletionRequest {
+  Api api = Api::completion;
+  std::string model;               // empty: not said
+  std::vector<Prompt> prompts;     // completion
+  ChatPrompt chat;                 // chat
+  bool add_special_tokens = true;  // chat: false, the template writes them
+  SamplingParams sampling;         // max_tokens absent: the largest integer
+  std::optional<std::uint32_t> max_tokens;
+  std::uint32_t n = 1;
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;     // a last chunk with the usage
+  bool continuous_usage = false;  // usage in every chunk
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  std::string cache_salt;
+};
+
+struct RequestLimits {
+  std::uint32_t max_choices = 128;  // prompts times n
+  std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
+};
+
+inline constexpr std::size_t kMaxStopStrings = 16;
+inline constexpr std::size_t kMaxStopBytes = 1024;
+
+Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);
+
+struct TokenizeRequest {
+  std::string model;
+  std::variant<std::string, ChatPrompt> input;  // "prompt" or "messages"
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+Result<TokenizeRequest> parse_tokenize_request(std::string_view body);
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, std::uint32_t vocab_size);
+
+}  // namespace quire

@@ -1,0 +1,204 @@
+#include "server/openai_response.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "server/json_text.h"
+#include "server/openai_error.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+std::size_t num_characters(std::string_view text) {
+  std::size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+// {"token": ..., "logprob": ..., "bytes": [...]; the caller closes it.
+void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLogprob& entry) {
+  const std::string_view bytes = tokenizer.token_bytes(entry.token);
+  out += R"({"token":)";
+  append_json_string(out, repair_utf8(bytes));
+  out += R"(,"logprob":)";
+  append_json_float(out, entry.logprob);
+  out += R"(,"bytes":[)";
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+  }
+  out += ']';
+}
+
+void append_chat_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
+  out += R"({"content":[)";
+  bool first = true;
+  for (const PositionLogprobs& position : positions) {
+    const auto& entries = position.entries;
+    if (entries.empty()) continue;
+    if (!std::exchange(first, false)) out += ',';
+    open_chat_entry(out, tokenizer, entries.front());
+    out += R"(,"top_logprobs":[)";
+    for (std::size_t k = 1; k < entries.size(); ++k) {
+      if (k > 1) out += ',';
+      open_chat_entry(out, tokenizer, entries[k]);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += "]}";
+}
+
+// One list per key, all of the same length; top_logprobs holds the sampled token, too.
+void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions,
+                                std::size_t offset) {
+  std::string tokens, values, tops, offsets;
+  for (const PositionLogprobs& position : positions) {
+    if (position.entries.empty()) continue;
+    const char* comma = tokens.empty() ? "" : ",";
+    const std::string text = repair_utf8(tokenizer.token_bytes(position.entries.front().token));
+    tokens += comma;
+    append_json_string(tokens, text);
+    values += comma;
+    append_json_float(values, position.entries.front().logprob);
+    fmt::format_to(std::back_inserter(offsets), "{}{}", comma, offset);
+    offset += num_characters(text);
+    tops += comma;
+    tops += '{';
+    for (std::size_t k = 0; k < position.entries.size(); ++k) {
+      const TokenLogprob& entry = position.entries[k];
+      if (k > 0 && entry.token == position.entries.front().token) continue;
+      if (k > 0) tops += ',';
+      append_json_string(tops, repair_utf8(tokenizer.token_bytes(entry.token)));
+      tops += ':';
+      append_json_float(tops, entry.logprob);
+    }
+    tops += '}';
+  }
+  fmt::format_to(std::back_inserter(out), R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens,
+                 values, tops, offsets);
+}
+
+void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice) {
+  out += R"(,"logprobs":)";
+  if (choice.logprobs == nullptr) {
+    out += "null";
+  } else if (api == Api::chat) {
+    append_chat_logprobs(out, tokenizer, *choice.logprobs);
+  } else {
+    append_completion_logprobs(out, tokenizer, *choice.logprobs, choice.text_offset);
+  }
+}
+
+void append_finish(std::string& out, const ChoiceText& choice) {
+  out += R"(,"finish_reason":)";
+  out += choice.finish ? fmt::format("\"{}\"", finish_reason_name(*choice.finish)) : "null";
+  out += R"(,"stop_reason":)";
+  if (choice.cause.text) {
+    append_json_string(out, *choice.cause.text);
+  } else {
+    out += choice.cause.token ? std::to_string(*choice.cause.token) : "null";
+  }
+}
+
+// `content`: "text", "message" or "delta" with its value.
+void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, bool whole) {
+  fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
+  if (api == Api::completion) {
+    out += R"("text":)";
+    append_json_string(out, choice.text);
+  } else if (!whole && choice.text.empty() && choice.finish) {
+    out += R"("delta":{})";
+  } else {
+    out += whole ? R"("message":{"role":"assistant","content":)" : R"("delta":{"content":)";
+    append_json_string(out, choice.text);
+    if (whole) out += R"(,"refusal":null)";
+    out += '}';
+  }
+  append_logprobs(out, api, tokenizer, choice);
+  append_finish(out, choice);
+  out += '}';
+}
+
+std::string head_json(const AnswerHead& head, std::string_view object) {
+  return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"system_fingerprint":null,"choices":[)", json_string(head.id),
+                     object, head.created_s, json_string(head.model));
+}
+
+}  // namespace
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::abort:
+      return "abort";
+    case FinishReason::error:
+      return "error";
+  }
+  return "error";
+}
+
+std::string usage_json(const Usage& usage) {
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
+                     usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+}
+
+std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices, const Usage& usage) {
+  std::string out = head_json(head, head.api == Api::chat ? "chat.completion" : "text_completion");
+  for (const ChoiceText& choice : choices) {
+    if (&choice != choices.data()) out += ',';
+    append_choice(out, head.api, tokenizer, choice, true);
+  }
+  out += R"(],"usage":)" + usage_json(usage) + '}';
+  return out;
+}
+
+EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, bool include_usage)
+    : api_(head.api),
+      tokenizer_(&tokenizer),
+      include_usage_(include_usage),
+      prefix_("data: " + head_json(head, head.api == Api::chat ? "chat.completion.chunk" : "text_completion")) {}
+
+void EventWriter::close(std::string& out, const Usage* usage) const {
+  out += ']';
+  if (usage != nullptr) {
+    out += R"(,"usage":)" + usage_json(*usage);
+  } else if (include_usage_) {
+    out += R"(,"usage":null)";
+  }
+  out += "}\n\n";
+}
+
+void EventWriter::choice(std::string& out, const ChoiceText& choice, const Usage* usage) const {
+  out += prefix_;
+  append_choice(out, api_, *tokenizer_, choice, false);
+  close(out, usage);
+}
+
+void EventWriter::role(std::string& out, std::uint32_t index) const {
+  out += prefix_;
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", index);
+  close(out, nullptr);
+}
+
+void EventWriter::usage(std::string& out, const Usage& usage) const {
+  out += prefix_;
+  close(out, &usage);
+}
+
+void EventWriter::error(std::string& out, const Error& error) {
+  out += "data: " + error_body(error, 500) + "\n\n";
+}
+
+void EventWriter::done(std::string& out) {
+  out += "data: [DONE]\n\n";
+}
+
+}  // namespace quire

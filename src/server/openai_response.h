@@ -1,0 +1,72 @@
+#pragma once
+// The JSON that goes out: whole answers, stream chunks, usage and log probabilities, in the shapes of OpenAI (and of vLLM beyond them).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/plan.h"
+#include "quire/sampling.h"
+#include "server/openai_request.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+struct Usage {
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t completion_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+};
+
+// What ended a choice, besides its finish reason: nothing (EOS, length), a stop string or a stop token id.
+struct StopCause {
+  std::optional<std::string> text;
+  std::optional<TokenId> token;
+};
+
+// A choice, or the next part of one.
+struct ChoiceText {
+  std::uint32_t index = 0;
+  std::string_view text;
+  const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not asked for
+  std::size_t text_offset = 0;                              // completion logprobs: characters before the first of them
+  std::optional<FinishReason> finish;                       // absent: more follows
+  StopCause cause;
+};
+
+// What all parts of an answer share.
+struct AnswerHead {
+  Api api = Api::completion;
+  std::string id;
+  std::string model;
+  std::int64_t created_s = 0;
+};
+
+[[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
+[[nodiscard]] std::string usage_json(const Usage& usage);
+
+[[nodiscard]] std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices,
+                                       const Usage& usage);
+
+// Writes stream events, each "data: {...}\n\n". The text before the choices is the same in all, so it is made once.
+class EventWriter {
+ public:
+  EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, bool include_usage);
+
+  // `usage`: attached if given; else null where the stream ends with a usage event.
+  void choice(std::string& out, const ChoiceText& choice, const Usage* usage) const;
+  void role(std::string& out, std::uint32_t index) const;  // chat: the first delta of a choice
+  void usage(std::string& out, const Usage& usage) const;  // the last event, without choices
+  static void error(std::string& out, const Error& error);
+  static void done(std::string& out);
+
+ private:
+  void close(std::string& out, const Usage* usage) const;
+  Api api_;
+  const Tokenizer* tokenizer_;
+  bool include_usage_;
+  std::string prefix_;
+};
+
+}  // namespace quire

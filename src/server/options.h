@@ -1,0 +1,33 @@
+#pragma once
+// Limits of the server, with units and defaults.
+#include <cstdint>
+#include <string>
+
+#include "quire/error.h"
+
+namespace quire {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;  // 0: any free one
+  std::string api_key;        // empty: no key asked for
+  std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
+  std::uint32_t max_header_bytes = 32 << 10;
+  std::uint32_t max_header_fields = 100;
+  std::uint32_t max_connections = 4096;
+  std::uint32_t max_choices = 128;                    // prompts times n of one request
+  std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted
+  std::uint32_t send_buffer_bytes = 0;                // of the socket; 0: the system's default
+  std::uint32_t idle_timeout_ms = 75'000;             // between two requests of a connection
+  std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
+  std::uint32_t body_timeout_ms = 30'000;
+  std::uint32_t write_timeout_ms = 30'000;
+  std::uint32_t drain_timeout_ms = 30'000;  // running requests after a request to stop
+  std::uint32_t retry_after_s = 1;          // told to a client that is refused with 429 or 503
+  bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
+
+  // Every field in its range, or an error that names the field.
+  [[nodiscard]] Result<void> validate() const;
+};
+
+}  // namespace quire

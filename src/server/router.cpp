@@ -1,0 +1,179 @@
+#include "server/router.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+
+#include <chrono>
+#include <random>
+
+#include "quire/version.h"
+#include "server/chat_page.h"
+#include "server/json_text.h"
+#include "server/openai_error.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+std::int64_t now_s() {
+  return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+}
+
+Reply json_reply(std::string body) {
+  return {HttpResponse{200, "application/json", std::move(body), {}}, nullptr};
+}
+
+std::string token_list(const std::vector<TokenId>& tokens) {
+  return fmt::format("[{}]", fmt::join(tokens, ","));
+}
+
+}  // namespace
+
+Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options)
+    : engine_(&engine),
+      model_(&model),
+      options_(&options),
+      started_s_(now_s()),
+      run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()) {}
+
+const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
+  static constexpr Route kRoutes[] = {
+      {"/", "GET", true, &Router::chat_page},
+      {"/health", "GET", true, &Router::health},
+      {"/v1/models", "GET", false, &Router::models},
+      {"/version", "GET", false, &Router::version},
+      {"/metrics", "GET", false, &Router::metrics},
+      {"/tokenize", "POST", false, &Router::tokenize},
+      {"/detokenize", "POST", false, &Router::detokenize},
+      {"/v1/completions", "POST", false, &Router::completions},
+      {"/v1/chat/completions", "POST", false, &Router::chat_completions},
+  };
+  for (const Route& route : kRoutes) {
+    if (route.path != path) continue;
+    if (route.method == method || (route.method == "GET" && method == "HEAD")) return &route;
+    allowed = route.method;
+  }
+  return nullptr;
+}
+
+Reply Router::refuse(const Error& error) const {
+  return {error_response(error, options_->retry_after_s), nullptr};
+}
+
+Result<void> Router::authorize(const HttpRequest& request) const {
+  const std::string expected = "Bearer " + options_->api_key;
+  const std::string& given = request.authorization;
+  if (options_->api_key.empty()) return {};
+  // The comparison takes the same time wherever the keys differ.
+  if (given.size() == expected.size() && CRYPTO_memcmp(given.data(), expected.data(), given.size()) == 0) return {};
+  return fail(ErrorCode::invalid_argument, "Authorization", given.empty() ? "is missing" : "holds a wrong key",
+              "send 'Authorization: Bearer KEY'");
+}
+
+Reply Router::handle(const HttpRequest& request, std::function<void()> wake) {
+  std::string allowed;
+  const std::string path(request.path());
+  const Route* route = find_route(path, request.method, allowed);
+  if (route == nullptr || !route->open) {
+    if (const auto authorized = authorize(request); !authorized) return {error_response(401, authorized.error()), nullptr};
+  }
+  if (route != nullptr) return (this->*route->handler)(request, std::move(wake));
+  const std::string shown = repair_utf8(path.substr(0, 200));
+  if (allowed.empty()) {
+    return refuse({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
+                   "see /v1/models, /v1/chat/completions and /v1/completions"});
+  }
+  Reply reply{error_response(405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method),
+                                   fmt::format("use {}", allowed)}),
+              nullptr};
+  reply.response.headers.emplace_back("Allow", allowed);
+  return reply;
+}
+
+Reply Router::chat_page(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}, nullptr};
+  reply.response.headers = {{"Content-Security-Policy",
+                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                            {"Cache-Control", "no-cache"}};
+  return reply;
+}
+
+Reply Router::health(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
+  return json_reply(R"({"status":"ok"})");
+}
+
+Reply Router::version(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+  return json_reply(fmt::format(R"({{"version":"{}"}})", kVersion));
+}
+
+Reply Router::models(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+  return json_reply(
+      fmt::format(R"({{"object":"list","data":[{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,)"
+                  R"("max_model_len":{}}}]}})",
+                  json_string(model_->name()), started_s_, json_string(engine_->engine().model().name), model_->max_model_len()));
+}
+
+Reply Router::metrics(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+  return {
+      HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}},
+      nullptr};
+}
+
+Reply Router::tokenize(const HttpRequest& request, std::function<void()> /*wake*/) {
+  const auto parsed = parse_tokenize_request(request.body);
+  if (!parsed) return refuse(parsed.error());
+  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
+  const auto* chat = std::get_if<ChatPrompt>(&parsed->input);
+  const EncodeOptions options{.add_special = parsed->add_special_tokens, .parse_special = true};
+  // No limit by the context: a client may want to know how much too long its text is. The body's limit holds.
+  auto tokens = chat != nullptr ? model_->encode_chat(*chat, parsed->add_special_tokens)
+                                : Result<std::vector<TokenId>>(model_->tokenizer().encode(std::get<std::string>(parsed->input), options));
+  if (!tokens) return refuse(tokens.error());
+  std::string strings = "null";
+  if (parsed->return_token_strs) {
+    strings = "[";
+    for (const TokenId token : *tokens) {
+      if (strings.size() > 1) strings += ',';
+      append_json_string(strings, repair_utf8(model_->tokenizer().token_bytes(token)));
+    }
+    strings += ']';
+  }
+  return json_reply(fmt::format(R"({{"count":{},"max_model_len":{},"tokens":{},"token_strs":{}}})", tokens->size(), model_->max_model_len(),
+                                token_list(*tokens), strings));
+}
+
+Reply Router::detokenize(const HttpRequest& request, std::function<void()> /*wake*/) {
+  const auto parsed = parse_detokenize_request(request.body, model_->tokenizer().vocab_size());
+  if (!parsed) return refuse(parsed.error());
+  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
+  return json_reply(fmt::format(R"({{"prompt":{}}})", json_string(model_->tokenizer().decode(parsed->tokens, false))));
+}
+
+Reply Router::completions(const HttpRequest& request, std::function<void()> wake) {
+  return complete(Api::completion, request, std::move(wake));
+}
+
+Reply Router::chat_completions(const HttpRequest& request, std::function<void()> wake) {
+  return complete(Api::chat, request, std::move(wake));
+}
+
+std::string Router::next_id(Api api) {
+  return fmt::format("{}-{:016x}{:08x}", api == Api::chat ? "chatcmpl" : "cmpl", run_id_, num_completions_++);
+}
+
+Reply Router::complete(Api api, const HttpRequest& request, std::function<void()> wake) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
+  auto parsed = parse_completion_request(api, request.body, {options_->max_choices, model_->tokenizer().vocab_size()});
+  if (!parsed) return refuse(parsed.error());
+  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
+  auto prompts = model_->encode_prompts(*parsed);
+  if (!prompts) return refuse(prompts.error());
+  auto completion = Completion::start(*engine_, *model_, {std::move(*parsed), std::move(*prompts), next_id(api), now_s(), std::move(wake)});
+  if (!completion) return refuse(completion.error());
+  return {HttpResponse{}, std::move(*completion)};
+}
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+#pragma once
+// Which handler answers which request.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/completion.h"
+#include "server/engine_client.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/served_model.h"
+
+namespace quire {
+
+// An answer at once, or one under way.
+struct Reply {
+  HttpResponse response;
+  std::shared_ptr<Completion> completion;  // if set, `response` is empty
+};
+
+// Server's thread only.
+class Router {
+ public:
+  Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options);
+
+  // `wake` is called whenever a completion has something new; it must stay callable as long as the completion lives.
+  [[nodiscard]] Reply handle(const HttpRequest& request, std::function<void()> wake);
+
+  // From now on no completion starts, and /health says so.
+  void drain() { draining_ = true; }
+  [[nodiscard]] ServerStats& stats() { return stats_; }
+
+ private:
+  using Handler = Reply (Router::*)(const HttpRequest& request, std::function<void()> wake);
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    bool open;  // needs no key
+    Handler handler;
+  };
+  static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
+
+  [[nodiscard]] Result<void> authorize(const HttpRequest& request) const;
+  Reply complete(Api api, const HttpRequest& request, std::function<void()> wake);
+  Reply chat_page(const HttpRequest& request, std::function<void()> wake);
+  Reply models(const HttpRequest& request, std::function<void()> wake);
+  Reply health(const HttpRequest& request, std::function<void()> wake);
+  Reply version(const HttpRequest& request, std::function<void()> wake);
+  Reply metrics(const HttpRequest& request, std::function<void()> wake);
+  Reply tokenize(const HttpRequest& request, std::function<void()> wake);
+  Reply detokenize(const HttpRequest& request, std::function<void()> wake);
+  Reply completions(const HttpRequest& request, std::function<void()> wake);
+  Reply chat_completions(const HttpRequest& request, std::function<void()> wake);
+  [[nodiscard]] Reply refuse(const Error& error) const;
+  [[nodiscard]] std::string next_id(Api api);
+
+  EngineClient* engine_;
+  const ServedModel* model_;
+  const ServerOptions* options_;
+  std::int64_t started_s_;
+  std::uint64_t run_id_;  // keeps ids of two runs of the server apart
+  std::uint64_t num_completions_ = 0;
+  bool draining_ = false;
+  ServerStats stats_;
+};
+
+}  // namespace quire

@@ -1,0 +1,118 @@
+#include "server/served_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace quire {
+
+namespace {
+
+// strftime_now shows the wall clock of this place.
+std::int64_t local_now_s() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm local{};
+  localtime_r(&now, &local);
+  return static_cast<std::int64_t>(now) + local.tm_gmtoff;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
+  const ModelInfo& info = engine.model();
+  const EngineOptions& options = engine.options();
+  auto tokenizer = Tokenizer::create(info.tokenizer);
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  std::unique_ptr<ServedModel> model(new ServedModel());
+  model->name_ = options.served_model_name.empty() ? info.name : options.served_model_name;
+  model->tokenizer_ = std::move(*tokenizer);
+  model->max_model_len_ = options.scheduler.max_model_len;
+  if (!info.tokenizer.chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer.chat_template);
+  if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
+  if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
+  for (TokenId token = 0; token < static_cast<TokenId>(model->tokenizer_->vocab_size()); ++token) {
+    model->longest_piece_bytes_ = std::max(model->longest_piece_bytes_, model->tokenizer_->token_bytes(token).size());
+  }
+  return model;
+}
+
+Result<void> ServedModel::check_name(const std::string& requested) const {
+  if (requested.empty() || requested == name_) return {};
+  return fail(ErrorCode::not_found, "model", fmt::format("'{}' is not served here", requested.substr(0, 200)),
+              fmt::format("use '{}'", name_));
+}
+
+Result<std::string> ServedModel::render(const ChatPrompt& chat) const {
+  if (!template_) return std::unexpected(template_.error());
+  boost::json::object context = chat.template_kwargs;
+  context["messages"] = chat.messages;
+  context["tools"] = chat.tools;
+  context["add_generation_prompt"] = chat.add_generation_prompt;
+  context["bos_token"] = bos_;
+  context["eos_token"] = eos_;
+  return template_->render(context, TemplateOptions{.now_s = local_now_s(), .limits = {}});
+}
+
+Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOptions options, const char* field) const {
+  const std::size_t least_tokens = text.size() / longest_piece_bytes_;
+  if (least_tokens > max_model_len_) {
+    return fail(ErrorCode::invalid_argument, field,
+                fmt::format("has {} bytes: at least {} tokens, and the context holds {}", text.size(), least_tokens, max_model_len_),
+                "shorten it");
+  }
+  return tokenizer_->encode(text, options);
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_chat(const ChatPrompt& chat, bool add_special) const {
+  const auto text = render(chat);
+  if (!text) return std::unexpected(text.error());
+  return encode(*text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
+}
+
+Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionRequest& request) const {
+  const char* field = request.api == Api::chat ? "messages" : "prompt";
+  if (num_tokens == 0) return fail(ErrorCode::invalid_argument, field, "has no tokens", "send some text");
+  if (num_tokens >= max_model_len_) {
+    return fail(ErrorCode::invalid_argument, field,
+                fmt::format("has {} tokens, and the context holds {}, answer included", num_tokens, max_model_len_), "shorten it");
+  }
+  const std::size_t room = max_model_len_ - num_tokens;
+  if (request.max_tokens.value_or(1) <= room) return {};
+  return fail(
+      ErrorCode::invalid_argument, "max_tokens",
+      fmt::format("{} tokens after a prompt of {} are more than the context of {} holds", *request.max_tokens, num_tokens, max_model_len_),
+      fmt::format("ask for at most {}", room));
+}
+
+Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(CompletionRequest& request) const {
+  std::vector<std::vector<TokenId>> encoded;
+  if (request.api == Api::chat) {
+    auto tokens = encode_chat(request.chat, request.add_special_tokens);
+    if (!tokens) return std::unexpected(tokens.error());
+    encoded.push_back(std::move(*tokens));
+  }
+  for (Prompt& prompt : request.prompts) {
+    if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+      encoded.push_back(std::move(*tokens));
+      continue;
+    }
+    auto tokens = encode(std::get<std::string>(prompt), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
+    if (!tokens) return std::unexpected(tokens.error());
+    encoded.push_back(std::move(*tokens));
+  }
+  std::size_t longest = 0;
+  for (const auto& tokens : encoded) {
+    if (const auto fits = check_length(tokens.size(), request); !fits) return std::unexpected(fits.error());
+    longest = std::max(longest, tokens.size());
+  }
+  if (!request.max_tokens) request.sampling.max_tokens = max_model_len_ - static_cast<std::uint32_t>(longest);
+  if (request.sampling.min_tokens > request.sampling.max_tokens) {
+    return fail(ErrorCode::invalid_argument, "min_tokens", fmt::format("{} do not fit into the context", request.sampling.min_tokens),
+                fmt::format("ask for at most {}", request.sampling.max_tokens));
+  }
+  return encoded;
+}
+
+}  // namespace quire

@@ -1,0 +1,53 @@
+#pragma once
+// The model as the handlers need it: text in, tokens out, and its names.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/engine.h"
+#include "server/openai_request.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+// Immutable after create: every member may be called from any thread.
+class ServedModel {
+ public:
+  // `engine` must outlive this. A chat template that cannot be read is no error here: chat requests are told why.
+  static Result<std::unique_ptr<ServedModel>> create(Engine& engine);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] std::uint32_t max_model_len() const { return max_model_len_; }
+  // Empty, or why there are no chats with this model.
+  [[nodiscard]] std::string chat_problem() const { return template_ ? "" : template_.error().to_string(); }
+
+  // The model a request names, if it names one, must be this.
+  [[nodiscard]] Result<void> check_name(const std::string& requested) const;
+
+  // The text a template makes of a conversation.
+  [[nodiscard]] Result<std::string> render(const ChatPrompt& chat) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_chat(const ChatPrompt& chat, bool add_special) const;
+  // Refuses text that is too long for the model before it is tokenized.
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
+
+  // One list of tokens per prompt, each short enough that max_tokens more fit. Sets sampling.max_tokens to what fits if none was asked for.
+  [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_prompts(CompletionRequest& request) const;
+
+ private:
+  ServedModel() : template_(fail(ErrorCode::unsupported, "messages", "the model has no chat template", "use /v1/completions")) {}
+  [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
+
+  std::string name_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  Result<ChatTemplate> template_;
+  std::string bos_, eos_;
+  std::uint32_t max_model_len_ = 0;
+  std::size_t longest_piece_bytes_ = 1;  // no token stands for more text than this
+};
+
+}  // namespace quire

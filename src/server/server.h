@@ -1,0 +1,42 @@
+#pragma once
+// The HTTP server: one thread, one io_context. Speaks the OpenAI API for one engine.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "server/options.h"
+
+namespace quire {
+
+class Server {
+ public:
+  // Binds and listens. `engine` must outlive this, and must be stopped before this goes if requests are under way. Errors: `io` (the
+  // address is taken), `invalid_argument`, and whatever the model's tokenizer says.
+  static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options);
+
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const;
+  // Empty, or why chat requests will be refused.
+  [[nodiscard]] std::string chat_problem() const;
+  [[nodiscard]] const std::string& model_name() const;
+
+  // Serves on the calling thread until it was asked to stop and the running requests have ended or drain_timeout_ms has passed; what
+  // still ran is aborted.
+  void run();
+
+  // Any thread. The first call drains, the second ends at once.
+  void request_stop();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

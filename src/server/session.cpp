@@ -1,0 +1,288 @@
+#include "server/session.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "server/openai_error.h"
+
+namespace quire {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+namespace {
+
+constexpr std::size_t kReadBytes = 8192;
+constexpr std::size_t kMaxPipelinedBytes = 64 << 10;
+constexpr std::size_t kMaxLingerBytes = 1 << 20;
+
+auto into(boost::system::error_code& code) {
+  return asio::redirect_error(asio::use_awaitable, code);
+}
+
+std::string text_of(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+}  // namespace
+
+Session::Session(asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end)
+    : stream_(std::move(socket)),
+      buffer_(kMaxPipelinedBytes + options.max_header_bytes),
+      signal_(stream_.get_executor(), asio::steady_timer::time_point::max()),
+      router_(&router),
+      options_(&options),
+      on_end_(std::move(on_end)) {}
+
+void Session::start() {
+  asio::co_spawn(
+      stream_.get_executor(), [self = shared_from_this()] { return self->run(); },
+      [self = shared_from_this()](const std::exception_ptr& /*failure*/) {
+        self->close();
+        self->on_end_();
+      });
+}
+
+void Session::close() {
+  gone_ = true;
+  boost::system::error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.close();
+  signal_.cancel();
+}
+
+void Session::drain() {
+  draining_ = true;
+  if (idle_) close();
+}
+
+Session::Task<void> Session::run() {
+  while (co_await serve_one()) {
+  }
+}
+
+Session::Task<bool> Session::serve_one() {
+  HttpRequest request;
+  if (!co_await read_request(request)) co_return false;
+  Reply reply = router_->handle(request, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_wake();
+  });
+  if (reply.completion != nullptr) {
+    if (!co_await answer(request, reply.completion)) co_return false;
+  } else if (!co_await send_response(request, std::move(reply.response))) {
+    co_return false;
+  }
+  co_return keep_alive_;
+}
+
+Session::Task<bool> Session::wait_for_data() {
+  if (buffer_.size() > 0) co_return true;
+  boost::system::error_code code;
+  stream_.expires_after(std::chrono::milliseconds(options_->idle_timeout_ms));
+  const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+  buffer_.commit(read);
+  co_return !code;
+}
+
+Session::Task<bool> Session::read_request(HttpRequest& request) {
+  idle_ = true;
+  if (draining_ || !co_await wait_for_data()) co_return false;
+  idle_ = false;
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(options_->max_header_bytes);
+  parser.body_limit(options_->max_body_bytes);
+  boost::system::error_code code;
+  stream_.expires_after(std::chrono::milliseconds(options_->header_timeout_ms));
+  co_await http::async_read_header(stream_, buffer_, parser, into(code));
+  if (!code && parser.get()[http::field::expect] == "100-continue") {
+    if (!co_await send_continue()) co_return false;
+  }
+  if (!code) {
+    stream_.expires_after(std::chrono::milliseconds(options_->body_timeout_ms));
+    co_await http::async_read(stream_, buffer_, parser, into(code));
+  }
+  if (code == http::error::body_limit) {
+    co_return co_await refuse(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options_->max_body_bytes),
+                                    "send a smaller one, or raise --max-body-bytes"});
+  }
+  if (code == http::error::header_limit ||
+      (!code && std::distance(parser.get().begin(), parser.get().end()) > options_->max_header_fields)) {
+    co_return co_await refuse(
+        431,
+        {ErrorCode::too_large, "",
+         fmt::format("more than {} bytes or {} fields of headers", options_->max_header_bytes, options_->max_header_fields), "send fewer"});
+  }
+  const bool not_http = code && code.category() == http::make_error_code(http::error::bad_target).category();
+  if (not_http && code != http::error::end_of_stream && code != http::error::partial_message) {
+    co_return co_await refuse(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + code.message(), "speak HTTP/1.1"});
+  }
+  if (code) co_return false;
+  http_version_ = parser.get().version();
+  keep_alive_ = parser.get().keep_alive();
+  request.method = text_of(parser.get().method_string());
+  request.target = text_of(parser.get().target());
+  request.authorization = text_of(parser.get()[http::field::authorization]);
+  request.body = std::move(parser.get().body());
+  co_return true;
+}
+
+Session::Task<bool> Session::send_continue() {
+  boost::system::error_code code;
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  co_await asio::async_write(stream_, asio::buffer(kContinue), into(code));
+  co_return !code;
+}
+
+Session::Task<bool> Session::refuse(unsigned status, Error error) {
+  keep_alive_ = false;
+  co_await send_response({"POST", "/", "", ""}, error_response(status, error));
+  co_await linger();
+  co_return false;
+}
+
+// The client may still be sending: closing at once would reset the connection before it has read the answer.
+Session::Task<void> Session::linger() {
+  boost::system::error_code code;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, code);
+  stream_.expires_after(std::chrono::seconds(2));
+  std::size_t total = 0;
+  buffer_.clear();
+  while (!code && total < kMaxLingerBytes) total += co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+}
+
+Session::Task<bool> Session::send_response(const HttpRequest& request, HttpResponse response) {
+  ++router_->stats().responses_total[response.status];
+  if (draining_) keep_alive_ = false;
+  http::response<http::string_body> message(static_cast<http::status>(response.status), http_version_);
+  message.set(http::field::content_type, response.content_type);
+  message.set("X-Content-Type-Options", "nosniff");
+  for (const auto& [name, value] : response.headers) message.set(name, value);
+  message.keep_alive(keep_alive_);
+  message.body() = std::move(response.body);
+  message.prepare_payload();
+  if (request.method == "HEAD") message.body().clear();
+  stream_.expires_after(std::chrono::milliseconds(options_->write_timeout_ms));
+  boost::system::error_code code;
+  if (request.method == "HEAD") {
+    http::response_serializer<http::string_body> serializer(message);
+    co_await http::async_write_header(stream_, serializer, into(code));
+  } else {
+    co_await http::async_write(stream_, message, into(code));
+  }
+  co_return !code;
+}
+
+Session::Task<bool> Session::answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion) {
+  completion_ = completion;
+  watch();
+  bool sent = false;
+  if (completion->is_stream()) {
+    sent = co_await send_stream(*completion);
+  } else {
+    while (!gone_ && !completion->finished()) co_await wait_for_signal();
+    if (!gone_) sent = co_await send_response(request, completion->response());
+  }
+  completion_.reset();
+  if (!sent) {
+    ++router_->stats().clients_gone_total;
+    completion->abort();
+    close();
+  }
+  co_await stop_watching();
+  co_return sent && !gone_;
+}
+
+Session::Task<bool> Session::send_stream_header() {
+  ++router_->stats().responses_total[200];
+  if (draining_ || http_version_ < 11) keep_alive_ = false;
+  http::response<http::empty_body> header(http::status::ok, http_version_);
+  header.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  header.set(http::field::cache_control, "no-cache");
+  header.set("X-Accel-Buffering", "no");
+  header.keep_alive(keep_alive_);
+  header.chunked(http_version_ >= 11);
+  http::response_serializer<http::empty_body> serializer(header);
+  boost::system::error_code code;
+  stream_.expires_after(std::chrono::milliseconds(options_->write_timeout_ms));
+  co_await http::async_write_header(stream_, serializer, into(code));
+  co_return !code;
+}
+
+Session::Task<bool> Session::send_events(std::string events, bool last) {
+  // HTTP/1.0 has no chunks: the end of the connection ends the stream.
+  std::string bytes = http_version_ >= 11 && !events.empty() ? fmt::format("{:x}\r\n{}\r\n", events.size(), events) : std::move(events);
+  if (last && http_version_ >= 11) bytes += "0\r\n\r\n";
+  boost::system::error_code code;
+  stream_.expires_after(std::chrono::milliseconds(options_->write_timeout_ms));
+  co_await asio::async_write(stream_, asio::buffer(bytes), into(code));
+  co_return !code;
+}
+
+Session::Task<bool> Session::send_stream(Completion& completion) {
+  if (!co_await send_stream_header()) co_return false;
+  while (!gone_) {
+    // What came while the last write was under way goes out as one.
+    std::string events = completion.take_events();
+    const bool last = completion.finished();
+    if (events.empty() && !last) {
+      co_await wait_for_signal();
+      continue;
+    }
+    if (!co_await send_events(std::move(events), last)) co_return false;
+    if (last) co_return true;
+  }
+  co_return false;
+}
+
+void Session::on_wake() {
+  const auto completion = completion_.lock();
+  if (completion != nullptr && completion->num_pending_bytes() > options_->max_stream_buffer_bytes) {
+    ++router_->stats().clients_stalled_total;
+    close();
+  }
+  signal_.cancel();
+}
+
+// Every wake-up changes a state that the waiting loop looks at, so one that comes too early is not lost.
+Session::Task<void> Session::wait_for_signal() {
+  boost::system::error_code ignored;
+  co_await signal_.async_wait(into(ignored));
+}
+
+// Reads whatever comes (the client's next request) into the buffer; an error or the end of the stream means that the client has gone.
+void Session::watch() {
+  if (buffer_.size() >= kMaxPipelinedBytes) return;
+  watching_ = true;
+  stream_.socket().async_read_some(buffer_.prepare(kReadBytes),
+                                   [self = shared_from_this()](boost::system::error_code code, std::size_t read) {
+                                     self->watching_ = false;
+                                     self->buffer_.commit(read);
+                                     if (code && code != asio::error::operation_aborted) {
+                                       self->gone_ = true;
+                                       // A write that waits for this client would wait for nothing.
+                                       if (const auto completion = self->completion_.lock()) self->close();
+                                     } else if (!code && !self->stop_watching_) {
+                                       self->watch();
+                                     }
+                                     self->signal_.cancel();
+                                   });
+}
+
+Session::Task<void> Session::stop_watching() {
+  stop_watching_ = true;
+  boost::system::error_code ignored;
+  if (watching_) stream_.socket().cancel(ignored);
+  while (watching_) co_await wait_for_signal();
+  stop_watching_ = false;
+}
+
+}  // namespace quire

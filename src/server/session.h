@@ -1,0 +1,71 @@
+#pragma once
+// One connection: requests in turn, each answered before the next is read. While an answer is under way a read stays pending, so a client
+// that goes away is seen at once.
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/completion.h"
+#include "server/http.h"
+#include "server/options.h"
+#include "server/router.h"
+
+namespace quire {
+
+// Server's thread only. States: idle (no request) -> reading -> answering -> idle or closed.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // `router` and `options` must outlive this; `on_end` is called once, when the connection is over.
+  Session(boost::asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end);
+
+  void start();
+  // Closes the connection now if it is idle, else after the present answer.
+  void drain();
+  void close();
+
+ private:
+  template <class T>
+  using Task = boost::asio::awaitable<T>;
+
+  Task<void> run();
+  // False: the connection is over.
+  Task<bool> serve_one();
+  Task<bool> read_request(HttpRequest& request);
+  Task<bool> wait_for_data();
+  Task<bool> send_continue();
+  Task<bool> send_response(const HttpRequest& request, HttpResponse response);
+  Task<bool> refuse(unsigned status, Error error);
+  Task<bool> answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion);
+  Task<bool> send_stream(Completion& completion);
+  Task<bool> send_stream_header();
+  Task<bool> send_events(std::string events, bool last);
+  Task<void> wait_for_signal();
+  Task<void> linger();
+
+  void watch();
+  Task<void> stop_watching();
+  void on_wake();
+
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  boost::asio::steady_timer signal_;
+  Router* router_;
+  const ServerOptions* options_;
+  std::function<void()> on_end_;
+  std::weak_ptr<Completion> completion_;
+  unsigned http_version_ = 11;
+  bool keep_alive_ = true;
+  bool idle_ = true;
+  bool draining_ = false;
+  bool watching_ = false;
+  bool stop_watching_ = false;
+  bool gone_ = false;
+};
+
+}  // namespace quire
