@@ -1,0 +1,12 @@
+#include "runtime/kernel/cpu/vec_avx2.h"
+// The vector type comes first.
+#include "runtime/kernel/cpu/attention_impl.h"
+#include "runtime/kernel/implementations.h"
+
+namespace quire::avx2 {
+
+void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) {
+  attend_impl(layer, item, scratch.data());
+}
+
+}  // namespace quire::avx2

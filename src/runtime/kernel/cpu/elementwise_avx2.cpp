@@ -1,0 +1,20 @@
+#include "runtime/kernel/cpu/vec_avx2.h"
+// The vector type comes first.
+#include "runtime/kernel/cpu/elementwise_impl.h"
+#include "runtime/kernel/implementations.h"
+
+namespace quire::avx2 {
+
+void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) {
+  rms_norm_impl(x, weight, epsilon, out, n);
+}
+
+void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
+  silu_mul_impl(gate, up, out, n);
+}
+
+void softmax(float* x, std::uint32_t n) {
+  softmax_impl(x, n);
+}
+
+}  // namespace quire::avx2

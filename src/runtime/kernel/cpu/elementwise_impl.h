@@ -1,0 +1,65 @@
+#pragma once
+// Bodies of the elementwise kernels over Vec; include a vec_*.h first. Contracts in kernel.h, bits in reference/.
+#include <cmath>
+
+#include "runtime/kernel/cpu/vec_math.h"
+
+namespace quire {
+namespace {
+
+// Calls body(offset, valid lanes) over n values.
+template <class Body>
+void for_each_vec(std::uint32_t n, Body body) {
+  for (std::uint32_t i = 0; i < n; i += 16) body(i, n - i < 16 ? n - i : 16U);
+}
+
+Vec load_some(const float* p, std::uint32_t valid) {
+  return valid == 16 ? Vec::load(p) : Vec::load_first(p, valid);
+}
+
+void store_some(Vec v, float* p, std::uint32_t valid) {
+  if (valid == 16) {
+    v.store(p);
+  } else {
+    v.store_first(p, valid);
+  }
+}
+
+void rms_norm_impl(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) {
+  Vec squares = Vec::zero();
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec v = load_some(x + i, valid);
+    squares = Vec::fma(v, v, squares);
+  });
+  const Vec factor = Vec::set(1.0F / std::sqrt(squares.sum() / static_cast<float>(n) + epsilon));
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    store_some(load_some(x + i, valid) * factor * load_some(weight + i, valid), out + i, valid);
+  });
+}
+
+void silu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t n) {
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec g = load_some(gate + i, valid);
+    const Vec e = exp_polynomial(g * Vec::set(-1.0F));
+    store_some(g / (Vec::set(1.0F) + e) * load_some(up + i, valid), out + i, valid);
+  });
+}
+
+void softmax_impl(float* x, std::uint32_t n) {
+  Vec largest = Vec::set(-INFINITY);
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    largest = Vec::max(load_some(x + i, valid).keep_first(valid, Vec::set(-INFINITY)), largest);
+  });
+  const Vec maximum = Vec::set(largest.largest());
+  Vec sums = Vec::zero();
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec p = exp_polynomial(load_some(x + i, valid) - maximum).keep_first(valid, Vec::zero());
+    sums = sums + p;
+    store_some(p, x + i, valid);
+  });
+  const Vec sum = Vec::set(sums.sum());
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) { store_some(load_some(x + i, valid) / sum, x + i, valid); });
+}
+
+}  // namespace
+}  // namespace quire

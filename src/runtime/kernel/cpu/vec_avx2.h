@@ -1,0 +1,144 @@
+#pragma once
+// 16 floats in two registers. Everything here is local to the including file, which is compiled for AVX2, FMA and F16C.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire {
+namespace {
+
+struct Vec {
+  static constexpr int kMatmulRows = 4;    // rows that share one load of weights
+  static constexpr int kQueries = 2;       // queries that share one load of keys or values
+  static constexpr int kValueVectors = 2;  // vectors of the head worked on together
+  __m256 a;
+  __m256 b;
+
+  static Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static Vec set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static Vec load_bf16(const std::uint16_t* p) { return {widen_bf16(p), widen_bf16(p + 8)}; }
+  static Vec load_f16(const std::uint8_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+  }
+  // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
+  static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
+    return {codes8(line, shift, mask, zero_point), codes8(line + 32, shift, mask, zero_point)};
+  }
+  void store(float* p) const {
+    _mm256_storeu_ps(p, a);
+    _mm256_storeu_ps(p + 8, b);
+  }
+  void store_first(float* p, std::uint32_t n) const {
+    _mm256_maskstore_ps(p, first(n), a);
+    if (n > 8) _mm256_maskstore_ps(p + 8, first(n - 8), b);
+  }
+  static Vec load_first(const float* p, std::uint32_t n) {
+    return {_mm256_maskload_ps(p, first(n)), n > 8 ? _mm256_maskload_ps(p + 8, first(n - 8)) : _mm256_setzero_ps()};
+  }
+  // Lanes from n on become `other`.
+  [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
+    return {_mm256_blendv_ps(other.a, a, _mm256_castsi256_ps(first(n))),
+            n > 8 ? _mm256_blendv_ps(other.b, b, _mm256_castsi256_ps(first(n - 8))) : other.b};
+  }
+
+  friend Vec operator+(Vec x, Vec y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  friend Vec operator-(Vec x, Vec y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  friend Vec operator*(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  friend Vec operator/(Vec x, Vec y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+  static Vec fma(Vec x, Vec y, Vec z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+  static Vec max(Vec x, Vec y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static Vec min(Vec x, Vec y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  static Vec round(Vec x) {
+    constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
+  }
+  // 2^n for integral n.
+  static Vec power_of_two(Vec n) { return {power8(n.a), power8(n.b)}; }
+
+  // Lanes 8 apart, then 4, 2, 1.
+  [[nodiscard]] float sum() const {
+    const __m256 x = _mm256_add_ps(a, b);
+    const __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 z = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_shuffle_ps(z, z, 1)));
+  }
+  [[nodiscard]] float largest() const {
+    const __m256 x = _mm256_max_ps(a, b);
+    const __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 z = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_shuffle_ps(z, z, 1)));
+  }
+
+ private:
+  static __m256 widen_bf16(const std::uint16_t* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static __m256 codes8(const std::uint8_t* line, int shift, int mask, int zero_point) {
+    const __m256i lanes = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line)), _mm_cvtsi32_si128(shift));
+    const __m256i code = _mm256_and_si256(lanes, _mm256_set1_epi32(mask));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(zero_point)));
+  }
+  static __m256 power8(__m256 n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  }
+  static __m256i first(std::uint32_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+};
+
+// Transposes 16 rows of up to 16 32-bit words: out word-major, [word][16 rows], for words < n (a multiple of 8).
+struct Words {
+  __m256i v[32];  // [word][half]
+
+  static Words transpose(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t n) {
+    Words out;
+    for (std::uint32_t word = 0; word < n; word += 8) {
+      transpose8(rows, byte_offset + std::size_t{4} * word, &out.v[2 * word]);
+      transpose8(rows + 8, byte_offset + std::size_t{4} * word, &out.v[2 * word + 1]);
+    }
+    return out;
+  }
+  void store(int word, float* out) const {
+    put(out, v[2 * word]);
+    put(out + 8, v[2 * word + 1]);
+  }
+  // The word as two bf16 values, the low one first.
+  void store_bf16(int word, float* even, float* odd) const {
+    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+    for (int half = 0; half < 2; ++half) {
+      put(even + 8 * half, _mm256_slli_epi32(v[2 * word + half], 16));
+      put(odd + 8 * half, _mm256_and_si256(v[2 * word + half], high));
+    }
+  }
+
+ private:
+  static void put(float* out, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), x); }
+
+  // 8 rows of 8 words to every second register of `out`.
+  static void transpose8(const std::byte* const* rows, std::size_t byte_offset, __m256i* out) {
+    __m256i t[8];
+    __m256i u[8];
+    for (int i = 0; i < 8; ++i) t[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i] + byte_offset));
+    for (int i = 0; i < 8; i += 2) {
+      u[i] = _mm256_unpacklo_epi32(t[i], t[i + 1]);
+      u[i + 1] = _mm256_unpackhi_epi32(t[i], t[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      t[i] = _mm256_unpacklo_epi64(u[i], u[i + 2]);
+      t[i + 1] = _mm256_unpackhi_epi64(u[i], u[i + 2]);
+      t[i + 2] = _mm256_unpacklo_epi64(u[i + 1], u[i + 3]);
+      t[i + 3] = _mm256_unpackhi_epi64(u[i + 1], u[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      out[2 * i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
+      out[2 * (i + 4)] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace quire

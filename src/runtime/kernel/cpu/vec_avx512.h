@@ -1,0 +1,105 @@
+#pragma once
+// 16 floats in one register. Everything here is local to the including file, which is compiled for AVX-512.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire {
+namespace {
+
+struct Vec {
+  static constexpr int kMatmulRows = 8;    // rows that share one load of weights
+  static constexpr int kQueries = 4;       // queries that share one load of keys or values
+  static constexpr int kValueVectors = 4;  // vectors of the head worked on together
+  __m512 v;
+
+  static Vec zero() { return {_mm512_setzero_ps()}; }
+  static Vec set(float x) { return {_mm512_set1_ps(x)}; }
+  static Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static Vec load_bf16(const std::uint16_t* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+  static Vec load_f16(const std::uint8_t* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
+  // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
+  static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
+    const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
+    const __m512i code = _mm512_and_si512(lanes, _mm512_set1_epi32(mask));
+    return {_mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(zero_point)))};
+  }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  void store_first(float* p, std::uint32_t n) const { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), v); }
+  static Vec load_first(const float* p, std::uint32_t n) { return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p)}; }
+  // Lanes from n on become `other`.
+  [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
+    const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFU : (1U << n) - 1);
+    return {_mm512_mask_mov_ps(other.v, mask, v)};
+  }
+
+  friend Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  friend Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  friend Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  friend Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+  static Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  static Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+  // 2^n for integral n.
+  static Vec power_of_two(Vec n) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+  }
+
+  // Lanes 8 apart, then 4, 2, 1.
+  [[nodiscard]] float sum() const {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  [[nodiscard]] float largest() const { return _mm512_reduce_max_ps(v); }
+};
+
+// Transposes 16 rows of up to 16 32-bit words: out word-major, [word][16 rows], for words < n.
+struct Words {
+  __m512i v[16];
+
+  static Words transpose(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t n) {
+    Words t;
+    Words u;
+    const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFU : (1U << n) - 1);
+    for (int i = 0; i < 16; ++i) t.v[i] = _mm512_maskz_loadu_epi32(mask, rows[i] + byte_offset);
+    for (int i = 0; i < 16; i += 2) {
+      u.v[i] = _mm512_unpacklo_epi32(t.v[i], t.v[i + 1]);
+      u.v[i + 1] = _mm512_unpackhi_epi32(t.v[i], t.v[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      t.v[i] = _mm512_unpacklo_epi64(u.v[i], u.v[i + 2]);
+      t.v[i + 1] = _mm512_unpackhi_epi64(u.v[i], u.v[i + 2]);
+      t.v[i + 2] = _mm512_unpacklo_epi64(u.v[i + 1], u.v[i + 3]);
+      t.v[i + 3] = _mm512_unpackhi_epi64(u.v[i + 1], u.v[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      u.v[i] = _mm512_shuffle_i32x4(t.v[i], t.v[i + 4], 0x88);
+      u.v[i + 4] = _mm512_shuffle_i32x4(t.v[i], t.v[i + 4], 0xDD);
+      u.v[i + 8] = _mm512_shuffle_i32x4(t.v[i + 8], t.v[i + 12], 0x88);
+      u.v[i + 12] = _mm512_shuffle_i32x4(t.v[i + 8], t.v[i + 12], 0xDD);
+    }
+    for (int i = 0; i < 4; ++i) {
+      t.v[i] = _mm512_shuffle_i32x4(u.v[i], u.v[i + 8], 0x88);
+      t.v[i + 8] = _mm512_shuffle_i32x4(u.v[i], u.v[i + 8], 0xDD);
+      t.v[i + 4] = _mm512_shuffle_i32x4(u.v[i + 4], u.v[i + 12], 0x88);
+      t.v[i + 12] = _mm512_shuffle_i32x4(u.v[i + 4], u.v[i + 12], 0xDD);
+    }
+    return t;
+  }
+  void store(int word, float* out) const { _mm512_storeu_si512(out, v[word]); }
+  // The word as two bf16 values, the low one first.
+  void store_bf16(int word, float* even, float* odd) const {
+    _mm512_storeu_si512(even, _mm512_slli_epi32(v[word], 16));
+    _mm512_storeu_si512(odd, _mm512_and_si512(v[word], _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+};
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,119 @@
+#include "runtime/kernel/elementwise.h"
+
+#include <cmath>
+
+#include "runtime/kernel/kernel_fixtures.h"
+
+namespace quire {
+namespace {
+
+using namespace kernel_test;
+
+// Runs one kernel over odd and even sizes on every table; all must give the bits of the plain one.
+template <class Run>
+void expect_same_bits(Run run) {
+  Rng rng(31);
+  for (const std::uint32_t n : {1U, 2U, 7U, 15U, 16U, 17U, 33U, 64U, 100U, 576U, 1536U}) {
+    const std::vector<float> a = random_floats(rng, n, 4.0F);
+    const std::vector<float> b = random_floats(rng, n);
+    const std::vector<float> expected = run(select_kernels(KernelIsa::reference), a, b);
+    for (const Kernels* kernels : available_kernels()) ASSERT_TRUE(same_bits(run(*kernels, a, b), expected)) << kernels->name << " n " << n;
+  }
+}
+
+TEST(Elementwise, EveryTableGivesTheBitsOfThePlainOne) {
+  expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>& b) {
+    kernels.rms_norm(a.data(), b.data(), 1e-5F, a.data(), static_cast<std::uint32_t>(a.size()));
+    return a;
+  });
+  expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>& b) {
+    for (float& value : a) value *= 20.0F;
+    kernels.silu_mul(a.data(), b.data(), a.data(), static_cast<std::uint32_t>(a.size()));
+    return a;
+  });
+  expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>&) {
+    kernels.softmax(a.data(), static_cast<std::uint32_t>(a.size()));
+    return a;
+  });
+}
+
+TEST(Elementwise, IsCloseToDoublePrecision) {
+  Rng rng(32);
+  const Kernels& kernels = select_kernels(KernelIsa::best);
+  const std::vector<float> x = random_floats(rng, 777, 3.0F);
+  const std::vector<float> y = random_floats(rng, 777);
+  std::vector<float> out(777);
+  double squares = 0.0;
+  double exponentials = 0.0;
+  for (const float value : x) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+    exponentials += std::exp(static_cast<double>(value));
+  }
+  kernels.rms_norm(x.data(), y.data(), 1e-5F, out.data(), 777);
+  for (std::size_t i = 0; i < 777; ++i) {
+    const double exact = static_cast<double>(x[i]) * static_cast<double>(y[i]) / std::sqrt(squares / 777 + 1e-5);
+    ASSERT_NEAR(out[i], exact, 1e-6 * std::fabs(exact) + 1e-12);
+  }
+  kernels.silu_mul(x.data(), y.data(), out.data(), 777);
+  for (std::size_t i = 0; i < 777; ++i) {
+    const double exact = static_cast<double>(x[i]) / (1 + std::exp(-static_cast<double>(x[i]))) * static_cast<double>(y[i]);
+    ASSERT_NEAR(out[i], exact, 1e-6 * std::fabs(exact) + 1e-12);
+  }
+  out = x;
+  kernels.softmax(out.data(), 777);
+  for (std::size_t i = 0; i < 777; ++i) {
+    const double exact = std::exp(static_cast<double>(x[i])) / exponentials;
+    ASSERT_NEAR(out[i], exact, 2e-6 * exact);
+  }
+}
+
+TEST(Elementwise, SiluOfLargeValuesIsFinite) {
+  const Kernels& kernels = select_kernels(KernelIsa::best);
+  const std::vector<float> gate{-1000.0F, -88.0F, 0.0F, 1000.0F};
+  const std::vector<float> up(4, 1.0F);
+  std::vector<float> out(4);
+  kernels.silu_mul(gate.data(), up.data(), out.data(), 4);
+  EXPECT_NEAR(out[0], 0.0F, 1e-30F);
+  EXPECT_NEAR(out[1], 0.0F, 1e-30F);
+  EXPECT_EQ(out[2], 0.0F);
+  EXPECT_EQ(out[3], 1000.0F);
+}
+
+TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRest) {
+  const std::vector<float> frequencies{1.0F, 0.1F};
+  std::vector<float> cosines(2);
+  std::vector<float> sines(2);
+  rope_angles(3, frequencies, cosines, sines);
+  EXPECT_FLOAT_EQ(cosines[0], static_cast<float>(std::cos(3.0)));
+  EXPECT_FLOAT_EQ(sines[1], static_cast<float>(std::sin(0.3)));
+  const Kernels& kernels = select_kernels(KernelIsa::best);
+  const std::vector<float> x{1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60};  // two heads of 6, the first 4 rotate
+  std::vector<float> half = x;
+  std::vector<float> pairs = x;
+  kernels.rope(RopeStyle::half_split, half.data(), 2, 6, 4, cosines.data(), sines.data());
+  kernels.rope(RopeStyle::interleaved, pairs.data(), 2, 6, 4, cosines.data(), sines.data());
+  const auto first = [&](float a, float b, std::size_t i) { return a * cosines[i] - b * sines[i]; };
+  const auto second = [&](float a, float b, std::size_t i) { return b * cosines[i] + a * sines[i]; };
+  EXPECT_EQ(half, (std::vector<float>{first(1, 3, 0), first(2, 4, 1), second(1, 3, 0), second(2, 4, 1), 5, 6, first(10, 30, 0),
+                                      first(20, 40, 1), second(10, 30, 0), second(20, 40, 1), 50, 60}));
+  EXPECT_EQ(pairs, (std::vector<float>{first(1, 2, 0), second(1, 2, 0), first(3, 4, 1), second(3, 4, 1), 5, 6, first(10, 20, 0),
+                                       second(10, 20, 0), first(30, 40, 1), second(30, 40, 1), 50, 60}));
+}
+
+TEST(Kernels, EveryInstructionSetHasATableOrAnErrorThatSaysWhy) {
+  ASSERT_TRUE(find_kernels(KernelIsa::best).has_value());
+  ASSERT_TRUE(find_kernels(KernelIsa::reference).has_value());
+  for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512}) {
+    const auto found = find_kernels(isa);
+    if (!found) {
+      EXPECT_EQ(found.error().code, ErrorCode::unsupported);
+    }
+  }
+  std::vector<float> x{1, 2};
+  const std::vector<float> y{3, 4};
+  select_kernels(KernelIsa::best).add(x.data(), y.data(), 2);
+  EXPECT_EQ(x, (std::vector<float>{4, 6}));
+}
+
+}  // namespace
+}  // namespace quire

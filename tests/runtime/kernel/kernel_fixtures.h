@@ -1,0 +1,112 @@
+#pragma once
+// Random matrices, activations and caches for the kernel tests.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/kernel/half.h"
+#include "runtime/kernel/kernel.h"
+
+namespace quire::kernel_test {
+
+using Rng = std::mt19937;
+
+inline std::vector<float> random_floats(Rng& rng, std::size_t n, float deviation = 1.0F) {
+  std::normal_distribution<float> normal(0.0F, deviation);
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+inline std::uint32_t random_below(Rng& rng, std::uint32_t n) {
+  return static_cast<std::uint32_t>(rng() % n);
+}
+
+struct WeightCase {
+  WeightFormat format = WeightFormat::f32;
+  bool halves = false;       // q8: two scales per 32
+  bool minimums = true;      // q4, q8
+  bool exact_in_f16 = true;  // q4, q8
+  const char* name = "";
+};
+
+inline std::vector<WeightCase> weight_cases() {
+  return {{.format = WeightFormat::f32, .name = "f32"},
+          {.format = WeightFormat::bf16, .name = "bf16"},
+          {.format = WeightFormat::q4, .name = "q4"},
+          {.format = WeightFormat::q4, .exact_in_f16 = false, .name = "q4_f32_scales"},
+          {.format = WeightFormat::q4, .minimums = false, .name = "q4_no_minimums"},
+          {.format = WeightFormat::q8, .minimums = false, .name = "q8"},
+          {.format = WeightFormat::q8, .halves = true, .minimums = false, .exact_in_f16 = false, .name = "q8_halves"},
+          {.format = WeightFormat::q8, .halves = true, .name = "q8_halves_minimums"},
+          {.format = WeightFormat::q8, .exact_in_f16 = false, .name = "q8_minimums"}};
+}
+
+inline float random_scale(Rng& rng, const WeightCase& kind, float deviation) {
+  const float value = random_floats(rng, 1, deviation)[0];
+  return kind.exact_in_f16 ? f16_to_float(float_to_f16_truncated(value)) : value;
+}
+
+// A packed matrix and, beside it, the weights it stands for.
+struct MatrixCase {
+  PackedMatrix packed;
+  std::vector<float> weights;  // [row][column]
+};
+
+inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& packer, std::uint32_t row, std::span<float> weights) {
+  const bool q8 = kind.format == WeightFormat::q8;
+  const std::size_t per_scale = q8 ? 16 : 32;
+  std::vector<std::uint8_t> codes(weights.size());
+  std::vector<float> scales(weights.size() / per_scale);
+  std::vector<float> minimums(scales.size(), 0.0F);
+  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(rng() % (q8 ? 256 : 16));
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    const bool repeat = q8 && !kind.halves && i % 2 == 1;
+    scales[i] = repeat ? scales[i - 1] : random_scale(rng, kind, 0.01F);
+    if (kind.minimums) minimums[i] = repeat ? minimums[i - 1] : random_scale(rng, kind, 0.05F);
+  }
+  for (std::size_t k = 0; k < weights.size(); ++k) {
+    const int code = static_cast<int>(codes[k]) - (q8 ? 128 : 0);
+    weights[k] = std::fma(static_cast<float>(code), scales[k / per_scale], minimums[k / per_scale]);
+  }
+  q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
+}
+
+inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
+  MatrixPacker packer(kind.format, rows, columns);
+  MatrixCase made;
+  made.weights.resize(std::size_t{rows} * columns);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    const std::span<float> weights = std::span(made.weights).subspan(std::size_t{row} * columns, columns);
+    if (kind.format == WeightFormat::q4 || kind.format == WeightFormat::q8) {
+      put_quantised_row(rng, kind, packer, row, weights);
+      continue;
+    }
+    const std::vector<float> values = random_floats(rng, columns, 0.05F);
+    for (std::size_t k = 0; k < columns; ++k) {
+      weights[k] = kind.format == WeightFormat::f32 ? values[k] : bf16_to_float(float_to_bf16(values[k]));
+    }
+    packer.put_f32(row, values);
+  }
+  made.packed = packer.finish();
+  return made;
+}
+
+// Every table this processor can run, the plain one first.
+inline std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> found;
+  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512}) {
+    if (const auto table = find_kernels(isa)) found.push_back(*table);
+  }
+  return found;
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+}  // namespace quire::kernel_test

@@ -1,0 +1,137 @@
+#include "runtime/kernel/matmul.h"
+
+#include <cmath>
+
+#include "runtime/kernel/kernel_fixtures.h"
+
+namespace quire {
+namespace {
+
+using namespace kernel_test;
+
+// y[m][rows] of one table, written row by row with a stride of its own; the gap must stay untouched.
+std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, ActivationMode mode, std::span<const float> x, std::uint32_t m,
+                            std::uint32_t panels_per_call = 1000) {
+  constexpr float kUntouched = 12345.0F;
+  const std::uint32_t k = w.columns;
+  AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, k));
+  const Activations prepared = make_activations(mode, x.data(), k, m, k, scratch);
+  kernels.prepare(prepared, 0, m / 2);
+  kernels.prepare(prepared, m / 2, m);
+  const std::size_t stride = w.rows + 3;
+  std::vector<float> padded(m * stride, kUntouched);
+  for (std::uint32_t p = 0; p < w.num_panels(); p += panels_per_call) {
+    kernels.matmul(w, prepared, padded.data(), stride, p, std::min(w.num_panels(), p + panels_per_call));
+  }
+  std::vector<float> y;
+  for (std::uint32_t row = 0; row < m; ++row) {
+    const float* from = padded.data() + row * stride;
+    y.insert(y.end(), from, from + w.rows);
+    for (std::size_t i = w.rows; i < stride; ++i) EXPECT_EQ(from[i], kUntouched);
+  }
+  return y;
+}
+
+bool accepts(const WeightCase& kind, std::uint32_t columns) {
+  return columns % 32 == 0 || kind.format == WeightFormat::f32 || kind.format == WeightFormat::bf16;
+}
+
+struct Shape {
+  std::uint32_t m, rows, columns;
+};
+
+Shape random_shape(Rng& rng, const WeightCase& kind) {
+  Shape shape{1 + random_below(rng, 70), 1 + random_below(rng, 90), 1 + random_below(rng, 200)};
+  if (!accepts(kind, shape.columns)) shape.columns = (shape.columns + 31) / 32 * 32;
+  return shape;
+}
+
+TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
+  Rng rng(11);
+  for (const WeightCase& kind : weight_cases()) {
+    for (int round = 0; round < 25; ++round) {
+      const Shape shape = random_shape(rng, kind);
+      const MatrixCase matrix = random_matrix(rng, kind, shape.rows, shape.columns);
+      const std::vector<float> x = random_floats(rng, std::size_t{shape.m} * shape.columns, 2.0F);
+      for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {
+        if (mode == ActivationMode::int16 && shape.columns % 32 != 0) continue;
+        const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, mode, x, shape.m);
+        for (const Kernels* kernels : available_kernels()) {
+          const std::vector<float> y = multiply(*kernels, matrix.packed, mode, x, shape.m, 1 + random_below(rng, 3));
+          ASSERT_TRUE(same_bits(y, expected)) << kind.name << " " << kernels->name << " m " << shape.m << " n " << shape.rows << " k "
+                                              << shape.columns << " mode " << static_cast<int>(mode);
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, ARowDoesNotDependOnTheRowsBesideIt) {
+  Rng rng(12);
+  for (const WeightCase& kind : weight_cases()) {
+    const MatrixCase matrix = random_matrix(rng, kind, 50, 96);
+    constexpr std::uint32_t kRows = 70;
+    const std::vector<float> x = random_floats(rng, std::size_t{kRows} * 96);
+    for (const Kernels* kernels : available_kernels()) {
+      const std::vector<float> together = multiply(*kernels, matrix.packed, ActivationMode::int16, x, kRows);
+      for (std::uint32_t row = 0; row < kRows; ++row) {
+        const std::vector<float> alone =
+            multiply(*kernels, matrix.packed, ActivationMode::int16, std::span(x).subspan(std::size_t{row} * 96, 96), 1);
+        ASSERT_TRUE(same_bits(alone, std::span(together).subspan(std::size_t{row} * 50, 50))) << kind.name << " " << kernels->name;
+      }
+    }
+  }
+}
+
+TEST(Matmul, IsCloseToDoublePrecision) {
+  Rng rng(13);
+  for (const WeightCase& kind : weight_cases()) {
+    const MatrixCase matrix = random_matrix(rng, kind, 40, 576);
+    const std::vector<float> x = random_floats(rng, 576 * 3);
+    for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {
+      const std::vector<float> y = multiply(select_kernels(KernelIsa::best), matrix.packed, mode, x, 3);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        double exact = 0.0;
+        double magnitude = 0.0;
+        for (std::size_t k = 0; k < 576; ++k) {
+          const double product = static_cast<double>(matrix.weights[i % 40 * 576 + k]) * static_cast<double>(x[i / 40 * 576 + k]);
+          exact += product;
+          magnitude += std::fabs(product);
+        }
+        ASSERT_NEAR(y[i], exact, magnitude * 5e-5) << kind.name << " mode " << static_cast<int>(mode);
+      }
+    }
+  }
+}
+
+TEST(Matmul, ZerosAndExtremeInputsKeepTheContract) {
+  Rng rng(14);
+  for (const WeightCase& kind : weight_cases()) {
+    const MatrixCase matrix = random_matrix(rng, kind, 17, 64);
+    std::vector<float> x(64 * 4, 0.0F);
+    for (std::size_t i = 64; i < 128; ++i) x[i] = (i % 2 == 0 ? 3e38F : -3e38F) * 0.01F;
+    for (std::size_t i = 128; i < 192; ++i) x[i] = 1e-42F;
+    for (std::size_t i = 192; i < 256; ++i) x[i] = i % 3 == 0 ? 1.0F : -1.0F;
+    const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, ActivationMode::int16, x, 4);
+    for (std::size_t i = 0; i < 17; ++i) EXPECT_EQ(expected[i], 0.0F);
+    for (const Kernels* kernels : available_kernels()) {
+      EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, ActivationMode::int16, x, 4), expected)) << kind.name << kernels->name;
+    }
+  }
+}
+
+TEST(Matmul, SixteenBitCodesReachTheirRange) {
+  // All weights one and inputs at full scale: code sums of 32 * 32639 must come through exactly.
+  MatrixPacker packer(WeightFormat::q8, 1, 32);
+  packer.put_q8(0, std::vector<std::uint8_t>(32, 255), std::vector<float>{1.0F, 1.0F}, std::vector<float>(2, 0.0F));
+  const PackedMatrix w = packer.finish();
+  for (const float sign : {1.0F, -1.0F}) {
+    const std::vector<float> x(32, sign * 32639.0F);
+    for (const Kernels* kernels : available_kernels()) {
+      EXPECT_EQ(multiply(*kernels, w, ActivationMode::int16, x, 1)[0], sign * static_cast<float>(127 * 32 * 32639)) << kernels->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
