@@ -30,4 +30,8 @@ namespace quire {
 // The table of a fast instruction set; null when this build or this processor lacks it. `isa` is avx2 or avx512.
 const Kernels* cpu_kernels(KernelIsa isa);
 
+// Broken contracts stop the program; compiled once, for no special instruction set.
+void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
+void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);
+
 }  // namespace quire

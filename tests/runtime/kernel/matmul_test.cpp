@@ -133,5 +133,15 @@ TEST(Matmul, SixteenBitCodesReachTheirRange) {
   }
 }
 
+TEST(MatmulDeath, MismatchedInputsStopTheProgram) {
+  Rng rng(15);
+  const MatrixCase matrix = random_matrix(rng, weight_cases()[0], 16, 64);
+  const std::vector<float> x(32);
+  std::vector<float> y(16);
+  const Activations narrow = make_activations(ActivationMode::f32, x.data(), 32, 1, 32, {});
+  EXPECT_DEATH(select_kernels(KernelIsa::best).matmul(matrix.packed, narrow, y.data(), 16, 0, 1), "inputs of the product");
+  EXPECT_DEATH(make_activations(ActivationMode::int16, x.data(), 32, 1, 32, {}), "scratch too small");
+}
+
 }  // namespace
 }  // namespace quire

@@ -6,6 +6,7 @@
 namespace quire::avx512 {
 
 void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) {
+  check_attention(layer, item, scratch.size());
   attend_impl(layer, item, scratch.data());
 }
 

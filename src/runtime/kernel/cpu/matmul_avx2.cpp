@@ -132,6 +132,7 @@ void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_en
 }
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  check_product(w, x, end);
   matmul_impl<Madd>(w, x, y, y_stride, begin, end);
 }
 

@@ -68,7 +68,8 @@ void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const floa
 
 }  // namespace
 
-void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> /*scratch*/) {
+void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) {
+  check_attention(layer, item, scratch.size());
   for (std::uint32_t row = 0; row < item.rows; ++row) {
     for (std::uint32_t i = 0; i < item.group; ++i) {
       const std::size_t head = std::size_t{item.kv_head * item.group + i} * layer.head_dim;

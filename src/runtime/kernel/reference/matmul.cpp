@@ -24,7 +24,7 @@ void prepare_group(const Activations& x, std::uint32_t row, std::uint32_t group)
   for (std::uint32_t half = 0; half < 2; ++half) {
     std::int32_t sum = 0;
     for (std::uint32_t i = 16 * half; i < 16 * half + 16; ++i) {
-      codes[i] = static_cast<std::int16_t>(std::nearbyint(from[i] * factor));
+      codes[i] = static_cast<std::int16_t>(std::lrint(from[i] * factor));
       sum += codes[i];
     }
     x.half_sums[2 * at + half] = sum;
@@ -82,6 +82,7 @@ void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_en
 }
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  check_product(w, x, end);
   const bool integer = x.mode == ActivationMode::int16 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
   const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
   for (std::uint32_t row = 0; row < x.rows; ++row) {

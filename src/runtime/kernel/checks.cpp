@@ -1,0 +1,18 @@
+#include "base/check.h"
+#include "runtime/kernel/attention_scratch.h"
+#include "runtime/kernel/implementations.h"
+
+namespace quire {
+
+void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end) {
+  QUIRE_CHECK(w.columns == x.columns, "inputs of the product");
+  QUIRE_CHECK(panel_end <= w.num_panels(), "panels of the product");
+}
+
+void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes) {
+  QUIRE_CHECK(layer.head_dim % 16 == 0 && layer.head_dim > 0 && layer.head_dim <= kMaxHeadDim, "head_dim");
+  QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
+  QUIRE_CHECK(scratch_bytes >= attention_scratch_bytes(layer.head_dim, item.group), "scratch too small");
+}
+
+}  // namespace quire
