@@ -42,12 +42,11 @@ class Writer {
 
   void histogram(const char* name, const char* help, const HistogramSnapshot& snapshot) {
     header(name, "histogram", help);
-    std::uint64_t total = 0;
     for (std::size_t i = 0; i < snapshot.counts.size(); ++i) {
-      total += snapshot.counts[i];
       const std::string bound = i < snapshot.bounds.size() ? fmt::format("{}", snapshot.bounds[i]) : "+Inf";
-      append("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels_, bound, total);
+      append("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels_, bound, snapshot.counts[i]);
     }
+    const std::uint64_t total = snapshot.counts.empty() ? 0 : snapshot.counts.back();  // the counts are cumulative
     append("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels_, snapshot.sum, name, labels_, total);
   }
 

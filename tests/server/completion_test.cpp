@@ -1,0 +1,335 @@
+// Completions over real sockets, with an engine played by hand.
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using CompletionTest = RunningServer;
+
+std::string streamed_text(const std::vector<boost::json::value>& events) {
+  std::string text;
+  for (const auto& event : events) {
+    for (const auto& choice : event.at("choices").as_array()) text += choice.at("text").as_string();
+  }
+  return text;
+}
+
+TEST_F(CompletionTest, AWholeAnswerHasTextReasonAndUsage) {
+  engine.answer_with("hello");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt": "abc", "model": "bytes"})").json();
+  EXPECT_EQ(answer.at("object"), "text_completion");
+  EXPECT_EQ(answer.at("model"), "bytes");
+  EXPECT_TRUE(answer.at("system_fingerprint").is_null());
+  const auto& choice = answer.at("choices").as_array()[0];
+  EXPECT_EQ(choice.at("text"), "hello");
+  EXPECT_EQ(choice.at("finish_reason"), "stop");
+  EXPECT_TRUE(choice.at("logprobs").is_null());
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 3);
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 6);  // EOS counts
+  EXPECT_EQ(answer.at("usage").at("total_tokens"), 9);
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens_details").at("cached_tokens"), 16);
+  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "abc");
+}
+
+TEST_F(CompletionTest, AChatGoesThroughTheTemplate) {
+  engine.answer_with("hi");
+  start();
+  const auto answer =
+      post("/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "yo"}], "tools": [{}, {}], "chat_template_kwargs": {"shout": true}})")
+          .json();
+  EXPECT_EQ(answer.at("object"), "chat.completion");
+  const auto& choice = answer.at("choices").as_array()[0];
+  EXPECT_EQ(choice.at("message").at("role"), "assistant");
+  EXPECT_EQ(choice.at("message").at("content"), "hi");
+  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "<user>yo[tools: 2]!<assistant>");
+  EXPECT_EQ(engine.at(0).request.sampling.max_tokens, 512U - 30U);  // what the context leaves
+}
+
+TEST_F(CompletionTest, ReachingMaxTokensIsLength) {
+  engine.answer_with("hello");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})").json();
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "he");
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("finish_reason"), "length");
+}
+
+TEST_F(CompletionTest, EchoPutsThePromptBeforeTheText) {
+  engine.answer_with("b");
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "echo": true})").json().at("choices").as_array()[0].at("text"), "ab");
+  const auto events = stream_events(post("/v1/completions", R"({"prompt": "a", "echo": true, "stream": true})").body);
+  EXPECT_EQ(streamed_text(events), "ab");
+}
+
+TEST_F(CompletionTest, ChoicesAreNumberedOverPromptsAndN) {
+  engine.answer_with("x");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt": ["p", "qq"], "n": 2, "seed": 7})").json();
+  ASSERT_EQ(answer.at("choices").as_array().size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer.at("choices").as_array()[i].at("index").as_int64(), static_cast<std::int64_t>(i));
+    EXPECT_EQ(tokens_to_bytes(engine.at(i).request.prompt), i < 2 ? "p" : "qq");
+    EXPECT_EQ(engine.at(i).request.sampling.seed, 7 + i % 2);
+  }
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 3);
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 8);
+}
+
+TEST_F(CompletionTest, AStreamSaysTheSameInPieces) {
+  engine.answer_with("héllo");
+  start();
+  const auto response = post("/v1/completions", R"({"prompt": "abc", "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_EQ(response.header("Content-Type"), "text/event-stream; charset=utf-8");
+  const auto events = stream_events(response.body);
+  EXPECT_EQ(streamed_text(events), "héllo");
+  for (const auto& event : events) EXPECT_EQ(event.at("id"), events[0].at("id"));
+  const auto& last = events.back();
+  EXPECT_TRUE(last.at("choices").as_array().empty());
+  EXPECT_EQ(last.at("usage").at("completion_tokens"), 7);
+  EXPECT_EQ(last.at("usage").at("prompt_tokens_details").at("cached_tokens"), 16);
+  EXPECT_EQ(events[events.size() - 2].at("choices").as_array()[0].at("finish_reason"), "stop");
+  EXPECT_TRUE(events[0].at("usage").is_null());
+}
+
+TEST_F(CompletionTest, AChatStreamBeginsWithTheRole) {
+  engine.answer_with("ab");
+  start();
+  const auto events =
+      stream_events(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "stream": true})").body);
+  EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
+  EXPECT_EQ(events[0].at("choices").as_array()[0].at("delta").at("role"), "assistant");
+  EXPECT_EQ(events[1].at("choices").as_array()[0].at("delta").at("content"), "a");
+  const auto& last = events.back().at("choices").as_array()[0];
+  EXPECT_TRUE(last.at("delta").as_object().empty());
+  EXPECT_EQ(last.at("finish_reason"), "stop");
+  EXPECT_FALSE(events[0].as_object().contains("usage"));
+}
+
+TEST_F(CompletionTest, AStepIsOneWriteAndArrivesBeforeTheNext) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ClientResponse head;
+  ASSERT_TRUE(client.receive_head(head));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  for (const char* text : {"one", "two"}) {
+    engine.emit(RequestId{0}, text);
+    std::string chunk;
+    ASSERT_TRUE(client.receive_chunk(chunk));
+    EXPECT_NE(chunk.find(text), std::string::npos);
+  }
+  engine.end(RequestId{0}, FinishReason::stop);
+  std::string rest;
+  while (client.receive_chunk(rest)) {
+  }
+  EXPECT_NE(rest.find("[DONE]"), std::string::npos);
+  EXPECT_EQ(client.get("/health").status, 200U);  // the connection goes on
+}
+
+TEST_F(CompletionTest, HalfACharacterIsNeverSent) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  engine.emit(RequestId{0}, "\xE2\x82");
+  engine.emit(RequestId{0}, "\xAC!");
+  engine.emit(RequestId{0}, "\xE2");
+  engine.end(RequestId{0}, FinishReason::stop);
+  const auto events = stream_events(client.receive().body);
+  EXPECT_EQ(events[0].at("choices").as_array()[0].at("text"), "€!");
+  EXPECT_EQ(streamed_text(events), "€!\xEF\xBF\xBD");
+}
+
+TEST_F(CompletionTest, AStopStringEndsTheRequestInTheEngine) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stop": ["xx", "END"]})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  engine.emit(RequestId{0}, "some E");
+  engine.emit(RequestId{0}, "ND and more");
+  const auto choice = client.receive().json().at("choices").as_array()[0];
+  EXPECT_EQ(choice.at("text"), "some ");
+  EXPECT_EQ(choice.at("finish_reason"), "stop");
+  EXPECT_EQ(choice.at("stop_reason"), "END");
+  ASSERT_TRUE(engine.wait_finished(0));
+  EXPECT_EQ(engine.at(0).finished, FinishReason::stop);
+  engine.end(RequestId{0}, FinishReason::stop);  // the engine's own last word is not waited for
+  EXPECT_EQ(client.get("/health").status, 200U);
+}
+
+TEST_F(CompletionTest, TheStopStringIsKeptWhereAskedFor) {
+  engine.answer_with("some END more");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt": "a", "stop": "END", "include_stop_str_in_output": true})").json();
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "some END");
+}
+
+TEST_F(CompletionTest, StopStringsWaitForMinTokens) {
+  engine.answer_with("END END!");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt": "a", "stop": "END", "min_tokens": 4})").json();
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "END ");
+}
+
+TEST_F(CompletionTest, AStopTokenIsNamed) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stop_token_ids": [33]})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  RequestOutput last = last_output_of(RequestId{0}, {'a', 33}, FinishReason::stop);
+  last.stop_token = 33;
+  engine.deliver(std::move(last));
+  const auto choice = client.receive().json().at("choices").as_array()[0];
+  EXPECT_EQ(choice.at("text"), "a");
+  EXPECT_EQ(choice.at("stop_reason"), 33);
+}
+
+TEST_F(CompletionTest, LogprobsHaveBothShapes) {
+  engine.answer_with("ab");
+  start();
+  const auto plain = post("/v1/completions", R"({"prompt": "a", "logprobs": 1})").json().at("choices").as_array()[0].at("logprobs");
+  EXPECT_EQ(plain.at("tokens").as_array().size(), 3U);
+  EXPECT_EQ(plain.at("tokens").as_array()[1], "b");
+  EXPECT_EQ(plain.at("token_logprobs").as_array()[0], -0.5);
+  EXPECT_EQ(plain.at("text_offset").as_array()[1], 1);
+  EXPECT_EQ(plain.at("top_logprobs").as_array()[0].at("b"), -1.5);
+  const auto chat = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 1})")
+                        .json()
+                        .at("choices")
+                        .as_array()[0]
+                        .at("logprobs")
+                        .at("content")
+                        .as_array();
+  ASSERT_EQ(chat.size(), 3U);
+  EXPECT_EQ(chat[0].at("token"), "a");
+  EXPECT_EQ(chat[0].at("bytes").as_array()[0], 'a');
+  EXPECT_EQ(chat[0].at("top_logprobs").as_array()[0].at("token"), "b");
+}
+
+TEST_F(CompletionTest, StreamedLogprobsAreThoseOfTheWholeAnswer) {
+  engine.answer_with("aé");
+  start();
+  std::vector<std::string> tokens;
+  for (const auto& event : stream_events(post("/v1/completions", R"({"prompt": "a", "logprobs": 0, "stream": true})").body)) {
+    for (const auto& token : event.at("choices").as_array()[0].at("logprobs").at("tokens").as_array())
+      tokens.emplace_back(token.as_string());
+  }
+  EXPECT_EQ(tokens.size(), 4U);  // a, two bytes of é, EOS
+}
+
+TEST_F(CompletionTest, AnEngineErrorIsToldInBothWays) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  engine.end(RequestId{0}, FinishReason::error, "out of luck");
+  const auto whole = client.receive();
+  EXPECT_EQ(whole.status, 500U);
+  EXPECT_NE(whole.error_message().find("out of luck"), std::string::npos);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ASSERT_TRUE(engine.wait_submitted(2));
+  engine.end(RequestId{1}, FinishReason::error, "out of luck");
+  EXPECT_NE(client.receive().body.find(R"({"error":{"message":"out of luck)"), std::string::npos);
+}
+
+TEST_F(CompletionTest, AClientThatGoesAwayWhileStreamingFreesItsRequests) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true, "n": 2})"));
+  ASSERT_TRUE(engine.wait_submitted(2));
+  engine.emit(RequestId{0}, "x");
+  client.close();
+  ASSERT_TRUE(engine.wait_finished(0));
+  ASSERT_TRUE(engine.wait_finished(1));
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+  engine.emit(RequestId{0}, "late");  // nobody minds
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(CompletionTest, AClientThatGoesAwayWhileWaitingFreesItsRequest) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  client.close();
+  ASSERT_TRUE(engine.wait_finished(0));
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+}
+
+TEST_F(CompletionTest, AClientThatDoesNotReadIsGivenUp) {
+  start({.max_stream_buffer_bytes = 8192, .send_buffer_bytes = 4096});
+  HttpClient client(port, 4096);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  const std::string much(20'000, 'x');
+  for (int i = 0; i < 200 && !engine.at(0).finished; ++i) engine.emit(RequestId{0}, much);
+  ASSERT_TRUE(engine.wait_finished(0));
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(CompletionTest, AStalledWriteTimesOut) {
+  start({.send_buffer_bytes = 4096, .write_timeout_ms = 50});
+  HttpClient client(port, 4096);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  engine.emit(RequestId{0}, std::string(200'000, 'x'));
+  ASSERT_TRUE(engine.wait_finished(0));
+}
+
+TEST_F(CompletionTest, DrainingLetsRunningAnswersEndAndTakesNoOthers) {
+  start();
+  HttpClient running(port), idle(port);
+  EXPECT_EQ(idle.get("/health").status, 200U);
+  running.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  drain();
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_FALSE(HttpClient(port).connected());
+  engine.emit(RequestId{0}, "done");
+  engine.end(RequestId{0}, FinishReason::stop);
+  const auto answer = running.receive();
+  EXPECT_EQ(answer.json().at("choices").as_array()[0].at("text"), "done");
+  EXPECT_EQ(answer.header("Connection"), "close");
+  wait_until_ended();
+}
+
+TEST_F(CompletionTest, DrainingHasALimit) {
+  start({.drain_timeout_ms = 50});
+  HttpClient running(port);
+  running.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  drain();
+  wait_until_ended();
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+}
+
+TEST_F(CompletionTest, ASecondRequestToStopEndsAtOnce) {
+  start();
+  HttpClient running(port);
+  running.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  drain();
+  drain();
+  wait_until_ended();
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+}
+
+TEST_F(CompletionTest, Http10GetsItsStreamWithoutChunks) {
+  engine.answer_with("ab");
+  start();
+  HttpClient client(port);
+  const std::string body = R"({"prompt": "a", "stream": true})";
+  client.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  ClientResponse head;
+  ASSERT_TRUE(client.receive_head(head));
+  EXPECT_EQ(head.header("Transfer-Encoding"), "");
+  EXPECT_TRUE(client.at_end());
+}
+
+}  // namespace
+}  // namespace quire

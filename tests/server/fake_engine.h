@@ -1,0 +1,203 @@
+#pragma once
+// An engine that a test plays by hand, or that answers every request with the same text at once. Tokens are bytes.
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "quire/engine.h"
+
+namespace quire {
+
+inline constexpr TokenId kFakeEos = 256;
+inline constexpr std::uint32_t kFakeVocab = 257;
+
+// The byte-level alphabet of GPT-2: printable bytes stand for themselves, the others for characters from U+0100 on.
+inline std::string byte_piece(unsigned byte) {
+  const auto printable = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  unsigned code = byte;
+  if (!printable(byte)) {
+    code = 256;
+    for (unsigned b = 0; b < byte; ++b) code += printable(b) ? 0 : 1;
+  }
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+inline ModelInfo byte_model() {
+  ModelInfo info;
+  info.name = "bytes";
+  info.vocab_size = kFakeVocab;
+  info.context_length = 512;
+  TokenizerSpec& spec = info.tokenizer;
+  spec.algorithm = TokenizerSpec::Algorithm::bpe_bytes;
+  spec.pre = "gpt-2";
+  for (unsigned byte = 0; byte < 256; ++byte) spec.tokens.push_back(byte_piece(byte));
+  spec.tokens.emplace_back("<|end|>");
+  spec.types.assign(256, TokenizerSpec::TokenType::normal);
+  spec.types.push_back(TokenizerSpec::TokenType::control);
+  spec.eos = kFakeEos;
+  spec.eog = {kFakeEos};
+  spec.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if tools %}[tools: {{ tools | length }}]{% endif %}{% if shout %}!{% endif %}{% if add_generation_prompt %}<assistant>{% endif "
+      "%}";
+  return info;
+}
+
+inline std::vector<TokenId> bytes_to_tokens(std::string_view text) {
+  std::vector<TokenId> tokens;
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+inline std::string tokens_to_bytes(const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += static_cast<char>(token);
+  return text;
+}
+
+inline RequestOutput output_of(RequestId id, std::vector<TokenId> tokens) {
+  RequestOutput output;
+  output.id = id;
+  output.tokens = std::move(tokens);
+  return output;
+}
+
+inline RequestOutput last_output_of(RequestId id, std::vector<TokenId> tokens, FinishReason reason) {
+  RequestOutput output = output_of(id, std::move(tokens));
+  output.finished = true;
+  output.reason = reason;
+  return output;
+}
+
+class FakeEngine final : public Engine {
+ public:
+  struct Submitted {
+    RequestId id;
+    EngineRequest request;
+    OutputSink* sink = nullptr;
+    std::optional<FinishReason> finished;  // by the caller
+  };
+
+  FakeEngine() {
+    options_.scheduler.max_model_len = 512;
+    stats_.num_blocks = 10;
+    stats_.num_free_blocks = 10;
+  }
+
+  // Every request from now on is answered at once, byte by byte, and ends with EOS or at its max_tokens.
+  void answer_with(std::string text) { answer_ = std::move(text); }
+  // Further requests are refused.
+  void refuse_with(std::optional<Error> error, std::size_t after = 0) {
+    refusal_ = std::move(error);
+    refuse_after_ = after;
+  }
+
+  Result<RequestId> submit(EngineRequest request, OutputSink& sink) override {
+    const std::lock_guard lock(mutex_);
+    if (refusal_ && submitted_.size() >= refuse_after_) return std::unexpected(*refusal_);
+    const RequestId id{submitted_.size()};
+    submitted_.push_back({id, std::move(request), &sink, {}});
+    changed_.notify_all();
+    if (answer_) play_answer(submitted_.back());
+    return id;
+  }
+
+  void finish(RequestId id, FinishReason reason) override {
+    const std::lock_guard lock(mutex_);
+    submitted_[id.value].finished = reason;
+    changed_.notify_all();
+  }
+
+  [[nodiscard]] EngineStats stats() const override { return stats_; }
+  [[nodiscard]] const ModelInfo& model() const override { return info_; }
+  [[nodiscard]] const EngineOptions& options() const override { return options_; }
+  std::uint32_t stop(double /*timeout_s*/) override { return 0; }
+
+  // One step's output, as the engine thread would send it.
+  void emit(RequestId id, std::string_view text) { deliver(output_of(id, bytes_to_tokens(text))); }
+  void end(RequestId id, FinishReason reason, std::string error = {}) {
+    RequestOutput output = last_output_of(id, {}, reason);
+    output.error = std::move(error);
+    if (reason == FinishReason::stop) {
+      output.tokens = {kFakeEos};
+      output.stop_token = kFakeEos;
+    }
+    deliver(std::move(output));
+  }
+  void deliver(RequestOutput output) {
+    OutputSink* sink = at(output.id.value).sink;
+    std::vector<RequestOutput> outputs;
+    outputs.push_back(std::move(output));
+    sink->deliver(std::move(outputs));
+  }
+
+  [[nodiscard]] Submitted at(std::size_t index) const {
+    const std::lock_guard lock(mutex_);
+    return submitted_.at(index);
+  }
+  [[nodiscard]] std::size_t num_submitted() const {
+    const std::lock_guard lock(mutex_);
+    return submitted_.size();
+  }
+
+  // False after ten seconds.
+  bool wait_submitted(std::size_t count) {
+    return wait([&] { return submitted_.size() >= count; });
+  }
+  bool wait_finished(std::size_t index) {
+    return wait([&] { return submitted_.size() > index && submitted_[index].finished.has_value(); });
+  }
+
+ private:
+  template <class Condition>
+  bool wait(const Condition& condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), condition);
+  }
+
+  static std::vector<PositionLogprobs> logprobs_of(TokenId token, std::uint32_t count) {
+    PositionLogprobs position;
+    for (std::uint32_t i = 0; i <= count; ++i)
+      position.entries.push_back({(token + static_cast<TokenId>(i)) % 256, -0.5F - static_cast<float>(i), i + 1});
+    return {position};
+  }
+
+  void play_answer(const Submitted& entry) const {
+    const SamplingParams& sampling = entry.request.sampling;
+    std::vector<TokenId> tokens = bytes_to_tokens(*answer_);
+    tokens.push_back(kFakeEos);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      RequestOutput output = output_of(entry.id, {tokens[i]});
+      if (sampling.logprobs) output.logprobs = logprobs_of(tokens[i], *sampling.logprobs);
+      const bool eos = tokens[i] == kFakeEos;
+      output.finished = eos || i + 1 >= sampling.max_tokens;
+      output.reason = eos ? FinishReason::stop : FinishReason::length;
+      if (eos) output.stop_token = kFakeEos;
+      output.num_cached_tokens = 16;
+      const bool last = output.finished;
+      std::vector<RequestOutput> outputs;
+      outputs.push_back(std::move(output));
+      entry.sink->deliver(std::move(outputs));
+      if (last) return;
+    }
+  }
+
+  ModelInfo info_ = byte_model();
+  EngineOptions options_;
+  EngineStats stats_;
+  std::optional<std::string> answer_;
+  std::optional<Error> refusal_;
+  std::size_t refuse_after_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Submitted> submitted_;
+};
+
+}  // namespace quire

@@ -1,0 +1,223 @@
+// Routes, limits and errors over real sockets.
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using HttpTest = RunningServer;
+
+TEST_F(HttpTest, TheOpenRoutesAnswer) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/health").status, 200U);
+  const auto page = client.get("/");
+  EXPECT_EQ(page.header("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_NE(page.body.find("<textarea"), std::string::npos);
+  EXPECT_EQ(client.get("/v1/models").json().at("data").as_array()[0].at("id"), "bytes");
+  EXPECT_TRUE(client.get("/version").json().at("version").is_string());
+  EXPECT_NE(client.get("/metrics").body.find("vllm:num_requests_running"), std::string::npos);
+}
+
+TEST_F(HttpTest, TokenizeAndDetokenizeAreInverse) {
+  start();
+  HttpClient client(port);
+  const auto tokens = client.post("/tokenize", R"({"prompt": "hé", "return_token_strs": true})").json();
+  EXPECT_EQ(tokens.at("count"), 3);
+  EXPECT_EQ(tokens.at("max_model_len"), 512);
+  EXPECT_EQ(tokens.at("token_strs").as_array()[0], "h");
+  const std::string list = boost::json::serialize(tokens.at("tokens"));
+  EXPECT_EQ(client.post("/detokenize", R"({"tokens": )" + list + "}").json().at("prompt"), "hé");
+  const auto chat = client.post("/tokenize", R"({"messages": [{"role": "user", "content": "a"}]})").json();
+  EXPECT_EQ(chat.at("count"), 18);  // <user>a<assistant>
+}
+
+TEST_F(HttpTest, UnknownPathsAndWrongMethodsSayWhatThereIs) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/v1/nothing").status, 404U);
+  const auto wrong = client.get("/v1/completions");
+  EXPECT_EQ(wrong.status, 405U);
+  EXPECT_EQ(wrong.header("Allow"), "POST");
+  EXPECT_EQ(client.post("/health?x=1", "").status, 405U);
+  EXPECT_EQ(client.get("/health?x=1").status, 200U);
+}
+
+TEST_F(HttpTest, HeadGetsTheHeadersOnly) {
+  start();
+  HttpClient client(port);
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  ClientResponse head;
+  ASSERT_TRUE(client.receive_head(head));
+  EXPECT_EQ(head.status, 200U);
+  EXPECT_EQ(client.get("/health").status, 200U);  // no body was in between
+}
+
+TEST_F(HttpTest, TheKeyIsAskedForWhereItMatters) {
+  start({.api_key = "secret"});
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/health").status, 200U);
+  EXPECT_EQ(client.get("/").status, 200U);
+  const auto refused = client.get("/v1/models");
+  EXPECT_EQ(refused.status, 401U);
+  EXPECT_EQ(refused.json().at("error").at("code"), "invalid_api_key");
+  for (const char* path : {"/metrics", "/version", "/v1/nothing"}) EXPECT_EQ(client.get(path).status, 401U) << path;
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secreT\r\n").status, 401U);
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\n").status, 200U);
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a"})").status, 401U);
+  EXPECT_EQ(engine.num_submitted(), 0U);
+}
+
+TEST_F(HttpTest, AConnectionServesManyRequestsAlsoPipelinedOnes) {
+  engine.answer_with("yes");
+  start();
+  HttpClient client(port);
+  std::string bytes;
+  for (int i = 0; i < 5; ++i) {
+    bytes += HttpClient::post_text("/v1/completions", R"({"prompt": "a"})") + HttpClient::post_text("/tokenize", R"({"prompt": "ab"})");
+  }
+  client.send(bytes);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(client.receive().json().at("choices").as_array()[0].at("text"), "yes");
+    EXPECT_EQ(client.receive().json().at("count"), 2);
+  }
+  EXPECT_EQ(client.get("/health").status, 200U);
+}
+
+TEST_F(HttpTest, AskingToCloseCloses) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/health", "Connection: close\r\n").status, 200U);
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(HttpTest, TooLargeABodyIsRefusedWithTheLimit) {
+  start({.max_body_bytes = 2000});
+  HttpClient client(port);
+  const auto refused = client.post("/v1/completions", std::string(5000, 'x'));
+  EXPECT_EQ(refused.status, 413U);
+  EXPECT_NE(refused.error_message().find("2000"), std::string::npos);
+  HttpClient chunked(port);
+  chunked.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" + std::string(4096, 'x') + "\r\n");
+  EXPECT_EQ(chunked.receive().status, 413U);
+}
+
+TEST_F(HttpTest, TooManyHeadersAreRefused) {
+  start();
+  HttpClient many(port);
+  std::string headers;
+  for (int i = 0; i < 200; ++i) headers += "X-" + std::to_string(i) + ": 1\r\n";
+  EXPECT_EQ(many.get("/health", headers).status, 431U);
+  HttpClient large(port);
+  EXPECT_EQ(large.get("/health", "X: " + std::string(70'000, 'x') + "\r\n").status, 431U);
+}
+
+TEST_F(HttpTest, GarbageIsAnsweredAndTheServerGoesOn) {
+  start();
+  for (const std::string& garbage : {std::string("\x00\xff\xfe garbage\r\n\r\n", 16), std::string("GET / HTTP/9.9\r\n\r\n"),
+                                     std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+                                     std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+                                     std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+    HttpClient client(port);
+    client.send(garbage);
+    EXPECT_EQ(client.receive().status, 400U) << garbage;
+  }
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(HttpTest, SlowHeadersAndBodiesEndTheConnection) {
+  start({.header_timeout_ms = 50, .body_timeout_ms = 50});
+  HttpClient header(port);
+  header.send("GET /health HT");
+  EXPECT_TRUE(header.at_end());
+  HttpClient body(port);
+  body.send("POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  EXPECT_TRUE(body.at_end());
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(HttpTest, AnIdleConnectionIsClosed) {
+  start({.idle_timeout_ms = 50});
+  HttpClient client(port);
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(HttpTest, ConnectionsOverTheLimitAreClosed) {
+  start({.max_connections = 1});
+  HttpClient first(port);
+  EXPECT_EQ(first.get("/health").status, 200U);
+  HttpClient second(port);
+  EXPECT_TRUE(second.at_end());
+  EXPECT_NE(first.get("/metrics").body.find("quire:connections_refused_total{engine=\"0\",model_name=\"bytes\"} 1\n"), std::string::npos);
+}
+
+TEST_F(HttpTest, ExpectContinueIsAnswered) {
+  start();
+  HttpClient client(port);
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  ClientResponse interim;
+  ASSERT_TRUE(client.receive_head(interim));
+  EXPECT_EQ(interim.status, 100U);
+  client.send(R"({"prompt": "a"})");
+  EXPECT_EQ(client.receive().status, 200U);
+}
+
+TEST_F(HttpTest, ErrorsHaveTheShapeOfOpenAi) {
+  start();
+  const auto response = post("/v1/completions", R"({"prompt": "a", "temperature": 5})");
+  EXPECT_EQ(response.status, 400U);
+  const auto error = response.json().at("error").as_object();
+  EXPECT_EQ(error.at("type"), "invalid_request_error");
+  EXPECT_EQ(error.at("param"), "temperature");
+  EXPECT_TRUE(error.at("code").is_null());
+  EXPECT_NE(response.error_message().find("0 to 2"), std::string::npos);
+}
+
+TEST_F(HttpTest, OtherModelsAreNotServed) {
+  start();
+  const auto response = post("/v1/completions", R"({"prompt": "a", "model": "gpt-4"})");
+  EXPECT_EQ(response.status, 404U);
+  EXPECT_EQ(response.json().at("error").at("code"), "model_not_found");
+  EXPECT_NE(response.error_message().find("bytes"), std::string::npos);
+}
+
+TEST_F(HttpTest, PromptsThatDoNotFitAreRefused) {
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(512, 'a') + "\"}").error_param(), "prompt");
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(100'000, 'a') + "\"}").error_param(), "prompt");
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(500, 'a') + R"(", "max_tokens": 13})").error_param(), "max_tokens");
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ""})").error_param(), "prompt");
+  EXPECT_EQ(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": ")" + std::string(600, 'a') + "\"}]}").error_param(),
+            "messages");
+  EXPECT_EQ(engine.num_submitted(), 0U);
+}
+
+TEST_F(HttpTest, AFullQueueIsToldWithRetryAfter) {
+  engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", "try again later"});
+  start({.retry_after_s = 3});
+  const auto response = post("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(response.status, 429U);
+  EXPECT_EQ(response.header("Retry-After"), "3");
+  EXPECT_EQ(response.json().at("error").at("type"), "rate_limit_error");
+}
+
+TEST_F(HttpTest, ARefusedChoiceTakesItsSiblingsAlong) {
+  engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""}, 2);
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "n": 3})").status, 429U);
+  ASSERT_EQ(engine.num_submitted(), 2U);
+  EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
+  EXPECT_EQ(engine.at(1).finished, FinishReason::abort);
+}
+
+TEST_F(HttpTest, AnAddressInUseIsAnError) {
+  start();
+  const auto second = Server::create(engine, {.port = port});
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().field, "port");
+  EXPECT_EQ(Server::create(engine, {.host = "nowhere", .port = 0}).error().field, "host");
+}
+
+}  // namespace
+}  // namespace quire

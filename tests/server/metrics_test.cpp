@@ -1,0 +1,57 @@
+#include "server/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "server/json_text.h"
+#include "server/object_reader.h"
+
+namespace quire {
+namespace {
+
+TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
+  EngineStats engine;
+  engine.num_running = 3;
+  engine.num_blocks = 10;
+  engine.num_free_blocks = 5;
+  engine.finished_length = 7;
+  engine.time_to_first_token_s = {{0.1, 1.0}, {1, 2, 4}, 3.5};
+  const std::string text = metrics_text(engine, {}, "m\"x");
+  for (const char* line :
+       {"vllm:num_requests_running{engine=\"0\",model_name=\"m\\\"x\"} 3\n",
+        "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\\\"x\"} 0.5\n",
+        "vllm:request_success_total{engine=\"0\",model_name=\"m\\\"x\",finished_reason=\"length\"} 7\n",
+        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\\\"x\",le=\"0.1\"} 1\n",
+        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\\\"x\",le=\"+Inf\"} 4\n",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"m\\\"x\"} 4\n", "# TYPE vllm:num_preemptions_total counter\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+TEST(Metrics, EveryLineIsACommentOrASample) {
+  const std::string text = metrics_text({}, {}, "m");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool sample = line.find("{engine=\"0\",model_name=\"m\"") != std::string::npos && line.find("} ") != std::string::npos;
+    EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || sample) << line;
+  }
+  EXPECT_GT(resident_bytes(), 1U << 20);
+}
+
+TEST(JsonText, EscapesWhatJsonWantsEscaped) {
+  EXPECT_EQ(json_string("a\"b\\c\n\t\x01é"), R"("a\"b\\c\n\t\u0001é")");
+  std::string out;
+  append_json_float(out, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(out, "-9999");
+}
+
+TEST(NearestName, FindsSlipsAndNothingElse) {
+  const std::vector<std::string_view> known = {"temperature", "top_p", "max_tokens"};
+  EXPECT_EQ(nearest_name("temprature", known), "temperature");
+  EXPECT_EQ(nearest_name("topp", known), "top_p");
+  EXPECT_FALSE(nearest_name("banana", known).has_value());
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,50 @@
+#pragma once
+// A server with a fake engine on a free loopback port, in a thread of its own.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+#include "server/fake_engine.h"
+#include "server/http_client.h"
+#include "server/server.h"
+
+namespace quire {
+
+class RunningServer : public ::testing::Test {
+ protected:
+  ~RunningServer() override { stop(); }
+
+  void start(ServerOptions options = {}) {
+    options.port = 0;
+    auto server = Server::create(engine, options);
+    ASSERT_TRUE(server.has_value()) << server.error().to_string();
+    server_ = std::move(*server);
+    port = server_->port();
+    thread_ = std::thread([this] { server_->run(); });
+  }
+
+  void drain() { server_->request_stop(); }
+  void wait_until_ended() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    drain();
+    drain();
+    wait_until_ended();
+  }
+
+  ClientResponse post(const std::string& path, const std::string& body, const std::string& headers = {}) {
+    return HttpClient(port).post(path, body, headers);
+  }
+
+  FakeEngine engine;
+  std::uint16_t port = 0;
+
+ private:
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace quire
