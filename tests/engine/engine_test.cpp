@@ -333,12 +333,12 @@ TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
   const auto engine = start({.options = options, .poison = kPoison});
   std::vector<std::thread> clients;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    clients.emplace_back([&engine, seed] { storm_client(*engine, seed, 60); });
+    clients.emplace_back([&engine, seed] { storm_client(*engine, seed, 120); });
   }
   std::ranges::for_each(clients, [](std::thread& client) { client.join(); });
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-  EXPECT_EQ(stats.finished_stop + stats.finished_length + stats.finished_abort + stats.finished_error, 480U);
+  EXPECT_EQ(stats.finished_stop + stats.finished_length + stats.finished_abort + stats.finished_error, 960U);
   EXPECT_GE(stats.num_preemptions, storm.least_preemptions);
   RecordProperty("preemptions", static_cast<int>(stats.num_preemptions));
   EXPECT_EQ(engine->stop(10.0), 0U);

@@ -1,0 +1,155 @@
+// The scheduler is invisible: what a request gets, token ids and log probabilities bit for bit, does not depend on how it was scheduled.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "base/random.h"
+#include "engine/collector.h"
+#include "quire/engine.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kNumOutputs = 24;
+constexpr std::uint32_t kNumShort = 16;  // the first requests, of at most 27 prompt tokens
+
+// The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens. A log probability is a logit less the
+// logarithm of the sum over the whole row, so a change of any logit that matters shows.
+std::vector<std::uint32_t> bits_of(const Collector::Answer& answer) {
+  std::vector<std::uint32_t> bits;
+  for (const TokenId token : answer.tokens) {
+    bits.push_back(static_cast<std::uint32_t>(token));
+  }
+  for (const PositionLogprobs& position : answer.logprobs) {
+    for (const TokenLogprob& entry : position.entries) {
+      bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob), entry.rank});
+    }
+  }
+  return bits;
+}
+
+// 64 prompts of 5 to 300 tokens in groups of eight that share a prefix.
+std::vector<EngineRequest> make_requests(std::uint32_t vocab_size) {
+  constexpr std::uint32_t kShared[] = {0, 7, 16, 33, 48, 96, 160, 280};
+  Random random(2024);
+  const auto random_tokens = [&](std::uint32_t count) {
+    std::vector<TokenId> tokens(count);
+    std::ranges::generate(tokens, [&] { return static_cast<TokenId>(random.below(vocab_size)); });
+    return tokens;
+  };
+  std::vector<EngineRequest> requests;
+  for (const std::uint32_t shared : kShared) {
+    const std::vector<TokenId> prefix = random_tokens(shared);
+    for (int i = 0; i < 8; ++i) {
+      EngineRequest request;
+      request.prompt = prefix;
+      const std::vector<TokenId> own = random_tokens(static_cast<std::uint32_t>(random.between(5, 20)));
+      request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+      request.sampling.temperature = 0.0F;
+      request.sampling.max_tokens = kNumOutputs;
+      request.sampling.ignore_eos = true;
+      request.sampling.logprobs = 20;
+      requests.push_back(std::move(request));
+    }
+  }
+  return requests;
+}
+
+struct Answers {
+  std::vector<std::vector<std::uint32_t>> bits;
+  std::uint64_t num_preemptions = 0;
+  std::uint64_t num_cache_hits = 0;  // tokens
+};
+
+// `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
+Answers run(const EngineOptions& options, bool together, std::uint32_t short_rounds = 0) {
+  auto engine = Engine::create(options);
+  EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  Answers answers;
+  std::vector<RequestId> ids;
+  std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
+  for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) {
+    requests.push_back(requests[i % kNumShort]);
+  }
+  for (const EngineRequest& request : requests) {
+    ids.push_back((*engine)->submit(request, sink).value());
+    if (!together) {
+      sink.wait(ids.back());
+    }
+  }
+  for (const RequestId id : ids) {
+    const Collector::Answer answer = sink.wait(id);
+    EXPECT_EQ(answer.tokens.size(), kNumOutputs) << answer.error;
+    answers.bits.push_back(bits_of(answer));
+  }
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+  const EngineStats stats = (*engine)->stats();
+  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  answers.num_preemptions = stats.num_preemptions;
+  answers.num_cache_hits = stats.prefix_cache_hits;
+  return answers;
+}
+
+EngineOptions base_options() {
+  EngineOptions options;
+  options.model = std::getenv("QUIRE_TEST_MODEL");
+  options.scheduler.max_model_len = 330;
+  options.cache.num_blocks = 600;
+  return options;
+}
+
+void expect_equal(const Answers& got, const Answers& wanted) {
+  ASSERT_GE(got.bits.size(), wanted.bits.size());
+  for (std::size_t i = 0; i < got.bits.size(); ++i) {
+    EXPECT_TRUE(got.bits[i] == wanted.bits[i < wanted.bits.size() ? i : i % kNumShort]) << "request " << i;
+  }
+}
+
+// One test, because each would need the answers of the requests run alone.
+TEST(Scheduler, IsInvisible) {
+  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) {
+    GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  }
+  EngineOptions uncached = base_options();
+  uncached.cache.enable_prefix_caching = false;
+  const Answers alone = run(uncached, false);
+  {
+    SCOPED_TRACE("all together");
+    const Answers together = run(base_options(), true);
+    EXPECT_GT(together.num_cache_hits, 0U);
+    expect_equal(together, alone);
+  }
+  {
+    SCOPED_TRACE("alone, with the cached prefixes of others");
+    const Answers cached = run(base_options(), false);
+    EXPECT_GT(cached.num_cache_hits, 3000U);
+    expect_equal(cached, alone);
+  }
+  {
+    SCOPED_TRACE("steps of 16 tokens");
+    uncached.scheduler.max_num_batched_tokens = 16;
+    expect_equal(run(uncached, true), alone);
+  }
+  {
+    SCOPED_TRACE("chunks of 16 prompt tokens");
+    EngineOptions options = base_options();
+    options.scheduler.long_prefill_token_threshold = 16;
+    expect_equal(run(options, true), alone);
+  }
+  {
+    SCOPED_TRACE("hundreds of preemptions");
+    EngineOptions options = base_options();
+    options.cache.block_size = 4;
+    options.cache.num_blocks = 84;
+    const Answers squeezed = run(options, true, 12);
+    EXPECT_GE(squeezed.num_preemptions, 200U);
+    RecordProperty("preemptions", static_cast<int>(squeezed.num_preemptions));
+    expect_equal(squeezed, alone);
+  }
+}
+
+}  // namespace
+}  // namespace quire
