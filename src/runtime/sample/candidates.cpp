@@ -10,9 +10,9 @@ namespace quire {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// exp(-12) of the likeliest token's weight: a first guess of how deep a top_p set reaches.
-constexpr float kFirstDepth = 12.0F;
-constexpr float kDeepest = 96.0F;  // weights below this are zero
+// exp(-5) of the likeliest token's weight: a first guess of how deep a top_p set reaches.
+constexpr float kFirstDepth = 5.0F;
+constexpr float kDeepest = 90.0F;  // weights below this are zero
 
 struct Shape {
   float max;
