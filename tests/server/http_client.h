@@ -31,7 +31,8 @@ struct ClientResponse {
   }
   [[nodiscard]] std::string error_message() const { return std::string(json().at("error").at("message").as_string()); }
   [[nodiscard]] std::string error_param() const {
-    const auto& param = json().at("error").at("param");
+    const boost::json::value whole = json();
+    const auto& param = whole.at("error").at("param");
     return param.is_null() ? "" : std::string(param.as_string());
   }
 };
