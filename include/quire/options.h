@@ -34,7 +34,7 @@ struct SchedulerOptions {
 
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
-  std::string served_model_name;  // empty: the model's own name
+  std::string served_model_name;  // empty: the name of the file or folder
   CacheOptions cache;
   SchedulerOptions scheduler;
   ActivationMode activations = ActivationMode::int16;

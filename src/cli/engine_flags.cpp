@@ -104,7 +104,7 @@ std::string format_bytes(std::uint64_t bytes) {
 
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("model", options.model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
-  app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: the model's own)");
+  app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
   add_cache_flags(app, options.cache);
   add_scheduler_flags(app, options.scheduler);
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core");

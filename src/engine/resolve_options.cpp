@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "quire/engine.h"
@@ -37,6 +38,13 @@ Result<void> check_ranges(const EngineOptions& options) {
     }
   }
   return {};
+}
+
+// The file's or folder's own name: what its owner calls the model. Names inside GGUF files are often those of a training run.
+std::string default_served_name(const std::string& path, const ModelInfo& model) {
+  const std::filesystem::path file(path);
+  const std::string name = file.extension() == ".gguf" ? file.stem().string() : (file / "").parent_path().filename().string();
+  return name.empty() ? model.name : name;
 }
 
 Result<void> resolve_blocks(CacheOptions& cache, const ModelInfo& model) {
@@ -89,7 +97,7 @@ Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& mo
     options.num_threads = std::clamp<std::uint32_t>(num_cores, 1, kMaxThreads);
   }
   if (options.served_model_name.empty()) {
-    options.served_model_name = model.name;
+    options.served_model_name = default_served_name(options.model, model);
   }
   if (auto resolved = resolve_blocks(options.cache, model); !resolved) {
     return std::unexpected(resolved.error());

@@ -33,6 +33,18 @@ TEST(ResolveOptions, ZerosAreWrittenOut) {
   EXPECT_EQ(resolved->served_model_name, "small");
 }
 
+TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
+  const auto served = [](const char* path) {
+    EngineOptions options;
+    options.model = path;
+    return resolve_options(options, small_model(), 1)->served_model_name;
+  };
+  EXPECT_EQ(served("models/Tiny-1B.Q4_1.gguf"), "Tiny-1B.Q4_1");
+  EXPECT_EQ(served("models/Tiny-1.5B"), "Tiny-1.5B");
+  EXPECT_EQ(served("models/Tiny-1.5B/"), "Tiny-1.5B");
+  EXPECT_EQ(served(""), "small");
+}
+
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {
   EngineOptions options;
   options.cache.num_blocks = 5;
