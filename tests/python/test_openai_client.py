@@ -1,0 +1,139 @@
+"""The official openai client against a running server: what applications see."""
+import math
+
+import openai
+import pytest
+
+from quire_server import running
+
+QUESTION = [{"role": "user", "content": "Name three rivers in Europe, please."}]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with running() as url:
+        yield openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def test_models(client):
+    models = client.models.list().data
+    assert [model.id for model in models] == ["smol"]
+
+
+def test_chat(client):
+    answer = client.chat.completions.create(model="smol", messages=QUESTION, max_completion_tokens=12, temperature=0)
+    choice = answer.choices[0]
+    assert answer.object == "chat.completion" and choice.message.role == "assistant" and choice.message.content
+    assert choice.finish_reason == "length" and answer.usage.completion_tokens == 12
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
+
+
+def test_chat_with_system_text_parts_and_a_finished_conversation(client):
+    messages = [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": [{"type": "text", "text": "Hello."}]},
+                {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Say yes."}]
+    answer = client.chat.completions.create(model="smol", messages=messages, max_tokens=200, temperature=0)
+    assert answer.choices[0].finish_reason == "stop"
+    assert "<|im_end|>" not in answer.choices[0].message.content
+
+
+def test_completion_of_text_and_of_token_ids(client):
+    text = client.completions.create(model="smol", prompt="The capital of France is", max_tokens=4, temperature=0)
+    tokens = client.post("http://" + client.base_url.netloc.decode() + "/tokenize", body={"prompt": "The capital of France is"}, cast_to=object)
+    same = client.completions.create(model="smol", prompt=tokens["tokens"], max_tokens=4, temperature=0)
+    assert text.choices[0].text == same.choices[0].text
+    assert "Paris" in text.choices[0].text
+
+
+def test_several_prompts(client):
+    answer = client.completions.create(model="smol", prompt=["One, two,", "A, B,"], max_tokens=3, temperature=0)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    alone = client.completions.create(model="smol", prompt="A, B,", max_tokens=3, temperature=0)
+    assert answer.choices[1].text == alone.choices[0].text
+
+
+def test_streaming_says_the_same_as_a_whole_answer(client):
+    options = dict(model="smol", messages=QUESTION, max_tokens=24, temperature=0)
+    whole = client.chat.completions.create(**options)
+    chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 24
+    assert chunks[-2].choices[0].finish_reason == "length"
+
+
+def test_streaming_completion(client):
+    options = dict(model="smol", prompt="Once upon a time", max_tokens=16, temperature=0)
+    whole = client.completions.create(**options).choices[0].text
+    assert "".join(chunk.choices[0].text for chunk in client.completions.create(**options, stream=True)) == whole
+
+
+def test_a_stream_that_is_left_does_not_hurt_others(client):
+    with client.chat.completions.create(model="smol", messages=QUESTION, max_tokens=2000, stream=True,
+                                        extra_body={"ignore_eos": True}) as stream:
+        next(iter(stream))
+    assert client.chat.completions.create(model="smol", messages=QUESTION, max_tokens=2).choices
+
+
+def test_chat_logprobs(client):
+    answer = client.chat.completions.create(model="smol", messages=QUESTION, max_tokens=5, temperature=0, logprobs=True, top_logprobs=3)
+    content = answer.choices[0].logprobs.content
+    assert len(content) == 5
+    for entry in content:
+        assert entry.logprob <= 0 and len(entry.top_logprobs) == 3
+        assert entry.top_logprobs[0].token == entry.token, "greedy takes the likeliest"
+        assert sum(math.exp(top.logprob) for top in entry.top_logprobs) <= 1.0001
+    assert b"".join(bytes(entry.bytes) for entry in content).decode() == answer.choices[0].message.content
+
+
+def test_completion_logprobs(client):
+    answer = client.completions.create(model="smol", prompt="One, two,", max_tokens=4, temperature=0, logprobs=2)
+    logprobs = answer.choices[0].logprobs
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == len(logprobs.text_offset) == 4
+    assert "".join(logprobs.tokens) == answer.choices[0].text
+    assert all(max(top.values()) == value for top, value in zip(logprobs.top_logprobs, logprobs.token_logprobs))
+
+
+def test_stop(client):
+    options = dict(model="smol", prompt="One, two, three, four,", max_tokens=30, temperature=0)
+    whole = client.completions.create(**options).choices[0].text
+    stop = whole[5:9]
+    answer = client.completions.create(**options, stop=[stop, "never said"]).choices[0]
+    assert answer.finish_reason == "stop" and answer.text == whole[:whole.index(stop)]
+    streamed = client.completions.create(**options, stop=stop, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == answer.text
+
+
+def test_n(client):
+    answer = client.chat.completions.create(model="smol", messages=QUESTION, max_tokens=16, temperature=1.5, seed=3, n=2)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert answer.choices[0].message.content != answer.choices[1].message.content
+    assert answer.usage.completion_tokens <= 32
+
+
+def test_a_seed_makes_an_answer_repeatable(client):
+    def sample(seed):
+        return client.completions.create(model="smol", prompt="Once", max_tokens=16, temperature=1.2, seed=seed).choices[0].text
+    assert sample(1) == sample(1)
+    assert sample(1) != sample(2)
+
+
+def test_the_second_identical_call_finds_its_prompt_cached(client):
+    messages = [{"role": "user", "content": "This very long question is asked twice, word by word, " * 4}]
+    first = client.chat.completions.create(model="smol", messages=messages, max_tokens=4, temperature=0)
+    second = client.chat.completions.create(model="smol", messages=messages, max_tokens=4, temperature=0)
+    # The system message of the template may be cached already; the question is not.
+    assert first.usage.prompt_tokens_details.cached_tokens < 48
+    cached = second.usage.prompt_tokens_details.cached_tokens
+    assert cached >= second.usage.prompt_tokens - 17 and cached % 16 == 0
+    assert first.choices[0].message.content == second.choices[0].message.content
+
+
+def test_another_salt_shares_nothing(client):
+    prompt = "Salt keeps the cached blocks of two tenants apart, whatever they send. " * 3
+    def cached(salt):
+        answer = client.completions.create(model="smol", prompt=prompt, max_tokens=1, extra_body={"cache_salt": salt})
+        return answer.usage.prompt_tokens_details.cached_tokens
+    assert cached("a") == 0
+    assert cached("a") > 0
+    assert cached("b") == 0
