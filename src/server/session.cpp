@@ -8,7 +8,8 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <limits>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "server/openai_error.h"
@@ -31,6 +32,25 @@ auto into(boost::system::error_code& code) {
 
 std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
+}
+
+// What to answer to a request that could not be read, or has too many headers; nothing if it is fine or the client is not there to hear it.
+std::optional<HttpResponse> refusal_of(const boost::system::error_code& code, const http::request<http::string_body>& message,
+                                       const ServerOptions& options) {
+  if (code == http::error::body_limit) {
+    return error_response(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options.max_body_bytes),
+                                "send a smaller one, or raise --max-body-bytes"});
+  }
+  const auto num_fields = std::distance(message.begin(), message.end());
+  if (code == http::error::header_limit || (!code && num_fields > options.max_header_fields)) {
+    return error_response(
+        431,
+        {ErrorCode::too_large, "",
+         fmt::format("more than {} bytes or {} fields of headers", options.max_header_bytes, options.max_header_fields), "send fewer"});
+  }
+  const bool not_http = code && code.category() == http::make_error_code(http::error::bad_target).category();
+  if (!not_http || code == http::error::end_of_stream || code == http::error::partial_message) return std::nullopt;
+  return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + code.message(), "speak HTTP/1.1"});
 }
 
 }  // namespace
@@ -65,23 +85,28 @@ void Session::drain() {
   if (idle_) close();
 }
 
+// g++ 12 miscompiles co_await in the condition of a loop, behind a short-circuit and beside aggregate temporaries, so in this file every
+// awaited call stands alone and takes named arguments.
 Session::Task<void> Session::run() {
-  while (co_await serve_one()) {
+  bool more = true;
+  while (more) {
+    more = co_await serve_one();
   }
 }
 
 Session::Task<bool> Session::serve_one() {
   HttpRequest request;
-  if (!co_await read_request(request)) co_return false;
+  bool alive = co_await read_request(request);
+  if (!alive) co_return false;
   Reply reply = router_->handle(request, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_wake();
   });
   if (reply.completion != nullptr) {
-    if (!co_await answer(request, reply.completion)) co_return false;
-  } else if (!co_await send_response(request, std::move(reply.response))) {
-    co_return false;
+    alive = co_await answer(request, reply.completion);
+  } else {
+    alive = co_await send_response(request, std::move(reply.response));
   }
-  co_return keep_alive_;
+  co_return alive&& keep_alive_;
 }
 
 Session::Task<bool> Session::wait_for_data() {
@@ -95,7 +120,9 @@ Session::Task<bool> Session::wait_for_data() {
 
 Session::Task<bool> Session::read_request(HttpRequest& request) {
   idle_ = true;
-  if (draining_ || !co_await wait_for_data()) co_return false;
+  if (draining_) co_return false;
+  bool alive = co_await wait_for_data();
+  if (!alive) co_return false;
   idle_ = false;
   http::request_parser<http::string_body> parser;
   parser.header_limit(options_->max_header_bytes);
@@ -104,26 +131,17 @@ Session::Task<bool> Session::read_request(HttpRequest& request) {
   stream_.expires_after(std::chrono::milliseconds(options_->header_timeout_ms));
   co_await http::async_read_header(stream_, buffer_, parser, into(code));
   if (!code && parser.get()[http::field::expect] == "100-continue") {
-    if (!co_await send_continue()) co_return false;
+    alive = co_await send_continue();
+    if (!alive) co_return false;
   }
   if (!code) {
     stream_.expires_after(std::chrono::milliseconds(options_->body_timeout_ms));
     co_await http::async_read(stream_, buffer_, parser, into(code));
   }
-  if (code == http::error::body_limit) {
-    co_return co_await refuse(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options_->max_body_bytes),
-                                    "send a smaller one, or raise --max-body-bytes"});
-  }
-  if (code == http::error::header_limit ||
-      (!code && std::distance(parser.get().begin(), parser.get().end()) > options_->max_header_fields)) {
-    co_return co_await refuse(
-        431,
-        {ErrorCode::too_large, "",
-         fmt::format("more than {} bytes or {} fields of headers", options_->max_header_bytes, options_->max_header_fields), "send fewer"});
-  }
-  const bool not_http = code && code.category() == http::make_error_code(http::error::bad_target).category();
-  if (not_http && code != http::error::end_of_stream && code != http::error::partial_message) {
-    co_return co_await refuse(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + code.message(), "speak HTTP/1.1"});
+  std::optional<HttpResponse> refusal = refusal_of(code, parser.get(), *options_);
+  if (refusal) {
+    co_await refuse(std::move(*refusal));
+    co_return false;
   }
   if (code) co_return false;
   http_version_ = parser.get().version();
@@ -142,11 +160,11 @@ Session::Task<bool> Session::send_continue() {
   co_return !code;
 }
 
-Session::Task<bool> Session::refuse(unsigned status, Error error) {
+Session::Task<void> Session::refuse(HttpResponse response) {
   keep_alive_ = false;
-  co_await send_response({"POST", "/", "", ""}, error_response(status, error));
+  const HttpRequest unread;
+  co_await send_response(unread, std::move(response));
   co_await linger();
-  co_return false;
 }
 
 // The client may still be sending: closing at once would reset the connection before it has read the answer.
@@ -156,7 +174,10 @@ Session::Task<void> Session::linger() {
   stream_.expires_after(std::chrono::seconds(2));
   std::size_t total = 0;
   buffer_.clear();
-  while (!code && total < kMaxLingerBytes) total += co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+  while (!code && total < kMaxLingerBytes) {
+    const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+    total += read;
+  }
 }
 
 Session::Task<bool> Session::send_response(const HttpRequest& request, HttpResponse response) {
@@ -188,8 +209,14 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
   if (completion->is_stream()) {
     sent = co_await send_stream(*completion);
   } else {
-    while (!gone_ && !completion->finished()) co_await wait_for_signal();
-    if (!gone_) sent = co_await send_response(request, completion->response());
+    while (!gone_ && !completion->finished()) {
+      co_await wait_for_signal();
+    }
+    HttpResponse response;
+    if (!gone_) {
+      response = completion->response();
+      sent = co_await send_response(request, std::move(response));
+    }
   }
   completion_.reset();
   if (!sent) {
@@ -228,7 +255,8 @@ Session::Task<bool> Session::send_events(std::string events, bool last) {
 }
 
 Session::Task<bool> Session::send_stream(Completion& completion) {
-  if (!co_await send_stream_header()) co_return false;
+  bool alive = co_await send_stream_header();
+  if (!alive) co_return false;
   while (!gone_) {
     // What came while the last write was under way goes out as one.
     std::string events = completion.take_events();
@@ -237,7 +265,8 @@ Session::Task<bool> Session::send_stream(Completion& completion) {
       co_await wait_for_signal();
       continue;
     }
-    if (!co_await send_events(std::move(events), last)) co_return false;
+    alive = co_await send_events(std::move(events), last);
+    if (!alive) co_return false;
     if (last) co_return true;
   }
   co_return false;
@@ -281,7 +310,9 @@ Session::Task<void> Session::stop_watching() {
   stop_watching_ = true;
   boost::system::error_code ignored;
   if (watching_) stream_.socket().cancel(ignored);
-  while (watching_) co_await wait_for_signal();
+  while (watching_) {
+    co_await wait_for_signal();
+  }
   stop_watching_ = false;
 }
 

@@ -40,7 +40,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> wait_for_data();
   Task<bool> send_continue();
   Task<bool> send_response(const HttpRequest& request, HttpResponse response);
-  Task<bool> refuse(unsigned status, Error error);
+  Task<void> refuse(HttpResponse response);
   Task<bool> answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion);
   Task<bool> send_stream(Completion& completion);
   Task<bool> send_stream_header();
