@@ -55,13 +55,33 @@ CLI::Validator bytes_flag() {
       "SIZE", "bytes");
 }
 
+// One of the names of an enumeration; --help and errors list the names alone.
+template <class Enum>
+void add_choice(CLI::App& app, const char* flag, Enum& value, const char* help, const std::map<std::string, Enum>& choices) {
+  std::string names;
+  for (const auto& [name, unused] : choices) {
+    names += (names.empty() ? "" : "|") + name;
+  }
+  app.add_option_function<std::string>(
+         flag,
+         [&value, choices, names, flag](const std::string& text) {
+           const auto found = choices.find(text);
+           if (found == choices.end()) {
+             throw CLI::ValidationError(flag, fmt::format("'{}' is not a choice; use {}", text, names));
+           }
+           value = found->second;
+         },
+         help)
+      ->type_name(names);
+}
+
 void add_cache_flags(CLI::App& app, CacheOptions& cache) {
   app.add_option("--kv-cache-memory", cache.kv_cache_bytes, "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
       ->transform(bytes_flag());
   app.add_option("--num-blocks", cache.num_blocks, "Blocks of the KV cache, the null block included; 0: what --kv-cache-memory holds");
   app.add_option("--block-size", cache.block_size, "Tokens per block")->capture_default_str();
-  app.add_option("--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16 or f32 (default bf16)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, KvDtype>{{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}}));
+  add_choice<KvDtype>(app, "--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16 or f32 (default bf16)",
+                      {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}});
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
                "Keep full blocks after use and find them again by hash (default on)");
 }
@@ -109,12 +129,12 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_scheduler_flags(app, options.scheduler);
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
-  app.add_option("--activations", options.activations, "How 4- and 8-bit weights meet activations: int16 (fast) or f32 (default int16)")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, ActivationMode>{{"int16", ActivationMode::int16}, {"f32", ActivationMode::f32}}));
-  app.add_option("--isa", options.isa, "Kernels: best, reference, avx2 or avx512 (default best)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, KernelIsa>{
-          {"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}}));
+  add_choice<ActivationMode>(app, "--activations", options.activations,
+                             "How 4- and 8-bit weights meet activations: int16 (fast) or f32 (default int16)",
+                             {{"int16", ActivationMode::int16}, {"f32", ActivationMode::f32}});
+  add_choice<KernelIsa>(
+      app, "--isa", options.isa, "Kernels: best, reference, avx2 or avx512 (default best)",
+      {{"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}});
 }
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options) {

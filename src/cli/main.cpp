@@ -12,12 +12,18 @@ constexpr const char* kFooter = R"(Examples:
   quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               what fits into how much memory
-  quire bench model.gguf                 speed speed on this machine
+  quire bench model.gguf                 speed on this machine
 
 quire COMMAND --help explains each command's flags.)";
 
 // Exit statuses: 0 success, 2 bad input (one line on stderr), others as the command says.
 constexpr int kBadInput = 2;
+
+// "serve ", or nothing before a subcommand was named.
+std::string named_command(const CLI::App& app) {
+  const auto named = app.get_subcommands();
+  return named.empty() ? "" : named.front()->get_name() + " ";
+}
 
 }  // namespace
 
@@ -31,7 +37,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : (app.exit(error), kBadInput);
+    if (error.get_exit_code() == 0) {
+      return app.exit(error);  // --help and --version
+    }
+    fmt::print(stderr, "quire: {}; see quire {}--help\n", error.what(), named_command(app));
+    return kBadInput;
   }
   for (const quire::Command& command : commands) {
     if (!command.app->parsed()) {

@@ -1,0 +1,69 @@
+#include "cli/engine_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace quire {
+namespace {
+
+EngineOptions parsed(const std::string& flags) {
+  CLI::App app;
+  EngineOptions options;
+  add_engine_flags(app, options);
+  app.parse("model.gguf " + flags);
+  return options;
+}
+
+TEST(EngineFlags, SizesAreBytesWithUnits) {
+  EXPECT_EQ(parse_bytes("123"), 123U);
+  EXPECT_EQ(parse_bytes("512M"), 512U << 20);
+  EXPECT_EQ(parse_bytes("2GiB"), 2ULL << 30);
+  EXPECT_EQ(parse_bytes("1.5GB"), 1'500'000'000U);
+  for (const char* bad : {"", "GiB", "-1", "1XB", "nan", "1e30T", "2 GiB x"}) EXPECT_FALSE(parse_bytes(bad).has_value()) << bad;
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(10), "10 B");
+}
+
+TEST(EngineFlags, EveryFlagReachesItsOption) {
+  const EngineOptions options = parsed(
+      "--served-model-name m --kv-cache-memory 2GiB --num-blocks 7 --block-size 32 --kv-cache-dtype f32 --no-enable-prefix-caching "
+      "--max-num-seqs 3 --max-num-batched-tokens 64 --max-model-len 99 --max-num-waiting 5 --long-prefill-token-threshold 16 "
+      "--no-enable-chunked-prefill --threads 2 --seed 9 --activations f32 --isa reference");
+  EXPECT_EQ(options.model, "model.gguf");
+  EXPECT_EQ(options.served_model_name, "m");
+  EXPECT_EQ(options.cache.kv_cache_bytes, 2ULL << 30);
+  EXPECT_EQ(options.cache.num_blocks, 7U);
+  EXPECT_EQ(options.cache.block_size, 32U);
+  EXPECT_EQ(options.cache.dtype, KvDtype::f32);
+  EXPECT_FALSE(options.cache.enable_prefix_caching);
+  EXPECT_EQ(options.scheduler.max_num_seqs, 3U);
+  EXPECT_EQ(options.scheduler.max_num_batched_tokens, 64U);
+  EXPECT_EQ(options.scheduler.max_model_len, 99U);
+  EXPECT_EQ(options.scheduler.max_num_waiting, 5U);
+  EXPECT_EQ(options.scheduler.long_prefill_token_threshold, 16U);
+  EXPECT_FALSE(options.scheduler.enable_chunked_prefill);
+  EXPECT_EQ(options.num_threads, 2U);
+  EXPECT_EQ(options.seed, 9U);
+  EXPECT_EQ(options.activations, ActivationMode::f32);
+  EXPECT_EQ(options.isa, KernelIsa::reference);
+}
+
+TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
+  for (const auto& [flags, flag, remedy] : {std::tuple{"--isa mmx", "--isa", "avx2"},
+                                            {"--kv-cache-dtype f64", "--kv-cache-dtype", "bf16"},
+                                            {"--kv-cache-memory 2XB", "--kv-cache-memory", "2GiB"},
+                                            {"--block-size x", "--block-size", ""}}) {
+    try {
+      parsed(flags);
+      FAIL() << flags << " was accepted";
+    } catch (const CLI::ParseError& error) {
+      EXPECT_NE(std::string(error.what()).find(flag), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(remedy), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
