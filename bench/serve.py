@@ -53,7 +53,7 @@ class Server:
     def stream(self, prompt, max_tokens):
         """Times (s) of each chunk of one streamed completion."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        body = {"model": "default", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True,
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True,
                 **({"cache_prompt": False} if self.name == "llama.cpp" else {})}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
