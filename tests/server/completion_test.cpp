@@ -241,8 +241,12 @@ TEST_F(CompletionTest, AClientThatGoesAwayWhileStreamingFreesItsRequests) {
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true, "n": 2})"));
   ASSERT_TRUE(engine.wait_submitted(2));
+  ClientResponse head;
+  ASSERT_TRUE(client.receive_head(head));
   engine.emit(RequestId{0}, "x");
-  client.close();
+  std::string chunk;
+  ASSERT_TRUE(client.receive_chunk(chunk));
+  client.close();  // nothing is being written now, so only the pending read can tell
   ASSERT_TRUE(engine.wait_finished(0));
   ASSERT_TRUE(engine.wait_finished(1));
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
