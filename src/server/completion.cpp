@@ -154,6 +154,7 @@ Usage Completion::usage() const {
 HttpResponse Completion::response() const {
   if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
   std::vector<ChoiceText> choices;
+  choices.reserve(choices_.size());
   for (std::uint32_t i = 0; i < choices_.size(); ++i) choices.push_back(describe(i));
   return HttpResponse{200, "application/json", whole_answer(head_, model_->tokenizer(), choices, usage()), {}};
 }

@@ -71,14 +71,14 @@ Result<void> Router::authorize(const HttpRequest& request) const {
               "send 'Authorization: Bearer KEY'");
 }
 
-Reply Router::handle(const HttpRequest& request, std::function<void()> wake) {
+Reply Router::handle(const HttpRequest& request, const Wake& wake) {
   std::string allowed;
   const std::string path(request.path());
   const Route* route = find_route(path, request.method, allowed);
   if (route == nullptr || !route->open) {
     if (const auto authorized = authorize(request); !authorized) return {error_response(401, authorized.error()), nullptr};
   }
-  if (route != nullptr) return (this->*route->handler)(request, std::move(wake));
+  if (route != nullptr) return (this->*route->handler)(request, wake);
   const std::string shown = repair_utf8(path.substr(0, 200));
   if (allowed.empty()) {
     return refuse({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
@@ -91,7 +91,7 @@ Reply Router::handle(const HttpRequest& request, std::function<void()> wake) {
   return reply;
 }
 
-Reply Router::chat_page(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+Reply Router::chat_page(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}, nullptr};
   reply.response.headers = {{"Content-Security-Policy",
                              "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
@@ -100,29 +100,29 @@ Reply Router::chat_page(const HttpRequest& /*request*/, std::function<void()> /*
   return reply;
 }
 
-Reply Router::health(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+Reply Router::health(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
   return json_reply(R"({"status":"ok"})");
 }
 
-Reply Router::version(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+Reply Router::version(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   return json_reply(fmt::format(R"({{"version":"{}"}})", kVersion));
 }
 
-Reply Router::models(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+Reply Router::models(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   return json_reply(
       fmt::format(R"({{"object":"list","data":[{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,)"
                   R"("max_model_len":{}}}]}})",
                   json_string(model_->name()), started_s_, json_string(engine_->engine().model().name), model_->max_model_len()));
 }
 
-Reply Router::metrics(const HttpRequest& /*request*/, std::function<void()> /*wake*/) {
+Reply Router::metrics(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   return {
       HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}},
       nullptr};
 }
 
-Reply Router::tokenize(const HttpRequest& request, std::function<void()> /*wake*/) {
+Reply Router::tokenize(const HttpRequest& request, const Wake& /*wake*/) {
   const auto parsed = parse_tokenize_request(request.body);
   if (!parsed) return refuse(parsed.error());
   if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
@@ -145,33 +145,33 @@ Reply Router::tokenize(const HttpRequest& request, std::function<void()> /*wake*
                                 token_list(*tokens), strings));
 }
 
-Reply Router::detokenize(const HttpRequest& request, std::function<void()> /*wake*/) {
+Reply Router::detokenize(const HttpRequest& request, const Wake& /*wake*/) {
   const auto parsed = parse_detokenize_request(request.body, model_->tokenizer().vocab_size());
   if (!parsed) return refuse(parsed.error());
   if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
   return json_reply(fmt::format(R"({{"prompt":{}}})", json_string(model_->tokenizer().decode(parsed->tokens, false))));
 }
 
-Reply Router::completions(const HttpRequest& request, std::function<void()> wake) {
-  return complete(Api::completion, request, std::move(wake));
+Reply Router::completions(const HttpRequest& request, const Wake& wake) {
+  return complete(Api::completion, request, wake);
 }
 
-Reply Router::chat_completions(const HttpRequest& request, std::function<void()> wake) {
-  return complete(Api::chat, request, std::move(wake));
+Reply Router::chat_completions(const HttpRequest& request, const Wake& wake) {
+  return complete(Api::chat, request, wake);
 }
 
 std::string Router::next_id(Api api) {
   return fmt::format("{}-{:016x}{:08x}", api == Api::chat ? "chatcmpl" : "cmpl", run_id_, num_completions_++);
 }
 
-Reply Router::complete(Api api, const HttpRequest& request, std::function<void()> wake) {
+Reply Router::complete(Api api, const HttpRequest& request, const Wake& wake) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
   auto parsed = parse_completion_request(api, request.body, {options_->max_choices, model_->tokenizer().vocab_size()});
   if (!parsed) return refuse(parsed.error());
   if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
   auto prompts = model_->encode_prompts(*parsed);
   if (!prompts) return refuse(prompts.error());
-  auto completion = Completion::start(*engine_, *model_, {std::move(*parsed), std::move(*prompts), next_id(api), now_s(), std::move(wake)});
+  auto completion = Completion::start(*engine_, *model_, {std::move(*parsed), std::move(*prompts), next_id(api), now_s(), wake});
   if (!completion) return refuse(completion.error());
   return {HttpResponse{}, std::move(*completion)};
 }

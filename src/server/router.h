@@ -23,17 +23,19 @@ struct Reply {
 // Server's thread only.
 class Router {
  public:
+  using Wake = std::function<void()>;
+
   Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options);
 
   // `wake` is called whenever a completion has something new; it must stay callable as long as the completion lives.
-  [[nodiscard]] Reply handle(const HttpRequest& request, std::function<void()> wake);
+  [[nodiscard]] Reply handle(const HttpRequest& request, const Wake& wake);
 
   // From now on no completion starts, and /health says so.
   void drain() { draining_ = true; }
   [[nodiscard]] ServerStats& stats() { return stats_; }
 
  private:
-  using Handler = Reply (Router::*)(const HttpRequest& request, std::function<void()> wake);
+  using Handler = Reply (Router::*)(const HttpRequest& request, const Wake& wake);
   struct Route {
     std::string_view path;
     std::string_view method;
@@ -43,16 +45,16 @@ class Router {
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   [[nodiscard]] Result<void> authorize(const HttpRequest& request) const;
-  Reply complete(Api api, const HttpRequest& request, std::function<void()> wake);
-  Reply chat_page(const HttpRequest& request, std::function<void()> wake);
-  Reply models(const HttpRequest& request, std::function<void()> wake);
-  Reply health(const HttpRequest& request, std::function<void()> wake);
-  Reply version(const HttpRequest& request, std::function<void()> wake);
-  Reply metrics(const HttpRequest& request, std::function<void()> wake);
-  Reply tokenize(const HttpRequest& request, std::function<void()> wake);
-  Reply detokenize(const HttpRequest& request, std::function<void()> wake);
-  Reply completions(const HttpRequest& request, std::function<void()> wake);
-  Reply chat_completions(const HttpRequest& request, std::function<void()> wake);
+  Reply complete(Api api, const HttpRequest& request, const Wake& wake);
+  Reply chat_page(const HttpRequest& request, const Wake& wake);
+  Reply models(const HttpRequest& request, const Wake& wake);
+  Reply health(const HttpRequest& request, const Wake& wake);
+  Reply version(const HttpRequest& request, const Wake& wake);
+  Reply metrics(const HttpRequest& request, const Wake& wake);
+  Reply tokenize(const HttpRequest& request, const Wake& wake);
+  Reply detokenize(const HttpRequest& request, const Wake& wake);
+  Reply completions(const HttpRequest& request, const Wake& wake);
+  Reply chat_completions(const HttpRequest& request, const Wake& wake);
   [[nodiscard]] Reply refuse(const Error& error) const;
   [[nodiscard]] std::string next_id(Api api);
 
