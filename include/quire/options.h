@@ -22,6 +22,9 @@ struct CacheOptions {
   bool enable_prefix_caching = true;
 };
 
+// Which waiting request goes first, and which running one gives way.
+enum class SchedulingPolicy : std::uint8_t { fcfs, priority };
+
 struct SchedulerOptions {
   std::uint32_t max_num_seqs = 128;             // requests in the running batch
   std::uint32_t max_num_batched_tokens = 2048;  // token budget of one step
@@ -30,6 +33,9 @@ struct SchedulerOptions {
   std::uint32_t max_num_waiting = 1024;         // further requests are refused with `overloaded`
   bool enable_chunked_prefill = true;
   bool reserve_full_isl = true;  // admit only when the whole input fits (vLLM: scheduler_reserve_full_isl)
+  SchedulingPolicy policy = SchedulingPolicy::fcfs;
+  bool async_scheduling = true;   // plan step N+1 while step N runs
+  bool admit_oversized = false;   // take requests that can never run, as vLLM's scheduler does (its front end checks them)
 };
 
 struct EngineOptions {

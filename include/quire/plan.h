@@ -6,6 +6,7 @@
 // deltas, block copies, then the forward pass.
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "quire/ids.h"
 #include "quire/sampling.h"
@@ -16,10 +17,12 @@ namespace quire {
 struct AdmittedRequest {
   RequestId id;
   Slot slot;
-  std::span<const TokenId> tokens;       // prompt, then outputs known so far
-  std::uint32_t num_prompt_tokens = 0;   // tokens[0 .. num_prompt_tokens) are the prompt
+  std::span<const TokenId> tokens;      // prompt, then outputs known so far
+  std::uint32_t num_prompt_tokens = 0;  // tokens[0 .. num_prompt_tokens) are the prompt
   const SamplingParams* sampling = nullptr;
 };
+
+enum class ScheduledKind : std::uint8_t { fresh, resumed, running };
 
 // Tokens [num_computed_tokens, num_computed_tokens + num_tokens) of this slot's history run in this step.
 struct ScheduledRequest {
@@ -28,12 +31,20 @@ struct ScheduledRequest {
   std::uint32_t num_computed_tokens = 0;
   std::uint32_t num_tokens = 0;
   bool samples = false;  // the last scheduled token is the last known one, so a token is sampled after it
+  ScheduledKind kind = ScheduledKind::running;
+  bool send_all_tokens = false;                   // was not in the plan before this one: the worker may have forgotten its tokens
+  std::uint32_t num_output_tokens = 0;            // placeholders included
+  std::span<const TokenId> drafts;                // the last so many of the scheduled tokens; -1: the worker's own proposals
+  std::span<const TokenId> new_tokens;            // pipeline without async: the tokens sampled since, for the first stage
+  std::span<const std::uint32_t> encoder_inputs;  // indices of the multimodal inputs whose encoder runs in this step
 };
 
 enum class TableUpdate : std::uint8_t { append, replace_all, replace_one };
 
 struct BlockTableDelta {
   Slot slot;
+  std::uint32_t group = 0;  // cache group
+  RequestId id;
   TableUpdate update = TableUpdate::append;
   std::uint32_t index = 0;  // replace_one: the entry
   std::span<const BlockId> blocks;
@@ -51,11 +62,19 @@ struct StepPlan {
   std::span<const AdmittedRequest> admitted;
   std::span<const BlockTableDelta> table_deltas;
   std::span<const BlockCopy> copies;
-  std::span<const ScheduledRequest> scheduled;
+  std::span<const ScheduledRequest> scheduled;  // vLLM's num_scheduled_tokens, in its order
   std::uint32_t num_scheduled_tokens = 0;
+
+  std::span<const RequestId> finished;                      // since the last plan, each once
+  std::span<const RequestId> preempted;                     // by this plan, in order
+  std::span<const std::uint32_t> num_common_prefix_blocks;  // per cache group: of all running requests
+  std::span<const std::string_view> freed_encoder_outputs;  // identifiers the worker may forget
+  std::span<const BlockId> blocks_to_zero;
+  bool has_structured_output = false;
+  bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
 
-// One entry per scheduled request with samples == true, in the plan's order.
+// Grouped by request, in the plan's order: one for each scheduled request with samples == true, and one more for each accepted draft.
 struct SampledToken {
   RequestId id;
   TokenId token = 0;
@@ -64,8 +83,14 @@ struct SampledToken {
 struct StepResult {
   StepId step;
   std::span<const SampledToken> sampled;
+
+  std::span<const RequestId> pooled;            // have their pooled output
+  bool has_connector_output = false;            // the three below count
+  std::span<const RequestId> finished_sending;  // in the order in which they are handled
+  std::span<const RequestId> finished_receiving;
+  std::span<const BlockId> invalid_blocks;  // could not be loaded
 };
 
-enum class FinishReason : std::uint8_t { stop, length, abort, error };
+enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
 
 }  // namespace quire

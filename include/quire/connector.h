@@ -1,0 +1,65 @@
+#pragma once
+// The seams that must answer in the middle of a step: a KV connector, an encoder-cache connector, a grammar. Each is a synchronous call on
+// the core's thread; none may call back into the core except for the const members of Core. The rules are those of vLLM V1 (v0.19.0):
+// KVConnectorBase_V1 (scheduler half), ECConnectorBase, StructuredOutputManager.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quire/ids.h"
+#include "quire/request.h"
+
+namespace quire {
+
+struct StepPlan;
+
+// The blocks of a request: one list per cache group, in the order of the tokens. A view, valid during the call.
+using GroupBlocks = std::span<const std::span<const BlockId>>;
+
+struct ExternalMatch {
+  std::optional<std::uint32_t> num_tokens;  // beyond the local hit; nullopt: not known yet, ask again in a later step
+  bool load_async = false;                  // the blocks are filled while the request waits
+};
+
+class Connector {
+ public:
+  virtual ~Connector() = default;
+  // get_num_new_matched_tokens
+  virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
+  // update_state_after_alloc: all blocks of the request, in every group
+  virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
+  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request
+  virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
+  // build_connector_meta: before the planned tokens count as computed
+  virtual void planned(const StepPlan& plan) = 0;
+  // update_connector_output: the step's results are taken, the finished transfers are not yet
+  virtual void step_output() = 0;
+  // reset_cache
+  virtual bool reset() = 0;
+};
+
+class EncoderConnector {
+ public:
+  virtual ~EncoderConnector() = default;
+  // has_cache_item: another place holds this encoder output
+  virtual bool has(std::string_view identifier) = 0;
+  // update_state_after_alloc, for input `index` of the request
+  virtual void allocated(const RequestView& request, std::uint32_t index) = 0;
+};
+
+class Grammar {
+ public:
+  virtual ~Grammar() = default;
+  // The request's grammar is compiled.
+  virtual bool ready(RequestId id) = 0;
+  // Output tokens move the grammar on (they do not while a reasoning part runs).
+  virtual bool should_advance(RequestId id) = 0;
+  // Sampled tokens; false: they do not fit (told, and the request goes on, as in vLLM).
+  virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
+  // Number of leading draft tokens that fit.
+  virtual std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,275 @@
+#pragma once
+// The core: which tokens of which requests run in each step, and in which blocks their keys and values live.
+//
+// A deterministic state machine: no I/O, clock, thread or random number of its own; equal calls give equal plans. Single-threaded.
+// In its default mode it decides exactly as vLLM V1 (v0.19.0): the same requests in the same order with the same token counts and blocks.
+//
+//   schedule() -> plan N -> the worker runs it -> apply(result N)
+//
+// Each plan must be applied, in order. At most CoreConfig::max_outstanding_plans may be made and not yet applied: 1 is synchronous; 2 with
+// SchedulerOptions::async_scheduling, where placeholders stand for the tokens in flight; as many as stages with a pipeline.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/connector.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/kv_events.h"
+#include "quire/kv_spec.h"
+#include "quire/options.h"
+#include "quire/plan.h"
+#include "quire/request.h"
+
+namespace quire {
+
+enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
+enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
+// vLLM's prefix_caching_hash_algo, and `canonical`: SHA-256 over an encoding of ours in which every field is tagged.
+enum class HashAlgorithm : std::uint8_t { canonical, sha256, sha256_cbor, xxhash, xxhash_cbor };
+
+// Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
+struct CoreConfig {
+  SchedulerOptions scheduler;
+  KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
+  std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
+  std::uint32_t cache_block_size = 0;  // vLLM's cache_config.block_size (mamba align splits by it); 0: block_size
+  bool enable_prefix_caching = true;
+  HashAlgorithm hash = HashAlgorithm::canonical;
+  std::string hash_seed;                // replicas with equal seeds name equal blocks alike
+  std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
+  bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
+  bool enable_kv_events = false;
+  bool log_stats = true;
+  double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
+
+  std::uint32_t max_outstanding_plans = 2;
+  std::uint32_t num_spec_tokens = 0;       // drafts per step
+  std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
+  bool use_eagle = false;
+  std::uint32_t max_loras = 0;           // 0: no limit
+  std::uint32_t max_encoder_tokens = 0;  // encoder embeds computed per step
+  std::uint32_t encoder_cache_size = 0;  // embeds kept
+  bool is_encoder_decoder = false;
+  bool disable_chunked_mm_input = false;
+  bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
+  bool mamba_align = false;        // mamba_cache_mode == "align"
+  std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
+  KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
+  bool include_finished_set = false;
+
+  [[nodiscard]] Result<void> validate() const;
+};
+
+// The seams; all optional, all must outlive the core.
+struct CoreSeams {
+  Connector* connector = nullptr;
+  EncoderConnector* encoder_connector = nullptr;
+  Grammar* grammar = nullptr;
+};
+
+// Handed in once per call.
+struct StepInput {
+  double now = 0.0;          // s, monotonic
+  std::uint64_t random = 0;  // seeds the draws of this call
+};
+
+enum class RequestEventKind : std::uint8_t { queued = 1, scheduled = 2, preempted = 3 };  // vLLM's EngineCoreEventType
+struct RequestEvent {
+  RequestEventKind kind;
+  double timestamp = 0.0;
+};
+
+// What apply() or finish() did to one request; vLLM's EngineCoreOutput. There is none for a request of which there is nothing to tell.
+struct RequestUpdate {
+  RequestId id;
+  std::uint32_t client_index = 0;
+  std::uint32_t result_index = 0;   // the request's place in the plan's `scheduled`; UINT32_MAX: not by a result (failed KV load)
+  std::span<const TokenId> tokens;  // appended by this step
+  bool finished = false;            // gone, or a streaming session at the end of its input
+  RequestStatus status = RequestStatus::running;  // as finished
+  FinishReason reason = FinishReason::stop;       // when finished
+  std::optional<TokenId> stop_token;              // the stop id that did it (no EOS id); also the last of `tokens`
+  bool session_waits = false;                     // finished an input of a streaming session, not the request
+  std::int64_t num_cached_tokens = 0;             // prompt tokens found in a cache at first admission
+  std::int64_t num_external_computed_tokens = 0;
+  std::span<const RequestEvent> events;  // since the last update, with log_stats
+};
+
+struct FirstAdmission {
+  RequestId id;
+  std::uint32_t num_cached_tokens = 0;
+};
+
+struct PrefixCacheStats {
+  bool reset = false;
+  std::uint64_t requests = 0, queries = 0, hits = 0;  // tokens
+  std::uint64_t preempted_requests = 0, preempted_queries = 0, preempted_hits = 0;
+};
+
+// A block's life, told when it is evicted (sampled blocks only). s.
+struct KvEvictionEvent {
+  double lifetime = 0.0, idle = 0.0;
+  std::vector<double> reuse_gaps;
+};
+
+struct SpecDecodingStats {
+  std::uint32_t num_spec_tokens = 0;
+  std::uint64_t num_drafts = 0, num_draft_tokens = 0, num_accepted_tokens = 0;
+  std::vector<std::uint64_t> num_accepted_per_position;
+};
+
+// Counted since the stats before (vLLM's SchedulerStats).
+struct SchedulerStats {
+  std::uint32_t num_running = 0, num_waiting = 0;
+  double kv_cache_usage = 0.0, encoder_cache_usage = 0.0;
+  PrefixCacheStats prefix_cache;
+  std::optional<PrefixCacheStats> connector_prefix_cache;
+  std::optional<SpecDecodingStats> spec_decoding;
+  std::span<const KvEvictionEvent> evictions;
+};
+
+// Ids of requests that ended since the last outcome, per client; with CoreConfig::include_finished_set.
+struct FinishedSet {
+  std::uint32_t client_index = 0;
+  std::span<const RequestId> ids;
+};
+
+// A view, valid until the next apply().
+struct StepOutcome {
+  StepId step;
+  std::span<const RequestUpdate> updates;            // in the plan's order
+  std::span<const FirstAdmission> first_admissions;  // of this step's plan
+  std::span<const RequestId> preempted;              // when this step's plan was made
+  std::span<const RequestId> retired;                // the core refers to these no more: their `sampling` may go
+  std::span<const KvEvent> kv_events;                // of the cache, since the last outcome
+  std::span<const FinishedSet> finished_sets;
+  const SchedulerStats* stats = nullptr;  // with log_stats
+};
+
+enum class FinishEffect : std::uint8_t {
+  unknown,   // no such request, or finished before: nothing happened
+  retired,   // gone; `sampling` may go too
+  in_flight  // finished, but an outstanding plan or a transfer names it: its id comes in StepOutcome::retired
+};
+
+// Totals grow from the start.
+struct CoreCounters {
+  std::uint32_t num_running = 0;
+  std::uint32_t num_waiting = 0;      // skipped and preempted ones included
+  std::uint32_t num_unfinished = 0;   // vLLM's get_num_unfinished_requests: depends on the pause state
+  std::uint32_t num_blocks = 0;       // without the null block
+  std::uint32_t num_free_blocks = 0;  // cached but unreferenced ones included
+  std::uint64_t num_steps = 0;
+  std::uint64_t num_preemptions = 0;
+  std::uint64_t num_evicted_blocks = 0;
+  std::uint64_t num_scheduled_tokens = 0;
+  // Look-ups of requests never preempted, and of preempted ones that came back. Both count each retry of an admission.
+  std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
+  std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
+};
+
+// Draft tokens proposed after a step, per request.
+struct Draft {
+  RequestId id;
+  std::span<const TokenId> tokens;
+};
+
+struct CoreSnapshot;
+
+class Core {
+ public:
+  static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // Puts the request into the waiting queue. Errors name the field: `invalid_argument` (among them an id that is known already, a prompt
+  // or max_tokens that the model or the cache cannot hold unless SchedulerOptions::admit_oversized), `overloaded` (max_num_waiting).
+  // max_tokens is cut to what max_model_len leaves (unless admit_oversized).
+  Result<void> add(const NewRequest& request, const StepInput& input = {});
+  // The next input of a session; nullptr: no more will come. Errors: the id is unknown or not a session.
+  Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
+
+  // Decides a step. The plan may schedule nothing and must be applied all the same. Valid until its apply().
+  const StepPlan& schedule(const StepInput& input = {});
+
+  // Takes the oldest outstanding plan's result. Errors (nothing has changed then): a result that does not match the plan, transfers of
+  // requests that are not known, blocks out of range.
+  Result<const StepOutcome*> apply(const StepResult& result, const StepInput& input = {});
+
+  // Drafts for the next plan (vLLM: update_draft_token_ids); those of unknown or finished requests are ignored.
+  void set_drafts(std::span<const Draft> drafts);
+  // Drafts into the newest outstanding plan, in place of its placeholders (update_draft_token_ids_in_output).
+  void set_drafts_in_plan(std::span<const Draft> drafts);
+
+  // Ends requests from outside, in any state and in this order. `status` is a finished one. Unknown and finished ids are skipped.
+  // Blocks are free at once unless a connector keeps them.
+  FinishEffect finish(RequestId id, RequestStatus status, const StepInput& input = {});
+  void finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input = {});
+
+  // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks; with `preempt_running` all running requests are
+  // preempted first. An error when blocks are still held then (transfers), or the connector refuses.
+  Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});
+  void reset_encoder_cache();
+
+  [[nodiscard]] PauseState pause_state() const;
+  void set_pause_state(PauseState state);
+
+  // Drains what an outcome would have carried (vLLM's make_stats()); null without log_stats. Valid until the next call.
+  const SchedulerStats* make_stats();
+
+  [[nodiscard]] bool has_work() const;               // a request is running or waiting
+  [[nodiscard]] bool has_finished_requests() const;  // ended since the last plan: the worker does not know yet
+  [[nodiscard]] std::uint32_t num_outstanding_plans() const;
+  [[nodiscard]] CoreCounters counters() const;
+  [[nodiscard]] bool all_blocks_free() const;
+  [[nodiscard]] std::optional<RequestView> view(RequestId id) const;
+  // Blocks of a request in one cache group.
+  [[nodiscard]] std::span<const BlockId> blocks(RequestId id, std::uint32_t group) const;
+
+  // Everything, copied: for tests, dumps and comparisons.
+  void snapshot(CoreSnapshot& out) const;
+  // Recomputes what must hold from scratch and stops the program where it does not. Slow: for tests and shutdown.
+  void check_invariants() const;
+
+ private:
+  struct State;
+  explicit Core(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+struct CoreSnapshot {
+  struct Request {
+    RequestId id;
+    RequestStatus status;
+    std::uint32_t num_tokens, num_computed_tokens, num_output_placeholders, num_preemptions;
+    std::int64_t num_cached_tokens, num_external_computed_tokens;
+    bool is_prefill_chunk, discard_latest_async_tokens;
+    std::vector<TokenId> tokens, draft_tokens;
+    std::vector<std::vector<BlockId>> blocks;                     // per group
+    std::vector<std::optional<std::uint32_t>> num_cached_blocks;  // per group
+    std::vector<std::uint8_t> block_hashes;
+  };
+  struct Block {
+    std::uint32_t ref_count = 0;
+    std::vector<std::uint8_t> key;  // hash and group id; empty: none
+  };
+  struct EncoderEntry {
+    std::string identifier;
+    std::vector<RequestId> holders;
+  };
+  std::vector<RequestId> running, waiting, skipped_waiting;  // in the order in which they would be taken
+  std::vector<Request> requests;                             // by id
+  std::vector<BlockId> free_blocks;                          // from the next to be taken on
+  std::vector<Block> blocks;                                 // by block id
+  std::vector<EncoderEntry> encoder_cached, encoder_freeable;
+  std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
+  std::vector<RequestId> finished, finished_receiving, failed_receiving;
+};
+
+}  // namespace quire

@@ -1,0 +1,105 @@
+#pragma once
+// A request as it enters the core, and as others may look at it there.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "quire/ids.h"
+#include "quire/multimodal.h"
+
+namespace quire {
+
+struct SamplingParams;
+
+// vLLM's RequestStatus, in its order: everything after `preempted` is finished.
+enum class RequestStatus : std::uint8_t {
+  waiting,
+  waiting_for_grammar,
+  waiting_for_remote_kv,
+  waiting_for_input,  // a streaming session between two inputs
+  running,
+  preempted,
+  finished_stopped,
+  finished_length,
+  finished_aborted,
+  finished_ignored,
+  finished_error,
+  finished_repetition
+};
+
+constexpr bool is_finished(RequestStatus status) {
+  return status > RequestStatus::preempted;
+}
+
+// Output that repeats a pattern of min..max_pattern_tokens tokens at least min_count times is stopped. min_count < 2 or max 0: off.
+struct RepetitionDetection {
+  std::int32_t min_pattern_tokens = 0;
+  std::int32_t max_pattern_tokens = 0;
+  std::int32_t min_count = 0;
+};
+
+// Everything but `sampling` is copied by Core::add.
+struct NewRequest {
+  RequestId id;
+  std::string_view name;            // the caller's own id; breaks ties of equal priority and arrival time (byte order)
+  std::span<const TokenId> prompt;  // zeros where the prompt is embeddings
+  std::uint32_t client_index = 0;
+  std::int64_t priority = 0;  // smaller goes first under SchedulingPolicy::priority
+  double arrival_time = 0.0;  // s, any epoch
+
+  std::uint32_t max_tokens = 16;  // 1 for pooling
+  std::uint32_t min_tokens = 0;
+  std::span<const TokenId> eos_ids;  // they stop without a stop reason; empty to ignore them
+  std::span<const TokenId> stop_token_ids;
+  RepetitionDetection repetition;
+
+  bool pooling = false;            // ends with its first pooled output
+  bool structured_output = false;  // waits for its grammar
+  bool resumable = false;          // a streaming session: more input may follow under the same id
+  bool skip_reading_prefix_cache = false;
+
+  std::int64_t lora_id = 0;  // 0: the base model
+  std::string_view lora_name;
+  std::string_view cache_salt;                    // requests with different salts never share blocks
+  std::span<const MultimodalFeature> multimodal;  // ascending by offset
+
+  // Names of the full blocks of the prompt (32 bytes each, or as many as the hash mode has), where another engine made them; empty: the
+  // core names the blocks itself.
+  std::span<const std::uint8_t> block_hashes;
+
+  const SamplingParams* sampling = nullptr;  // handed through to the plans, never read; must live until the request is retired
+};
+
+// The next input of a streaming session. Limits that were given when it began stay (max_tokens too, as in vLLM).
+struct SessionInput {
+  std::span<const TokenId> tokens;
+  std::span<const MultimodalFeature> multimodal;  // offsets count from the start of this input
+  double arrival_time = 0.0;
+  std::uint32_t min_tokens = 0;
+  std::span<const TokenId> eos_ids;
+  std::span<const TokenId> stop_token_ids;
+  RepetitionDetection repetition;
+  const SamplingParams* sampling = nullptr;
+};
+
+// One request as it is now. A view, valid until the next non-const call on the core.
+struct RequestView {
+  RequestId id;
+  std::string_view name;
+  RequestStatus status = RequestStatus::waiting;
+  std::uint32_t client_index = 0;
+  std::span<const TokenId> tokens;  // prompt, then outputs
+  std::uint32_t num_prompt_tokens = 0;
+  std::span<const TokenId> draft_tokens;  // spec_token_ids
+  std::uint32_t num_computed_tokens = 0;
+  std::uint32_t num_output_placeholders = 0;
+  std::int64_t num_cached_tokens = -1;  // hit at first admission; -1: not admitted yet
+  std::int64_t num_external_computed_tokens = 0;
+  std::uint32_t num_preemptions = 0;
+  bool is_prefill_chunk = false;
+  bool discard_latest_async_tokens = false;
+  std::span<const std::uint8_t> block_hashes;  // names of the full blocks, one after the other
+};
+
+}  // namespace quire
