@@ -21,6 +21,7 @@
 #include "quire/ids.h"
 #include "quire/kv_events.h"
 #include "quire/kv_spec.h"
+#include "quire/kv_stats.h"
 #include "quire/options.h"
 #include "quire/plan.h"
 #include "quire/request.h"
@@ -103,18 +104,6 @@ struct RequestUpdate {
 struct FirstAdmission {
   RequestId id;
   std::uint32_t num_cached_tokens = 0;
-};
-
-struct PrefixCacheStats {
-  bool reset = false;
-  std::uint64_t requests = 0, queries = 0, hits = 0;  // tokens
-  std::uint64_t preempted_requests = 0, preempted_queries = 0, preempted_hits = 0;
-};
-
-// A block's life, told when it is evicted (sampled blocks only). s.
-struct KvEvictionEvent {
-  double lifetime = 0.0, idle = 0.0;
-  std::vector<double> reuse_gaps;
 };
 
 struct SpecDecodingStats {

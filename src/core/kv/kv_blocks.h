@@ -1,0 +1,42 @@
+#pragma once
+// The blocks of one sequence, per cache group. Changed by KvCacheManager only; lives in the request, survives free() with its memory.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quire/ids.h"
+
+namespace quire {
+
+// One cache group's part. Null blocks stand where nothing is kept.
+struct GroupBlockList {
+  std::vector<BlockId> blocks;                     // in the order of the tokens
+  std::optional<std::uint32_t> num_cached_blocks;  // unset until something was attached or cached: only then may hits still be attached
+  std::uint32_t num_before_allocation = 0;         // blocks[num_before_allocation ..] came with the last allocate_slots()
+  std::optional<std::uint32_t> last_state_block;   // mamba align: index of the state before the running one
+  bool tracked = false;                            // counts among the sequences of its group (common prefix)
+  bool has_running_state = false;                  // mamba align: holds a running state and speculative blocks
+};
+
+class KvBlocks {
+ public:
+  [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(groups_.size()); }
+  [[nodiscard]] std::span<const BlockId> blocks(std::uint32_t group) const {
+    return group < groups_.size() ? std::span<const BlockId>(groups_[group].blocks) : std::span<const BlockId>();
+  }
+  // What the last successful allocate_slots() appended, without the hit and without blocks for external tokens.
+  [[nodiscard]] std::span<const BlockId> new_blocks(std::uint32_t group) const {
+    return group < groups_.size() ? std::span<const BlockId>(groups_[group].blocks).subspan(groups_[group].num_before_allocation)
+                                  : std::span<const BlockId>();
+  }
+  [[nodiscard]] std::optional<std::uint32_t> num_cached_blocks(std::uint32_t group) const {
+    return group < groups_.size() ? groups_[group].num_cached_blocks : std::nullopt;
+  }
+
+ private:
+  friend class KvCacheManager;
+  std::vector<GroupBlockList> groups_;  // empty until the manager meets it
+};
+
+}  // namespace quire

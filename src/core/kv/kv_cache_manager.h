@@ -1,0 +1,143 @@
+#pragma once
+// Blocks for requests: looks up cached prefixes in every cache group, allocates room for the tokens of a step, makes full blocks findable,
+// takes back what a window has passed, and frees. The verbs, their order and their effects are those of vLLM V1's KVCacheManager (v0.19.0)
+// and what it drives: block_pool, kv_cache_coordinator, single_type_kv_cache_manager.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/kv/block_hash.h"
+#include "core/kv/block_pool.h"
+#include "core/kv/event_sink.h"
+#include "core/kv/extra_keys.h"
+#include "core/kv/kv_blocks.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/kv_events.h"
+#include "quire/kv_spec.h"
+#include "quire/kv_stats.h"
+
+namespace quire {
+
+class KvCoordinator;
+
+struct KvCacheOptions {
+  std::uint32_t max_model_len = 0;    // tokens
+  std::uint32_t hash_block_size = 0;  // tokens per hash; with caching, each group's block size is a multiple
+  std::uint32_t hash_bytes = 32;      // meaningful bytes of a BlockHash: 16 with xxhash
+  bool enable_caching = true;
+  bool use_eagle = false;
+  bool log_stats = false;
+  bool enable_events = false;
+  bool lifo_free_blocks = false;  // reuse the block freed last first, instead of the least recently used
+  std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
+};
+
+// What KvEvents tell of a sequence besides its blocks; not needed without enable_events.
+struct KvContent {
+  std::span<const TokenId> tokens;  // prompt and outputs
+  const ExtraKeys* extra_keys = nullptr;
+  std::int64_t lora_id = 0;  // told when extra_keys name an adapter
+};
+
+// A request as the manager sees it: views, valid during the call.
+struct KvRequest {
+  KvBlocks& blocks;
+  std::span<const BlockHash> hashes;  // one per full hash block of known tokens (with caching)
+  std::uint32_t num_tokens = 0;       // prompt and outputs; more are never cached
+  std::uint32_t num_computed_tokens = 0;
+  bool skip_reading_prefix_cache = false;
+  bool was_preempted = false;  // ever; for the statistics
+  KvContent content;
+};
+
+// A cached prefix: one list per group, null blocks where nothing is needed. A view, valid until the manager's next find_prefix().
+// `groups` empty is vLLM's shared empty object; a hit with empty lists is not the same: attaching it marks the sequence as met.
+struct KvHit {
+  std::span<const std::vector<BlockId>> groups;
+  std::uint32_t num_tokens = 0;
+};
+
+// What a request needs of one step, all in tokens; num_computed_tokens of the request lie before all of these.
+struct SlotDemand {
+  std::uint32_t num_new_tokens = 0;           // drafts included
+  std::uint32_t num_new_computed_tokens = 0;  // of the hit
+  std::uint32_t num_lookahead_tokens = 0;
+  std::uint32_t num_external_tokens = 0;  // computed elsewhere; the connector writes them
+  std::uint32_t num_encoder_tokens = 0;   // for cross-attention
+  bool delay_caching = false;             // the blocks are filled by a transfer
+};
+
+class KvCacheManager {
+ public:
+  // What vLLM asserts about configurations; `field` names the option or group.
+  static Result<void> check(const KvCacheConfig& config, const KvCacheOptions& options);
+
+  // Options must pass check(). `sink` may be null.
+  KvCacheManager(const KvCacheConfig& config, const KvCacheOptions& options, EventSink* sink = nullptr);
+  ~KvCacheManager();
+  KvCacheManager(const KvCacheManager&) = delete;
+  KvCacheManager& operator=(const KvCacheManager&) = delete;
+
+  [[nodiscard]] const BlockPool& pool() const { return pool_; }
+  [[nodiscard]] std::uint32_t num_groups() const { return num_groups_; }
+  // Tokens of a block of the group, context parallelism multiplied in.
+  [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const;
+  // 1 - free / all blocks but the null one; blocks set aside for sinks count as used.
+  [[nodiscard]] double usage() const;
+
+  // Room in every group for so many tokens, so that later calls on these blocks allocate no memory.
+  void reserve(KvBlocks& blocks, std::uint32_t num_tokens) const;
+
+  // Once per schedule(): what was cached before counts as computed.
+  void new_step_starts();
+
+  // get_computed_blocks: the longest cached prefix of at most num_tokens - 1 tokens. Nothing is taken. Counts in the statistics each time,
+  // unless caching is off or the request skips it.
+  [[nodiscard]] KvHit find_prefix(const KvRequest& request);
+
+  // can_fit_full_sequence: the number of blocks that lack for all known tokens (demand: hit, external and encoder tokens); 0: it fits.
+  [[nodiscard]] std::uint32_t missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit = {});
+
+  // allocate_slots: attaches the hit, takes blocks for external, new and lookahead tokens, and caches full blocks of known tokens unless
+  // delayed. Returns the number of blocks that lack; 0: done. Otherwise nothing is taken, but blocks that a window has passed are free
+  // all the same. There must be new or external tokens, and a hit only for a sequence that was freed or never met.
+  [[nodiscard]] std::uint32_t allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit = {});
+
+  // Makes blocks full of the first num_computed_tokens tokens findable. Nothing without caching.
+  void cache_blocks(const KvRequest& request, std::uint32_t num_computed_tokens);
+
+  // Gives all blocks back, group by group, last one first. Allowed in any state.
+  void free(KvBlocks& blocks);
+
+  // Gives back what no token after the first num_computed_tokens attends to.
+  void remove_skipped_blocks(KvBlocks& blocks, std::uint32_t num_computed_tokens);
+
+  // Forgets these blocks' names, in this order, held or not. They must be < num_blocks.
+  void evict_blocks(std::span<const BlockId> blocks);
+
+  // Forgets all names. False, and nothing happens, while any block is held.
+  bool reset_prefix_cache();
+
+  // get_num_common_prefix_blocks: leading blocks of a running sequence that every sequence with blocks shares, into one number per group
+  // (0 where the group's kind has no such notion).
+  void common_prefix_blocks(KvBlocks& running, std::span<std::uint32_t> num_blocks);
+
+  // Appends the full-attention blocks taken since the last call: the worker zeroes them. Only models with mamba layers have any.
+  void take_new_block_ids(std::vector<BlockId>& out);
+  // Moves the events since the last call to the end of `out`.
+  void take_events(std::vector<KvEvent>& out);
+  // make_prefix_cache_stats: counted since the last call.
+  PrefixCacheStats take_prefix_cache_stats();
+
+  // Recomputes reference counts from all sequences there are and checks them, the free queue and the index. Slow.
+  void check_invariants(std::span<const KvBlocks* const> sequences) const;
+
+ private:
+  std::uint32_t num_groups_ = 0;
+  BlockPool pool_;
+  std::unique_ptr<KvCoordinator> coordinator_;
+};
+
+}  // namespace quire
