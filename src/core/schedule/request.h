@@ -1,43 +1,111 @@
 #pragma once
-// One request as the scheduler sees it. Plain data: request_table owns them, the scheduler moves them.
+// One request as the scheduler sees it. Plain data: request_table owns them, the parts of Core::State move them. Counters are signed where
+// vLLM's arithmetic may pass below 0 on its way.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/intrusive_list.h"
+#include "core/kv/block_hash.h"
 #include "core/kv/extra_keys.h"
-#include "core/kv/kv_manager.h"
+#include "core/kv/kv_blocks.h"
+#include "quire/core.h"
 #include "quire/ids.h"
-#include "quire/plan.h"
-#include "quire/sampling.h"
+#include "quire/multimodal.h"
+#include "quire/request.h"
 
 namespace quire {
 
-enum class RequestState : std::uint8_t { waiting, running, preempted, finished };
+// Which queue holds a request.
+enum class QueueName : std::uint8_t { none, waiting, skipped, step_skipped };
+
+inline constexpr Slot kNoSlot{UINT32_MAX};
+inline constexpr StepId kNeverScheduled{UINT64_MAX};
+
+// SessionInput, kept.
+struct SessionUpdate {
+  std::vector<TokenId> tokens;
+  std::vector<MultimodalFeature> features;
+  double arrival_time = 0.0;
+  std::uint32_t min_tokens = 0;
+  std::vector<TokenId> eos_ids;
+  std::vector<TokenId> stop_token_ids;
+  RepetitionDetection repetition;
+  const SamplingParams* sampling = nullptr;
+};
 
 struct Request {
   RequestId id;
-  RequestState state = RequestState::waiting;
-  Slot slot;                              // while running
-  std::uint32_t num_in_flight = 0;        // outstanding plans that name it
-  std::uint32_t num_computed_tokens = 0;  // scheduled so far, also when the step is still in flight
-  std::uint32_t num_prompt_tokens = 0;    // tokens[0 .. num_prompt_tokens)
-  std::uint32_t min_total_tokens = 0;     // no stop before so many tokens, prompt included
-  std::uint32_t max_total_tokens = 0;     // prompt and output, within max_model_len
-  std::vector<TokenId> tokens;            // prompt, then outputs
-  KvSequence kv;
-  ListHook<Request> queue_hook;  // waiting, preempted
-  std::uint64_t num_preemptions = 0;
-  std::optional<std::uint32_t> num_cached_tokens;  // hit of the first admission
-  std::vector<TokenId> stop_ids;                   // EOS ids, unless ignored, then the request's own
-  const SamplingParams* sampling = nullptr;
-  ExtraKeys extra_keys;
+  RequestStatus status = RequestStatus::waiting;
+  QueueName queue = QueueName::none;
+  // vLLM's scheduler.requests has it: false once its blocks are freed for good; outstanding plans may still name it.
+  bool known = false;
+  bool is_prefill_chunk = false;
+  bool discard_latest_async_tokens = false;
+  bool admitted_before = false;  // entered the batch at least once
+  bool pooling = false;
+  bool structured_output = false;
+  bool resumable = false;
+  bool skip_reading_prefix_cache = false;
+  Slot slot = kNoSlot;              // while running
+  std::uint32_t num_in_flight = 0;  // outstanding plans that name it
 
-  [[nodiscard]] std::uint32_t num_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
-  [[nodiscard]] bool queued() const { return state == RequestState::waiting || state == RequestState::preempted; }
+  std::int32_t num_prompt_tokens = 0;
+  std::int32_t num_output_tokens = 0;  // the last so many of `tokens`
+  std::int32_t num_computed_tokens = 0;
+  std::int32_t num_output_placeholders = 0;
+  std::vector<TokenId> tokens;        // all_token_ids
+  std::vector<TokenId> draft_tokens;  // spec_token_ids
+  KvBlocks blocks;
+  std::vector<BlockHash> hashes;  // of the full hash blocks of `tokens`; empty without prefix caching
+
+  StepId last_step = kNeverScheduled;  // the newest plan that names it,
+  std::uint32_t last_index = 0;        // and where in its `scheduled`
+  ListHook<Request> queue_hook;
+
+  std::int64_t priority = 0;
+  double arrival_time = 0.0;
+  std::string name;
+  std::uint32_t client_index = 0;
+  std::uint32_t num_preemptions = 0;
+  std::int64_t num_cached_tokens = -1;  // -1: not admitted yet
+  std::int64_t num_external_computed_tokens = 0;
+  bool finished_receiving = false;  // finished_recving_kv_req_ids has it
+  bool failed_receiving = false;    // failed_recving_kv_req_ids has it
+
+  std::uint32_t max_tokens = 0;
+  std::uint32_t min_tokens = 0;
+  std::vector<TokenId> eos_ids, stop_token_ids;
+  RepetitionDetection repetition;
+  std::optional<TokenId> stop_token;  // stop_reason: stays, as in vLLM, when a session goes on
+
+  std::int64_t lora_id = 0;
+  std::vector<MultimodalFeature> features;
+  ExtraKeys extra_keys;
+  const SamplingParams* sampling = nullptr;
+  std::vector<RequestEvent> events;                       // since the last update, with log_stats
+  std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come
+
+  [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+  [[nodiscard]] std::int32_t num_tokens_with_drafts() const { return static_cast<std::int32_t>(tokens.size() + draft_tokens.size()); }
+  [[nodiscard]] std::span<const TokenId> outputs() const { return std::span(tokens).last(static_cast<std::size_t>(num_output_tokens)); }
+  [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
+  [[nodiscard]] bool finished() const { return is_finished(status); }
 };
 
-using RequestQueue = IntrusiveList<Request, &Request::queue_hook>;
+// vLLM's Request.__lt__: a total order.
+inline bool goes_before(const Request& a, const Request& b) {
+  if (a.priority != b.priority) {
+    return a.priority < b.priority;
+  }
+  if (a.arrival_time != b.arrival_time) {
+    return a.arrival_time < b.arrival_time;
+  }
+  const int names = a.name.compare(b.name);
+  return names != 0 ? names < 0 : a.id < b.id;
+}
 
 }  // namespace quire

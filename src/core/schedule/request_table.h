@@ -13,10 +13,15 @@ class RequestTable {
  public:
   explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }
 
-  // A blank request; the id must be new.
+  // A blank request, known; the id must be new.
   Request& create(RequestId id);
-  // Null when unknown.
-  [[nodiscard]] Request* find(RequestId id) const;
+  // Null when unknown; also finds requests that only outstanding plans still name.
+  [[nodiscard]] Request* find_any(RequestId id) const;
+  // Null when vLLM would not have it any more.
+  [[nodiscard]] Request* find(RequestId id) const {
+    Request* request = find_any(id);
+    return request != nullptr && request->known ? request : nullptr;
+  }
   // Its memory, tokens included, is given back.
   void destroy(Request& request);
 
