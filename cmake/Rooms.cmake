@@ -1,5 +1,5 @@
 # The rooms and who may use whom; tools/check_includes.py holds the same table against the #include lines.
-quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads)
+quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(format format DEPS base LIBS Boost::json)
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
 

@@ -18,6 +18,7 @@
 
 #include "quire/connector.h"
 #include "quire/error.h"
+#include "quire/hash_algorithm.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
 #include "quire/kv_spec.h"
@@ -30,8 +31,6 @@ namespace quire {
 
 enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
-// vLLM's prefix_caching_hash_algo, and `canonical`: SHA-256 over an encoding of ours in which every field is tagged.
-enum class HashAlgorithm : std::uint8_t { canonical, sha256, sha256_cbor, xxhash, xxhash_cbor };
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
 struct CoreConfig {

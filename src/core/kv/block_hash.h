@@ -38,7 +38,7 @@ struct BlockContent {
 // The content of the block at [start, start + num_tokens) of a request; views into both arguments.
 BlockContent block_content(std::span<const TokenId> tokens, const ExtraKeys& extra, std::uint32_t start, std::uint32_t num_tokens);
 
-// A seam: another engine's names can be taken over, and tests can make all names equal.
+// The hasher of the first scheduler; hash_function.h is what the exact core uses, and this goes with its last user.
 class BlockHasher {
  public:
   virtual ~BlockHasher() = default;

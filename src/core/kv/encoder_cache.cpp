@@ -1,0 +1,203 @@
+// An output of the shared cache is absent, referenced, or evictable:
+//   absent     -> referenced  allocate
+//   referenced -> evictable   release, when the last reference goes
+//   evictable  -> referenced  check_and_reference
+//   evictable  -> absent      can_allocate, oldest first
+// Every state -> absent on reset. In encoder_decoder mode there are no outputs, only the counter of free embeddings.
+#include "core/kv/encoder_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+
+EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds)
+    : mode_(mode), capacity_(capacity_embeds), num_free_(capacity_embeds), num_freeable_(capacity_embeds) {
+  QUIRE_CHECK(capacity_embeds >= 0, "a cache has a size");
+}
+
+bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32_t input) {
+  const auto found = cached_.find(request.features[input].identifier);
+  if (found == cached_.end()) {
+    return false;
+  }
+  Output& output = found->second;
+  if (output.references.empty()) {
+    num_freeable_ -= output.evictable_embeds;
+    unlink(output);
+  }
+  const auto place = std::ranges::lower_bound(output.references, request.id);
+  if (place == output.references.end() || *place != request.id) {
+    output.references.insert(place, request.id);
+  }
+  return true;
+}
+
+bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget,
+                                std::int64_t num_planned_embeds) {
+  const std::int64_t num_embeds = request.features[input].position.num_embeds();
+  if (num_embeds > compute_budget) {
+    return false;
+  }
+  const std::int64_t num_needed = num_embeds + num_planned_embeds;
+  if (num_needed <= num_free_) {
+    return true;
+  }
+  if (mode_ == EncoderCacheMode::encoder_decoder || num_needed > num_freeable_) {
+    return false;
+  }
+  while (num_needed > num_free_) {
+    if (oldest_ == nullptr) {
+      return false;
+    }
+    evict_oldest();
+  }
+  return true;
+}
+
+void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
+  const MultimodalFeature& feature = request.features[input];
+  num_free_ -= feature.position.num_embeds();
+  if (mode_ == EncoderCacheMode::encoder_decoder) {
+    freed_.push_back(feature.identifier);
+    return;
+  }
+  num_freeable_ -= feature.position.num_embeds();
+  const auto [node, added] = cached_.try_emplace(feature.identifier);
+  node->second.identifier = &node->first;
+  auto& references = node->second.references;
+  const auto place = std::ranges::lower_bound(references, request.id);
+  if (place == references.end() || *place != request.id) {
+    references.insert(place, request.id);
+  }
+}
+
+void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs) {
+  inputs.clear();
+  for (std::uint32_t i = 0; i < request.features.size(); ++i) {
+    if (mode_ == EncoderCacheMode::encoder_decoder || contains(request.features[i].identifier)) {
+      inputs.push_back(i);
+    }
+  }
+  order_.apply(inputs);
+}
+
+void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
+  const MultimodalFeature& feature = request.features[input];
+  if (mode_ == EncoderCacheMode::encoder_decoder) {
+    num_free_ += feature.position.num_embeds();
+    return;
+  }
+  const auto found = cached_.find(feature.identifier);
+  if (found == cached_.end() || found->second.references.empty()) {
+    return;
+  }
+  Output& output = found->second;
+  const auto place = std::ranges::lower_bound(output.references, request.id);
+  if (place != output.references.end() && *place == request.id) {
+    output.references.erase(place);
+  }
+  if (output.references.empty()) {
+    output.evictable_embeds = feature.position.num_embeds();
+    num_freeable_ += output.evictable_embeds;
+    link(output);
+  }
+}
+
+void EncoderCache::release_all(const EncoderInputs& request) {
+  cached_inputs(request, inputs_);
+  for (std::uint32_t input : inputs_) {
+    release(request, input);
+  }
+}
+
+std::span<const std::string> EncoderCache::take_freed() {
+  reported_.clear();
+  if (mode_ == EncoderCacheMode::encoder_decoder) {
+    reported_.swap(to_report_);
+    to_report_.swap(freed_);
+  } else {
+    reported_.swap(freed_);
+  }
+  return reported_;
+}
+
+void EncoderCache::reset() {
+  cached_.clear();
+  oldest_ = newest_ = nullptr;
+  freed_.clear();
+  to_report_.clear();
+  num_free_ = num_freeable_ = capacity_;
+}
+
+std::span<const RequestId> EncoderCache::references(std::string_view identifier) const {
+  const auto found = cached_.find(identifier);
+  return found == cached_.end() ? std::span<const RequestId>() : std::span<const RequestId>(found->second.references);
+}
+
+std::vector<std::string_view> EncoderCache::evictable() const {
+  std::vector<std::string_view> identifiers;
+  for (const Output* output = oldest_; output != nullptr; output = output->next) {
+    identifiers.emplace_back(*output->identifier);
+  }
+  return identifiers;
+}
+
+void EncoderCache::check_invariants() const {
+  std::size_t num_evictable = 0;
+  const Output* previous = nullptr;
+  for (const Output* output = oldest_; output != nullptr; output = output->next) {
+    QUIRE_CHECK(output->evictable && output->references.empty(), "an output that somebody needs can be evicted");
+    QUIRE_CHECK(output->previous == previous, "the list of evictable outputs is broken");
+    QUIRE_CHECK(contains(*output->identifier), "an evictable output is not cached");
+    previous = output;
+    ++num_evictable;
+  }
+  QUIRE_CHECK(previous == newest_, "the list of evictable outputs has a wrong end");
+  const auto unreferenced = std::ranges::count_if(cached_, [](const auto& node) { return node.second.references.empty(); });
+  QUIRE_CHECK(static_cast<std::size_t>(unreferenced) == num_evictable, "an output without references cannot be evicted");
+}
+
+void EncoderCache::link(Output& output) {
+  QUIRE_CHECK(!output.evictable, "an output is evictable once");
+  output.evictable = true;
+  output.previous = newest_;
+  output.next = nullptr;
+  (newest_ == nullptr ? oldest_ : newest_->next) = &output;
+  newest_ = &output;
+}
+
+void EncoderCache::unlink(Output& output) {
+  QUIRE_CHECK(output.evictable, "only an evictable output is in the list");
+  output.evictable = false;
+  (output.previous == nullptr ? oldest_ : output.previous->next) = output.next;
+  (output.next == nullptr ? newest_ : output.next->previous) = output.previous;
+}
+
+void EncoderCache::evict_oldest() {
+  Output& output = *oldest_;
+  unlink(output);
+  num_free_ += output.evictable_embeds;
+  auto node = cached_.extract(cached_.find(*output.identifier));
+  freed_.push_back(std::move(node.key()));
+}
+
+Result<EncoderBudget> encoder_budget(const EncoderBudgetOptions& options, std::span<const std::int64_t> max_tokens_per_item) {
+  if (max_tokens_per_item.empty()) {
+    return EncoderBudget{};
+  }
+  const std::int64_t largest = std::ranges::max(max_tokens_per_item);
+  if (options.disable_chunked_mm_input && largest > options.max_num_batched_tokens) {
+    return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",
+                fmt::format("{} is less than the largest multimodal item ({} tokens), which must not be split",
+                            options.max_num_batched_tokens, largest),
+                "increase max_num_batched_tokens or allow chunked multimodal input");
+  }
+  return EncoderBudget{.compute_embeds = std::max(options.max_num_encoder_input_tokens, largest),
+                       .cache_embeds = std::max(options.encoder_cache_size, largest)};
+}
+
+}  // namespace quire

@@ -1,0 +1,122 @@
+#pragma once
+// Which encoder outputs (embeddings of images, sounds) the worker keeps, and who needs them. Capacity is counted in embeddings. Decisions
+// are those of vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0), side effects of the questions included.
+//
+// Identifiers may come from clients, so two items under one identifier may differ in size: the counters follow vLLM's arithmetic then, but
+// where vLLM would stop with an assertion the answer is "does not fit".
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/kv/encoder_cache_order.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "quire/multimodal.h"
+
+namespace quire {
+
+// What the cache needs of a request. `features` is ascending by offset and must not change order while the request holds references.
+struct EncoderInputs {
+  RequestId id;
+  std::span<const MultimodalFeature> features;
+};
+
+enum class EncoderCacheMode : std::uint8_t {
+  shared,           // outputs are kept by identifier and shared between requests
+  encoder_decoder,  // outputs live for one step and are never found again (cross attention keeps their keys and values)
+};
+
+class EncoderCache {
+ public:
+  EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds);
+
+  [[nodiscard]] EncoderCacheMode mode() const { return mode_; }
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+  [[nodiscard]] std::int64_t num_free() const { return num_free_; }
+  // Free after evicting everything nobody refers to. Always the capacity in encoder_decoder mode.
+  [[nodiscard]] std::int64_t num_freeable() const { return num_freeable_; }
+
+  // check_and_update_cache: true if the output is cached; the request then refers to it.
+  bool check_and_reference(const EncoderInputs& request, std::uint32_t input);
+  // True if the item fits into what is left of the step's budget and, together with the embeddings already planned in this step, into the
+  // cache; unreferenced outputs are evicted until it does, oldest first. False evicts nothing, unless one identifier came in several sizes.
+  bool can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget, std::int64_t num_planned_embeds);
+  // After can_allocate said true for the same item.
+  void allocate(const EncoderInputs& request, std::uint32_t input);
+
+  // get_cached_input_ids: clears `inputs` and fills it with the request's items that are cached, referenced or not, in the order in which
+  // vLLM walks them (that of a CPython set of small integers), which decides the order of later evictions.
+  void cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs);
+  // free_encoder_input: the request refers to it no longer; without references the output can be evicted.
+  void release(const EncoderInputs& request, std::uint32_t input);
+  // free: release of every cached item, in the order of cached_inputs.
+  void release_all(const EncoderInputs& request);
+
+  // get_freed_mm_hashes: identifiers the worker can drop, in order of eviction, since the last call. In encoder_decoder mode: those
+  // allocated before the previous call. Valid until the next call.
+  std::span<const std::string> take_freed();
+
+  // Forgets all outputs (the weights changed). The worker is told otherwise: nothing is reported as freed.
+  void reset();
+
+  // Of an output: who refers to it, ascending; and what can be evicted, oldest first. For comparisons and tests.
+  [[nodiscard]] bool contains(std::string_view identifier) const { return cached_.find(identifier) != cached_.end(); }
+  [[nodiscard]] std::size_t size() const { return cached_.size(); }
+  [[nodiscard]] std::span<const RequestId> references(std::string_view identifier) const;
+  [[nodiscard]] std::vector<std::string_view> evictable() const;
+
+  void check_invariants() const;
+
+ private:
+  struct Output {
+    std::vector<RequestId> references;  // ascending, each once
+    std::int64_t evictable_embeds = 0;  // what eviction gives back
+    bool evictable = false;             // linked below
+    Output* previous = nullptr;
+    Output* next = nullptr;
+    const std::string* identifier = nullptr;  // the key of its node
+  };
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
+  };
+  using Outputs = std::unordered_map<std::string, Output, TextHash, std::equal_to<>>;
+
+  void link(Output& output);
+  void unlink(Output& output);
+  void evict_oldest();
+
+  EncoderCacheMode mode_;
+  std::int64_t capacity_;
+  std::int64_t num_free_;
+  std::int64_t num_freeable_;
+  Outputs cached_;
+  Output* oldest_ = nullptr;
+  Output* newest_ = nullptr;
+  std::vector<std::string> freed_;      // shared: evicted since the last take; encoder_decoder: allocated since the last take
+  std::vector<std::string> reported_;   // what the last take_freed returned
+  std::vector<std::string> to_report_;  // encoder_decoder: what the next take_freed returns
+  std::vector<std::uint32_t> inputs_;   // scratch of release_all
+  SmallIntSetOrder order_;
+};
+
+struct EncoderBudget {
+  std::int64_t compute_embeds = 0;  // embeddings computed in one step
+  std::int64_t cache_embeds = 0;    // capacity of the cache
+};
+
+struct EncoderBudgetOptions {
+  std::int64_t max_num_batched_tokens = 0;
+  std::int64_t max_num_encoder_input_tokens = 0;
+  std::int64_t encoder_cache_size = 0;
+  bool disable_chunked_mm_input = false;
+};
+
+// compute_mm_encoder_budget: `max_tokens_per_item` has the largest item of each modality the model takes; empty: no encoder, both budgets
+// 0.
+Result<EncoderBudget> encoder_budget(const EncoderBudgetOptions& options, std::span<const std::int64_t> max_tokens_per_item);
+
+}  // namespace quire

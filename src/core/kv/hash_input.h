@@ -1,0 +1,66 @@
+#pragma once
+// What goes into the name of a block, in the order of vLLM V1 (v0.19.0, generate_block_hash_extra_keys).
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/digest.h"
+#include "quire/ids.h"
+#include "quire/multimodal.h"
+
+namespace quire {
+
+// Embeddings handed in instead of a prompt, row after row. Rows past the end count as absent.
+struct PromptEmbeds {
+  std::span<const std::byte> data;
+  std::size_t bytes_per_token = 0;  // 0: the request has none
+};
+
+// What names the blocks of a request: its tokens, and what else makes equal tokens differ. Views.
+struct RequestContent {
+  std::span<const TokenId> tokens;
+  std::string_view lora_name;                     // empty: the base model
+  std::span<const MultimodalFeature> multimodal;  // ascending by offset
+  std::string_view cache_salt;                    // empty: none; goes into the first block only, and through the chain into all
+  PromptEmbeds prompt_embeds;
+};
+
+// One full block of a request.
+struct HashInput {
+  std::span<const TokenId> tokens;
+  std::uint32_t start = 0;  // position of tokens[0] in the request
+  std::string_view lora_name;
+  std::span<const MultimodalFeature> multimodal;  // candidates: an item counts if it has not ended before `start`
+  std::string_view cache_salt;                    // empty but in the first block
+  std::optional<Sha256Digest> embeds_digest;
+
+  [[nodiscard]] bool counts(const MultimodalFeature& feature) const { return start < feature.position.end(); }
+  // Where the item begins, counted from the start of this block; negative where it began in an earlier one.
+  [[nodiscard]] std::int64_t placed(const MultimodalFeature& feature) const {
+    return std::int64_t{feature.position.offset()} - std::int64_t{start};
+  }
+  // Keys besides the tokens: 0 is None in vLLM.
+  [[nodiscard]] std::size_t num_extra_keys() const;
+};
+
+// Walks the blocks of a request from block `first_block` on. From the first block every item is looked at; from a later one, as in vLLM,
+// only the last: earlier ones are taken to lie before it.
+class HashInputs {
+ public:
+  HashInputs(const RequestContent& content, std::uint32_t block_size, std::size_t first_block);
+
+  // The next full block, or nullopt where fewer tokens than a block are left. Views into the content.
+  std::optional<HashInput> next();
+
+ private:
+  std::span<const MultimodalFeature> items(std::size_t start, std::size_t end);
+
+  const RequestContent& content_;
+  std::size_t block_size_;
+  std::size_t start_;
+  std::size_t item_ = 0;  // the first that may reach into the next block
+};
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+#pragma once
+// Names of blocks that are larger than the blocks the hash runs over: the bytes of the hashes they span, one after the other, not a new
+// hash (vLLM: BlockHashListWithBlockSize).
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "core/kv/block_hash.h"
+
+namespace quire {
+
+// A view of a request's hashes; block_size must be a multiple of hash_block_size.
+class BlockHashList {
+ public:
+  BlockHashList(std::span<const BlockHash> hashes, std::uint32_t hash_block_size, std::uint32_t block_size)
+      : hashes_(hashes), hashes_per_block_(block_size / hash_block_size) {
+    QUIRE_CHECK(block_size % hash_block_size == 0, "a block is a whole number of hash blocks");
+  }
+
+  // Full blocks only.
+  [[nodiscard]] std::size_t size() const { return hashes_.size() / hashes_per_block_; }
+  [[nodiscard]] std::size_t hashes_per_block() const { return hashes_per_block_; }
+  // The parts of the name of block `index` < size().
+  [[nodiscard]] std::span<const BlockHash> operator[](std::size_t index) const {
+    return hashes_.subspan(index * hashes_per_block_, hashes_per_block_);
+  }
+
+ private:
+  std::span<const BlockHash> hashes_;
+  std::size_t hashes_per_block_;
+};
+
+}  // namespace quire
