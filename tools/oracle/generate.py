@@ -1,0 +1,198 @@
+"""Random scripts: a configuration and the events that happen to it. The seed decides everything."""
+
+import random
+
+from .generate_config import configuration
+
+
+class Generator:
+    def __init__(self, seed: int):
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.config = configuration(self.rng)
+        self.events = []
+        self.ids = []  # all that were added
+        self.grammars = {}  # request id -> step of its grammar, not ready yet
+        self.sessions = {}  # request id -> specification of a resumable request
+        self.arrival = 0.0
+
+    def script(self) -> dict:
+        rng = self.rng
+        burst = rng.random() < 0.4
+        num_requests = rng.choice((2, 4, 8, 12, 20))
+        rate = rng.choice((0.1, 0.3, 0.6))
+        chaos = rng.choice((0.0, 0.02, 0.05, 0.1))
+        if burst:
+            for _ in range(num_requests // 2):
+                self._add()
+        for _ in range(rng.randint(20, 70)):
+            if len(self.ids) < num_requests and rng.random() < rate:
+                self._add()
+            self._between(chaos)
+            self._step(chaos)
+        self._drain()
+        return {"seed": self.seed, "config": self.config, "events": self.events}
+
+    def _drain(self) -> None:
+        for request_id in list(self.grammars):
+            self._grammar_ready(request_id)
+        self.events.append(["pause", 0])
+        for _ in range(10):
+            self.events.append(["step", self.rng.getrandbits(30), {"wait": 1}])
+        if self.rng.random() < 0.3:
+            self.events.append(["abort", None])
+            self.events += [["step", self.rng.getrandbits(30), {"wait": 1, "idle": 1}] for _ in range(4)]
+        self.events.append(["shutdown"])
+
+    def _step(self, chaos: float) -> None:
+        rng, options = self.rng, {}
+        if rng.random() < 0.3:
+            options["wait"] = 1
+        if rng.random() < 0.2:
+            options["idle"] = 1
+        if self.ids and rng.random() < chaos:
+            options["abort"] = [self._some_ids()]
+        self.events.append(["step", rng.getrandbits(30), options])
+
+    def _some_ids(self):
+        rng = self.rng
+        pick = rng.random()
+        if pick < 0.5:
+            return rng.choice(self.ids)
+        if pick < 0.95:
+            return rng.sample(self.ids, min(len(self.ids), rng.randint(1, 5))) + (["unknown"] if rng.random() < 0.3 else [])
+        return None
+
+    def _between(self, chaos: float) -> None:
+        """What may happen between two steps."""
+        rng = self.rng
+        for request_id in list(self.grammars):
+            if rng.random() < 0.4:
+                self._grammar_ready(request_id)
+        if self.sessions and rng.random() < 0.3:
+            self._continue_session()
+        if rng.random() >= chaos:
+            return
+        pick = rng.randrange(8)
+        if pick < 2 and self.ids:
+            status = rng.choice(("FINISHED_ABORTED", "FINISHED_ABORTED", "FINISHED_STOPPED", "FINISHED_ERROR", "FINISHED_IGNORED"))
+            self.events.append(["abort", self._some_ids(), status])
+        elif pick == 2:
+            self.events.append(["reset_prefix", False, rng.random() < 0.4])
+        elif pick == 3:
+            self.events.append(["reset_prefix", True, rng.random() < 0.3])
+        elif pick == 4:
+            self.events.append(["reset_encoder"] if rng.random() < 0.3 and not self.config["encoder_decoder"] else ["stats"])
+        elif pick == 5:
+            self.events.append(["stats"])
+        else:
+            self.events.append(["pause", rng.randrange(3)])
+            if rng.random() < 0.7:
+                self.events += [["step", rng.getrandbits(30), {"idle": rng.randrange(2)}] for _ in range(rng.randint(1, 3))]
+                self.events.append(["pause", 0])
+
+    def _grammar_ready(self, request_id: str) -> None:
+        self.events.append(["grammar", request_id, self.grammars.pop(request_id)])
+
+    # Requests.
+    def _add(self) -> None:
+        rng, config = self.rng, self.config
+        spec = {"id": f"r{len(self.ids)}", "doc": rng.choice((0, 0, 0, 1, 2)), "arrival": self._arrival()}
+        self._prompt(spec, config["max_model_len"] - 1)
+        self._ends(spec)
+        if config["policy"] == "priority":
+            spec["priority"] = rng.randint(-1, 3)
+        if config["max_loras"] and rng.random() < 0.6:
+            spec["lora"] = rng.randint(1, 3)
+        self._kind(spec)
+        if rng.random() < 0.1:
+            spec["salt"] = rng.choice(("a", "b", ""))
+        if rng.random() < 0.1:
+            spec["skip_read"] = rng.random() < 0.7
+        if rng.random() < 0.3:
+            spec["client"] = rng.randrange(3)
+        for name, share in (("logprobs", 0.15), ("trace", 0.05), ("kv_params", 0.05)):
+            if rng.random() < share:
+                spec[name] = 1
+        self.ids.append(spec["id"])
+        self.events.append(["add", spec])
+
+    def _arrival(self) -> float:
+        if self.rng.random() < 0.8:
+            self.arrival += self.rng.choice((0.0, 0.25, 1.0))
+        return self.arrival
+
+    def _prompt(self, spec: dict, limit: int) -> None:
+        rng = self.rng
+        spec["n"] = rng.randint(1, max(1, limit)) if rng.random() < 0.5 else rng.randint(1, max(1, limit // 3))
+        if rng.random() < 0.4:
+            spec["tail"] = [rng.randrange(self.config["vocab"]) for _ in range(rng.randint(1, 4))][: limit - spec["n"]]
+
+    def _ends(self, spec: dict) -> None:
+        rng, vocab = self.rng, self.config["vocab"]
+        spec["max_tokens"] = rng.choice((1, 2, 5, 10, 20, 40))
+        if rng.random() < 0.3:
+            spec["min_tokens"] = rng.randint(1, spec["max_tokens"])
+        if rng.random() < 0.3:
+            spec["eos"] = rng.randrange(vocab)
+        if rng.random() < 0.2:
+            spec["stop"] = [rng.randrange(vocab) for _ in range(rng.randint(1, 2))]
+        if rng.random() < 0.15:
+            # pattern sizes max and min, count
+            spec["repetition"] = rng.choice(([3, 1, 2], [2, 2, 3], [4, 0, 2], [1, 1, 4]))
+
+    def _kind(self, spec: dict) -> None:
+        rng, config = self.rng, self.config
+        if config["encoder_decoder"]:
+            spec["images"] = [[0, rng.randint(1, config["mm_max_tokens"]), f"audio{rng.randrange(4)}", None]]
+            return
+        pick = rng.random()
+        if config["multimodal"] and config["mm_max_tokens"] and pick < 0.6:
+            spec["images"] = self._images(spec["n"] + len(spec.get("tail", ())))
+        elif pick < 0.65:
+            spec["pooling"] = 1
+        elif pick < 0.70:
+            spec["embeds"] = 1
+        elif pick < 0.82:
+            spec["grammar"] = 1
+            self.grammars[spec["id"]] = rng.choice((2, 3, 7, 1000))
+        if pick >= 0.65 and "embeds" not in spec and rng.random() < 0.12:
+            spec["resumable"] = 1
+            self.sessions[spec["id"]] = spec
+
+    def _images(self, length: int) -> list:
+        rng, images, offset = self.rng, [], 0
+        for _ in range(rng.randint(1, 4)):
+            offset += rng.randint(0, 4)
+            size = rng.randint(1, self.config["mm_max_tokens"])
+            if offset + size > length:
+                break
+            mask = None
+            if rng.random() < 0.2:
+                mask = [rng.randrange(2) for _ in range(size)]
+                mask[rng.randrange(size)] = 1
+            images.append([offset, size, f"image{rng.randrange(5)}" + ("m" if mask else "") + str(size), mask])
+            offset += size
+        return images
+
+    def _continue_session(self) -> None:
+        """The next input of a streaming session, or its end."""
+        rng = self.rng
+        request_id = rng.choice(list(self.sessions))
+        first = self.sessions[request_id]
+        spec = {"id": request_id, "doc": first["doc"], "arrival": self._arrival(), "priority": first.get("priority", 0)}
+        if rng.random() < 0.25:
+            del self.sessions[request_id]
+            spec.update(n=1, max_tokens=1)
+            self.events.append(["add", spec])
+            return
+        self._prompt(spec, 6)
+        self._ends(spec)
+        spec["resumable"] = 1
+        if first.get("images") and rng.random() < 0.7:
+            spec["images"] = self._images(spec["n"] + len(spec.get("tail", ())))
+        self.events.append(["add", spec])
+
+
+def script(seed: int) -> dict:
+    return Generator(seed).script()

@@ -1,0 +1,185 @@
+"""Random configurations that vLLM accepts, small enough that everything is preempted and evicted."""
+
+import random
+
+NO_ANSWERS = {
+    "unknown": 0, "async": 0, "sync": 0, "unit": 1, "delay": 0, "params": 0, "stats": 0, "events": 0, "reset": True, "finish": 50, "invalid": 0,
+    "encoder": 0,
+}
+
+
+def _group(rng: random.Random, kind: str, size: int, config: dict) -> dict:
+    group = {"kind": kind, "block_size": size}
+    if kind == "sliding":
+        group["window"] = rng.randint(1, 5 * size)
+    elif kind == "chunked":
+        group["chunk"] = size * rng.randint(1, 4)
+    elif kind == "sink":
+        group["sink"] = rng.randint(1, 2)
+    elif kind == "mamba":
+        group["mode"] = config["mamba_mode"]
+        group["spec_blocks"] = config["num_spec_tokens"] if config["spec"] != "none" else 0
+    return group
+
+
+# (weight, kinds of the groups, block sizes as multiples of the hash block; None: one size for all)
+LAYOUTS = (
+    (40, ("full",)),
+    (6, ("mla",)),
+    (2, ("sink",)),
+    (8, ("sliding",)),
+    (5, ("chunked",)),
+    (6, ("mamba",)),
+    (10, ("full", "sliding")),
+    (4, ("full", "full", "sliding")),
+    (4, ("full", "sliding", "sliding")),
+    (4, ("sliding", "sliding")),
+    (4, ("full", "chunked")),
+    (9, ("full", "mamba")),
+    (3, ("full", "mamba", "mamba")),
+    (3, ("full", "sliding", "chunked")),
+    (3, ("sliding", "mamba")),
+    (1, ()),
+)
+
+
+def _layout(rng: random.Random, config: dict) -> None:
+    kinds = rng.choices([kinds for _, kinds in LAYOUTS], [weight for weight, _ in LAYOUTS])[0]
+    size = rng.choice((1, 2, 2, 3, 4, 4, 4, 8, 16))
+    config["mamba_mode"] = "none"
+    if "mamba" in kinds:
+        config["mamba_mode"] = rng.choice(("all", "align", "align", "none"))
+        if config["mamba_mode"] == "none":
+            config["prefix_caching"] = False
+        if config["mamba_mode"] == "align":
+            config["chunked_prefill"] = True
+    if "chunked" in kinds and config["spec"] == "eagle" and config["prefix_caching"]:
+        config["spec"] = "ngram"
+    if not kinds:
+        config["prefix_caching"] = False
+    sizes = [size] * len(kinds)
+    mixable = len(kinds) > 1 and "chunked" not in kinds and not ("sliding" in kinds and config["spec"] == "eagle" and config["prefix_caching"])
+    if mixable and config["mamba_mode"] != "align" and size <= 4 and rng.random() < 0.3:
+        sizes = [size * rng.choice((1, 2, 3)) for _ in kinds]
+        sizes[rng.randrange(len(sizes))] = size
+    config["groups"] = [_group(rng, kind, size_, config) for kind, size_ in zip(kinds, sizes)]
+    if len(kinds) > 2 and kinds[0] == kinds[1]:  # equal specs share a bucket
+        config["groups"][1] = dict(config["groups"][0])
+    if config["prefix_caching"] and len(config["groups"]) > 1 and all(g == config["groups"][0] for g in config["groups"]):
+        config["groups"].pop()
+    config["scheduler_block_size"] = config["cache_block_size"] = size
+    if kinds in (("full",), ("mla",)) and rng.random() < 0.08:
+        config["dcp"], config["pcp"] = rng.choice(((2, 1), (1, 2), (2, 2)))
+        config["scheduler_block_size"] = size * config["dcp"] * config["pcp"]
+
+
+def _limits(rng: random.Random, config: dict) -> None:
+    size = config["scheduler_block_size"]
+    config["max_model_len"] = rng.choice((8, 16, 32, 48, 64, 96))
+    longest = -(-config["max_model_len"] // size)
+    groups = max(1, len(config["groups"]))
+    tight = max(3, int(longest * groups * rng.choice((0.5, 1.0, 1.3, 2.0, 3.0))))
+    config["num_blocks"] = 1 + min(120, tight) + sum(group.get("sink", 0) for group in config["groups"])
+    if config["mamba_mode"] != "none" or config["spec"] != "none":
+        config["num_blocks"] += 2 * config["num_spec_tokens"]
+    config["max_num_seqs"] = rng.choice((1, 2, 3, 4, 8, 16))
+    config["max_num_batched_tokens"] = rng.choice((4, 8, 16, 24, 32, 64, 200))
+    if not config["chunked_prefill"]:
+        config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"], config["max_model_len"] if rng.random() < 0.7 else 8)
+    config["max_num_scheduled_tokens"] = rng.choice((None, None, None, max(2, config["max_num_batched_tokens"] // 2)))
+    config["long_prefill_token_threshold"] = rng.choice((0, 0, 0, 3, 8, size))
+    config["reserve_full_isl"] = rng.random() < 0.6
+    if config["mamba_mode"] == "align":
+        config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"], size)
+        config["max_num_scheduled_tokens"] = None
+
+
+def _multimodal(rng: random.Random, config: dict) -> None:
+    config["multimodal"] = rng.random() < 0.3
+    config["mm_max_tokens"] = rng.choice((0, 4, 8, 8, 16)) if config["multimodal"] else 0
+    config["encoder_budget"] = rng.choice((0, 4, 8, 16, 32))
+    config["encoder_cache"] = rng.choice((0, 8, 16, 24))
+    config["disable_chunked_mm_input"] = rng.random() < 0.3 and config["mm_max_tokens"] <= config["max_num_batched_tokens"]
+    config["ec_connector"] = config["multimodal"] and rng.random() < 0.3
+    config["answers"]["encoder"] = rng.choice((0, 30, 60))
+
+
+def _encoder_decoder(rng: random.Random, config: dict) -> None:
+    size = config["scheduler_block_size"]
+    config.update(encoder_decoder=True, multimodal=True, prefix_caching=False, connector=None, spec="none", mamba_mode="none")
+    config["groups"] = [{"kind": "full", "block_size": size}, {"kind": "cross", "block_size": size}]
+    config["mm_max_tokens"] = rng.choice((4, 8, 16))
+    config["dcp"] = config["pcp"] = 1
+    config["scheduler_block_size"] = config["cache_block_size"] = size
+    config["num_spec_tokens"] = 0
+
+
+def _connector(rng: random.Random, config: dict) -> None:
+    if rng.random() < 0.65:
+        config["connector"] = None
+        return
+    single = len(config["groups"]) == 1
+    config["connector"] = rng.choice(("ScriptedConnector", "ScriptedHybridConnector")) if single else "ScriptedHybridConnector"
+    config["load_failure"] = rng.choice(("fail", "recompute"))
+    loads = config["mamba_mode"] != "align" and config["groups"]
+    config["answers"].update(
+        {
+            "unknown": rng.choice((0, 10, 30)),
+            "async": rng.choice((0, 20, 50)) if loads else 0,
+            "sync": rng.choice((0, 20, 40)) if loads else 0,
+            "unit": rng.choice((1, config["scheduler_block_size"], config["scheduler_block_size"])),
+            "delay": rng.choice((0, 30, 80)),
+            "params": rng.choice((0, 1)),
+            "stats": rng.choice((0, 1, 2)),
+            "events": rng.choice((0, 1)),
+            "reset": rng.choice((True, False, None)),
+            "finish": rng.choice((20, 50, 90)),
+            "invalid": rng.choice((0, 0, 20, 50)) if single else 0,
+        }
+    )
+
+
+def configuration(rng: random.Random) -> dict:
+    config = {
+        "prefix_caching": rng.random() < 0.8,
+        "hash": rng.choice(("sha256", "sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
+        "int_hashes": rng.random() < 0.5,
+        "policy": rng.choice(("fcfs", "fcfs", "priority")),
+        "async": rng.random() < 0.5,
+        "chunked_prefill": rng.random() < 0.8,
+        "dcp": 1,
+        "pcp": 1,
+        "max_loras": rng.choice((0, 0, 0, 1, 2)),
+        "kv_events": rng.random() < 0.4,
+        "log_stats": rng.random() < 0.7,
+        "kv_metrics": rng.choice((0, 0, 0, 0.3, 1.0)),
+        "include_finished_set": rng.random() < 0.3,
+        "v2_runner": rng.random() < 0.15,
+        "routed_experts": rng.random() < 0.05,
+        "encoder_decoder": False,
+        "load_failure": "fail",
+        "reasoning": rng.choice((0, 0, 2)),
+        "vocab": rng.choice((2, 5, 16, 64)),
+        "follow": rng.choice((0, 50, 90, 100)),
+        "answers": dict(NO_ANSWERS),
+        "pp": 1,
+        "queue_depth": 1,
+        "spec": "none",
+        "num_spec_tokens": 0,
+    }
+    if rng.random() < 0.35:
+        config["spec"] = rng.choice(("eagle", "draft_model", "ngram"))
+        config["num_spec_tokens"] = rng.randint(1, 4)
+    _layout(rng, config)
+    _limits(rng, config)
+    _multimodal(rng, config)
+    _connector(rng, config)
+    if rng.random() < 0.06:
+        _encoder_decoder(rng, config)
+    if config["async"]:
+        config["queue_depth"] = 2
+    if rng.random() < 0.1:
+        config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
+    if config["dcp"] * config["pcp"] > 1 or not config["groups"]:
+        config["routed_experts"] = False
+    return config

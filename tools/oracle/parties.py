@@ -1,0 +1,255 @@
+"""The outside parties that a scheduler talks to, scripted: KV connector, encoder-cache connector, event publisher, grammar manager, routed
+experts, encoder budget. Their answers depend only on the script's seed and on what they are asked; each call is written to the side's log.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import vllm.multimodal.encoder_budget as encoder_budget
+from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorMetadata
+from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
+from vllm.distributed.kv_events import BlockStored, EventPublisher, EventPublisherFactory
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
+from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+from vllm.v1.core.encoder_cache_manager import compute_mm_encoder_budget
+
+from .stage import current, draw
+
+
+class Metadata(KVConnectorMetadata, ECConnectorMetadata):
+    def __init__(self, number: int):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+
+class Stats(KVConnectorStats):
+    def aggregate(self, other):
+        self.data = {key: self.data.get(key, 0) + other.data.get(key, 0) for key in {**self.data, **other.data}}
+        return self
+
+
+class ScriptedConnector(KVConnectorBase_V1):
+    """The scheduler half of a connector. `loading` and `sending` are what its worker half has under way; the player reports from them."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        self.side = current()
+        self.side.connector = self
+        self.answers = self.side.answers
+        self.loading = {}  # request id -> ids of blocks that are being filled
+        self.sync_loads = {}  # the same for loads that the next forward pass waits for
+        self.sending = {}
+        self._queries = {}
+        self._asked = {}
+        self._num_meta = 0
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        request_id, answers = request.request_id, self.answers
+        count = self._queries[request_id] = self._queries.get(request_id, 0) + 1
+        pick = draw(self.side.seed, "match", request_id, count)
+        result = self._match(request.num_tokens - num_computed_tokens, pick % 100, pick // 100, answers)
+        self._asked[request_id] = result
+        self.side.log.append(("match", request_id, request.num_tokens, num_computed_tokens, result))
+        return result
+
+    @staticmethod
+    def _match(rest, percent, value, answers):
+        if percent < answers["unknown"]:
+            return None, False
+        percent -= answers["unknown"]
+        if percent < answers["async"] and rest > 0:
+            return _rounded(1 + value % rest, rest, answers), True
+        percent -= answers["async"]
+        if percent < answers["sync"] and rest > 1:
+            return _rounded(1 + value % (rest - 1), rest - 1, answers), False
+        return 0, False
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        ids = blocks.get_block_ids()
+        self.side.log.append(("allocated", request.request_id, ids, num_external_tokens))
+        if num_external_tokens:
+            is_async = self._asked[request.request_id][1]
+            (self.loading if is_async else self.sync_loads)[request.request_id] = [b for group in ids for b in group if b]
+
+    def build_connector_meta(self, scheduler_output):
+        self._num_meta += 1
+        self.side.log.append(("meta", list(scheduler_output.num_scheduled_tokens.items())))
+        return Metadata(self._num_meta)
+
+    def update_connector_output(self, connector_output):
+        self.side.log.append(("output", connector_output.finished_sending, connector_output.finished_recving))
+
+    def request_finished(self, request, block_ids):
+        request_id = request.request_id
+        pick = draw(self.side.seed, "finished", request_id) % 100
+        delay = pick < self.answers["delay"] and request_id not in self.loading
+        params = {"remote": request_id, "blocks": block_ids} if pick % 2 and self.answers["params"] else None
+        if delay:
+            self.sending[request_id] = True
+        self.side.log.append(("finished", request_id, int(request.status), request.num_computed_tokens, block_ids, delay))
+        return delay, params
+
+    def get_kv_connector_stats(self):
+        self.side.log.append(("stats",))
+        return Stats(data={"loads": 1}) if self.answers["stats"] > 1 else None
+
+    def take_events(self):
+        if not self.answers["events"] or draw(self.side.seed, "events", self._num_meta) % 4:
+            return ()
+        return [BlockStored([self._num_meta], None, [1, 2], 2, None, "CPU", None)]
+
+    def reset_cache(self):
+        self.side.log.append(("reset",))
+        return self.answers["reset"]
+
+    def shutdown(self):
+        self.side.log.append(("shutdown",))
+
+    # The worker half: nothing here calls it.
+    def start_load_kv(self, forward_context, **kwargs):
+        raise NotImplementedError
+
+    def wait_for_layer_load(self, layer_name):
+        raise NotImplementedError
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        raise NotImplementedError
+
+    def wait_for_save(self):
+        raise NotImplementedError
+
+
+def _rounded(tokens, limit, answers):
+    unit = answers["unit"]
+    return min(limit, -(-tokens // unit) * unit)
+
+
+class ScriptedHybridConnector(ScriptedConnector, SupportsHMA):
+    def request_finished_all_groups(self, request, block_ids):
+        return self.request_finished(request, block_ids)
+
+
+class PoolBindingConnector(ScriptedHybridConnector):
+    def bind_gpu_block_pool(self, pool):
+        self.side.log.append(("bind", pool.num_gpu_blocks, pool.get_num_free_blocks()))
+
+
+class ScriptedEncoderConnector(ECConnectorBase):
+    def __init__(self, vllm_config, role):
+        self.side = current()
+        self._num_meta = 0
+
+    def has_cache_item(self, identifier):
+        answer = draw(self.side.seed, "item", identifier) % 100 < self.side.answers["encoder"]
+        self.side.log.append(("has_item", identifier, answer))
+        return answer
+
+    def update_state_after_alloc(self, request, index):
+        self.side.log.append(("item_allocated", request.request_id, index))
+
+    def build_connector_meta(self, scheduler_output):
+        self._num_meta += 1
+        return Metadata(self._num_meta)
+
+    def start_load_caches(self, encoder_cache, **kwargs):
+        raise NotImplementedError
+
+    def save_caches(self, encoder_cache, mm_hash, **kwargs):
+        raise NotImplementedError
+
+
+class Publisher(EventPublisher):
+    def __init__(self, **_):
+        self.side = current()
+
+    def publish(self, events):
+        self.side.log.append(("events", events.ts, events.data_parallel_rank, list(events.events)))
+
+    def shutdown(self):
+        self.side.log.append(("publisher_shutdown",))
+
+
+class Grammar:
+    """Accepts drafts as long as they are not divisible by `step`; says so for sampled tokens, which is only told."""
+
+    def __init__(self, side, step: int):
+        self.side = side
+        self.step = step
+
+    def accept_tokens(self, request_id, tokens):
+        self.side.log.append(("accept", request_id, list(tokens)))
+        return all(token % self.step for token in tokens)
+
+    def validate_tokens(self, tokens):
+        self.side.log.append(("validate", list(tokens)))
+        for index, token in enumerate(tokens):
+            if token % self.step == 0:
+                return list(tokens[:index])
+        return tokens
+
+
+class GrammarManager:
+    """Stands in for vLLM's StructuredOutputManager; a reasoning part ends after `reasoning` output tokens."""
+
+    def __init__(self, side, reasoning: int):
+        self.side = side
+        self.reasoning = reasoning
+
+    def should_advance(self, request):
+        if not request.use_structured_output:
+            return False
+        advance = request.num_output_tokens > self.reasoning
+        self.side.log.append(("advance", request.request_id, request.num_tokens, request.num_computed_tokens, advance))
+        return advance
+
+    def grammar_bitmask(self, requests, ids, drafts):
+        self.side.log.append(("bitmask", list(ids), [(i, list(drafts.get(i, ()))) for i in ids]))
+        assert all(requests[i].structured_output_request.grammar for i in ids)
+        return np.full((len(ids), 1), len(ids), dtype=np.int32)
+
+
+class ExpertsReader:
+    def attach_buffer(self, max_num_kv_tokens, vllm_config):
+        current().log.append(("experts", max_num_kv_tokens))
+
+    def get_routed_experts(self, indices):
+        return np.array(indices)
+
+
+class Budget:
+    """vLLM's MultiModalBudget, without a model to ask."""
+
+    def __init__(self, vllm_config, mm_registry):
+        limits = vllm_config.mm_max_toks_per_item
+        self.mm_max_toks_per_item = limits
+        self.encoder_compute_budget, self.encoder_cache_size = compute_mm_encoder_budget(vllm_config.scheduler_config, limits)
+
+
+class Registry:
+    def __init__(self, multimodal: bool):
+        self.multimodal = multimodal
+
+    def supports_multimodal_inputs(self, model_config):
+        return self.multimodal
+
+
+def install() -> None:
+    """Makes vLLM's factories hand out the scripted parties; once per process, before any scheduler is made."""
+    import vllm.v1.core.sched.scheduler as stock
+
+    for name in ("ScriptedConnector", "ScriptedHybridConnector", "PoolBindingConnector"):
+        KVConnectorFactory.register_connector(name, __name__, name)
+    ECConnectorFactory.register_connector("ScriptedEncoderConnector", __name__, "ScriptedEncoderConnector")
+    EventPublisherFactory.register_publisher("scripted", Publisher)
+    RoutedExpertsReader.create = staticmethod(ExpertsReader)
+    encoder_budget.MultiModalBudget = stock.MultiModalBudget = Budget
+
+
+def transfer_config(name: str, policy: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        kv_connector=name, kv_connector_module_path=None, engine_id="oracle", kv_load_failure_policy=policy, kv_role="kv_both", kv_connector_extra_config={}
+    )

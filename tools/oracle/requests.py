@@ -1,0 +1,87 @@
+"""Requests of a script: from plain values to vLLM's Request, made anew for each side (schedulers keep and change what they are given)."""
+
+from functools import lru_cache
+
+import torch
+from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import RepetitionDetectionParams, SamplingParams, StructuredOutputsParams
+from vllm.v1.request import Request
+
+from .stage import draw
+
+
+@lru_cache(maxsize=1 << 16)
+def doc_token(doc: int, position: int, vocab: int) -> int:
+    """The text that prompts and answers share: token `position` of document `doc`."""
+    return draw("doc", doc, position) % vocab
+
+
+def prompt_tokens(spec: dict, vocab: int) -> list:
+    return [doc_token(spec["doc"], i, vocab) for i in range(spec["n"])] + list(spec.get("tail", ()))
+
+
+def parameters(spec: dict):
+    """SamplingParams or PoolingParams; nobody changes them, so both sides share one object."""
+    if spec.get("pooling"):
+        return PoolingParams(task="embed", skip_reading_prefix_cache=spec.get("skip_read"))
+    repetition = spec.get("repetition")
+    params = SamplingParams(
+        max_tokens=spec.get("max_tokens", 16),
+        min_tokens=spec.get("min_tokens", 0),
+        stop_token_ids=list(spec.get("stop", ())),
+        logprobs=1 if spec.get("logprobs") else None,
+        skip_reading_prefix_cache=spec.get("skip_read"),
+        structured_outputs=StructuredOutputsParams(json_object=True) if spec.get("grammar") else None,
+        extra_args={"kv_transfer_params": {"from": spec["id"]}} if spec.get("kv_params") else None,
+        repetition_detection=RepetitionDetectionParams(*repetition) if repetition else None,
+    )
+    params._eos_token_id = spec.get("eos")
+    return params
+
+
+def _features(spec: dict) -> list:
+    features = []
+    for offset, length, name, mask in spec.get("images", ()):
+        is_embed = torch.tensor(mask, dtype=torch.bool) if mask else None
+        position = PlaceholderRange(offset=offset, length=length, is_embed=is_embed)
+        features.append(MultiModalFeatureSpec(data=None, modality="image", identifier=name, mm_position=position, mm_hash=name))
+    return features
+
+
+@lru_cache(maxsize=1024)
+def _lora(number: int) -> LoRARequest:
+    return LoRARequest(lora_name=f"lora{number}", lora_int_id=number, lora_path="/lora")
+
+
+class RequestMaker:
+    """One request of a script; `make()` gives an equal Request each time."""
+
+    def __init__(self, spec: dict, vocab: int, hasher):
+        self.spec = spec
+        self.hasher = hasher
+        self.params = parameters(spec)
+        self.tokens = prompt_tokens(spec, vocab)
+        self.embeds = None
+        if spec.get("embeds"):
+            self.embeds = torch.tensor([[float(token)] for token in self.tokens])
+
+    def make(self) -> Request:
+        spec, pooling = self.spec, bool(self.spec.get("pooling"))
+        return Request(
+            request_id=spec["id"],
+            prompt_token_ids=None if self.embeds is not None else list(self.tokens),
+            sampling_params=None if pooling else self.params,
+            pooling_params=self.params if pooling else None,
+            client_index=spec.get("client", 0),
+            arrival_time=spec["arrival"],
+            prompt_embeds=self.embeds,
+            mm_features=_features(spec),
+            lora_request=_lora(spec["lora"]) if spec.get("lora") else None,
+            cache_salt=spec.get("salt"),
+            priority=spec.get("priority", 0),
+            trace_headers={"trace": spec["id"]} if spec.get("trace") else None,
+            block_hasher=self.hasher,
+            resumable=bool(spec.get("resumable")),
+        )

@@ -1,0 +1,146 @@
+"""What the worker would have answered to a plan: sampled tokens, drafts, transfers. Derived from the first side's plan and a seed, then
+made anew for each side, because schedulers change what they are given.
+"""
+
+import numpy as np
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, LogprobsLists, ModelRunnerOutput
+
+from .requests import doc_token
+from .stage import draw
+
+
+class Batch:
+    """A plan under way, and what of the requests must be remembered from the moment in which it was made."""
+
+    def __init__(self, outputs: list, scheduler):
+        plan = outputs[0]
+        self.outputs = outputs
+        self.total = plan.total_num_scheduled_tokens
+        self.pending = plan.pending_structured_output_tokens
+        self.sync_loads = {}
+        self.rows = [_row(scheduler.requests[request_id]) for request_id in plan.num_scheduled_tokens]
+
+    def num_drafts(self, request_id: str) -> int:
+        return len(self.outputs[0].scheduled_spec_decode_tokens.get(request_id, ()))
+
+
+def _row(request) -> tuple:
+    return request.request_id, not request.is_prefill_chunk, request.pooling_params is not None, request.num_tokens
+
+
+class Result:
+    def __init__(self):
+        self.ids, self.sampled, self.pooled = [], [], None
+        self.prompt_logprobs, self.nans, self.logprobs = {}, None, False
+        self.kv = None
+        self.graph = None
+
+    def make(self) -> ModelRunnerOutput:
+        sampled = [list(tokens) for tokens in self.sampled]
+        return ModelRunnerOutput(
+            req_ids=list(self.ids),
+            req_id_to_index={request_id: index for index, request_id in enumerate(self.ids)},
+            sampled_token_ids=sampled,
+            logprobs=self._logprobs() if self.logprobs else None,
+            prompt_logprobs_dict=dict(self.prompt_logprobs),
+            pooler_output=None if self.pooled is None else list(self.pooled),
+            kv_connector_output=None if self.kv is None else self.kv(),
+            num_nans_in_logits=self.nans,
+            cudagraph_stats=self.graph,
+        )
+
+    def _logprobs(self) -> LogprobsLists:
+        starts = [0]
+        for tokens in self.sampled:
+            starts.append(starts[-1] + len(tokens))
+        flat = np.array([token for tokens in self.sampled for token in tokens], dtype=np.int32).reshape(-1, 1)
+        return LogprobsLists(flat, flat * -0.5, flat[:, 0], starts)
+
+
+def sample(player, batch: Batch, seed: int) -> Result:
+    config, result = player.config, Result()
+    result.ids = [row[0] for row in batch.rows]
+    drafts = batch.outputs[0].scheduled_spec_decode_tokens
+    invalid = batch.outputs[0].num_invalid_spec_tokens or {}
+    for request_id, emits, pooling, num_tokens in batch.rows:
+        tokens = []
+        if emits and not pooling:
+            scheduled = drafts.get(request_id, ())
+            accepted = draw(seed, "accepted", request_id) % (len(scheduled) + 1)
+            accepted = min(accepted, len(scheduled) - invalid.get(request_id, 0))
+            tokens = [token if token >= 0 else _token(player, seed, request_id, num_tokens + i) for i, token in enumerate(scheduled[:accepted])]
+            tokens.append(_token(player, seed, request_id, num_tokens + accepted))
+        result.sampled.append(tokens)
+        if emits and draw(seed, "prompt_logprobs", request_id) % 8 == 0:
+            result.prompt_logprobs[request_id] = ("prompt logprobs", request_id)
+    if any(row[2] for row in batch.rows):
+        result.pooled = [("pooled", row[0]) if row[1] and row[2] else None for row in batch.rows]
+    if not any(result.sampled) and draw(seed, "no samples") % 2:
+        result.sampled = []
+    result.logprobs = bool(result.sampled) and draw(seed, "logprobs") % 2 == 0
+    if draw(seed, "nans") % 4 == 0:
+        result.nans = {request_id: draw(seed, request_id) % 3 for request_id in result.ids}
+    if draw(seed, "graph") % 8 == 0:
+        result.graph = ("graph", seed)
+    if config["connector"]:
+        result.kv = _transfers(player, batch, seed)
+    return result
+
+
+def _token(player, seed: int, request_id: str, position: int) -> int:
+    config, pick = player.config, draw(seed, "token", request_id, position)
+    if pick % 100 < config["follow"]:
+        return doc_token(player.makers[request_id].spec["doc"], position, config["vocab"])
+    return pick // 100 % config["vocab"]
+
+
+class Drafts:
+    def __init__(self, ids: list, tokens: list):
+        self.ids, self.tokens = ids, tokens
+
+    def make(self) -> DraftTokenIds:
+        return DraftTokenIds(list(self.ids), [list(tokens) for tokens in self.tokens])
+
+
+def drafts(player, batch: Batch, seed: int) -> Drafts:
+    """Drafts after a step, or for a deferred one: for each request of the batch up to num_spec_tokens."""
+    limit, ids, tokens = player.config["num_spec_tokens"], [], []
+    for request_id, _, _, num_tokens in batch.rows:
+        pick = draw(seed, "drafts", request_id)
+        count = limit if pick % 3 else pick // 3 % (limit + 1)
+        ids.append(request_id)
+        tokens.append([_token(player, seed + 1, request_id, num_tokens + 1 + i) for i in range(count)])
+    return Drafts(ids, tokens)
+
+
+def _transfers(player, batch: Batch, seed: int):
+    """The worker half of the connector: what finished, what failed. Returns a function that makes an equal KVConnectorOutput each time."""
+    answers, connector = player.config["answers"], player.sides[0].connector
+    received = [r for r in connector.loading if draw(seed, "received", r) % 100 < answers["finish"]]
+    sent = [r for r in connector.sending if draw(seed, "sent", r) % 100 < answers["finish"]]
+    invalid = []
+    if draw(seed, "invalid") % 100 < answers["invalid"]:
+        for request_id, blocks in [*connector.loading.items(), *batch.sync_loads.items()]:
+            if blocks and draw(seed, "fails", request_id) % 2:
+                first = draw(seed, "block", request_id) % len(blocks)
+                invalid += blocks[first : first + 1 + draw(seed, "blocks", request_id) % 2]
+                if request_id in connector.loading and request_id not in received:
+                    received.append(request_id)
+    for side in player.sides:
+        for request_id in received:
+            side.connector.loading.pop(request_id, None)
+        for request_id in sent:
+            side.connector.sending.pop(request_id, None)
+    with_stats = answers["stats"] and draw(seed, "stats") % 2
+
+    def make() -> KVConnectorOutput:
+        from .parties import Stats
+
+        return KVConnectorOutput(
+            finished_sending=set(sent) or None,
+            finished_recving=set(received) or None,
+            kv_connector_stats=Stats(data={"bytes": len(received) + 1}) if with_stats else None,
+            invalid_block_ids=set(invalid),
+        )
+
+    return make
