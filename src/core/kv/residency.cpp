@@ -1,0 +1,76 @@
+// A block is followed or not. Not followed -> followed: on_allocated, for a sample. Followed -> not followed: on_evicted, which makes an
+// event, or reset, which makes none. Accesses move nothing.
+#include "core/kv/residency.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+double seconds(std::int64_t ns) {
+  return static_cast<double>(ns) / 1e9;
+}
+
+}  // namespace
+
+KvResidency::KvResidency(std::uint32_t num_blocks, double sample_rate) : sample_rate_(sample_rate) {
+  QUIRE_CHECK(sample_rate >= 0.0 && sample_rate <= 1.0, "the sampled share of blocks is a fraction");
+  if (sample_rate > 0.0) {
+    lives_.resize(num_blocks);
+  }
+}
+
+void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
+  now_ns_ = now_ns;
+  random_ = Random(random);
+}
+
+void KvResidency::on_allocated(BlockId block) {
+  if (!lives_.empty() && random_.chance(sample_rate_)) {
+    lives_[block.value] = {.followed = true, .num_accesses = 0, .birth_ns = now_ns_, .last_access_ns = now_ns_, .accesses_ns = {}};
+  }
+}
+
+void KvResidency::on_accessed(BlockId block) {
+  if (lives_.empty() || !lives_[block.value].followed) {
+    return;
+  }
+  Life& life = lives_[block.value];
+  life.last_access_ns = now_ns_;
+  life.accesses_ns[life.num_accesses % kNumAccesses] = now_ns_;
+  ++life.num_accesses;
+}
+
+void KvResidency::on_evicted(BlockId block) {
+  if (lives_.empty() || !lives_[block.value].followed) {
+    return;
+  }
+  Life& life = lives_[block.value];
+  life.followed = false;
+  events_.push_back(
+      {.lifetime = seconds(now_ns_ - life.birth_ns), .idle = seconds(now_ns_ - life.last_access_ns), .reuse_gaps = reuse_gaps(life)});
+}
+
+void KvResidency::reset() {
+  std::ranges::fill(lives_, Life());
+  events_.clear();
+}
+
+void KvResidency::take_events(std::vector<KvEvictionEvent>& out) {
+  std::ranges::move(events_, std::back_inserter(out));
+  events_.clear();
+}
+
+std::vector<double> KvResidency::reuse_gaps(const Life& life) {
+  std::vector<double> gaps;
+  const std::uint32_t first = life.num_accesses > kNumAccesses ? life.num_accesses - kNumAccesses : 0;
+  for (std::uint32_t i = first + 1; i < life.num_accesses; ++i) {
+    gaps.push_back(seconds(life.accesses_ns[i % kNumAccesses] - life.accesses_ns[(i - 1) % kNumAccesses]));
+  }
+  return gaps;
+}
+
+}  // namespace quire
