@@ -1,34 +1,75 @@
 // States of a block, and who moves it:
-//   free, empty    in the free queue, no name                 at start; reset
-//   held, empty    references > 0, no name                    allocate
+//   free, empty    in the free queue, no name                 at start; reset; evict
+//   held, empty    references > 0, no name                    allocate; evict
 //   held, cached   references > 0, findable                   cache; touch of a free one
 //   free, cached   in the free queue, findable until reuse    release of the last reference
-// allocate takes the head of the queue in either free state; release appends to its tail. The null block is held for ever and has no
-// references.
+//   set aside      neither                                    set_aside, for ever
+// allocate takes the head of the queue in either free state; release appends to its tail (LIFO: to its head). The null block is held for
+// ever and has no references.
 #include "core/kv/block_pool.h"
+
+#include <algorithm>
 
 #include "base/check.h"
 
 namespace quire {
 
-BlockPool::BlockPool(std::uint32_t num_blocks, EventSink* events)
-    : free_(num_blocks), index_(num_blocks), ref_counts_(num_blocks, 0), events_(events) {
-  QUIRE_CHECK(num_blocks >= 2, "a pool has the null block and at least one more");
+BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
+    : enable_caching_(options.enable_caching),
+      lifo_(options.lifo),
+      free_(options.num_blocks),
+      index_(options.num_blocks, options.max_hashes_per_block),
+      ref_counts_(options.num_blocks, 0),
+      sink_(sink),
+      event_log_(options.enable_events, options.hash_bytes),
+      residency_(options.num_blocks, options.residency_sample) {
+  QUIRE_CHECK(options.num_blocks >= 1, "a pool has the null block");
   QUIRE_CHECK(free_.pop_front() == kNullBlock);
+}
+
+double BlockPool::usage() const {
+  const std::uint32_t total = num_blocks() - 1;
+  return total == 0 ? 0.0 : 1.0 - static_cast<double>(num_free_blocks()) / total;
+}
+
+std::vector<std::uint8_t> BlockPool::key_of(BlockId block) const {
+  if (!index_.contains(block)) {
+    return {};
+  }
+  const BlockName name = index_.name_of(block);
+  std::vector<std::uint8_t> key = event_log_.bytes_of(name.hashes);
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    key.push_back(static_cast<std::uint8_t>(name.group >> shift));
+  }
+  return key;
+}
+
+bool BlockPool::forget(BlockId block) {
+  residency_.on_evicted(block);
+  if (!index_.contains(block)) {
+    return false;
+  }
+  event_log_.removed(index_.name_of(block));
+  index_.remove(block);
+  return true;
 }
 
 BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
-  if (index_.contains(block)) {
-    if (events_ != nullptr) {
-      events_->on_block_evicted(block, index_.hash_of(block));
-    }
-    index_.remove(block);
-    ++num_evicted_blocks_;
+  if (sink_ != nullptr && index_.contains(block)) {
+    sink_->on_block_evicted(block, index_.hash_of(block));
   }
+  num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   ref_counts_[block.value] = 1;
+  residency_.on_allocated(block);
   return block;
+}
+
+void BlockPool::set_aside(std::uint32_t num_blocks) {
+  for (std::uint32_t i = 0; i < num_blocks; ++i) {
+    set_aside_.push_back(free_.pop_front());
+  }
 }
 
 void BlockPool::touch(BlockId block) {
@@ -38,6 +79,7 @@ void BlockPool::touch(BlockId block) {
   if (ref_counts_[block.value]++ == 0) {
     free_.remove(block);
   }
+  residency_.on_accessed(block);
 }
 
 void BlockPool::release(BlockId block) {
@@ -45,17 +87,27 @@ void BlockPool::release(BlockId block) {
     return;
   }
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
-  if (--ref_counts_[block.value] == 0) {
+  if (--ref_counts_[block.value] > 0) {
+    return;
+  }
+  if (lifo_) {
+    free_.push_front(block);
+  } else {
     free_.push_back(block);
   }
 }
 
-void BlockPool::cache(BlockId block, const BlockHash& hash) {
+void BlockPool::cache(BlockId block, const BlockName& name) {
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
-  index_.insert(hash, block);
-  if (events_ != nullptr) {
-    events_->on_block_cached(block, hash);
+  index_.insert(name, block);
+  if (sink_ != nullptr) {
+    sink_->on_block_cached(block, name.hashes.back());
   }
+}
+
+void BlockPool::evict(BlockId block) {
+  QUIRE_CHECK(block.value < num_blocks(), "no such block");
+  forget(block);
 }
 
 bool BlockPool::reset() {
@@ -63,6 +115,8 @@ bool BlockPool::reset() {
     return false;
   }
   index_.clear();
+  residency_.reset();
+  event_log_.cleared();
   return true;
 }
 
@@ -72,12 +126,13 @@ void BlockPool::check_invariants(std::span<const std::uint32_t> holders) const {
   std::uint32_t num_cached = 0;
   for (std::uint32_t i = 1; i < num_blocks(); ++i) {
     const BlockId block{i};
+    const bool aside = std::ranges::find(set_aside_, block) != set_aside_.end();
     QUIRE_CHECK(ref_counts_[i] == holders[i], "a reference per holder");
-    QUIRE_CHECK(free_.contains(block) == (ref_counts_[i] == 0), "free or held, not both");
+    QUIRE_CHECK(free_.contains(block) == (ref_counts_[i] == 0 && !aside), "free, held or set aside, and only one of them");
     num_free += free_.contains(block) ? 1 : 0;
     if (index_.contains(block)) {
       ++num_cached;
-      const auto found = index_.find(index_.hash_of(block));
+      const auto found = index_.find(index_.name_of(block));
       QUIRE_CHECK(found && index_.hash_of(*found) == index_.hash_of(block), "a cached block's name is findable");
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
-// The physical blocks: who holds them, in which order the free ones will be reused, and what they are known to contain.
+// The physical blocks: who holds them, in which order the free ones will be reused, and what they are known to contain. The rules are
+// those of vLLM V1's BlockPool (v0.19.0).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,45 +9,77 @@
 #include "core/kv/block_hash.h"
 #include "core/kv/event_sink.h"
 #include "core/kv/free_queue.h"
+#include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
+#include "core/kv/residency.h"
 #include "quire/ids.h"
 
 namespace quire {
 
+struct BlockPoolOptions {
+  std::uint32_t num_blocks = 0;            // with the null block, which is taken at once and never given back
+  std::uint32_t max_hashes_per_block = 1;  // where a group's blocks are larger than what is hashed
+  std::uint32_t hash_bytes = 32;           // meaningful bytes of a hash
+  bool enable_caching = true;
+  bool enable_events = false;
+  double residency_sample = 0.0;  // share of allocations whose residency is measured
+  bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
+};
+
 class BlockPool {
  public:
-  // num_blocks counts the null block, which is taken at once and never given back. `events` may be null.
-  BlockPool(std::uint32_t num_blocks, EventSink* events);
+  // `sink` may be null.
+  BlockPool(const BlockPoolOptions& options, EventSink* sink);
+  BlockPool(std::uint32_t num_blocks, EventSink* sink) : BlockPool(BlockPoolOptions{.num_blocks = num_blocks}, sink) {}
 
   [[nodiscard]] std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(ref_counts_.size()); }
   [[nodiscard]] std::uint32_t num_free_blocks() const { return free_.size(); }
   [[nodiscard]] std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }
+  // 0 for the null block, whoever holds it.
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const { return ref_counts_[block.value]; }
   [[nodiscard]] const FreeQueue& free_queue() const { return free_; }
   [[nodiscard]] const PrefixIndex& index() const { return index_; }
+  // 1 - free / all blocks but the null one; blocks set aside count as used.
+  [[nodiscard]] double usage() const;
+  // The name's bytes with the group's four, as vLLM keys its cache; empty: no name.
+  [[nodiscard]] std::vector<std::uint8_t> key_of(BlockId block) const;
 
   // The first block cached under this name, held or free.
-  [[nodiscard]] std::optional<BlockId> find_cached(const BlockHash& hash) const { return index_.find(hash); }
+  [[nodiscard]] std::optional<BlockId> find_cached(const BlockName& name) const { return index_.find(name); }
 
-  // Takes the least recently used free block, with one reference; what it was known to contain is forgotten. There must be one.
+  // Takes the block at the front of the free queue, with one reference; what it was known to contain is forgotten. There must be one.
   BlockId allocate();
+  // Takes blocks out of use for good, from the front of the free queue, without a reference.
+  void set_aside(std::uint32_t num_blocks);
   // One more reference; a free block leaves the free queue.
   void touch(BlockId block);
-  // One reference less for each, in this order; those without any go to the end of the free queue and stay findable.
+  // One reference less; without any it goes to the free queue and stays findable.
   void release(BlockId block);
   // A held block becomes findable.
-  void cache(BlockId block, const BlockHash& hash);
-  // Forgets all contents. False, and nothing happens, while any block is held.
+  void cache(BlockId block, const BlockName& name);
+  // The block's name, if it has one, is forgotten; who holds it stays.
+  void evict(BlockId block);
+  // Forgets all contents. False, and nothing happens, while any block is held or set aside.
   bool reset();
+
+  KvEventLog& event_log() { return event_log_; }
+  KvResidency& residency() { return residency_; }
 
   // `holders[b]` references to block b are all there are.
   void check_invariants(std::span<const std::uint32_t> holders) const;
 
  private:
+  bool forget(BlockId block);
+
+  bool enable_caching_;
+  bool lifo_;
   FreeQueue free_;
   PrefixIndex index_;
   std::vector<std::uint32_t> ref_counts_;
-  EventSink* events_;
+  std::vector<BlockId> set_aside_;
+  EventSink* sink_;
+  KvEventLog event_log_;
+  KvResidency residency_;
   std::uint64_t num_evicted_blocks_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A block is linked (free) or not (held). pop_front and remove take it out, push_back puts it in; nothing else moves it.
+// A block is linked (free) or not (held). pop_front and remove take it out, the pushes put it in; nothing else moves it.
 #include "core/kv/free_queue.h"
 
 #include "base/check.h"
@@ -19,13 +19,20 @@ BlockId FreeQueue::pop_front() {
   return block;
 }
 
-void FreeQueue::push_back(BlockId block) {
+void FreeQueue::link_between(std::uint32_t prev, BlockId block, std::uint32_t next) {
   QUIRE_CHECK(block.value < sentinel() && !contains(block), "freed twice");
-  const std::uint32_t tail = links_[sentinel()].prev;
-  links_[block.value] = {tail, sentinel()};
-  links_[tail].next = block.value;
-  links_[sentinel()].prev = block.value;
+  links_[block.value] = {prev, next};
+  links_[prev].next = block.value;
+  links_[next].prev = block.value;
   ++size_;
+}
+
+void FreeQueue::push_back(BlockId block) {
+  link_between(links_[sentinel()].prev, block, sentinel());
+}
+
+void FreeQueue::push_front(BlockId block) {
+  link_between(sentinel(), block, links_[sentinel()].next);
 }
 
 void FreeQueue::remove(BlockId block) {

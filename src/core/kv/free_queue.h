@@ -1,6 +1,6 @@
 #pragma once
-// Free blocks in the order in which they will be reused: least recently used first. Doubly linked through arrays indexed by block id;
-// every operation is O(1) and allocates nothing.
+// Free blocks in the order in which they will be reused: from the front. Doubly linked through arrays indexed by block id; every operation
+// is O(1) and allocates nothing.
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +19,7 @@ class FreeQueue {
   // Must not be empty.
   BlockId pop_front();
   void push_back(BlockId block);
+  void push_front(BlockId block);
   void remove(BlockId block);
 
   // From the next one to be reused on; for tests and checks.
@@ -31,6 +32,7 @@ class FreeQueue {
     std::uint32_t next = kUnlinked;
   };
 
+  void link_between(std::uint32_t prev, BlockId block, std::uint32_t next);
   [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(links_.size() - 1); }
 
   std::vector<Link> links_;  // the last one is the sentinel: its next is the head, its prev the tail

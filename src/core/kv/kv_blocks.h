@@ -15,7 +15,7 @@ struct GroupBlockList {
   std::optional<std::uint32_t> num_cached_blocks;  // unset until something was attached or cached: only then may hits still be attached
   std::uint32_t num_before_allocation = 0;         // blocks[num_before_allocation ..] came with the last allocate_slots()
   std::optional<std::uint32_t> last_state_block;   // mamba align: index of the state before the running one
-  bool tracked = false;                            // counts among the sequences of its group (common prefix)
+  bool tracked = false;                            // is one of the sequences its manager counts (common prefix)
   bool has_running_state = false;                  // mamba align: holds a running state and speculative blocks
 };
 

@@ -10,8 +10,9 @@
 #include "core/kv/block_hash.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/event_sink.h"
-#include "core/kv/extra_keys.h"
+#include "core/kv/hash_input.h"
 #include "core/kv/kv_blocks.h"
+#include "core/kv/kv_request.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
@@ -21,6 +22,7 @@
 namespace quire {
 
 class KvCoordinator;
+struct GroupDemand;
 
 struct KvCacheOptions {
   std::uint32_t max_model_len = 0;    // tokens
@@ -30,43 +32,9 @@ struct KvCacheOptions {
   bool use_eagle = false;
   bool log_stats = false;
   bool enable_events = false;
+  double residency_sample = 0.0;  // share of allocations whose residency is measured
   bool lifo_free_blocks = false;  // reuse the block freed last first, instead of the least recently used
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
-};
-
-// What KvEvents tell of a sequence besides its blocks; not needed without enable_events.
-struct KvContent {
-  std::span<const TokenId> tokens;  // prompt and outputs
-  const ExtraKeys* extra_keys = nullptr;
-  std::int64_t lora_id = 0;  // told when extra_keys name an adapter
-};
-
-// A request as the manager sees it: views, valid during the call.
-struct KvRequest {
-  KvBlocks& blocks;
-  std::span<const BlockHash> hashes;  // one per full hash block of known tokens (with caching)
-  std::uint32_t num_tokens = 0;       // prompt and outputs; more are never cached
-  std::uint32_t num_computed_tokens = 0;
-  bool skip_reading_prefix_cache = false;
-  bool was_preempted = false;  // ever; for the statistics
-  KvContent content;
-};
-
-// A cached prefix: one list per group, null blocks where nothing is needed. A view, valid until the manager's next find_prefix().
-// `groups` empty is vLLM's shared empty object; a hit with empty lists is not the same: attaching it marks the sequence as met.
-struct KvHit {
-  std::span<const std::vector<BlockId>> groups;
-  std::uint32_t num_tokens = 0;
-};
-
-// What a request needs of one step, all in tokens; num_computed_tokens of the request lie before all of these.
-struct SlotDemand {
-  std::uint32_t num_new_tokens = 0;           // drafts included
-  std::uint32_t num_new_computed_tokens = 0;  // of the hit
-  std::uint32_t num_lookahead_tokens = 0;
-  std::uint32_t num_external_tokens = 0;  // computed elsewhere; the connector writes them
-  std::uint32_t num_encoder_tokens = 0;   // for cross-attention
-  bool delay_caching = false;             // the blocks are filled by a transfer
 };
 
 class KvCacheManager {
@@ -81,7 +49,7 @@ class KvCacheManager {
   KvCacheManager& operator=(const KvCacheManager&) = delete;
 
   [[nodiscard]] const BlockPool& pool() const { return pool_; }
-  [[nodiscard]] std::uint32_t num_groups() const { return num_groups_; }
+  [[nodiscard]] std::uint32_t num_groups() const;
   // Tokens of a block of the group, context parallelism multiplied in.
   [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const;
   // 1 - free / all blocks but the null one; blocks set aside for sinks count as used.
@@ -131,13 +99,23 @@ class KvCacheManager {
   // make_prefix_cache_stats: counted since the last call.
   PrefixCacheStats take_prefix_cache_stats();
 
+  // Residency of sampled blocks; tell it the time and the seed of each call before anything else.
+  KvResidency& residency() { return pool_.residency(); }
+
   // Recomputes reference counts from all sequences there are and checks them, the free queue and the index. Slow.
   void check_invariants(std::span<const KvBlocks* const> sequences) const;
 
  private:
-  std::uint32_t num_groups_ = 0;
+  [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;
+  [[nodiscard]] std::uint32_t missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit);
+  void count_lookup(const KvRequest& request, std::uint32_t num_hits);
+  void cache_up_to(const KvRequest& request, std::int64_t num_tokens);
+  void remove_skipped(KvBlocks& blocks, std::int64_t num_computed_tokens);
+
+  KvCacheOptions options_;
   BlockPool pool_;
   std::unique_ptr<KvCoordinator> coordinator_;
+  PrefixCacheStats stats_;
 };
 
 }  // namespace quire

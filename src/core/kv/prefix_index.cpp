@@ -2,37 +2,59 @@
 // first match of a walk is the first inserted of its name.
 #include "core/kv/prefix_index.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
 
 namespace quire {
 
-PrefixIndex::PrefixIndex(std::uint32_t num_blocks) : entries_(num_blocks), buckets_(std::bit_ceil(std::size_t{num_blocks} * 2 + 1)) {}
+PrefixIndex::PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes)
+    : max_hashes_(max_hashes),
+      entries_(num_blocks),
+      hashes_(std::size_t{num_blocks} * max_hashes),
+      buckets_(std::bit_ceil(std::size_t{num_blocks} * 2 + 1)) {
+  QUIRE_CHECK(max_hashes > 0);
+}
 
-std::optional<BlockId> PrefixIndex::find(const BlockHash& hash) const {
-  for (std::uint32_t at = bucket(hash).first; at != kEnd; at = entries_[at].next) {
-    if (entries_[at].hash == hash) {
+BlockName PrefixIndex::name_of(BlockId block) const {
+  const Entry& entry = entries_[block.value];
+  QUIRE_CHECK(entry.num_hashes > 0, "the block carries no name");
+  return {std::span(hashes_).subspan(std::size_t{block.value} * max_hashes_, entry.num_hashes), entry.group};
+}
+
+// Hashes are compared from the last one on: it differs when any does, but for made-up hashes.
+bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
+  const BlockHash* hashes = &hashes_[std::size_t{block} * max_hashes_];
+  const std::size_t last = name.hashes.size() - 1;
+  return hashes[last] == name.hashes[last] && entries_[block].group == name.group &&
+         (last == 0 || std::ranges::equal(name.hashes, std::span(hashes, last + 1)));
+}
+
+std::optional<BlockId> PrefixIndex::find(const BlockName& name) const {
+  for (std::uint32_t at = buckets_[bucket(name)].first; at != kEnd; at = entries_[at].next) {
+    if (matches(at, name)) {
       return BlockId{at};
     }
   }
   return std::nullopt;
 }
 
-void PrefixIndex::insert(const BlockHash& hash, BlockId block) {
+void PrefixIndex::insert(const BlockName& name, BlockId block) {
   Entry& entry = entries_[block.value];
-  QUIRE_CHECK(!entry.used, "a block has one name");
-  Bucket& chain = bucket(hash);
-  entry = {hash, chain.last, kEnd, true};
+  QUIRE_CHECK(entry.num_hashes == 0, "a block has one name");
+  QUIRE_CHECK(!name.hashes.empty() && name.hashes.size() <= max_hashes_, "a name has at least one hash and as many as its group has");
+  Bucket& chain = buckets_[bucket(name)];
+  entry = {chain.last, kEnd, name.group, static_cast<std::uint32_t>(name.hashes.size())};
+  std::ranges::copy(name.hashes, &hashes_[std::size_t{block.value} * max_hashes_]);
   (chain.last != kEnd ? entries_[chain.last].next : chain.first) = block.value;
   chain.last = block.value;
   ++size_;
 }
 
 void PrefixIndex::remove(BlockId block) {
+  Bucket& chain = buckets_[bucket(name_of(block))];
   Entry& entry = entries_[block.value];
-  QUIRE_CHECK(entry.used, "the block carries no name");
-  Bucket& chain = bucket(entry.hash);
   (entry.prev != kEnd ? entries_[entry.prev].next : chain.first) = entry.next;
   (entry.next != kEnd ? entries_[entry.next].prev : chain.last) = entry.prev;
   entry = {};

@@ -4,6 +4,7 @@
 // allocated after construction.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/kv/block_hash.h"
@@ -11,39 +12,56 @@
 
 namespace quire {
 
+// The name of a block: the hashes of the hash blocks it spans (one, unless its group has larger blocks than are hashed) and its cache
+// group. A view. vLLM writes the hashes one after the other, then the group as four big-endian bytes.
+struct BlockName {
+  std::span<const BlockHash> hashes;
+  std::uint32_t group = 0;
+
+  BlockName(std::span<const BlockHash> all_hashes, std::uint32_t cache_group) : hashes(all_hashes), group(cache_group) {}
+  BlockName(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a name
+};
+
 class PrefixIndex {
  public:
-  explicit PrefixIndex(std::uint32_t num_blocks);
+  // Names have at most max_hashes hashes; all names of a group have equally many.
+  explicit PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes = 1);
 
   // Number of blocks that carry a name.
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  [[nodiscard]] bool contains(BlockId block) const { return entries_[block.value].used; }
-  // The name of a block that carries one.
-  [[nodiscard]] const BlockHash& hash_of(BlockId block) const { return entries_[block.value].hash; }
+  [[nodiscard]] bool contains(BlockId block) const { return entries_[block.value].num_hashes != 0; }
+  // The name of a block that carries one; valid until the block is removed.
+  [[nodiscard]] BlockName name_of(BlockId block) const;
+  // Its last hash, which by the chain stands for all before it.
+  [[nodiscard]] const BlockHash& hash_of(BlockId block) const { return name_of(block).hashes.back(); }
 
-  [[nodiscard]] std::optional<BlockId> find(const BlockHash& hash) const;
-  void insert(const BlockHash& hash, BlockId block);
+  [[nodiscard]] std::optional<BlockId> find(const BlockName& name) const;
+  void insert(const BlockName& name, BlockId block);
   void remove(BlockId block);
   void clear();
 
  private:
   static constexpr std::uint32_t kEnd = UINT32_MAX;
   struct Entry {
-    BlockHash hash;
     std::uint32_t prev = kEnd;
     std::uint32_t next = kEnd;
-    bool used = false;
+    std::uint32_t group = 0;
+    std::uint32_t num_hashes = 0;  // 0: no name
   };
   struct Bucket {
     std::uint32_t first = kEnd;
     std::uint32_t last = kEnd;
   };
 
-  [[nodiscard]] const Bucket& bucket(const BlockHash& hash) const { return buckets_[hash.prefix() & (buckets_.size() - 1)]; }
-  [[nodiscard]] Bucket& bucket(const BlockHash& hash) { return buckets_[hash.prefix() & (buckets_.size() - 1)]; }
+  [[nodiscard]] std::size_t bucket(const BlockName& name) const {
+    return (name.hashes.back().prefix() + name.group * 0x9E3779B97F4A7C15ULL) & (buckets_.size() - 1);
+  }
+  [[nodiscard]] bool matches(std::uint32_t block, const BlockName& name) const;
 
+  std::uint32_t max_hashes_;
   std::vector<Entry> entries_;
-  std::vector<Bucket> buckets_;  // a power of two, at least twice the blocks
+  std::vector<BlockHash> hashes_;  // max_hashes_ per block
+  std::vector<Bucket> buckets_;    // a power of two, at least twice the blocks
   std::uint32_t size_ = 0;
 };
 

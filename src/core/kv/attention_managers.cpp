@@ -1,0 +1,96 @@
+#include "core/kv/attention_managers.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+
+void FullAttentionManager::find(HitQuery& query) const {
+  query.assign_null(0);
+  const std::int64_t end = std::min(tokens_.floor(query.limits().max_tokens), query.num_named());
+  for (std::int64_t i = 0; i < end && query.look_up(i); ++i) {
+    query.append();
+  }
+  std::int64_t size = query.size();
+  size -= query.limits().use_eagle && size > 0 ? 1 : 0;
+  while (!query.aligned(tokens_, size)) {
+    --size;
+  }
+  query.truncate(size);
+}
+
+std::uint32_t FullAttentionManager::common_prefix(GroupBlockList& running) {
+  track(running);
+  const auto end = std::ranges::find_if(running.blocks, [&](BlockId block) { return pool_.ref_count(block) != num_tracked_; });
+  return static_cast<std::uint32_t>(end - running.blocks.begin());
+}
+
+SinkFullAttentionManager::SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool)
+    : FullAttentionManager(options, pool) {
+  pool.set_aside(static_cast<std::uint32_t>(tokens_.floor(sink_len)));
+}
+
+SlidingWindowManager::SlidingWindowManager(const GroupOptions& options, std::uint32_t window, BlockPool& pool)
+    : SkippingManager(options, pool), window_(window) {}
+
+void SlidingWindowManager::find(HitQuery& query) const {
+  const bool use_eagle = query.limits().use_eagle;
+  const std::int64_t wanted = tokens_.ceil(window_ - 1) + (use_eagle ? 1 : 0);
+  const std::int64_t end = tokens_.floor(query.limits().max_tokens);
+  QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
+  query.assign_null(end);
+  std::int64_t run = 0;
+  std::int64_t size = 0;
+  for (std::int64_t i = end - 1; i >= 0 && size == 0; --i) {
+    if (!query.look_up(i)) {
+      run = 0;
+    } else if (run > 0 || query.aligned(tokens_, i + 1)) {
+      query.put(i);
+      ++run;
+      size = run >= wanted ? i + run : 0;
+    }
+  }
+  if (size == 0) {
+    // The run that is left, if any, reaches back to the start, where nothing is missing from the window.
+    size = run;
+    while (!query.aligned(tokens_, size)) {
+      --size;
+    }
+  }
+  query.truncate(use_eagle && size > 0 ? size - 1 : size);
+}
+
+ChunkedLocalManager::ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool)
+    : SkippingManager(options, pool), chunk_(chunk) {}
+
+void ChunkedLocalManager::find(HitQuery& query) const {
+  const std::int64_t max_tokens = query.limits().max_tokens;
+  const std::int64_t end = tokens_.floor(max_tokens);
+  const std::int64_t start = tokens_.floor(num_skipped_tokens(max_tokens));
+  QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
+  query.assign_null(start);
+  for (std::int64_t i = start; i < end && query.look_up(i); ++i) {
+    query.append();
+  }
+}
+
+std::int64_t CrossAttentionManager::blocks_needed(const GroupBlockList& list, const GroupDemand& demand,
+                                                  std::span<const BlockId> /*hit*/) const {
+  return count_needed(list, demand.num_encoder_tokens, {}, 0);
+}
+
+void CrossAttentionManager::attach(GroupBlockList& /*list*/, std::span<const BlockId> hit, std::int64_t /*num_local*/,
+                                   std::int64_t /*num_external*/) {
+  QUIRE_CHECK(hit.empty(), "states of an encoder are not shared");
+}
+
+void CrossAttentionManager::cache(GroupBlockList& /*list*/, const KvRequest& /*request*/, std::int64_t /*num_tokens*/) {
+  QUIRE_CHECK(false, "states of an encoder are not cached");
+}
+
+void CrossAttentionManager::find(HitQuery& /*query*/) const {
+  QUIRE_CHECK(false, "states of an encoder are not cached");
+}
+
+}  // namespace quire

@@ -1,0 +1,72 @@
+#pragma once
+// One manager per kind of attention, by the rules of vLLM V1's single_type_kv_cache_manager (v0.19.0).
+#include <cstdint>
+#include <span>
+
+#include "core/kv/group_manager.h"
+#include "core/kv/hit_query.h"
+#include "quire/kv_spec.h"
+
+namespace quire {
+
+// Every token attends to all before it.
+class FullAttentionManager : public SkippingManager<FullAttentionManager> {
+ public:
+  using SkippingManager::SkippingManager;
+
+  static std::int64_t num_skipped_tokens(std::int64_t /*num_computed*/) { return 0; }
+  // From the left as long as blocks hit. EAGLE drops the last one; then what is not aligned is dropped.
+  void find(HitQuery& query) const;
+  // Leading blocks with as many references as there are sequences. A running sequence that has no blocks counts from now on.
+  std::uint32_t common_prefix(GroupBlockList& running);
+};
+
+// Full attention; the blocks of the sink are set aside at once.
+class SinkFullAttentionManager : public FullAttentionManager {
+ public:
+  SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool);
+};
+
+// A token attends to `window` tokens, itself among them.
+class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
+ public:
+  SlidingWindowManager(const GroupOptions& options, std::uint32_t window, BlockPool& pool);
+
+  [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const {
+    return std::max<std::int64_t>(0, num_computed - window_ + 1);
+  }
+  // The rightmost run of blocks that covers a window, nulls before it; a shorter one only at the very start. EAGLE wants one block more
+  // and drops the last.
+  void find(HitQuery& query) const;
+
+ private:
+  std::int64_t window_;  // tokens
+};
+
+// A token attends to the tokens of its chunk.
+class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
+ public:
+  ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool);
+
+  [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const { return num_computed / chunk_ * chunk_; }
+  // Blocks of earlier chunks are null hits without a look-up; from there on as long as blocks hit.
+  void find(HitQuery& query) const;
+
+ private:
+  std::int64_t chunk_;  // tokens
+};
+
+// States of the encoder, one set per request: never shared, never cached.
+class CrossAttentionManager : public GroupManager {
+ public:
+  using GroupManager::GroupManager;
+
+  [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const;
+  void attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external);
+  void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_encoder_tokens); }
+  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
+  void remove_skipped(GroupBlockList&, std::int64_t /*num_computed*/) {}
+  void find(HitQuery& query) const;
+};
+
+}  // namespace quire

@@ -1,0 +1,141 @@
+// A sequence's part in a group: never met (empty, nothing counted) -> attach: hit and external blocks, once, while num_cached_blocks is
+// unset -> allocate, cache, drop_skipped in any order -> free: never met again. Blocks before num_cached_blocks are null, findable or were
+// evicted by name; those after it carry no name.
+#include "core/kv/group_manager.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/kv/hash_list.h"
+
+namespace quire {
+namespace {
+
+std::size_t index(std::int64_t value) {
+  return static_cast<std::size_t>(value);
+}
+
+}  // namespace
+
+GroupManager::GroupManager(const GroupOptions& options, BlockPool& pool) : options_(options), tokens_(options.block_size), pool_(pool) {}
+
+void GroupManager::track(GroupBlockList& list) {
+  num_tracked_ += list.tracked ? 0 : 1;
+  list.tracked = true;
+}
+
+std::int64_t GroupManager::num_unheld(std::span<const BlockId> hit) const {
+  return std::ranges::count_if(hit, [&](BlockId block) { return block != kNullBlock && pool_.ref_count(block) == 0; });
+}
+
+std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
+                                        std::int64_t num_skipped) const {
+  const std::int64_t required = tokens_.ceil(num_tokens);
+  const auto held = static_cast<std::int64_t>(list.blocks.size());
+  if (list.num_cached_blocks) {
+    QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
+    return std::max<std::int64_t>(required - held, 0);
+  }
+  const std::int64_t skipped = tokens_.floor(num_skipped);
+  const std::int64_t fresh = required - std::max(skipped, static_cast<std::int64_t>(hit.size()) + held);
+  const std::size_t skipped_hits = std::min(hit.size(), index(std::max<std::int64_t>(0, skipped - held)));
+  return std::max<std::int64_t>(fresh, 0) + num_unheld(hit.subspan(skipped_hits));
+}
+
+void GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
+                              std::int64_t num_skipped) {
+  if (list.num_cached_blocks) {
+    QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
+    return;
+  }
+  QUIRE_CHECK(list.blocks.empty(), "hits come before all other blocks");
+  track(list);
+  const std::int64_t total = num_local + num_external;
+  if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
+    hit = hit.subspan(std::min(hit.size(), index(skipped)));
+    num_external = std::min(total - num_skipped, num_external);
+    list.blocks.assign(index(skipped), kNullBlock);
+  }
+  QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
+  for (const BlockId block : hit) {
+    pool_.touch(block);
+  }
+  list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
+  list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
+  if (num_external > 0) {
+    append_new(list, tokens_.ceil(total) - static_cast<std::int64_t>(list.blocks.size()));
+  }
+}
+
+void GroupManager::extend(GroupBlockList& list, std::int64_t num_tokens) {
+  track(list);
+  append_new(list, tokens_.ceil(num_tokens) - static_cast<std::int64_t>(list.blocks.size()));
+}
+
+void GroupManager::append_new(GroupBlockList& list, std::int64_t num_blocks) {
+  for (std::int64_t i = 0; i < num_blocks; ++i) {
+    const BlockId block = pool_.allocate();
+    list.blocks.push_back(block);
+    if (options_.record_new_blocks) {
+      new_block_ids_.push_back(block);
+    }
+  }
+}
+
+void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
+  const std::int64_t num_cached = list.num_cached_blocks.value_or(0);
+  const std::int64_t num_full = tokens_.floor(num_tokens);
+  if (num_cached >= num_full) {
+    return;
+  }
+  const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
+  QUIRE_CHECK(std::min(names.size(), list.blocks.size()) >= index(num_full), "a full block of known tokens has slots and a name");
+  const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(index(num_cached), index(num_full - num_cached));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] != kNullBlock) {
+      pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});
+    }
+  }
+  if (pool_.event_log().enabled()) {
+    QUIRE_CHECK(request.content != nullptr, "events tell the content");
+    pool_.event_log().stored({.blocks = blocks,
+                              .names = names,
+                              .first_block = static_cast<std::uint32_t>(num_cached),
+                              .block_size = options_.block_size,
+                              .content = *request.content,
+                              .lora_id = request.lora_id});
+  }
+  list.num_cached_blocks = static_cast<std::uint32_t>(num_full);
+}
+
+void GroupManager::free(GroupBlockList& list) {
+  for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) {
+    pool_.release(*block);
+  }
+  num_tracked_ -= list.tracked ? 1 : 0;
+  list.blocks.clear();
+  list.num_cached_blocks.reset();
+  list.num_before_allocation = 0;
+  list.last_state_block.reset();
+  list.tracked = false;
+  list.has_running_state = false;
+}
+
+void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) {
+  if (num_skipped <= 0) {
+    return;
+  }
+  const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
+  // What lies before a null block was dropped earlier.
+  for (std::int64_t i = end - 1; i >= 0 && list.blocks[index(i)] != kNullBlock; --i) {
+    pool_.release(list.blocks[index(i)]);
+    list.blocks[index(i)] = kNullBlock;
+  }
+}
+
+void GroupManager::take_new_block_ids(std::vector<BlockId>& out) {
+  out.insert(out.end(), new_block_ids_.begin(), new_block_ids_.end());
+  new_block_ids_.clear();
+}
+
+}  // namespace quire

@@ -1,0 +1,94 @@
+#pragma once
+// What the managers of all attention kinds share: the blocks of one cache group of every sequence. The rules are those of vLLM V1's
+// SingleTypeKVCacheManager (v0.19.0). Kinds differ in what they skip, and hide the methods in which they deviate; they are joined by a
+// variant (kv_coordinator.h), not by virtual calls. All token counts are of one sequence, from its start.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/block_pool.h"
+#include "core/kv/kv_blocks.h"
+#include "core/kv/kv_request.h"
+#include "core/kv/tokens_per_block.h"
+#include "quire/ids.h"
+
+namespace quire {
+
+struct GroupOptions {
+  std::uint32_t group = 0;
+  std::uint32_t block_size = 16;       // tokens, context parallelism multiplied in
+  std::uint32_t hash_block_size = 16;  // tokens
+  bool enable_caching = true;
+  bool record_new_blocks = false;  // for take_new_block_ids
+};
+
+// What one step asks of a group.
+struct GroupDemand {
+  std::int64_t num_tokens = 0;             // need a slot: computed, new, lookahead
+  std::int64_t num_main_model_tokens = 0;  // without lookahead
+  std::int64_t num_computed_tokens = 0;    // hit and external ones among them
+  std::int64_t num_encoder_tokens = 0;     // what cross-attention goes by
+};
+
+class GroupManager {
+ public:
+  GroupManager(const GroupOptions& options, BlockPool& pool);
+
+  [[nodiscard]] std::uint32_t group() const { return options_.group; }
+  [[nodiscard]] const TokensPerBlock& tokens_per_block() const { return tokens_; }
+
+  // Sequences that were met and not freed.
+  [[nodiscard]] std::uint32_t num_tracked() const { return num_tracked_; }
+
+  // Forgets nothing of the sequence but its blocks; allowed for a sequence never met.
+  void free(GroupBlockList& list);
+  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
+  std::uint32_t common_prefix(GroupBlockList&) { return 0; }
+  void new_step_starts() {}
+  void take_new_block_ids(std::vector<BlockId>& out);
+  // The list's length when the sequence has so many slots.
+  [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens); }
+
+ protected:
+  // Blocks that the free queue must give: new ones, and hits that nobody holds. `num_skipped`: see num_skipped_tokens() of the kinds.
+  [[nodiscard]] std::int64_t count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
+                                          std::int64_t num_skipped) const;
+  void attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
+                  std::int64_t num_skipped);
+  void extend(GroupBlockList& list, std::int64_t num_tokens);
+  void drop_skipped(GroupBlockList& list, std::int64_t num_skipped);
+
+  void track(GroupBlockList& list);
+  [[nodiscard]] std::int64_t num_unheld(std::span<const BlockId> hit) const;
+
+  GroupOptions options_;
+  TokensPerBlock tokens_;
+  BlockPool& pool_;
+  std::uint32_t num_tracked_ = 0;  // sequences that have an entry: vLLM's len(req_to_blocks)
+
+ private:
+  void append_new(GroupBlockList& list, std::int64_t num_blocks);
+
+  std::vector<BlockId> new_block_ids_;
+};
+
+// A kind that skips blocks for good, told by Kind::num_skipped_tokens(computed): tokens that no later one attends to.
+template <class Kind>
+class SkippingManager : public GroupManager {
+ public:
+  using GroupManager::GroupManager;
+
+  [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const {
+    return count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens));
+  }
+  void attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external) {
+    attach_hit(list, hit, num_local, num_external, kind().num_skipped_tokens(num_local + num_external));
+  }
+  void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_tokens); }
+  void remove_skipped(GroupBlockList& list, std::int64_t num_computed) { drop_skipped(list, kind().num_skipped_tokens(num_computed)); }
+
+ private:
+  [[nodiscard]] const Kind& kind() const { return static_cast<const Kind&>(*this); }
+};
+
+}  // namespace quire

@@ -1,0 +1,214 @@
+// The order of every verb is vLLM's: each phase (skip, count, attach, allocate, cache, free) walks the groups in order, so that free blocks
+// lie in the queue, and are taken from it, group by group.
+#include "core/kv/kv_cache_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "core/kv/kv_coordinator.h"
+
+namespace quire {
+namespace {
+
+BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions& options) {
+  std::uint32_t max_hashes = 1;
+  for (const KvCacheGroup& group : config.groups) {
+    max_hashes = std::max(max_hashes, options.enable_caching ? block_size_of(group.spec) / options.hash_block_size : 1);
+  }
+  return {.num_blocks = config.num_blocks,
+          .max_hashes_per_block = max_hashes,
+          .hash_bytes = options.hash_bytes,
+          .enable_caching = options.enable_caching,
+          .enable_events = options.enable_events,
+          .residency_sample = options.residency_sample,
+          .lifo = options.lifo_free_blocks};
+}
+
+const KvCacheOptions& checked(const KvCacheConfig& config, const KvCacheOptions& options) {
+  QUIRE_CHECK(KvCacheManager::check(config, options).has_value(), "options have been checked");
+  return options;
+}
+
+std::span<const BlockId> hit_of(const KvHit& hit, std::size_t group) {
+  return group < hit.groups.size() ? std::span<const BlockId>(hit.groups[group]) : std::span<const BlockId>();
+}
+
+}  // namespace
+
+KvCacheManager::KvCacheManager(const KvCacheConfig& config, const KvCacheOptions& options, EventSink* sink)
+    : options_(checked(config, options)),
+      pool_(pool_options(config, options), sink),
+      coordinator_(std::make_unique<KvCoordinator>(config, options, pool_)) {}
+
+KvCacheManager::~KvCacheManager() = default;
+
+std::uint32_t KvCacheManager::num_groups() const {
+  return static_cast<std::uint32_t>(coordinator_->num_groups());
+}
+
+std::uint32_t KvCacheManager::block_size(std::uint32_t group) const {
+  return coordinator_->block_size(group);
+}
+
+std::span<GroupBlockList> KvCacheManager::lists(KvBlocks& blocks) const {
+  if (blocks.groups_.size() != coordinator_->num_groups()) [[unlikely]] {
+    QUIRE_CHECK(blocks.groups_.empty(), "the blocks of one manager");
+    blocks.groups_.resize(coordinator_->num_groups());
+  }
+  return blocks.groups_;
+}
+
+void KvCacheManager::reserve(KvBlocks& blocks, std::uint32_t num_tokens) const {
+  const std::span<GroupBlockList> groups = lists(blocks);
+  std::as_const(*coordinator_).each([&](const auto& manager, std::size_t group) {
+    groups[group].blocks.reserve(static_cast<std::size_t>(manager.max_blocks(num_tokens)));
+  });
+}
+
+void KvCacheManager::new_step_starts() {
+  coordinator_->each([](auto& manager, std::size_t) { manager.new_step_starts(); });
+}
+
+KvHit KvCacheManager::find_prefix(const KvRequest& request) {
+  if (!options_.enable_caching || request.skip_reading_prefix_cache) {
+    return {};
+  }
+  QUIRE_CHECK(request.num_tokens > 0);
+  const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
+  count_lookup(request, num_tokens);
+  const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
+  return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};
+}
+
+void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hits) {
+  if (!options_.log_stats) {
+    return;
+  }
+  ++(request.was_preempted ? stats_.preempted_requests : stats_.requests);
+  (request.was_preempted ? stats_.preempted_queries : stats_.queries) += request.num_tokens;
+  (request.was_preempted ? stats_.preempted_hits : stats_.hits) += num_hits;
+}
+
+std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit) {
+  const std::span<GroupBlockList> groups = lists(blocks);
+  std::int64_t needed = -std::int64_t{pool_.num_free_blocks()};
+  coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group)); });
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(needed, 0));
+}
+
+std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
+  const std::int64_t computed = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens + demand.num_external_tokens;
+  const std::int64_t all = std::min(request.num_tokens, options_.max_model_len);
+  return missing(request.blocks,
+                 {.num_tokens = all,
+                  .num_main_model_tokens = all,
+                  .num_computed_tokens = std::min<std::int64_t>(computed, options_.max_model_len),
+                  .num_encoder_tokens = demand.num_encoder_tokens},
+                 hit);
+}
+
+std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
+  QUIRE_CHECK(demand.num_new_tokens > 0 || demand.num_external_tokens > 0, "nothing to allocate for");
+  const std::int64_t local = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens;
+  const std::int64_t uncapped = local + demand.num_external_tokens;
+  const std::int64_t computed = std::min<std::int64_t>(uncapped, options_.max_model_len);
+  const std::int64_t main_model = computed + demand.num_new_tokens;
+  const GroupDemand slots{.num_tokens = std::min<std::int64_t>(main_model + demand.num_lookahead_tokens, options_.max_model_len),
+                          .num_main_model_tokens = main_model,
+                          .num_computed_tokens = uncapped,
+                          .num_encoder_tokens = demand.num_encoder_tokens};
+  remove_skipped(request.blocks, computed);
+  if (const std::uint32_t lack = missing(request.blocks, slots, hit); lack > 0) {
+    return lack;
+  }
+  const std::span<GroupBlockList> groups = lists(request.blocks);
+  if (!hit.groups.empty() || demand.num_external_tokens > 0) {
+    coordinator_->each(
+        [&](auto& manager, std::size_t group) { manager.attach(groups[group], hit_of(hit, group), local, demand.num_external_tokens); });
+  }
+  coordinator_->each([&](auto& manager, std::size_t group) {
+    groups[group].num_before_allocation = static_cast<std::uint32_t>(groups[group].blocks.size());
+    manager.allocate(groups[group], slots);
+  });
+  if (!demand.delay_caching) {
+    cache_up_to(request, std::min<std::int64_t>(main_model, request.num_tokens));
+  }
+  return 0;
+}
+
+void KvCacheManager::cache_blocks(const KvRequest& request, std::uint32_t num_computed_tokens) {
+  cache_up_to(request, num_computed_tokens);
+}
+
+void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_tokens) {
+  if (!options_.enable_caching) {
+    return;
+  }
+  const std::span<GroupBlockList> groups = lists(request.blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.cache(groups[group], request, num_tokens); });
+}
+
+void KvCacheManager::free(KvBlocks& blocks) {
+  const std::span<GroupBlockList> groups = lists(blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.free(groups[group]); });
+}
+
+void KvCacheManager::remove_skipped_blocks(KvBlocks& blocks, std::uint32_t num_computed_tokens) {
+  remove_skipped(blocks, num_computed_tokens);
+}
+
+void KvCacheManager::remove_skipped(KvBlocks& blocks, std::int64_t num_computed_tokens) {
+  const std::span<GroupBlockList> groups = lists(blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.remove_skipped(groups[group], num_computed_tokens); });
+}
+
+void KvCacheManager::evict_blocks(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    pool_.evict(block);
+  }
+}
+
+bool KvCacheManager::reset_prefix_cache() {
+  const bool done = pool_.reset();
+  stats_.reset = stats_.reset || (done && options_.log_stats);
+  return done;
+}
+
+void KvCacheManager::common_prefix_blocks(KvBlocks& running, std::span<std::uint32_t> num_blocks) {
+  const std::span<GroupBlockList> groups = lists(running);
+  coordinator_->each(
+      [&](auto& manager, std::size_t group) { num_blocks[group] = options_.enable_caching ? manager.common_prefix(groups[group]) : 0; });
+}
+
+void KvCacheManager::take_new_block_ids(std::vector<BlockId>& out) {
+  coordinator_->each([&](auto& manager, std::size_t) { manager.take_new_block_ids(out); });
+}
+
+void KvCacheManager::take_events(std::vector<KvEvent>& out) {
+  pool_.event_log().take(out);
+}
+
+PrefixCacheStats KvCacheManager::take_prefix_cache_stats() {
+  return std::exchange(stats_, {});
+}
+
+void KvCacheManager::check_invariants(std::span<const KvBlocks* const> sequences) const {
+  std::vector<std::uint32_t> holders(pool_.num_blocks(), 0);
+  for (const KvBlocks* sequence : sequences) {
+    for (const GroupBlockList& list : sequence->groups_) {
+      QUIRE_CHECK(list.num_cached_blocks.value_or(0) <= list.blocks.size(), "cached blocks are held");
+      QUIRE_CHECK(!list.last_state_block || *list.last_state_block < list.blocks.size());
+      for (const BlockId block : list.blocks) {
+        holders[block.value] += block == kNullBlock ? 0 : 1;
+      }
+    }
+  }
+  pool_.check_invariants(holders);
+  std::as_const(*coordinator_).each([&](const auto& manager, std::size_t group) {
+    const auto tracked = [&](const KvBlocks* sequence) { return group < sequence->groups_.size() && sequence->groups_[group].tracked; };
+    QUIRE_CHECK(manager.num_tracked() == std::ranges::count_if(sequences, tracked), "sequences are counted");
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,128 @@
+#include "core/kv/kv_coordinator.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "core/kv/hash_list.h"
+#include "core/kv/kv_cache_manager.h"
+
+namespace quire {
+namespace {
+
+AnyGroupManager make_manager(const LayerKvSpec& spec, const GroupOptions& options, BlockPool& pool) {
+  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&spec)) {
+    return SinkFullAttentionManager(options, sink->sink_len, pool);
+  }
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) {
+    return SlidingWindowManager(options, window->sliding_window, pool);
+  }
+  if (const auto* chunked = std::get_if<ChunkedLocalSpec>(&spec)) {
+    return ChunkedLocalManager(options, chunked->attention_chunk_size, pool);
+  }
+  if (const auto* mamba = std::get_if<MambaSpec>(&spec)) {
+    return MambaManager(options, *mamba, pool);
+  }
+  if (std::holds_alternative<CrossAttentionSpec>(spec)) {
+    return CrossAttentionManager(options, pool);
+  }
+  return FullAttentionManager(options, pool);
+}
+
+}  // namespace
+
+KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& options, BlockPool& pool)
+    : pool_(pool),
+      hash_block_size_(options.hash_block_size),
+      use_eagle_(options.use_eagle),
+      hits_(config.groups.size()),
+      found_(config.groups.size()) {
+  managers_.reserve(config.groups.size());
+  for (const KvCacheGroup& group : config.groups) {
+    const GroupOptions group_options{
+        .group = static_cast<std::uint32_t>(managers_.size()),
+        .block_size = block_size_of(group.spec) * options.dcp_world_size * options.pcp_world_size,
+        .hash_block_size = options.hash_block_size,
+        .enable_caching = options.enable_caching,
+        .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec)};
+    managers_.push_back(make_manager(group.spec, group_options, pool));
+    alignment_ = std::lcm(alignment_, std::int64_t{group_options.block_size});
+  }
+  if (options.enable_caching) {
+    make_buckets(config);
+  }
+}
+
+void KvCoordinator::make_buckets(const KvCacheConfig& config) {
+  for (std::uint32_t group = 0; group < config.groups.size(); ++group) {
+    const LayerKvSpec& spec = config.groups[group].spec;
+    const auto equal = [&](const Bucket& bucket) { return config.groups[bucket.groups.front()].spec == spec; };
+    if (const auto bucket = std::ranges::find_if(buckets_, equal); bucket != buckets_.end()) {
+      bucket->groups.push_back(group);
+    } else {
+      buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
+    }
+  }
+  std::vector<Bucket> others;
+  std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
+  std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
+  std::ranges::move(others, std::back_inserter(buckets_));
+}
+
+std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
+  return std::visit([](const auto& manager) { return static_cast<std::uint32_t>(manager.tokens_per_block().size()); }, managers_[group]);
+}
+
+std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+  if (buckets_.size() <= 1) {
+    return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
+  }
+  // With full attention and one other bucket a single pass suffices; another one would let EAGLE drop a block once more.
+  const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
+  std::int64_t num_tokens = max_tokens;
+  for (bool first = true;; first = false) {
+    const std::int64_t left = pass(hashes, num_tokens, first);
+    if (left >= num_tokens) {
+      break;
+    }
+    num_tokens = left;
+    if (single_pass) {
+      break;
+    }
+  }
+  truncate_full_hits(num_tokens);
+  return num_tokens;
+}
+
+std::int64_t KvCoordinator::pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first) {
+  for (const Bucket& bucket : buckets_) {
+    if (first || !bucket.is_full) {
+      max_tokens = find_in(bucket, hashes, max_tokens);
+    } else {
+      max_tokens -= max_tokens % block_size(bucket.groups.front());
+    }
+  }
+  return max_tokens;
+}
+
+std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+  const std::uint32_t size = block_size(bucket.groups.front());
+  const BlockHashList names(hashes, hash_block_size_, size);
+  HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = use_eagle_}, hits_, found_);
+  std::visit([&](const auto& manager) { manager.find(query); }, managers_[bucket.groups.front()]);
+  return query.size() * size;
+}
+
+void KvCoordinator::truncate_full_hits(std::int64_t num_tokens) {
+  const Bucket& bucket = buckets_.front();
+  if (!bucket.is_full) {
+    return;
+  }
+  for (const std::uint32_t group : bucket.groups) {
+    const auto size = static_cast<std::size_t>(num_tokens / block_size(group));
+    hits_[group].resize(std::min(hits_[group].size(), size));
+  }
+}
+
+}  // namespace quire

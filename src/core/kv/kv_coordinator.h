@@ -1,0 +1,71 @@
+#pragma once
+// The managers of all cache groups, and the one search for a prefix that suits them all. The rules are those of vLLM V1's
+// kv_cache_coordinator (v0.19.0): without caching nothing is searched; one group is searched alone; several are searched in buckets of
+// equal spec until no bucket shortens the hit any more.
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "core/kv/attention_managers.h"
+#include "core/kv/block_pool.h"
+#include "core/kv/kv_blocks.h"
+#include "core/kv/mamba_manager.h"
+#include "quire/kv_spec.h"
+
+namespace quire {
+
+struct KvCacheOptions;
+
+using AnyGroupManager = std::variant<FullAttentionManager, SinkFullAttentionManager, SlidingWindowManager, ChunkedLocalManager,
+                                     MambaManager, CrossAttentionManager>;
+
+class KvCoordinator {
+ public:
+  // Takes the sinks' blocks from the pool, group by group.
+  KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& options, BlockPool& pool);
+
+  [[nodiscard]] std::size_t num_groups() const { return managers_.size(); }
+  [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const;
+
+  // Calls use(manager of group g, g) for each group in order.
+  template <class Use>
+  void each(Use use) {
+    for (std::size_t group = 0; group < managers_.size(); ++group) {
+      std::visit([&](auto& manager) { use(manager, group); }, managers_[group]);
+    }
+  }
+  template <class Use>
+  void each(Use use) const {
+    for (std::size_t group = 0; group < managers_.size(); ++group) {
+      std::visit([&](const auto& manager) { use(manager, group); }, managers_[group]);
+    }
+  }
+
+  // Tokens of the longest hit; its blocks are in hits() until the next call.
+  std::int64_t find(std::span<const BlockHash> hashes, std::int64_t max_tokens);
+  [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
+
+ private:
+  struct Bucket {
+    std::vector<std::uint32_t> groups;
+    bool is_full = false;
+  };
+
+  void make_buckets(const KvCacheConfig& config);
+  std::int64_t find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens);
+  // One pass over the buckets, each bounded by what those before it left; full attention is searched in the first pass only.
+  std::int64_t pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first);
+  void truncate_full_hits(std::int64_t num_tokens);
+
+  const BlockPool& pool_;
+  std::uint32_t hash_block_size_;
+  bool use_eagle_;
+  std::vector<AnyGroupManager> managers_;
+  std::vector<Bucket> buckets_;  // full attention first; none without caching
+  std::int64_t alignment_ = 1;   // tokens: the least common multiple of all block sizes
+  std::vector<std::vector<BlockId>> hits_;
+  std::vector<BlockId> found_;
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#pragma once
+// KV events as they are made, until someone takes them. While disabled every call does nothing.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/block_hash.h"
+#include "core/kv/hash_input.h"
+#include "core/kv/hash_list.h"
+#include "core/kv/prefix_index.h"
+#include "quire/ids.h"
+#include "quire/kv_events.h"
+
+namespace quire {
+
+// Some blocks of a sequence have become findable in one go.
+struct StoredBlocks {
+  std::span<const BlockId> blocks;  // blocks[i] is block first_block + i of the sequence; null blocks are not named
+  BlockHashList names;              // of the sequence, from its start
+  std::uint32_t first_block = 0;
+  std::uint32_t block_size = 0;  // tokens
+  const RequestContent& content;
+  std::int64_t lora_id = 0;  // told where the content names an adapter
+};
+
+class KvEventLog {
+ public:
+  KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {}
+
+  [[nodiscard]] bool enabled() const { return enabled_; }
+  // The meaningful bytes of the hashes, one after the other.
+  [[nodiscard]] std::vector<std::uint8_t> bytes_of(std::span<const BlockHash> hashes) const;
+
+  void stored(const StoredBlocks& stored);
+  void removed(const BlockName& name);
+  void cleared();
+
+  // Moves everything to the end of `out`.
+  void take(std::vector<KvEvent>& out);
+
+ private:
+  bool enabled_;
+  std::uint32_t hash_bytes_;
+  std::vector<KvEvent> events_;  // oldest first
+};
+
+}  // namespace quire

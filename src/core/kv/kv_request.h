@@ -1,0 +1,44 @@
+#pragma once
+// What the KV manager is told about a request, and what it answers.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/block_hash.h"
+#include "core/kv/hash_input.h"
+#include "core/kv/kv_blocks.h"
+#include "quire/ids.h"
+
+namespace quire {
+
+// A request as the manager sees it: views, valid during the call.
+struct KvRequest {
+  KvBlocks& blocks;
+  std::span<const BlockHash> hashes;  // one per full hash block of known tokens (with caching)
+  std::uint32_t num_tokens = 0;       // prompt and outputs; more are never cached
+  std::uint32_t num_computed_tokens = 0;
+  bool skip_reading_prefix_cache = false;
+  bool was_preempted = false;  // ever; for the statistics
+  // What events tell besides blocks; needed with enable_events only.
+  const RequestContent* content = nullptr;
+  std::int64_t lora_id = 0;
+};
+
+// A cached prefix: one list per group, null blocks where nothing is needed. A view, valid until the manager's next find_prefix().
+// `groups` empty is vLLM's shared empty object; a hit with empty lists is not the same: attaching it marks the sequence as met.
+struct KvHit {
+  std::span<const std::vector<BlockId>> groups;
+  std::uint32_t num_tokens = 0;
+};
+
+// What a request needs of one step, all in tokens; num_computed_tokens of the request lie before all of these.
+struct SlotDemand {
+  std::uint32_t num_new_tokens = 0;           // drafts included
+  std::uint32_t num_new_computed_tokens = 0;  // of the hit
+  std::uint32_t num_lookahead_tokens = 0;
+  std::uint32_t num_external_tokens = 0;  // computed elsewhere; the connector writes them
+  std::uint32_t num_encoder_tokens = 0;   // for cross-attention
+  bool delay_caching = false;             // the blocks are filled by a transfer
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#pragma once
+// States of linear-attention layers, by the rules of vLLM V1's MambaManager (v0.19.0). A block holds the state after its last token, and
+// only the last state is ever read; drafts need num_speculative_blocks states beside the running one.
+#include <cstdint>
+#include <span>
+
+#include "core/kv/group_manager.h"
+#include "core/kv/hash_set.h"
+#include "core/kv/hit_query.h"
+#include "quire/kv_spec.h"
+
+namespace quire {
+
+class MambaManager : public SkippingManager<MambaManager> {
+ public:
+  MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool);
+
+  // The last token's state is still needed: -1 before the first token.
+  static std::int64_t num_skipped_tokens(std::int64_t num_computed) { return num_computed - 1; }
+  // The rightmost block that hits, nulls before it. EAGLE changes nothing.
+  void find(HitQuery& query) const;
+  // More than there are while the hit's state was made in this very step: it may not be copied before the next.
+  [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const;
+  void allocate(GroupBlockList& list, const GroupDemand& demand);
+  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
+  // Counts drafts as rejected. Aligned: gives the state before the running one back, one step late.
+  void remove_skipped(GroupBlockList& list, std::int64_t num_computed);
+  void new_step_starts() { cached_this_step_.clear(); }
+  [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens) + num_speculative_; }
+
+ private:
+  [[nodiscard]] bool aligns() const { return mode_ == MambaCacheMode::align; }
+  // Aligned: the length of the list when so many tokens have been scheduled. Drafts need no slots, but states.
+  [[nodiscard]] std::int64_t aligned_size(std::int64_t num_main_model_tokens) const {
+    return tokens_.ceil(num_main_model_tokens) + num_speculative_;
+  }
+  [[nodiscard]] std::int64_t aligned_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const;
+  void allocate_aligned(GroupBlockList& list, const GroupDemand& demand);
+  void move_speculative_blocks(GroupBlockList& list, std::int64_t old_size, std::int64_t num_skipped);
+
+  MambaCacheMode mode_;
+  std::int64_t num_speculative_;
+  std::int64_t spec_block_size_;  // tokens, without context parallelism
+  HashSet cached_this_step_;
+};
+
+}  // namespace quire

@@ -1,0 +1,26 @@
+#pragma once
+// Counts of tokens in counts of blocks, rounded as Python's // does: down, below zero too.
+#include <bit>
+#include <cstdint>
+
+namespace quire {
+
+class TokensPerBlock {
+ public:
+  explicit TokensPerBlock(std::uint32_t size) : size_(size), shift_(std::has_single_bit(size) ? std::countr_zero(size) : -1) {}
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] std::int64_t floor(std::int64_t tokens) const {
+    if (shift_ >= 0) [[likely]] {
+      return tokens >> shift_;
+    }
+    return tokens >= 0 ? tokens / size_ : -((-tokens + size_ - 1) / size_);
+  }
+  [[nodiscard]] std::int64_t ceil(std::int64_t tokens) const { return floor(tokens + size_ - 1); }
+
+ private:
+  std::int64_t size_;
+  int shift_;  // size 2^shift; -1: no power of two
+};
+
+}  // namespace quire
