@@ -1,0 +1,177 @@
+#include "core/kv/cache_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/kv/cache_groups_merge.h"
+#include "core/kv/cache_groups_size.h"
+
+namespace quire {
+namespace {
+
+// Head sizes written out, so that equal layers have equal specs.
+LayerSpecs with_head_sizes(LayerSpecs layers) {
+  for (LayerSpec& layer : layers) {
+    std::visit(
+        [](auto& spec) {
+          if constexpr (std::is_base_of_v<FullAttentionSpec, std::remove_cvref_t<decltype(spec)>>) {
+            spec.head_size_v = spec.head_size_v == 0 ? spec.head_size : spec.head_size_v;
+          }
+        },
+        layer.spec);
+  }
+  return layers;
+}
+
+// All layers under one spec, or of one type with pages of their own; nullopt: neither.
+Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers) {
+  auto merged = merge_specs(layers);
+  if (!merged) {
+    return std::unexpected(std::move(merged.error()));
+  }
+  KvCacheGroup group;
+  std::ranges::transform(layers, std::back_inserter(group.layer_names), &LayerSpec::name);
+  if (*merged) {
+    group.spec = **merged;
+    return group;
+  }
+  const auto uniform = is_uniform_type(layers);
+  if (!uniform) {
+    return std::unexpected(uniform.error());
+  }
+  if (!*uniform) {
+    return std::nullopt;
+  }
+  group.spec = layers.front().spec;
+  std::ranges::transform(layers, std::back_inserter(group.layer_specs), &LayerSpec::spec);
+  return group;
+}
+
+template <class Spec>
+FullAttentionSpec as_full_attention(const Spec& spec) {
+  FullAttentionSpec full;
+  static_cast<AttentionShape&>(full) = spec;
+  full.head_size_v = spec.head_size;
+  if constexpr (std::is_same_v<Spec, SlidingWindowSpec>) {
+    full.sliding_window = spec.sliding_window;
+  } else {
+    full.attention_chunk_size = spec.attention_chunk_size;
+  }
+  return full;
+}
+
+// Windows and chunks are kept as full attention where the model has that, too.
+void unify_hybrid(LayerSpecs& layers) {
+  if (!std::ranges::any_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); })) {
+    return;
+  }
+  for (LayerSpec& layer : layers) {
+    if (const auto* window = std::get_if<SlidingWindowSpec>(&layer.spec)) {
+      layer.spec = as_full_attention(*window);
+    } else if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&layer.spec)) {
+      layer.spec = as_full_attention(*chunk);
+    }
+  }
+}
+
+// Smaller pages become as large as the largest by holding more tokens.
+Result<void> unify_page_size(LayerSpecs& layers) {
+  std::uint64_t largest = 0;
+  for (const LayerSpec& layer : layers) {
+    largest = std::max(largest, page_size_bytes(layer.spec));
+  }
+  for (LayerSpec& layer : layers) {
+    const std::uint64_t own = page_size_bytes(layer.spec);
+    const std::uint64_t block_size = saturating_product(block_size_of(layer.spec), largest / own);
+    const auto cannot_grow = [&] {
+      return fail(ErrorCode::unsupported, layer.name,
+                  fmt::format("its blocks of {} bytes cannot be made as large as the largest ({} bytes)", own, largest),
+                  "choose block sizes and paddings that give equal or divisible pages");
+    };
+    if (largest % own != 0 || block_size > UINT32_MAX) {
+      return cannot_grow();
+    }
+    std::visit([&](auto& spec) { spec.block_size = static_cast<std::uint32_t>(block_size); }, layer.spec);
+    if (page_size_bytes(layer.spec) != largest) {
+      return cannot_grow();
+    }
+  }
+  return {};
+}
+
+// Layers with equal specs, kinds in the order in which they first appear.
+std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
+  std::vector<LayerSpecs> kinds;
+  for (const LayerSpec& layer : layers) {
+    auto kind = std::ranges::find_if(kinds, [&](const LayerSpecs& other) { return other.front().spec == layer.spec; });
+    if (kind == kinds.end()) {
+      kind = kinds.emplace(kinds.end());
+    }
+    kind->push_back(layer);
+  }
+  return kinds;
+}
+
+// The fewest layers of a kind, unless all kinds have nearly as many: then the most, with some padding.
+std::size_t layers_per_group(const std::vector<LayerSpecs>& kinds) {
+  const auto [fewest, most] = std::ranges::minmax(kinds, {}, &LayerSpecs::size);
+  return 2 * most.size() < 3 * fewest.size() ? most.size() : fewest.size();
+}
+
+// Groups of equally many layers, so that one tensor per layer of a group serves all groups. Neighbours go to different groups: stages of a
+// pipeline then have layers of each.
+Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
+  const std::vector<LayerSpecs> kinds = by_spec(layers);
+  const std::size_t group_size = layers_per_group(kinds);
+  std::vector<KvCacheGroup> groups;
+  for (const LayerSpecs& kind : kinds) {
+    auto merged = merge_specs(kind);
+    if (!merged || !*merged) {
+      return fail(ErrorCode::unsupported, kind.front().name, "a layer with both a sliding window and attention chunks",
+                  "give it one of them");
+    }
+    const std::size_t num_groups = divide_up(kind.size(), group_size);
+    for (std::size_t i = 0; i < num_groups; ++i) {
+      KvCacheGroup& group = groups.emplace_back(KvCacheGroup{.layer_names = {}, .spec = **merged, .layer_specs = {}});
+      for (std::size_t j = i; j < kind.size(); j += num_groups) {
+        group.layer_names.push_back(kind[j].name);
+      }
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& given, bool disable_hybrid_kv_cache_manager) {
+  if (auto valid = check_layers(given); !valid) {
+    return std::unexpected(std::move(valid.error()));
+  }
+  if (given.empty()) {
+    return std::vector<KvCacheGroup>();
+  }
+  LayerSpecs layers = with_head_sizes(given);
+  auto group = one_group(layers);
+  if (group && !*group && disable_hybrid_kv_cache_manager) {
+    unify_hybrid(layers);
+    group = one_group(layers);
+    if (group && !*group) {
+      return fail(ErrorCode::unsupported, "disable_hybrid_kv_cache_manager", "the layers cannot be kept as one type",
+                  "allow the hybrid KV cache manager");
+    }
+  }
+  if (!group) {
+    return std::unexpected(std::move(group.error()));
+  }
+  if (*group) {
+    return std::vector<KvCacheGroup>{std::move(**group)};
+  }
+  if (auto unified = unify_page_size(layers); !unified) {
+    return std::unexpected(std::move(unified.error()));
+  }
+  return split_into_groups(layers);
+}
+
+}  // namespace quire

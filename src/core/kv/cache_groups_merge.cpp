@@ -1,0 +1,135 @@
+#include "core/kv/cache_groups_merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+using Merged = std::optional<LayerKvSpec>;
+
+// The full attention in a spec of that family, else null.
+const FullAttentionSpec* full_attention(const LayerKvSpec& spec) {
+  if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) {
+    return full;
+  }
+  if (const auto* mla = std::get_if<MlaAttentionSpec>(&spec)) {
+    return mla;
+  }
+  return std::get_if<SinkFullAttentionSpec>(&spec);
+}
+
+bool same_shape(const AttentionShape& a, const AttentionShape& b) {
+  return a == b;
+}
+
+// The one size among layers that have one.
+Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> layers, const char* field,
+                                                   std::optional<std::uint32_t> FullAttentionSpec::* size) {
+  std::optional<std::uint32_t> common;
+  for (const LayerSpec& layer : layers) {
+    const std::optional<std::uint32_t> own = full_attention(layer.spec)->*size;
+    if (own && common && *own != *common) {
+      return fail(ErrorCode::unsupported, field,
+                  fmt::format("layer {} has {}, another layer {}; layers of one cache group need equal sizes", layer.name, *own, *common),
+                  "allow the hybrid KV cache manager");
+    }
+    common = own ? own : common;
+  }
+  return common;
+}
+
+// The first layer's kind, full or with sinks, stands for all.
+template <class Spec>
+Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) {
+  for (const LayerSpec& layer : layers) {
+    if (full_attention(layer.spec) == nullptr || std::holds_alternative<MlaAttentionSpec>(layer.spec)) {
+      return Merged();
+    }
+  }
+  const auto window = common_window(layers, "sliding_window", &FullAttentionSpec::sliding_window);
+  if (!window) {
+    return std::unexpected(window.error());
+  }
+  const auto chunk = common_window(layers, "attention_chunk_size", &FullAttentionSpec::attention_chunk_size);
+  if (!chunk) {
+    return std::unexpected(chunk.error());
+  }
+  const auto alike = [&](const LayerSpec& layer) { return same_shape(*full_attention(layer.spec), first); };
+  if (!std::ranges::all_of(layers, alike) || (*window && *chunk)) {
+    return Merged();
+  }
+  Spec merged = first;
+  merged.sliding_window = *window;
+  merged.attention_chunk_size = *chunk;
+  return Merged(merged);
+}
+
+// As in vLLM, the shapes are the first layer's and not compared.
+Result<Merged> merge_mla(const MlaAttentionSpec& first, std::span<const LayerSpec> layers) {
+  const bool alike = std::ranges::all_of(layers, [&](const LayerSpec& layer) {
+    const auto* mla = std::get_if<MlaAttentionSpec>(&layer.spec);
+    return mla != nullptr && mla->cache_dtype == first.cache_dtype;
+  });
+  if (!alike) {
+    return Merged();
+  }
+  MlaAttentionSpec merged = first;
+  merged.head_size_v = 0;
+  merged.sliding_window.reset();
+  merged.attention_chunk_size.reset();
+  return Merged(merged);
+}
+
+template <class Spec>
+bool all_are(std::span<const LayerSpec> layers, const auto& condition) {
+  return std::ranges::all_of(layers, [&](const LayerSpec& layer) {
+    const auto* spec = std::get_if<Spec>(&layer.spec);
+    return spec != nullptr && condition(*spec);
+  });
+}
+
+}  // namespace
+
+Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
+  const LayerKvSpec& first = layers.front().spec;
+  if (const auto* full = std::get_if<FullAttentionSpec>(&first)) {
+    return merge_full(*full, layers);
+  }
+  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&first)) {
+    return merge_full(*sink, layers);
+  }
+  if (const auto* mla = std::get_if<MlaAttentionSpec>(&first)) {
+    return merge_mla(*mla, layers);
+  }
+  const bool equal = std::ranges::all_of(layers, [&](const LayerSpec& layer) { return layer.spec == first; });
+  return equal ? Merged(first) : Merged();
+}
+
+Result<bool> is_uniform_type(std::span<const LayerSpec> layers) {
+  const LayerSpec& first = layers.front();
+  const auto same_block_size = [&](const LayerSpec& layer) { return block_size_of(layer.spec) == block_size_of(first.spec); };
+  if (!std::ranges::all_of(layers, same_block_size)) {
+    return false;
+  }
+  if (is_full_attention(first.spec)) {
+    return std::ranges::all_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); });
+  }
+  if (std::holds_alternative<CrossAttentionSpec>(first.spec)) {
+    return all_are<CrossAttentionSpec>(layers, [](const auto&) { return true; });
+  }
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&first.spec)) {
+    return all_are<SlidingWindowSpec>(layers, [&](const auto& spec) { return spec.sliding_window == window->sliding_window; });
+  }
+  if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&first.spec)) {
+    return all_are<ChunkedLocalSpec>(layers, [&](const auto& spec) { return spec.attention_chunk_size == chunk->attention_chunk_size; });
+  }
+  if (const auto* mamba = std::get_if<MambaSpec>(&first.spec)) {
+    return all_are<MambaSpec>(layers, [&](const auto& spec) { return spec.num_speculative_blocks == mamba->num_speculative_blocks; });
+  }
+  return fail(ErrorCode::unsupported, first.name, "an encoder-only layer cannot share a model with layers of another spec",
+              "leave layers without a cache out of the specs");
+}
+
+}  // namespace quire
