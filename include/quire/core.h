@@ -65,11 +65,16 @@ struct CoreConfig {
   [[nodiscard]] Result<void> validate() const;
 };
 
+class EventSink;
+class HashFunction;
+
 // The seams; all optional, all must outlive the core.
 struct CoreSeams {
   Connector* connector = nullptr;
   EncoderConnector* encoder_connector = nullptr;
   Grammar* grammar = nullptr;
+  EventSink* events = nullptr;   // told decisions and their causes where they are made
+  HashFunction* hash = nullptr;  // names blocks instead of CoreConfig::hash
 };
 
 // Handed in once per call.

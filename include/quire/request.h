@@ -64,8 +64,8 @@ struct NewRequest {
   std::string_view cache_salt;                    // requests with different salts never share blocks
   std::span<const MultimodalFeature> multimodal;  // ascending by offset
 
-  // Names of the full blocks of the prompt (32 bytes each, or as many as the hash mode has), where another engine made them; empty: the
-  // core names the blocks itself.
+  // Names of the full blocks of the prompt (as many bytes each as the hash mode has), where another engine made them; empty: the core
+  // names the blocks itself. The blocks after them continue the chain.
   std::span<const std::uint8_t> block_hashes;
 
   const SamplingParams* sampling = nullptr;  // handed through to the plans, never read; must live until the request is retired
@@ -99,7 +99,7 @@ struct RequestView {
   std::uint32_t num_preemptions = 0;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
-  std::span<const std::uint8_t> block_hashes;  // names of the full blocks, one after the other
+  std::span<const std::uint8_t> block_hashes;  // names of the full blocks, 32 bytes each (shorter hashes are padded with zeros)
 };
 
 }  // namespace quire

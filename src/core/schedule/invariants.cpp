@@ -1,4 +1,5 @@
 // What must hold between any two calls, recomputed from scratch.
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -7,47 +8,68 @@
 namespace quire {
 namespace {
 
-void check_request_state(const Request& request, const SchedulerConfig& config) {
-  const bool running = request.state == RequestState::running;
-  QUIRE_CHECK(request.queued() == RequestQueue::linked(request), "in the waiting queue exactly while it waits");
-  QUIRE_CHECK(running || request.kv.blocks().empty(), "only running requests hold blocks");
-  QUIRE_CHECK(running || request.state == RequestState::finished || request.num_computed_tokens == 0, "waiting requests start anew");
-  QUIRE_CHECK(request.state != RequestState::finished || request.num_in_flight > 0, "a finished request is known to a plan");
-  QUIRE_CHECK(request.num_computed_tokens <= request.num_tokens() && request.num_tokens() <= request.max_total_tokens);
-  QUIRE_CHECK(request.num_tokens() >= request.num_prompt_tokens && request.num_prompt_tokens > 0);
-  if (running) {
-    QUIRE_CHECK(request.kv.blocks().size() == (request.num_computed_tokens + config.block_size - 1) / config.block_size,
-                "as many blocks as the computed tokens need");
+bool holds_blocks(const Request& request, std::uint32_t num_groups) {
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    if (!request.blocks.blocks(group).empty()) {
+      return true;
+    }
   }
-  const std::size_t num_full = config.enable_prefix_caching ? request.tokens.size() / config.block_size : 0;
-  QUIRE_CHECK(request.kv.hashes().size() == num_full, "a name for each full block");
+  return false;
+}
+
+void check_request_state(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
+  const bool running = request.status == RequestStatus::running;
+  QUIRE_CHECK(running == (request.slot != kNoSlot), "a slot exactly while it runs");
+  QUIRE_CHECK(!running || request.queue == QueueName::none, "what runs does not wait");
+  QUIRE_CHECK(!request.finished() || request.queue == QueueName::none, "what is finished does not wait");
+  QUIRE_CHECK(request.queue != QueueName::step_skipped, "that queue lives for one step");
+  QUIRE_CHECK(request.known || (request.finished() && request.num_in_flight > 0), "forgotten, but for the plans that name it");
+  QUIRE_CHECK(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
+  QUIRE_CHECK(request.status != RequestStatus::preempted || !holds_blocks(request, num_groups) || request.num_computed_tokens > 0,
+              "a preempted request starts anew");
+  QUIRE_CHECK(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens());
+  if (running) {
+    QUIRE_CHECK(request.num_computed_tokens <=
+                    request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.num_spec_tokens),
+                "no more is computed than is known or awaited");
+  }
 }
 
 }  // namespace
 
-void Scheduler::check_invariants() const {
+void Core::check_invariants() const {
   const State& s = *state_;
-  std::vector<std::uint32_t> holders(s.config.num_blocks, 0);
   std::unordered_map<const Request*, std::uint32_t> in_flight;
   for (std::uint32_t i = 0; i < s.plans.size(); ++i) {
     for (const Request* request : s.plans.at(i).requests()) {
       ++in_flight[request];
     }
   }
-  std::size_t num_finished = 0;
+  std::vector<const KvBlocks*> sequences;
+  std::size_t num_running = 0;
+  std::uint32_t num_waiting_for_input = 0;
+  std::size_t num_queued = 0;
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
-    check_request_state(*request, s.config);
-    s.kv.check_sequence(request->kv, holders);
+    check_request_state(*request, s.config, s.num_groups);
     QUIRE_CHECK(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
-    num_finished += request->state == RequestState::finished ? 1 : 0;
+    if (s.names_blocks()) {
+      QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.config.block_size, "a name for each full block");
+    }
+    sequences.push_back(&request->blocks);
+    num_running += request->status == RequestStatus::running ? 1 : 0;
+    num_queued += request->queue != QueueName::none ? 1 : 0;
+    num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
   }
-  s.kv.pool().check_invariants(holders);
-  QUIRE_CHECK(s.table.all().size() == s.running.size() + s.waiting.size() + num_finished, "each request is in one place");
+  s.kv.check_invariants(sequences);
+  s.encoder_cache.check_invariants();
+  QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
+  QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
+  QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");
 
   std::unordered_set<Slot> slots(s.free_slots.begin(), s.free_slots.end());
   for (const Request* request : s.running) {
-    QUIRE_CHECK(request->state == RequestState::running);
+    QUIRE_CHECK(request->status == RequestStatus::running);
     slots.insert(request->slot);
   }
   QUIRE_CHECK(slots.size() == s.config.scheduler.max_num_seqs && s.free_slots.size() + s.running.size() == slots.size(),

@@ -40,6 +40,7 @@ class PlanArena {
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.last_step == plan_.step; }
   [[nodiscard]] std::uint32_t num_tokens(const Request& request) const { return scheduled_[request.last_index].num_tokens; }
+  [[nodiscard]] std::uint32_t num_drafts(const Request& request) const { return entries_[request.last_index].drafts.size; }
   // Of a request scheduled in this step; valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
   void preempt(RequestId id) { preempted_.push_back(id); }

@@ -10,7 +10,6 @@
 
 #include "base/intrusive_list.h"
 #include "core/kv/block_hash.h"
-#include "core/kv/extra_keys.h"
 #include "core/kv/kv_blocks.h"
 #include "quire/core.h"
 #include "quire/ids.h"
@@ -75,6 +74,8 @@ struct Request {
   std::int64_t num_external_computed_tokens = 0;
   bool finished_receiving = false;  // finished_recving_kv_req_ids has it
   bool failed_receiving = false;    // failed_recving_kv_req_ids has it
+  bool ended_loading = false;       // a transfer still fills its blocks although it has finished
+  bool load_failed = false;         // while a result is taken: its part is skipped
 
   std::uint32_t max_tokens = 0;
   std::uint32_t min_tokens = 0;
@@ -84,7 +85,7 @@ struct Request {
 
   std::int64_t lora_id = 0;
   std::vector<MultimodalFeature> features;
-  ExtraKeys extra_keys;
+  std::string lora_name, cache_salt;
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

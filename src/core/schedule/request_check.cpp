@@ -4,74 +4,140 @@
 
 #include <algorithm>
 
+#include "core/kv/hash_function.h"
+
 namespace quire {
 namespace {
 
-// Keeps sums of two counts within 32 bits.
-constexpr std::uint32_t kMaxCount = 1U << 30;
+// Keeps sums of two counts within 31 bits.
+constexpr std::uint32_t kMaxCount = 1U << 29;
+constexpr std::uint32_t kMaxPlans = 64;
 
-Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low) {
-  if (value < low || value > kMaxCount) {
-    return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, kMaxCount));
+Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {
+  if (value < low || value > high) {
+    return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
   }
   return {};
 }
 
-Result<void> check_extra_keys(const ExtraKeys& extra, std::size_t num_prompt_tokens) {
-  std::uint64_t end = 0;
-  for (const MultimodalRange& range : extra.multimodal) {
-    if (range.offset < end || std::uint64_t{range.offset} + range.num_tokens > num_prompt_tokens) {
-      return fail(ErrorCode::invalid_argument, "multimodal",
-                  fmt::format("the item at token {} overlaps another or leaves the prompt", range.offset),
-                  "list the items in order, each within the prompt");
-    }
-    end = std::uint64_t{range.offset} + range.num_tokens;
-  }
-  return {};
-}
-
-// The last token is sampled and never computed, so it needs no place.
-Result<void> check_fits_cache(const NewRequest& request, const SchedulerConfig& config) {
-  const std::uint64_t capacity = std::uint64_t{config.num_blocks - 1} * config.block_size;
-  if (max_total_tokens(request, config) - 1 <= capacity) {
-    return {};
-  }
-  const bool prompt_fits = request.prompt.size() <= capacity;
-  return fail(ErrorCode::invalid_argument, prompt_fits ? "max_tokens" : "prompt",
-              fmt::format("{} prompt tokens and up to {} outputs exceed the KV cache of {} tokens", request.prompt.size(),
-                          max_total_tokens(request, config) - request.prompt.size(), capacity),
-              prompt_fits ? "ask for fewer tokens or give the cache more memory" : "shorten the prompt or give the cache more memory");
-}
-
-}  // namespace
-
-Result<void> SchedulerConfig::validate() const {
+Result<void> check_ranges(const CoreConfig& config) {
+  const SchedulerOptions& scheduler = config.scheduler;
   for (const auto& result :
-       {check_range("block_size", block_size, 1), check_range("num_blocks", num_blocks, 2),
-        check_range("max_num_seqs", scheduler.max_num_seqs, 1), check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1),
+       {check_range("block_size", config.block_size, 1), check_range("cache_block_size", config.cache_block_size, 0),
+        check_range("num_blocks", config.kv.num_blocks, 2), check_range("max_num_seqs", scheduler.max_num_seqs, 1),
+        check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1),
         check_range("max_model_len", scheduler.max_model_len, 2),
-        check_range("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0)}) {
+        check_range("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0),
+        check_range("num_spec_tokens", config.num_spec_tokens, 0, 1024),
+        check_range("num_lookahead_tokens", config.num_lookahead_tokens, 0, 1024),
+        check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans),
+        check_range("dcp_world_size", config.dcp_world_size, 1), check_range("pcp_world_size", config.pcp_world_size, 1)}) {
     if (!result) {
       return result;
     }
   }
-  if (!scheduler.enable_chunked_prefill && scheduler.max_num_batched_tokens < scheduler.max_model_len) {
+  return {};
+}
+
+// Blocks that full attention needs for so many tokens; other kinds keep less, and what they keep is not counted here.
+std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config) {
+  std::uint64_t num_blocks = 0;
+  const std::uint64_t num_ranks = std::uint64_t{config.dcp_world_size} * config.pcp_world_size;
+  for (const KvCacheGroup& group : config.kv.groups) {
+    if (is_full_attention(group.spec)) {
+      const std::uint64_t block_size = block_size_of(group.spec) * num_ranks;
+      num_blocks += (num_tokens + block_size - 1) / block_size;
+    }
+  }
+  return num_blocks;
+}
+
+// The last token is sampled and never computed, so it needs no place.
+Result<void> check_fits_cache(const NewRequest& request, const CoreConfig& config) {
+  const std::uint64_t num_outputs = max_tokens(request, config);
+  const std::uint64_t num_blocks = config.kv.num_blocks - 1;
+  if (num_blocks_for(request.prompt.size() + num_outputs - 1, config) <= num_blocks) {
+    return {};
+  }
+  const bool prompt_fits = num_blocks_for(request.prompt.size(), config) <= num_blocks;
+  return fail(ErrorCode::invalid_argument, prompt_fits ? "max_tokens" : "prompt",
+              fmt::format("{} prompt tokens and up to {} outputs need more than the {} blocks of the KV cache", request.prompt.size(),
+                          num_outputs, num_blocks),
+              prompt_fits ? "ask for fewer tokens or give the cache more memory" : "shorten the prompt or give the cache more memory");
+}
+
+Result<void> check_multimodal(const NewRequest& request, const CoreConfig& config) {
+  std::uint64_t last = 0;
+  for (const MultimodalFeature& feature : request.multimodal) {
+    const PlaceholderRange& position = feature.position;
+    // Encoder-decoder models place their input before the prompt.
+    const bool outside = !config.is_encoder_decoder && std::uint64_t{position.offset()} + position.length() > request.prompt.size();
+    if (position.offset() < last || outside || position.length() > kMaxCount) {
+      return fail(ErrorCode::invalid_argument, "multimodal",
+                  fmt::format("the item at token {} is out of order or leaves the prompt", position.offset()),
+                  "list the items in order, each within the prompt");
+    }
+    last = position.offset();
+  }
+  return {};
+}
+
+Result<void> check_always(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams) {
+  if (request.prompt.empty() || request.prompt.size() > kMaxCount) {
+    return fail(ErrorCode::invalid_argument, "prompt", request.prompt.empty() ? "is empty" : "is too long", "give at least one token");
+  }
+  if (request.structured_output && !request.pooling && seams.grammar == nullptr) {
+    return fail(ErrorCode::unsupported, "structured_output", "no grammar engine is attached", "ask for free output");
+  }
+  const std::size_t hash_bytes = hash_size(config.hash);
+  if (request.block_hashes.size() % hash_bytes != 0 ||
+      request.block_hashes.size() / hash_bytes > request.prompt.size() / config.block_size) {
+    return fail(ErrorCode::invalid_argument, "block_hashes",
+                fmt::format("has {} bytes, which are not names of full blocks of the prompt", request.block_hashes.size()),
+                fmt::format("give {} bytes for each full block of {} tokens", hash_bytes, config.block_size));
+  }
+  return check_multimodal(request, config);
+}
+
+}  // namespace
+
+KvCacheOptions kv_cache_options(const CoreConfig& config) {
+  return {.max_model_len = config.scheduler.max_model_len,
+          .hash_block_size = config.block_size,
+          .hash_bytes = static_cast<std::uint32_t>(hash_size(config.hash)),
+          .enable_caching = config.enable_prefix_caching,
+          .use_eagle = config.use_eagle,
+          .log_stats = config.log_stats,
+          .enable_events = config.enable_kv_events,
+          .lifo_free_blocks = config.lifo_free_blocks,
+          .dcp_world_size = config.dcp_world_size,
+          .pcp_world_size = config.pcp_world_size};
+}
+
+Result<void> CoreConfig::validate() const {
+  if (auto valid = check_ranges(*this); !valid) {
+    return valid;
+  }
+  if (!scheduler.enable_chunked_prefill && !scheduler.admit_oversized && scheduler.max_num_batched_tokens < scheduler.max_model_len) {
     return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",
                 fmt::format("is {}, but without chunked prefill a step must hold a whole request of {} tokens",
                             scheduler.max_num_batched_tokens, scheduler.max_model_len),
                 "raise it to max_model_len or enable chunked prefill");
   }
-  return {};
+  return KvCacheManager::check(kv, kv_cache_options(*this));
 }
 
-std::uint32_t max_total_tokens(const NewRequest& request, const SchedulerConfig& config) {
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(request.prompt.size() + std::uint64_t{request.max_tokens}, config.scheduler.max_model_len));
+std::uint32_t max_tokens(const NewRequest& request, const CoreConfig& config) {
+  const std::uint32_t max_model_len = config.scheduler.max_model_len;
+  if (config.scheduler.admit_oversized || request.prompt.size() >= max_model_len) {
+    return request.max_tokens;
+  }
+  return std::min(request.max_tokens, max_model_len - static_cast<std::uint32_t>(request.prompt.size()));
 }
 
-Result<void> check_request(const NewRequest& request, const SchedulerConfig& config) {
-  if (request.prompt.empty()) {
-    return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
+Result<void> check_request(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams) {
+  if (auto valid = check_always(request, config, seams); !valid || config.scheduler.admit_oversized) {
+    return valid;
   }
   if (request.prompt.size() >= config.scheduler.max_model_len) {
     return fail(
@@ -82,14 +148,10 @@ Result<void> check_request(const NewRequest& request, const SchedulerConfig& con
   if (request.max_tokens == 0) {
     return fail(ErrorCode::invalid_argument, "max_tokens", "is 0", "ask for at least one token");
   }
-  if (request.prompt.size() + request.min_tokens > max_total_tokens(request, config)) {
+  if (request.min_tokens > max_tokens(request, config)) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
-                fmt::format("is {}, but at most {} can be generated", request.min_tokens,
-                            max_total_tokens(request, config) - request.prompt.size()),
+                fmt::format("is {}, but at most {} can be generated", request.min_tokens, max_tokens(request, config)),
                 "lower it, or raise max_tokens");
-  }
-  if (auto valid = check_extra_keys(request.extra_keys, request.prompt.size()); !valid) {
-    return valid;
   }
   return check_fits_cache(request, config);
 }

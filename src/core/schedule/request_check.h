@@ -1,16 +1,24 @@
 #pragma once
-// The border of the scheduler: configurations and requests that can work.
+// The border of the core: configurations and requests that can work.
 #include <cstdint>
 
-#include "core/schedule/scheduler.h"
+#include "core/kv/kv_cache_manager.h"
+#include "quire/core.h"
 #include "quire/error.h"
 
 namespace quire {
 
-// Prompt and output of a valid request, at most.
-std::uint32_t max_total_tokens(const NewRequest& request, const SchedulerConfig& config);
+// What the table of requests is made for at once; more are taken in as they come.
+inline constexpr std::uint32_t kExpectedWaiting = 4096;
 
-// Whether the request can ever finish under this configuration; if not, which field is to blame.
-Result<void> check_request(const NewRequest& request, const SchedulerConfig& config);
+// What the KV cache takes from a valid configuration.
+KvCacheOptions kv_cache_options(const CoreConfig& config);
+
+// The request's max_tokens, cut to what max_model_len leaves unless admit_oversized.
+std::uint32_t max_tokens(const NewRequest& request, const CoreConfig& config);
+
+// Whether the request can ever finish under this configuration; if not, which field is to blame. With admit_oversized, only what the core
+// itself cannot do without.
+Result<void> check_request(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams);
 
 }  // namespace quire

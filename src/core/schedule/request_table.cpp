@@ -13,10 +13,11 @@ Request& RequestTable::create(RequestId id) {
   QUIRE_CHECK(inserted, "request ids are never reused");
   blank_.pop_back();
   request->id = id;
+  request->known = true;
   return *request;
 }
 
-Request* RequestTable::find(RequestId id) const {
+Request* RequestTable::find_any(RequestId id) const {
   const auto found = by_id_.find(id);
   return found != by_id_.end() ? found->second : nullptr;
 }

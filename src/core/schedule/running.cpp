@@ -1,49 +1,92 @@
 // The running loop: every request in the batch gets the tokens it lacks, in order of admission, as far as budget and blocks go.
 //
-//   running -> preempted   here, when a request before it (or it itself) finds too few free blocks; the youngest goes first. Its blocks
-//                          are freed, its progress is forgotten, and it waits at the front of the queue.
+// A request that can have no token now is passed over, and later ones go on; one that finds too few free blocks makes others give way
+// (preemption.cpp), and if it has to give way itself, the loop ends.
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 
-void Scheduler::State::schedule_running(PlanArena& arena) {
-  for (std::size_t i = 0; i < running.size() && budget > 0; ++i) {
-    Request& request = *running[i];
-    const std::uint32_t num_tokens = num_new_tokens(request);
-    if (num_tokens == 0) {
-      continue;
+void Core::State::schedule_running(PlanArena& arena) {
+  cursor = 0;
+  while (cursor < running.size() && token_budget > 0 && schedule_one_running(*running[cursor], arena)) {
+  }
+  loras.clear();
+  if (config.max_loras == 0) {
+    return;
+  }
+  for (const Request* request : arena.requests()) {
+    if (request->lora_id > 0 && std::ranges::find(loras, request->lora_id) == loras.end()) {
+      loras.push_back(request->lora_id);
     }
-    const std::size_t num_held = request.kv.blocks().size();
-    if (!make_room(request, num_tokens, arena)) {
-      break;
-    }
-    if (request.kv.blocks().size() > num_held) {
-      arena.table_delta(request.slot, TableUpdate::append, request.kv.blocks().subspan(num_held));
-    }
-    commit(request, num_tokens, arena);
   }
 }
 
-std::uint32_t Scheduler::State::num_new_tokens(const Request& request) const {
-  std::uint32_t num_tokens = request.num_tokens() - request.num_computed_tokens;
-  if (const std::uint32_t threshold = config.scheduler.long_prefill_token_threshold; threshold > 0) {
-    num_tokens = std::min(num_tokens, threshold);
+// False: the request gave way itself.
+bool Core::State::schedule_one_running(Request& request, PlanArena& arena) {
+  std::int32_t num_new_tokens = surely_reached_max_tokens(request) ? 0 : num_wanted_tokens(request);
+  EncoderGrant encoder;
+  if (request.has_encoder_inputs() && num_new_tokens > 0) {
+    encoder = schedule_encoder_inputs(request, request.num_computed_tokens, num_new_tokens);
+    num_new_tokens = encoder.num_new_tokens;
   }
-  return std::min({num_tokens, budget, config.scheduler.max_model_len - 1 - request.num_computed_tokens});
+  if (config.mamba_align && num_new_tokens > 0) {
+    num_new_tokens = align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
+  }
+  if (num_new_tokens <= 0) {
+    ++cursor;
+    return true;
+  }
+  if (!make_room(request, num_new_tokens, arena)) {
+    return false;
+  }
+  commit(request, num_new_tokens, ScheduledKind::running, arena);
+  ++cursor;
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    if (const auto blocks = request.blocks.new_blocks(group); !blocks.empty()) {
+      arena.table_delta(request, group, TableUpdate::append, blocks);
+    }
+  }
+  if (!request.draft_tokens.empty()) {
+    take_drafts(request, num_new_tokens, arena);
+  }
+  if (config.pipeline_parallel) {
+    send_new_tokens(request, arena);
+  }
+  if (request.has_encoder_inputs()) {
+    allocate_encoder_inputs(request, encoder, arena);
+  }
+  return true;
+}
+
+// With asynchronous scheduling: even if all drafts in flight are refused, the tokens in flight are the last ones.
+bool Core::State::surely_reached_max_tokens(const Request& request) const {
+  return request.num_output_placeholders > 0 && std::int64_t{request.num_computed_tokens} + 2 - request.num_output_placeholders >=
+                                                    std::int64_t{request.num_prompt_tokens} + request.max_tokens;
+}
+
+std::int32_t Core::State::num_wanted_tokens(const Request& request) const {
+  std::int32_t wanted = request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens;
+  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0) {
+    wanted = std::min(wanted, threshold);
+  }
+  const auto max_model_len = static_cast<std::int32_t>(config.scheduler.max_model_len);
+  return std::min({wanted, token_budget, max_model_len - 1 - request.num_computed_tokens});
 }
 
 // False: the request itself was preempted.
-bool Scheduler::State::make_room(Request& request, std::uint32_t num_tokens, PlanArena& arena) {
-  const KvDemand demand{request.num_computed_tokens, num_tokens, request.num_tokens()};
-  while (const std::uint32_t missing = kv.allocate(request.kv, {}, demand)) {
-    Request& victim = *running.back();
-    if (events != nullptr) {
-      events->on_preempted(victim.id, request.id, missing);
+bool Core::State::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
+  const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
+                          .num_lookahead_tokens = config.num_lookahead_tokens};
+  while (const std::uint32_t missing = kv.allocate_slots(kv_request(request), demand)) {
+    Request& victim = take_victim(arena);
+    if (seams.events != nullptr) {
+      seams.events->on_preempted(victim.id, request.id, missing);
     }
-    running.pop_back();
-    preempt(victim, arena);
+    preempt(victim);
+    arena.preempt(victim.id);
     if (&victim == &request) {
       return false;
     }
@@ -51,15 +94,50 @@ bool Scheduler::State::make_room(Request& request, std::uint32_t num_tokens, Pla
   return true;
 }
 
-void Scheduler::State::preempt(Request& victim, PlanArena& arena) {
-  kv.free(victim.kv);
-  release_slot(victim);
-  victim.state = RequestState::preempted;
-  victim.num_computed_tokens = 0;
-  ++victim.num_preemptions;
-  ++totals.num_preemptions;
-  waiting.push_front(victim);
-  arena.preempt(victim.id);
+void Core::State::take_drafts(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
+  const std::int32_t num_scheduled = num_new_tokens + request.num_computed_tokens - request.num_tokens() - request.num_output_placeholders;
+  if (num_scheduled > 0) {
+    const std::span<const TokenId> drafts = request.draft_tokens;
+    arena.set_drafts(drafts.first(std::min(drafts.size(), static_cast<std::size_t>(num_scheduled))));
+  }
+  request.draft_tokens.clear();
+}
+
+void Core::State::commit(Request& request, std::int32_t num_new_tokens, ScheduledKind kind, PlanArena& arena) {
+  QUIRE_CHECK(num_new_tokens > 0 && num_new_tokens <= token_budget);
+  const bool in_last_plan = !forget_last_plan && request.last_step.value + 1 == arena.plan().step.value;
+  arena.schedule(request, {.num_tokens = static_cast<std::uint32_t>(num_new_tokens),
+                           .kind = kind,
+                           .send_all_tokens = kind != ScheduledKind::fresh && !in_last_plan});
+  token_budget -= num_new_tokens;
+}
+
+// The first stage of a pipeline learns the tokens that the last one sampled (asynchronous scheduling has a way of its own for them).
+void Core::State::send_new_tokens(const Request& request, PlanArena& arena) {
+  if (config.scheduler.async_scheduling) {
+    return;
+  }
+  const std::size_t begin = std::min(request.tokens.size(), static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)));
+  const std::size_t count = arena.num_tokens(request) - arena.num_drafts(request);
+  arena.set_new_tokens(std::span(request.tokens).subspan(begin, std::min(count, request.tokens.size() - begin)));
+}
+
+// Prefill chunks end where a mamba state can be kept: at multiples of the block size, the last of them not passed over. With EAGLE, full
+// attention drops the last hit block, so the last kept state lies one block earlier.
+std::int32_t Core::State::align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const {
+  if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) {
+    return num_new_tokens;
+  }
+  const auto block_size = static_cast<std::int32_t>(config.cache_block_size);
+  std::int32_t last_kept = request.num_tokens() - request.num_tokens() % block_size;
+  if (config.use_eagle) {
+    last_kept = std::max(last_kept - block_size, 0);
+  }
+  const std::int32_t end = num_computed_tokens + num_new_tokens;
+  if (end < last_kept) {
+    return num_new_tokens / block_size * block_size;
+  }
+  return num_computed_tokens < last_kept && last_kept < end ? last_kept - num_computed_tokens : num_new_tokens;
 }
 
 }  // namespace quire

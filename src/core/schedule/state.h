@@ -11,38 +11,66 @@
 // next plan's `released`, and may be given out again in that same plan.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/kv/encoder_cache.h"
 #include "core/kv/event_sink.h"
+#include "core/kv/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/output_side.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/request.h"
 #include "core/schedule/request_queue.h"
 #include "core/schedule/request_table.h"
+#include "core/schedule/stop_check.h"
 #include "quire/core.h"
 
 namespace quire {
 
+inline constexpr TokenId kDraftPlaceholder = -1;
+
 // What _try_schedule_encoder_inputs decides. The two lists are State's scratch, valid until the next call.
 struct EncoderGrant {
   std::int32_t num_new_tokens = 0;
-  std::int64_t compute_budget = 0;            // what is left
+  std::int64_t compute_budget = 0;            // embeds: what is left
   std::span<const std::uint32_t> to_compute;  // inputs whose encoder runs in this step
   std::span<const std::uint32_t> to_load;     // inputs whose output comes from elsewhere
 };
 
+// The decision on one request's inputs, on its way.
+struct EncoderStep {
+  std::int32_t num_computed_tokens = 0;
+  std::int32_t num_new_tokens = 0;
+  std::int32_t shift = 0;  // a drafting model looks one token further
+  std::int64_t compute_budget = 0;
+  std::int64_t num_planned_embeds = 0;
+};
+
+// What a waiting request has before it runs.
+struct Computed {
+  KvHit hit;
+  std::uint32_t num_external = 0;
+  std::uint32_t num_connector_queries = 0;  // tokens asked of the connector; 0: it was not asked
+  bool load_async = false;
+  std::int32_t num_tokens = 0;  // in all
+};
+
 struct Core::State {
-  State(const CoreConfig& config, const CoreSeams& seams);
+  State(const CoreConfig& config, const CoreSeams& seams, std::unique_ptr<HashFunction> hash);
 
   // running.cpp: the running loop
   void schedule_running(PlanArena& arena);
   bool schedule_one_running(Request& request, PlanArena& arena);
   [[nodiscard]] bool surely_reached_max_tokens(const Request& request) const;
-  bool make_room(Request& request, const SlotDemand& demand, PlanArena& arena);
+  [[nodiscard]] std::int32_t num_wanted_tokens(const Request& request) const;
+  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
   void take_drafts(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
+  void commit(Request& request, std::int32_t num_new_tokens, ScheduledKind kind, PlanArena& arena);
+  void send_new_tokens(const Request& request, PlanArena& arena);
+  [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
 
   // preemption.cpp
   Request& take_victim(PlanArena& arena);
@@ -50,34 +78,47 @@ struct Core::State {
   void preempt(Request& victim);
 
   // waiting.cpp: the waiting loop
-  void schedule_waiting(PlanArena& arena);
   enum class Admission : std::uint8_t { admitted, skipped, blocked };
-  Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
+  void schedule_waiting(PlanArena& arena);
   RequestQueue& queue_to_take_from();
-  void skip(RequestQueue& queue);
+  Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
+  [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
+  [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;
+  std::uint32_t take_blocks(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
   void enter(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
 
   // remote_kv.cpp: the look-up side of the connector, and the way out of blocked states
+  std::optional<Computed> look_up(Request& request);
+  void count_look_up(const Request& request, const KvHit& hit);
+  void tell_connector(const Request& request, const Computed& computed);
   bool try_promote(Request& request);
   void take_received(Request& request);
 
   // encoder_inputs.cpp
   EncoderGrant schedule_encoder_inputs(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens);
-  void allocate_encoder_inputs(const Request& request, const EncoderGrant& grant);
-  void free_encoder_inputs(Request& request);
+  bool take_encoder_input(const Request& request, std::uint32_t input, EncoderStep& step);
+  void allocate_encoder_inputs(const Request& request, const EncoderGrant& grant, PlanArena& arena);
+  void free_encoder_inputs(const Request& request);
 
   // after_schedule.cpp: what a plan tells besides tokens and blocks, and the counters it advances
   void complete(PlanArena& arena);
-  void advance(PlanArena& arena);
+  void advance(PlanArena& arena, StepPlan& plan);
 
-  // core.cpp; requests.cpp
+  // requests.cpp
+  Request& create_request(const NewRequest& given);
   void enqueue(Request& request);                                          // _enqueue_waiting_request
-  void append_tokens(Request& request, std::span<const TokenId> tokens);   // and the names of the blocks that become full
+  void append_token(Request& request, TokenId token);                      // an output
+  void name_blocks(Request& request);                                      // update_block_hashes: those that have become full
+  void reserve_memory(Request& request);                                   // for all it can ever have
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
   void release_slot(Request& request);                                     // when it leaves `running`
-  [[nodiscard]] KvRequest kv_request(Request& request) const;
+  [[nodiscard]] KvRequest kv_request(Request& request);                    // valid until the next call
+  // Names are needed by the prefix cache, and by a connector of its own accord.
+  [[nodiscard]] bool names_blocks() const { return config.enable_prefix_caching || seams.connector != nullptr; }
+  [[nodiscard]] RequestContent content(const Request& request) const;
   [[nodiscard]] RequestView view(const Request& request) const;
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
+  void snapshot_encoder_cache(CoreSnapshot& to) const;             // snapshot.cpp
   [[nodiscard]] EncoderInputs encoder_inputs(const Request& request) const { return {request.id, request.features}; }
   [[nodiscard]] static bool blocked(const Request& request) {
     return request.status == RequestStatus::waiting_for_grammar || request.status == RequestStatus::waiting_for_remote_kv ||
@@ -85,12 +126,53 @@ struct Core::State {
   }
 
   // --- output side (apply.cpp, finish.cpp, sessions.cpp, transfers.cpp, drafts.cpp, stats.cpp) ---
+  // check_result.cpp
+  [[nodiscard]] Result<void> check_result(const StepResult& result) const;
+  [[nodiscard]] Result<void> check_tokens(const PlanArena& arena, const StepResult& result) const;
+  [[nodiscard]] Result<void> check_transfers(const StepResult& result) const;
 
+  // apply.cpp
+  void take_results(const PlanArena& arena, const StepResult& result);
+  void take_result(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
+  void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
+  std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it
+  bool leave(Request& request, const Stop& stop);                                       // false: a session that goes on
+  void remove_stopped();
+  RequestUpdate& tell(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
+  void tell_outcome(const PlanArena& arena);
+
+  // finish.cpp
+  void finish(std::span<Request* const> requests, RequestStatus status);  // none finished; each once
+  void end(Request& request);                                             // _free_request; its status is a finished one
+  void free_blocks(Request& request);
+  void destroy_gone();
+
+  // sessions.cpp
+  bool continue_stopped_session(Request& session, RequestStatus before);  // false: no more input will come
+  void take_input(Request& session, const SessionUpdate& input);
+
+  // transfers.cpp
+  void find_failed_loads(const PlanArena& arena, std::span<const BlockId> invalid);
+  bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
+  void add_to_evict(BlockId block);
+  void evict_invalid();
+  void fail_loads();
+  void take_transfers(const StepResult& result);
+
+  // drafts.cpp, stats.cpp
+  [[nodiscard]] bool grammar_advances(const Request& request) const;
+  // The leading ones that the request's grammar takes.
+  [[nodiscard]] std::span<const TokenId> fitting(const Request& request, std::span<const TokenId> drafts) const;
+  void count_drafts(std::uint32_t num_drafts, std::uint32_t num_accepted);
+  const SchedulerStats* collect_stats();
+  void collect_finished_sets();
   // --- end of output side ---
 
   const CoreConfig config;
   const CoreSeams seams;
-  std::unique_ptr<BlockHasher> hasher;  // null without prefix caching
+  const std::uint32_t num_groups;
+  const bool zero_new_blocks;          // needs_kv_cache_zeroing
+  std::unique_ptr<HashFunction> hash;  // null where the seams hand one in
   KvCacheManager kv;
   EncoderCache encoder_cache;
   RequestTable table;
@@ -120,6 +202,7 @@ struct Core::State {
   std::vector<std::uint32_t> encoder_to_compute, encoder_to_load, cached_inputs;
   std::vector<std::string_view> encoder_identifiers;
   std::vector<std::span<const BlockId>> group_views;
+  RequestContent kv_content;
 };
 
 }  // namespace quire

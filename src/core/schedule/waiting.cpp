@@ -1,76 +1,155 @@
-// The waiting loop: requests enter the batch, first come first served; the first that does not fit ends the loop.
+// The waiting loop: requests enter the batch in the order of the queues. Whoever cannot enter for a reason of its own (its grammar, its
+// transfer, its adapter) is passed over and kept ahead of those passed over earlier; whoever lacks blocks or tokens ends the loop.
 //
-//   waiting, preempted -> running   here, with the blocks of its cached prefix and of its first chunk
+//   waiting, preempted -> running          enter: with the blocks of its cached prefix and of its first chunk
+//   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 
-void Scheduler::State::schedule_waiting(PlanArena& arena) {
-  while (!waiting.empty() && budget > 0 && running.size() < config.scheduler.max_num_seqs) {
-    if (!admit_front(arena)) {
-      return;
+void Core::State::schedule_waiting(PlanArena& arena) {
+  // Admitting right after a preemption would only preempt again.
+  if (!arena.preempted().empty() || pause != PauseState::unpaused) {
+    return;
+  }
+  while ((!waiting.empty() || !skipped_waiting.empty()) && token_budget > 0 && running.size() != config.scheduler.max_num_seqs) {
+    RequestQueue& queue = queue_to_take_from();
+    const Admission admission = try_admit(queue.front(), queue, arena);
+    if (admission == Admission::blocked) {
+      break;
+    }
+    if (admission == Admission::skipped) {
+      step_skipped.prepend(queue.pop());
     }
   }
+  skipped_waiting.prepend_all(step_skipped);
 }
 
-bool Scheduler::State::admit_front(PlanArena& arena) {
-  Request& request = *waiting.front();
-  const PrefixHit hit = look_up(request);
-  std::uint32_t num_tokens = request.num_tokens() - hit.num_tokens;
-  if (const std::uint32_t threshold = config.scheduler.long_prefill_token_threshold; threshold > 0) {
-    num_tokens = std::min(num_tokens, threshold);
+// One queue at least is not empty.
+RequestQueue& Core::State::queue_to_take_from() {
+  if (waiting.empty() || skipped_waiting.empty()) {
+    return waiting.empty() ? skipped_waiting : waiting;
   }
-  if (!config.scheduler.enable_chunked_prefill && num_tokens > budget) {
-    return false;
+  if (config.scheduler.policy == SchedulingPolicy::fcfs) {
+    return skipped_waiting;
   }
-  num_tokens = std::min(num_tokens, budget);
+  return goes_before(waiting.front(), skipped_waiting.front()) ? waiting : skipped_waiting;
+}
 
-  std::uint32_t missing = config.scheduler.reserve_full_isl ? kv.missing_for_full_sequence(request.kv, hit, request.num_tokens()) : 0;
-  if (missing == 0) {
-    kv.reserve(request.kv, request.max_total_tokens);
-    missing = kv.allocate(request.kv, hit, {0, num_tokens, request.num_tokens()});
+Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
+  if ((blocked(request) && !try_promote(request)) || exceeds_max_loras(request)) {
+    return Admission::skipped;
   }
-  if (missing > 0) {
-    if (events != nullptr) {
-      events->on_admission_blocked(request.id, missing);
+  const std::optional<Computed> computed = look_up(request);
+  if (!computed) {
+    return Admission::skipped;
+  }
+  std::int32_t num_new_tokens = 0;
+  EncoderGrant encoder;
+  if (!computed->load_async) {
+    num_new_tokens = num_tokens_to_admit(request, computed->num_tokens);
+    if (num_new_tokens > 0 && request.has_encoder_inputs()) {
+      encoder = schedule_encoder_inputs(request, computed->num_tokens, num_new_tokens);
+      num_new_tokens = encoder.num_new_tokens;
     }
-    return false;
+    if (num_new_tokens > 0 && config.mamba_align) {
+      num_new_tokens = align_for_mamba(request, computed->num_tokens, num_new_tokens);
+    }
+    if (num_new_tokens <= 0) {
+      return Admission::blocked;
+    }
   }
-  enter(request, hit, num_tokens, arena);
-  return true;
+  if (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
+    if (request.has_encoder_inputs()) {
+      encoder_cache.release_all(encoder_inputs(request));
+    }
+    if (seams.events != nullptr) {
+      seams.events->on_admission_blocked(request.id, missing);
+    }
+    return Admission::blocked;
+  }
+  tell_connector(request, *computed);
+  queue.pop();
+  if (computed->load_async) {
+    request.status = RequestStatus::waiting_for_remote_kv;
+    request.num_computed_tokens = computed->num_tokens;
+    step_skipped.prepend(request);
+  } else {
+    enter(request, computed->num_tokens, num_new_tokens, arena);
+    allocate_encoder_inputs(request, encoder, arena);
+  }
+  return Admission::admitted;
 }
 
-PrefixHit Scheduler::State::look_up(const Request& request) {
-  const PrefixHit hit = kv.find_prefix(request.kv, request.num_tokens());
-  if (!config.enable_prefix_caching) {
-    return hit;
-  }
-  const bool first_time = request.num_preemptions == 0;
-  (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += request.num_tokens();
-  (first_time ? totals.prefix_hit_tokens : totals.preempted_prefix_hit_tokens) += hit.num_tokens;
-  if (events != nullptr) {
-    events->on_prefix_lookup(request.id, request.num_tokens(), hit.num_tokens);
-  }
-  return hit;
+bool Core::State::exceeds_max_loras(const Request& request) const {
+  return config.max_loras > 0 && request.lora_id != 0 && loras.size() == config.max_loras &&
+         std::ranges::find(loras, request.lora_id) == loras.end();
 }
 
-void Scheduler::State::enter(Request& request, const PrefixHit& hit, std::uint32_t num_tokens, PlanArena& arena) {
-  waiting.remove(request);
+// 0: without chunked prefill, it does not fit into what is left of the step.
+std::int32_t Core::State::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const {
+  std::int32_t wanted = request.num_tokens() - num_computed_tokens;
+  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0) {
+    wanted = std::min(wanted, threshold);
+  }
+  if (!config.scheduler.enable_chunked_prefill && wanted > token_budget) {
+    return 0;
+  }
+  return std::min(wanted, token_budget);
+}
+
+// The number of blocks that lack; 0: it has them.
+std::uint32_t Core::State::take_blocks(Request& request, const Computed& computed, std::int32_t num_new_tokens,
+                                       const EncoderGrant& encoder) {
+  SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
+                    .num_new_computed_tokens = computed.hit.num_tokens,
+                    // A request that starts anew has no drafts yet.
+                    .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : config.num_lookahead_tokens,
+                    .num_external_tokens = computed.num_external,
+                    .num_encoder_tokens = 0,
+                    .delay_caching = computed.load_async};
+  if (config.is_encoder_decoder) {
+    for (const std::uint32_t input : encoder.to_compute) {
+      demand.num_encoder_tokens += request.features[input].position.num_embeds();
+    }
+  }
+  reserve_memory(request);
+  const KvRequest view = kv_request(request);
+  if (config.scheduler.reserve_full_isl) {
+    if (const std::uint32_t missing = kv.missing_for_full_sequence(view, demand, computed.hit)) {
+      return missing;
+    }
+  }
+  return kv.allocate_slots(view, demand, computed.hit);
+}
+
+void Core::State::enter(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these may enter");
+  const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   running.push_back(&request);
-  request.state = RequestState::running;
+  record(request, RequestEventKind::scheduled, now);
+  if (config.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras, request.lora_id) == loras.end()) {
+    loras.push_back(request.lora_id);
+  }
+  request.status = RequestStatus::running;
+  request.num_computed_tokens = num_computed_tokens;
+  if (request.num_cached_tokens < 0) {
+    request.num_cached_tokens = num_computed_tokens;
+  }
   request.slot = free_slots.back();
   free_slots.pop_back();
-  request.num_computed_tokens = hit.num_tokens;
-  request.tokens.reserve(request.max_total_tokens);  // never moves while a plan shows it
-  const bool first_time = !request.num_cached_tokens.has_value();
-  if (first_time) {
-    request.num_cached_tokens = hit.num_tokens;
+  arena.admit(request, !request.admitted_before);
+  request.admitted_before = true;
+  commit(request, num_new_tokens, kind, arena);
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));
   }
-  arena.admit(request, first_time);
-  arena.table_delta(request.slot, TableUpdate::replace_all, request.kv.blocks());
-  commit(request, num_tokens, arena);
+  if (config.pipeline_parallel && kind == ScheduledKind::resumed) {
+    send_new_tokens(request, arena);
+  }
 }
 
 }  // namespace quire

@@ -1,0 +1,173 @@
+// The facade: the frame of a step, and what is asked from outside. The other parts of a step are in the files that state.h names.
+#include "quire/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "core/schedule/request_check.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+// cache_block_size is written out.
+CoreConfig resolved(CoreConfig config) {
+  config.cache_block_size = config.cache_block_size == 0 ? config.block_size : config.cache_block_size;
+  return config;
+}
+
+}  // namespace
+
+Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::unique_ptr<HashFunction> hash_function)
+    : config(resolved(given)),
+      seams(given_seams),
+      num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
+      zero_new_blocks(given.kv.has_mamba_layers()),
+      hash(std::move(hash_function)),
+      kv(given.kv, kv_cache_options(given), given_seams.events),
+      encoder_cache(given.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared, given.encoder_cache_size),
+      table(std::size_t{given.scheduler.max_num_seqs} * 2 + std::min(given.scheduler.max_num_waiting, kExpectedWaiting)),
+      plans(given.max_outstanding_plans),
+      waiting(given.scheduler.policy, QueueName::waiting),
+      skipped_waiting(given.scheduler.policy, QueueName::skipped),
+      step_skipped(given.scheduler.policy, QueueName::step_skipped) {
+  const std::uint32_t max_num_seqs = given.scheduler.max_num_seqs;
+  plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.num_spec_tokens);
+  running.reserve(max_num_seqs);
+  free_slots.reserve(max_num_seqs);
+  for (std::uint32_t i = max_num_seqs; i > 0; --i) {
+    free_slots.push_back(Slot{i - 1});
+  }
+  released.reserve(max_num_seqs);
+  finished.reserve(max_num_seqs);
+  out.updates.reserve(max_num_seqs);
+  out.updated_tokens.reserve(std::size_t{max_num_seqs} * (1 + given.num_spec_tokens));
+  out.retired.reserve(max_num_seqs);
+}
+
+Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreSeams& seams) {
+  if (auto valid = config.validate(); !valid) {
+    return std::unexpected(valid.error());
+  }
+  std::unique_ptr<HashFunction> hash;
+  if (seams.hash == nullptr) {
+    auto made = make_hash_function({.algorithm = config.hash, .seed = config.hash_seed, .root = config.root_hash});
+    if (!made) {
+      return std::unexpected(made.error());
+    }
+    hash = std::move(*made);
+  }
+  return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
+}
+
+Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Core::~Core() = default;
+
+const StepPlan& Core::schedule(const StepInput& input) {
+  State& s = *state_;
+  PlanArena& arena = s.plans.begin();
+  s.now = input.now;
+  s.token_budget = s.pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(s.config.scheduler.max_num_batched_tokens);
+  s.encoder_budget = s.config.max_encoder_tokens;
+  s.kv.new_step_starts();
+  s.schedule_running(arena);
+  s.schedule_waiting(arena);
+  s.complete(arena);
+  StepPlan& plan = arena.seal();
+  if (s.seams.connector != nullptr) {
+    s.seams.connector->planned(plan);
+  }
+  s.advance(arena, plan);
+  return plan;
+}
+
+Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
+  State& s = *state_;
+  s.now = input.now;
+  if (preempt_running) {
+    // From the last on, so that they come back in order.
+    while (!s.running.empty()) {
+      Request& request = *s.running.back();
+      s.running.pop_back();
+      s.preempt(request);
+      request.num_output_placeholders = 0;
+      request.discard_latest_async_tokens = true;
+    }
+    s.forget_last_plan = true;
+  }
+  bool done = s.kv.reset_prefix_cache();
+  if (preempt_running && !done) {
+    return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
+                "wait for the transfers under way");
+  }
+  if (reset_connector) {
+    const bool connector_done = s.seams.connector != nullptr && s.seams.connector->reset();
+    s.connector_stats.reset |= connector_done && s.config.log_stats;
+    done = done && connector_done;
+  }
+  return done;
+}
+
+void Core::reset_encoder_cache() {
+  state_->encoder_cache.reset();
+}
+
+PauseState Core::pause_state() const {
+  return state_->pause;
+}
+
+void Core::set_pause_state(PauseState state) {
+  state_->pause = state;
+}
+
+bool Core::has_work() const {
+  const State& s = *state_;
+  return !s.running.empty() || !s.waiting.empty() || !s.skipped_waiting.empty();
+}
+
+bool Core::has_finished_requests() const {
+  return !state_->finished.empty();
+}
+
+std::uint32_t Core::num_outstanding_plans() const {
+  return state_->plans.size();
+}
+
+CoreCounters Core::counters() const {
+  const State& s = *state_;
+  CoreCounters counters = s.totals;
+  counters.num_running = static_cast<std::uint32_t>(s.running.size());
+  counters.num_waiting = static_cast<std::uint32_t>(s.waiting.size() + s.skipped_waiting.size());
+  switch (s.pause) {
+    case PauseState::unpaused:
+      counters.num_unfinished = counters.num_running + counters.num_waiting - s.num_waiting_for_input;
+      break;
+    case PauseState::paused_new:
+      counters.num_unfinished = counters.num_running;
+      break;
+    case PauseState::paused_all:
+      counters.num_unfinished = 0;
+      break;
+  }
+  counters.num_blocks = s.config.kv.num_blocks - 1;
+  counters.num_free_blocks = s.kv.pool().num_free_blocks();
+  counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
+  return counters;
+}
+
+bool Core::all_blocks_free() const {
+  return state_->kv.pool().num_free_blocks() == state_->config.kv.num_blocks - 1;
+}
+
+std::optional<RequestView> Core::view(RequestId id) const {
+  const Request* request = state_->table.find(id);
+  return request != nullptr ? std::optional(state_->view(*request)) : std::nullopt;
+}
+
+std::span<const BlockId> Core::blocks(RequestId id, std::uint32_t group) const {
+  const Request* request = state_->table.find(id);
+  return request != nullptr ? request->blocks.blocks(group) : std::span<const BlockId>();
+}
+
+}  // namespace quire

@@ -1,0 +1,109 @@
+// What a waiting request has already: the local prefix cache, then the connector. And the way out of the blocked states.
+//
+//   waiting_for_remote_kv -> waiting, preempted   when its transfer is over: what arrived becomes findable, or, if nothing did, its blocks
+//                                                 go back
+//   waiting_for_grammar -> waiting                when its grammar is compiled
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+
+// nullopt: the connector does not know yet.
+std::optional<Computed> Core::State::look_up(Request& request) {
+  Computed computed;
+  // A request whose transfer is over has computed tokens and blocks already.
+  if (request.num_computed_tokens != 0) {
+    computed.num_tokens = request.num_computed_tokens;
+    return computed;
+  }
+  computed.hit = kv.find_prefix(kv_request(request));
+  count_look_up(request, computed.hit);
+  const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
+  if (seams.connector != nullptr) {
+    const ExternalMatch match = seams.connector->match(view(request), computed.hit.num_tokens);
+    if (!match.num_tokens) {
+      return std::nullopt;
+    }
+    // At least one token must run unless all are awaited.
+    const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
+    computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
+    computed.load_async = match.load_async && computed.num_external > 0;
+    computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
+    request.num_external_computed_tokens = computed.num_external;
+  }
+  computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
+  return computed;
+}
+
+void Core::State::count_look_up(const Request& request, const KvHit& hit) {
+  if (!config.enable_prefix_caching || request.skip_reading_prefix_cache) {
+    return;
+  }
+  const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
+  const bool first_time = request.num_preemptions == 0;
+  (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += num_queried;
+  (first_time ? totals.prefix_hit_tokens : totals.preempted_prefix_hit_tokens) += hit.num_tokens;
+  if (seams.events != nullptr) {
+    seams.events->on_prefix_lookup(request.id, num_queried, hit.num_tokens);
+  }
+}
+
+// The blocks are the request's now; this is told again, with no external tokens, when a request enters after its transfer.
+void Core::State::tell_connector(const Request& request, const Computed& computed) {
+  if (seams.connector == nullptr) {
+    return;
+  }
+  seams.connector->allocated(view(request), group_blocks(request), computed.num_external);
+  if (!config.log_stats || computed.num_connector_queries == 0) {
+    return;
+  }
+  PrefixCacheStats& stats = connector_stats;
+  const bool preempted = request.num_preemptions > 0;
+  ++(preempted ? stats.preempted_requests : stats.requests);
+  (preempted ? stats.preempted_queries : stats.queries) += computed.num_connector_queries;
+  (preempted ? stats.preempted_hits : stats.hits) += computed.num_external;
+}
+
+bool Core::State::try_promote(Request& request) {
+  switch (request.status) {
+    case RequestStatus::waiting_for_remote_kv:
+      if (!request.finished_receiving) {
+        return false;
+      }
+      take_received(request);
+      request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
+      return true;
+    case RequestStatus::waiting_for_grammar:
+      if (seams.grammar == nullptr || !seams.grammar->ready(request.id)) {
+        return false;
+      }
+      request.status = RequestStatus::waiting;
+      return true;
+    default:
+      QUIRE_CHECK(request.status == RequestStatus::waiting_for_input && request.next_inputs.empty(), "a blocked state");
+      return false;
+  }
+}
+
+void Core::State::take_received(Request& request) {
+  if (!request.failed_receiving) {
+    kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+    // Something must run to have a token to sample from.
+    if (request.num_computed_tokens == request.num_tokens()) {
+      --request.num_computed_tokens;
+    }
+    if (request.num_cached_tokens < 0) {
+      request.num_cached_tokens = request.num_computed_tokens;
+    }
+  } else if (request.num_computed_tokens != 0) {
+    kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+  } else {
+    kv.free(request.blocks);
+  }
+  request.failed_receiving = false;
+  request.finished_receiving = false;
+}
+
+}  // namespace quire

@@ -1,0 +1,133 @@
+#include "core/schedule/request_queue.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+using Heap = std::vector<Request*>;
+
+// heapq._siftdown: the request at `place` rises towards `top`.
+void rise(Heap& heap, std::size_t top, std::size_t place) {
+  Request* const risen = heap[place];
+  while (place > top) {
+    const std::size_t parent = (place - 1) / 2;
+    if (!goes_before(*risen, *heap[parent])) {
+      break;
+    }
+    heap[place] = heap[parent];
+    place = parent;
+  }
+  heap[place] = risen;
+}
+
+// heapq._siftup: the request at `place` sinks to a leaf along the smaller children, and rises from there.
+void sink(Heap& heap, std::size_t place) {
+  const std::size_t top = place;
+  Request* const sunk = heap[place];
+  for (std::size_t child = 2 * place + 1; child < heap.size(); child = 2 * place + 1) {
+    const std::size_t right = child + 1;
+    if (right < heap.size() && !goes_before(*heap[child], *heap[right])) {
+      child = right;
+    }
+    heap[place] = heap[child];
+    place = child;
+  }
+  heap[place] = sunk;
+  rise(heap, top, place);
+}
+
+void heapify(Heap& heap) {
+  for (std::size_t i = heap.size() / 2; i > 0; --i) {
+    sink(heap, i - 1);
+  }
+}
+
+Request* pop_smallest(Heap& heap) {
+  Request* last = heap.back();
+  heap.pop_back();
+  if (!heap.empty()) {
+    std::swap(last, heap.front());
+    sink(heap, 0);
+  }
+  return last;
+}
+
+}  // namespace
+
+void RequestQueue::reserve(std::size_t num_requests) {
+  if (policy_ == SchedulingPolicy::priority) {
+    heap_.reserve(num_requests);
+  }
+}
+
+Request& RequestQueue::front() const {
+  return policy_ == SchedulingPolicy::fcfs ? *list_.front() : *heap_.front();
+}
+
+Request& RequestQueue::pop() {
+  Request& request = front();
+  if (policy_ == SchedulingPolicy::fcfs) {
+    list_.remove(request);
+  } else {
+    pop_smallest(heap_);
+  }
+  request.queue = QueueName::none;
+  return request;
+}
+
+void RequestQueue::add(Request& request) {
+  QUIRE_CHECK(request.queue == QueueName::none, "a request is in one queue at most");
+  request.queue = name_;
+  if (policy_ == SchedulingPolicy::fcfs) {
+    list_.push_back(request);
+  } else {
+    heap_.push_back(&request);
+    rise(heap_, 0, heap_.size() - 1);
+  }
+}
+
+void RequestQueue::prepend(Request& request) {
+  if (policy_ == SchedulingPolicy::priority) {
+    add(request);
+    return;
+  }
+  QUIRE_CHECK(request.queue == QueueName::none, "a request is in one queue at most");
+  request.queue = name_;
+  list_.push_front(request);
+}
+
+void RequestQueue::prepend_all(RequestQueue& other) {
+  while (!other.empty()) {
+    prepend(other.pop());
+  }
+}
+
+void RequestQueue::remove(std::span<Request* const> requests) {
+  for (Request* request : requests) {
+    if (contains(*request)) {
+      request->queue = QueueName::none;
+      if (policy_ == SchedulingPolicy::fcfs) {
+        list_.remove(*request);
+      }
+    }
+  }
+  if (policy_ == SchedulingPolicy::priority) {
+    std::erase_if(heap_, [this](const Request* request) { return !contains(*request); });
+    heapify(heap_);
+  }
+}
+
+std::vector<Request*> RequestQueue::in_order() const {
+  Heap heap = heap_;
+  std::vector<Request*> order;
+  order.reserve(heap.size());
+  while (!heap.empty()) {
+    order.push_back(pop_smallest(heap));
+  }
+  return order;
+}
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+// Everything the core holds, copied out.
+#include <algorithm>
+#include <set>
+
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+CoreSnapshot::Request copy_of(const Request& r, std::uint32_t num_groups) {
+  CoreSnapshot::Request copy{.id = r.id,
+                             .status = r.status,
+                             .num_tokens = static_cast<std::uint32_t>(r.num_tokens()),
+                             .num_computed_tokens = static_cast<std::uint32_t>(r.num_computed_tokens),
+                             .num_output_placeholders = static_cast<std::uint32_t>(r.num_output_placeholders),
+                             .num_preemptions = r.num_preemptions,
+                             .num_cached_tokens = r.num_cached_tokens,
+                             .num_external_computed_tokens = r.num_external_computed_tokens,
+                             .is_prefill_chunk = r.is_prefill_chunk,
+                             .discard_latest_async_tokens = r.discard_latest_async_tokens,
+                             .tokens = r.tokens,
+                             .draft_tokens = r.draft_tokens,
+                             .blocks = {},
+                             .num_cached_blocks = {},
+                             .block_hashes = {}};
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    const auto blocks = r.blocks.blocks(group);
+    copy.blocks.emplace_back(blocks.begin(), blocks.end());
+    copy.num_cached_blocks.push_back(r.blocks.num_cached_blocks(group));
+  }
+  for (const BlockHash& hash : r.hashes) {
+    copy.block_hashes.insert(copy.block_hashes.end(), hash.bytes.begin(), hash.bytes.end());
+  }
+  return copy;
+}
+
+std::vector<RequestId> ids_of(const RequestQueue& queue) {
+  std::vector<RequestId> ids;
+  queue.for_each([&](const Request& request) { ids.push_back(request.id); });
+  return ids;
+}
+
+}  // namespace
+
+void Core::snapshot(CoreSnapshot& out) const {
+  const State& s = *state_;
+  out = {};
+  for (const Request* request : s.running) {
+    out.running.push_back(request->id);
+  }
+  out.waiting = ids_of(s.waiting);
+  out.skipped_waiting = ids_of(s.skipped_waiting);
+  for (const auto& [id, request] : s.table.all()) {
+    if (request->known) {
+      out.requests.push_back(copy_of(*request, s.num_groups));
+      if (request->finished_receiving) {
+        out.finished_receiving.push_back(id);
+      }
+      if (request->failed_receiving) {
+        out.failed_receiving.push_back(id);
+      }
+    }
+  }
+  std::ranges::sort(out.requests, {}, &CoreSnapshot::Request::id);
+  std::ranges::sort(out.finished_receiving);
+  std::ranges::sort(out.failed_receiving);
+  out.finished = s.finished;
+  out.free_blocks = s.kv.pool().free_queue().to_vector();
+  for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i) {
+    out.blocks.push_back({s.kv.pool().ref_count(BlockId{i}), s.kv.pool().key_of(BlockId{i})});
+  }
+  s.snapshot_encoder_cache(out);
+}
+
+void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
+  const auto entry = [this](std::string_view identifier) {
+    const auto holders = encoder_cache.references(identifier);
+    return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}};
+  };
+  // What nobody refers to can be evicted; whoever refers to something has it among its inputs.
+  std::set<std::string_view> cached;
+  for (const std::string_view identifier : encoder_cache.evictable()) {
+    to.encoder_freeable.push_back(entry(identifier));
+    cached.insert(identifier);
+  }
+  for (const auto& [id, request] : table.all()) {
+    for (const MultimodalFeature& feature : request->features) {
+      if (encoder_cache.contains(feature.identifier)) {
+        cached.insert(feature.identifier);
+      }
+    }
+  }
+  for (const std::string_view identifier : cached) {
+    to.encoder_cached.push_back(entry(identifier));
+  }
+  to.encoder_free_slots = static_cast<std::uint32_t>(encoder_cache.num_free());
+  to.encoder_freeable_slots = static_cast<std::uint32_t>(encoder_cache.num_freeable());
+}
+
+}  // namespace quire
