@@ -1,107 +1,195 @@
-// Taking a step's result: tokens are appended, and requests end.
+// Taking a step's result: tokens are appended, drafts that were rejected are taken back, and requests stop.
 //
-//   running, preempted -> finished   apply, by check_stop; finish(), from outside (there also: waiting -> finished)
-//   finished -> retired              once no outstanding plan names it
+//   running, preempted -> finished     by check_stop, or a pooled output
+//   running, preempted -> waiting_*    a streaming session at the end of an input (sessions.cpp)
+//   running, waiting_* -> finished     blocks could not be loaded and the policy is to fail (transfers.cpp)
 //
-// A token that comes late, for a request preempted meanwhile, is appended all the same; one for a finished request is dropped.
+// A token that comes late, for a request preempted meanwhile, is appended all the same; one for a finished request is dropped. The order
+// is that of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, those that stopped
+// leave the queues, failed ones finish, transfers are taken.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 
-const StepOutcome& Scheduler::apply(const StepResult& result) {
+Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput& input) {
   State& s = *state_;
+  if (Result<void> checked = s.check_result(result); !checked) {
+    return std::unexpected(std::move(checked.error()));
+  }
+  s.now = input.now;
   const PlanArena& arena = s.plans.pop();
-  QUIRE_CHECK(result.step == arena.plan().step, "results come in the order of the plans");
-  s.updates.clear();
-  s.updated_tokens.clear();
-  s.retired.clear();
-  s.take_tokens(arena, result.sampled);
-  s.retire_finished(arena);
-  for (std::size_t i = 0; i < s.updates.size(); ++i) {
-    s.updates[i].tokens = std::span(s.updated_tokens).subspan(i, 1);
+  s.out.updates.clear();
+  s.out.updated_tokens.clear();
+  s.out.num_updated_events = 0;
+  s.out.counts_drafts = false;
+  if (result.has_connector_output && !result.invalid_blocks.empty()) {
+    s.find_failed_loads(arena, result.invalid_blocks);
   }
-  s.outcome = {.step = result.step,
-               .updates = s.updates,
-               .first_admissions = arena.first_admissions(),
-               .preempted = arena.preempted(),
-               .retired = s.retired};
-  return s.outcome;
+  s.take_results(arena, result);
+  s.remove_stopped();
+  s.fail_loads();
+  if (result.has_connector_output) {
+    s.take_transfers(result);
+  }
+  s.tell_outcome(arena);
+  return &s.out.outcome;
 }
 
-FinishEffect Scheduler::finish(RequestId id, FinishReason /*reason*/) {
-  State& s = *state_;
-  Request* request = s.table.find(id);
-  if (request == nullptr || request->state == RequestState::finished) {
-    return FinishEffect::unknown;
-  }
-  if (request->state == RequestState::running) {
-    s.running.erase(std::ranges::find(s.running, request));
-  }
-  s.end(*request);
-  if (request->num_in_flight > 0) {
-    return FinishEffect::in_flight;
-  }
-  s.table.destroy(*request);
-  return FinishEffect::retired;
-}
-
-void Scheduler::State::take_tokens(const PlanArena& arena, std::span<const SampledToken> sampled) {
-  std::size_t num_taken = 0;
-  for (std::size_t i = 0; i < arena.requests().size(); ++i) {
-    Request& request = *arena.requests()[i];
-    --request.num_in_flight;
-    if (!arena.plan().scheduled[i].samples) {
-      continue;
-    }
-    QUIRE_CHECK(num_taken < sampled.size() && sampled[num_taken].id == request.id, "one token per sampling request, in the plan's order");
-    const TokenId token = sampled[num_taken++].token;
-    if (request.state != RequestState::finished) {
-      take_token(request, token);
-    }
-  }
-  QUIRE_CHECK(num_taken == sampled.size(), "more tokens than requests that sample");
-}
-
-void Scheduler::State::take_token(Request& request, TokenId token) {
-  request.tokens.push_back(token);
-  kv.extend_hashes(request.kv, request.tokens, request.extra_keys);
-  RequestUpdate update{.id = request.id, .tokens = {}, .num_cached_tokens = *request.num_cached_tokens};
-  if (const std::optional<Stop> stop = check_stop(request)) {
-    update.finished = true;
-    update.reason = stop->reason;
-    update.stop_token = stop->token;
-    any_finished = true;
-    end(request);
-  }
-  updates.push_back(update);
-  updated_tokens.push_back(token);
-}
-
-// The caller takes it out of `running`.
-void Scheduler::State::end(Request& request) {
-  if (request.queued()) {
-    waiting.remove(request);
-  } else {
-    kv.free(request.kv);
-    release_slot(request);
-  }
-  request.state = RequestState::finished;
-}
-
-void Scheduler::State::retire_finished(const PlanArena& arena) {
-  if (any_finished) {
-    std::erase_if(running, [](const Request* request) { return request->state == RequestState::finished; });
-    any_finished = false;
-  }
+void Core::State::take_results(const PlanArena& arena, const StepResult& result) {
   for (Request* request : arena.requests()) {
-    if (request->state == RequestState::finished && request->num_in_flight == 0) {
-      retired.push_back(request->id);
-      table.destroy(*request);
+    --request->num_in_flight;
+  }
+  out.updated_tokens.reserve(result.sampled.size());
+  std::size_t num_taken = 0;
+  std::size_t num_pooled = 0;
+  for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
+    const Request& request = *arena.requests()[i];
+    const std::size_t begin = out.updated_tokens.size();
+    for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken) {
+      out.updated_tokens.push_back(result.sampled[num_taken].token);
+    }
+    const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
+    num_pooled += pooled ? 1 : 0;
+    if (request.known && !request.finished() && !request.load_failed) {
+      take_result(arena, i, std::span(out.updated_tokens).subspan(begin), pooled);
     }
   }
+}
+
+void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {
+  Request& request = *arena.requests()[index];
+  std::optional<Stop> stop;
+  if (!tokens.empty()) {
+    take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
+    stop = take_tokens(request, tokens);
+  } else if (pooled) {
+    stop = Stop{};
+  }
+  bool goes_on = false;
+  if (stop) {
+    goes_on = !leave(request, *stop);
+  }
+  if (!tokens.empty() && grammar_advances(request)) {
+    seams.grammar->accept(request.id, tokens);
+  }
+  if (!tokens.empty() || stop) {
+    RequestUpdate& update = tell(request, index, tokens);
+    if (stop) {
+      update.finished = true;
+      update.status = stop->status;
+      update.reason = finish_reason(stop->status);
+      update.session_waits = goes_on;
+    }
+  }
+}
+
+// Computed tokens whose drafts were rejected count no more; a request preempted meanwhile has none.
+void Core::State::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
+  const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
+  if (num_drafts == 0) {
+    return;
+  }
+  Request& request = *arena.requests()[index];
+  const std::uint32_t num_accepted = num_sampled - 1;
+  const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
+  request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
+  request.num_output_placeholders = std::max(request.num_output_placeholders - num_rejected, 0);
+  count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
+}
+
+std::optional<Stop> Core::State::take_tokens(Request& request, std::span<const TokenId>& tokens) {
+  if (config.scheduler.async_scheduling && std::exchange(request.discard_latest_async_tokens, false)) {
+    tokens = {};
+    return std::nullopt;
+  }
+  const bool was_running = request.status == RequestStatus::running;
+  std::optional<Stop> stop;
+  std::size_t num_taken = 0;
+  while (num_taken < tokens.size() && !stop) {
+    append_token(request, tokens[num_taken++]);
+    stop = check_stop(request, config.scheduler.max_model_len);
+  }
+  tokens = tokens.first(num_taken);
+  if (config.scheduler.async_scheduling) {
+    request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
+    if (was_running) {
+      const std::int32_t num_final = std::max(request.num_computed_tokens - request.num_output_placeholders, 0);
+      kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(num_final));
+    }
+  }
+  return stop;
+}
+
+bool Core::State::leave(Request& request, const Stop& stop) {
+  if (request.status == RequestStatus::running) {
+    release_slot(request);
+    out.left_running = true;
+  } else {
+    out.stopped_waiting.push_back(&request);
+  }
+  const RequestStatus before = std::exchange(request.status, stop.status);
+  if (stop.token) {
+    request.stop_token = stop.token;
+  }
+  if (request.resumable && continue_stopped_session(request, before)) {
+    return false;
+  }
+  end(request);
+  return true;
+}
+
+// A late token that stops a session with its next input at hand takes it out of `waiting` too, as in vLLM: it is lost until it is aborted.
+void Core::State::remove_stopped() {
+  if (std::exchange(out.left_running, false)) {
+    std::erase_if(running, [](const Request* request) { return request->status != RequestStatus::running; });
+  }
+  if (!out.stopped_waiting.empty()) {
+    waiting.remove(out.stopped_waiting);
+    std::erase_if(out.stopped_waiting, [](const Request* request) { return !request->finished(); });
+    skipped_waiting.remove(out.stopped_waiting);
+    out.stopped_waiting.clear();
+  }
+}
+
+RequestUpdate& Core::State::tell(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens) {
+  RequestUpdate& update = out.updates.emplace_back();
+  update.id = request.id;
+  update.client_index = request.client_index;
+  update.result_index = result_index;
+  update.tokens = tokens;
+  update.status = request.status;
+  update.stop_token = request.stop_token;
+  update.num_cached_tokens = request.num_cached_tokens;
+  update.num_external_computed_tokens = request.num_external_computed_tokens;
+  if (!request.events.empty()) {
+    if (out.num_updated_events == out.updated_events.size()) {
+      out.updated_events.emplace_back();
+    }
+    std::vector<RequestEvent>& events = out.updated_events[out.num_updated_events++];
+    events.swap(request.events);
+    request.events.clear();
+    update.events = events;
+  }
+  return update;
+}
+
+void Core::State::tell_outcome(const PlanArena& arena) {
+  out.kv_events.clear();
+  kv.take_events(out.kv_events);
+  collect_finished_sets();
+  destroy_gone();
+  out.outcome = {.step = arena.plan().step,
+                 .updates = out.updates,
+                 .first_admissions = arena.first_admissions(),
+                 .preempted = arena.preempted(),
+                 .retired = out.retired,
+                 .kv_events = out.kv_events,
+                 .finished_sets = out.finished_sets,
+                 .stats = collect_stats()};
 }
 
 }  // namespace quire

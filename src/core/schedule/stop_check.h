@@ -1,30 +1,28 @@
 #pragma once
-// Whether a request is done after its last token. The order is vLLM's: min_tokens, EOS, stop ids, length.
-#include <algorithm>
+// Whether a request is done after its last output. The order is that of vLLM V1's check_stop (v0.19.0): min_tokens, EOS, stop ids, length,
+// repetition.
+#include <cstdint>
 #include <optional>
+#include <span>
 
 #include "core/schedule/request.h"
+#include "quire/ids.h"
 #include "quire/plan.h"
+#include "quire/request.h"
 
 namespace quire {
 
 struct Stop {
-  FinishReason reason = FinishReason::stop;
-  TokenId token = -1;  // the id that stopped it
+  RequestStatus status = RequestStatus::finished_stopped;
+  std::optional<TokenId> token;  // the stop id that did it
 };
 
-inline std::optional<Stop> check_stop(const Request& request) {
-  if (request.num_tokens() < request.min_total_tokens) {
-    return std::nullopt;
-  }
-  const TokenId last = request.tokens.back();
-  if (std::ranges::find(request.stop_ids, last) != request.stop_ids.end()) {
-    return Stop{FinishReason::stop, last};
-  }
-  if (request.num_tokens() >= request.max_total_tokens) {
-    return Stop{FinishReason::length, -1};
-  }
-  return std::nullopt;
-}
+// The request has an output.
+std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len);
+
+// The end of `tokens` is a pattern of an allowed length, min_count times in a row.
+bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetection& detection);
+
+FinishReason finish_reason(RequestStatus status);
 
 }  // namespace quire

@@ -1,0 +1,97 @@
+// Streaming sessions: requests whose input comes in parts. After each part the session stops like a request; what it put out, but the last
+// token, becomes prompt, and the next part is appended. The rules are vLLM V1's _handle_stopped_request and _update_request_as_session
+// (v0.19.0).
+//
+//   stopped -> waiting               the next input is there
+//   stopped -> waiting_for_input     it is not
+//   waiting_for_input -> waiting     it comes
+//   waiting_for_input -> finished    no more will come
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+SessionUpdate kept(const SessionInput& input) {
+  return {.tokens = {input.tokens.begin(), input.tokens.end()},
+          .features = {input.multimodal.begin(), input.multimodal.end()},
+          .arrival_time = input.arrival_time,
+          .min_tokens = input.min_tokens,
+          .eos_ids = {input.eos_ids.begin(), input.eos_ids.end()},
+          .stop_token_ids = {input.stop_token_ids.begin(), input.stop_token_ids.end()},
+          .repetition = input.repetition,
+          .sampling = input.sampling};
+}
+
+}  // namespace
+
+Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
+  State& s = *state_;
+  s.now = now.now;
+  Request* session = s.table.find(id);
+  if (session == nullptr) {
+    return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
+  }
+  if (!session->resumable) {
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
+  }
+  if (session->status != RequestStatus::waiting_for_input) {
+    session->next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
+  } else if (input != nullptr) {
+    s.take_input(*session, kept(*input));
+  } else {
+    s.finish({&session, 1}, RequestStatus::finished_aborted);
+  }
+  return {};
+}
+
+bool Core::State::continue_stopped_session(Request& session, RequestStatus before) {
+  if (session.next_inputs.empty()) {
+    session.status = RequestStatus::waiting_for_input;
+    num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
+  } else {
+    const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
+    session.next_inputs.erase(session.next_inputs.begin());
+    if (!next) {
+      return false;
+    }
+    take_input(session, *next);
+  }
+  // One that was stopped while it waited is in a queue already.
+  if (session.status == RequestStatus::waiting_for_input && waiting.contains(session)) {
+    Request* moved = &session;
+    waiting.remove({&moved, 1});
+  }
+  if (session.queue == QueueName::none) {
+    enqueue(session);
+  }
+  return true;
+}
+
+// The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
+void Core::State::take_input(Request& session, const SessionUpdate& input) {
+  const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
+  session.tokens.resize(static_cast<std::size_t>(num_kept));
+  session.num_output_tokens = 0;
+  for (const MultimodalFeature& feature : input.features) {
+    session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
+  }
+  session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
+  session.num_prompt_tokens = session.num_tokens();
+  name_blocks(session);
+  session.arrival_time = input.arrival_time;
+  session.min_tokens = input.min_tokens;
+  session.eos_ids = input.eos_ids;
+  session.stop_token_ids = input.stop_token_ids;
+  session.repetition = input.repetition;
+  session.sampling = input.sampling;
+  num_waiting_for_input -= session.status == RequestStatus::waiting_for_input ? 1 : 0;
+  session.status = RequestStatus::waiting;
+  record(session, RequestEventKind::queued, now);
+}
+
+}  // namespace quire
