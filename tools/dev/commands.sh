@@ -108,6 +108,28 @@ cmd_bench() {
   esac
 }
 
+# The exact core beside vLLM 0.19.0; tools/oracle does the work, docs/oracle.md tells how.
+cmd_oracle() {
+  case "${1:-}" in
+    setup)
+      need_oracle
+      say "vLLM 0.19.0 is ready in $ORACLE" ;;
+    fuzz | replay | coverage | record)
+      need_oracle
+      oracle_package "$@"
+      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
+    *) die "oracle: setup, fuzz, replay, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
+  esac
+}
+
+# The Python package, built for the interpreter of vLLM's environment; not needed where vLLM is compared with itself.
+oracle_package() {
+  case " $* " in *" coverage "* | *" --against stock "* | *" --help "*) return 0 ;; esac
+  say "Building the Python package for $ORACLE"
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --upgrade --target build/python ./python >"$(log_file oracle-package)" 2>&1 ||
+    { tail -n 20 "$(log_file oracle-package)" >&2; die "the package does not build; the whole log is in $(log_file oracle-package)"; }
+}
+
 cmd_lint() {
   need_apt $APT_BUILD $APT_TEST $APT_LINT
   say "Include rules"

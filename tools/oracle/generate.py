@@ -5,6 +5,10 @@ import random
 from .generate_config import configuration
 
 
+def _longest(spec: dict) -> int:
+    return spec["n"] + len(spec.get("tail", ())) + spec["max_tokens"]
+
+
 class Generator:
     def __init__(self, seed: int):
         self.seed = seed
@@ -14,6 +18,7 @@ class Generator:
         self.ids = []  # all that were added
         self.grammars = {}  # request id -> step of its grammar, not ready yet
         self.sessions = {}  # request id -> specification of a resumable request
+        self.lengths = {}  # request id -> bound of the tokens a session has had
         self.arrival = 0.0
 
     def script(self) -> dict:
@@ -146,19 +151,20 @@ class Generator:
         if config["encoder_decoder"]:
             spec["images"] = [[0, rng.randint(1, config["mm_max_tokens"]), f"audio{rng.randrange(4)}", None]]
             return
-        pick = rng.random()
-        if config["multimodal"] and config["mm_max_tokens"] and pick < 0.6:
+        if config["multimodal"] and config["mm_max_tokens"] and rng.random() < 0.6:
             spec["images"] = self._images(spec["n"] + len(spec.get("tail", ())))
-        elif pick < 0.65:
+        pick = rng.random()
+        if pick < 0.06:
             spec["pooling"] = 1
-        elif pick < 0.70:
+        elif pick < 0.1 and not spec.get("images"):
             spec["embeds"] = 1
-        elif pick < 0.82:
+        elif pick < 0.24:
             spec["grammar"] = 1
             self.grammars[spec["id"]] = rng.choice((2, 3, 7, 1000))
-        if pick >= 0.65 and "embeds" not in spec and rng.random() < 0.12:
+        if pick >= 0.1 and rng.random() < (0.04 if config["async"] else 0.12):
             spec["resumable"] = 1
             self.sessions[spec["id"]] = spec
+            self.lengths[spec["id"]] = _longest(spec)
 
     def _images(self, length: int) -> list:
         rng, images, offset = self.rng, [], 0
@@ -181,13 +187,14 @@ class Generator:
         request_id = rng.choice(list(self.sessions))
         first = self.sessions[request_id]
         spec = {"id": request_id, "doc": first["doc"], "arrival": self._arrival(), "priority": first.get("priority", 0)}
-        if rng.random() < 0.25:
-            del self.sessions[request_id]
-            spec.update(n=1, max_tokens=1)
-            self.events.append(["add", spec])
-            return
         self._prompt(spec, 6)
         self._ends(spec)
+        self.lengths[request_id] += spec["n"] + len(spec.get("tail", ())) + first["max_tokens"]
+        # A session that outgrows max_model_len makes vLLM schedule negative counts.
+        if rng.random() < 0.2 or self.lengths[request_id] >= self.config["max_model_len"]:
+            del self.sessions[request_id]
+            self.events.append(["add", {"id": request_id, "doc": spec["doc"], "n": 1, "max_tokens": 1, "arrival": spec["arrival"]}])
+            return
         spec["resumable"] = 1
         if first.get("images") and rng.random() < 0.7:
             spec["images"] = self._images(spec["n"] + len(spec.get("tail", ())))

@@ -99,7 +99,7 @@ def _multimodal(rng: random.Random, config: dict) -> None:
     config["mm_max_tokens"] = rng.choice((0, 4, 8, 8, 16)) if config["multimodal"] else 0
     config["encoder_budget"] = rng.choice((0, 4, 8, 16, 32))
     config["encoder_cache"] = rng.choice((0, 8, 16, 24))
-    config["disable_chunked_mm_input"] = rng.random() < 0.3 and config["mm_max_tokens"] <= config["max_num_batched_tokens"]
+    config["disable_chunked_mm_input"] = rng.random() < 0.3
     config["ec_connector"] = config["multimodal"] and rng.random() < 0.3
     config["answers"]["encoder"] = rng.choice((0, 30, 60))
 
@@ -176,9 +176,10 @@ def configuration(rng: random.Random) -> dict:
     _connector(rng, config)
     if rng.random() < 0.06:
         _encoder_decoder(rng, config)
+    config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]  # vLLM refuses it else
     if config["async"]:
         config["queue_depth"] = 2
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else
         config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
     if config["dcp"] * config["pcp"] > 1 or not config["groups"]:
         config["routed_experts"] = False

@@ -34,6 +34,13 @@ class Result:
         self.prompt_logprobs, self.nans, self.logprobs = {}, None, False
         self.kv = None
         self.graph = None
+        self.received, self.sent = [], []
+
+    def forget_transfers(self, connector) -> None:
+        for request_id in self.received:
+            connector.loading.pop(request_id, None)
+        for request_id in self.sent:
+            connector.sending.pop(request_id, None)
 
     def make(self) -> ModelRunnerOutput:
         sampled = [list(tokens) for tokens in self.sampled]
@@ -71,7 +78,7 @@ def sample(player, batch: Batch, seed: int) -> Result:
             tokens = [token if token >= 0 else _token(player, seed, request_id, num_tokens + i) for i, token in enumerate(scheduled[:accepted])]
             tokens.append(_token(player, seed, request_id, num_tokens + accepted))
         result.sampled.append(tokens)
-        if emits and draw(seed, "prompt_logprobs", request_id) % 8 == 0:
+        if (tokens or pooling) and emits and not _discards(player, request_id) and draw(seed, "prompt_logprobs", request_id) % 8 == 0:
             result.prompt_logprobs[request_id] = ("prompt logprobs", request_id)
     if any(row[2] for row in batch.rows):
         result.pooled = [("pooled", row[0]) if row[1] and row[2] else None for row in batch.rows]
@@ -83,8 +90,13 @@ def sample(player, batch: Batch, seed: int) -> Result:
     if draw(seed, "graph") % 8 == 0:
         result.graph = ("graph", seed)
     if config["connector"]:
-        result.kv = _transfers(player, batch, seed)
+        result.kv = _transfers(player, batch, seed, result)
     return result
+
+
+def _discards(player, request_id: str) -> bool:
+    request = player.sides[0].scheduler.requests.get(request_id)
+    return request is not None and request.discard_latest_async_tokens
 
 
 def _token(player, seed: int, request_id: str, position: int) -> int:
@@ -113,7 +125,7 @@ def drafts(player, batch: Batch, seed: int) -> Drafts:
     return Drafts(ids, tokens)
 
 
-def _transfers(player, batch: Batch, seed: int):
+def _transfers(player, batch: Batch, seed: int, result: Result):
     """The worker half of the connector: what finished, what failed. Returns a function that makes an equal KVConnectorOutput each time."""
     answers, connector = player.config["answers"], player.sides[0].connector
     received = [r for r in connector.loading if draw(seed, "received", r) % 100 < answers["finish"]]
@@ -126,11 +138,7 @@ def _transfers(player, batch: Batch, seed: int):
                 invalid += blocks[first : first + 1 + draw(seed, "blocks", request_id) % 2]
                 if request_id in connector.loading and request_id not in received:
                     received.append(request_id)
-    for side in player.sides:
-        for request_id in received:
-            side.connector.loading.pop(request_id, None)
-        for request_id in sent:
-            side.connector.sending.pop(request_id, None)
+    result.received, result.sent = received, sent
     with_stats = answers["stats"] and draw(seed, "stats") % 2
 
     def make() -> KVConnectorOutput:
