@@ -50,9 +50,6 @@ bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t inpu
     return false;
   }
   while (num_needed > num_free_) {
-    if (oldest_ == nullptr) {
-      return false;
-    }
     evict_oldest();
   }
   return true;
@@ -67,6 +64,7 @@ void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
   }
   num_freeable_ -= feature.position.num_embeds();
   const auto [node, added] = cached_.try_emplace(feature.identifier);
+  QUIRE_CHECK(!node->second.evictable, "a cached output is referenced, not allocated");
   node->second.identifier = &node->first;
   auto& references = node->second.references;
   const auto place = std::ranges::lower_bound(references, request.id);
@@ -148,14 +146,17 @@ std::vector<std::string_view> EncoderCache::evictable() const {
 
 void EncoderCache::check_invariants() const {
   std::size_t num_evictable = 0;
+  std::int64_t num_embeds = 0;
   const Output* previous = nullptr;
   for (const Output* output = oldest_; output != nullptr; output = output->next) {
     QUIRE_CHECK(output->evictable && output->references.empty(), "an output that somebody needs can be evicted");
     QUIRE_CHECK(output->previous == previous, "the list of evictable outputs is broken");
     QUIRE_CHECK(contains(*output->identifier), "an evictable output is not cached");
     previous = output;
+    num_embeds += output->evictable_embeds;
     ++num_evictable;
   }
+  QUIRE_CHECK(mode_ == EncoderCacheMode::encoder_decoder || num_free_ + num_embeds == num_freeable_, "embeddings do not add up");
   QUIRE_CHECK(previous == newest_, "the list of evictable outputs has a wrong end");
   const auto unreferenced = std::ranges::count_if(cached_, [](const auto& node) { return node.second.references.empty(); });
   QUIRE_CHECK(static_cast<std::size_t>(unreferenced) == num_evictable, "an output without references cannot be evicted");
@@ -178,6 +179,7 @@ void EncoderCache::unlink(Output& output) {
 }
 
 void EncoderCache::evict_oldest() {
+  QUIRE_CHECK(oldest_ != nullptr, "free and evictable embeddings do not add up");
   Output& output = *oldest_;
   unlink(output);
   num_free_ += output.evictable_embeds;

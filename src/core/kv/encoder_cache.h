@@ -2,8 +2,8 @@
 // Which encoder outputs (embeddings of images, sounds) the worker keeps, and who needs them. Capacity is counted in embeddings. Decisions
 // are those of vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0), side effects of the questions included.
 //
-// Identifiers may come from clients, so two items under one identifier may differ in size: the counters follow vLLM's arithmetic then, but
-// where vLLM would stop with an assertion the answer is "does not fit".
+// Identifiers may come from clients, so two items under one identifier may differ in size: an output then gives back what the item of its
+// last reference takes, as in vLLM.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -42,7 +42,7 @@ class EncoderCache {
   // check_and_update_cache: true if the output is cached; the request then refers to it.
   bool check_and_reference(const EncoderInputs& request, std::uint32_t input);
   // True if the item fits into what is left of the step's budget and, together with the embeddings already planned in this step, into the
-  // cache; unreferenced outputs are evicted until it does, oldest first. False evicts nothing, unless one identifier came in several sizes.
+  // cache; unreferenced outputs are evicted until it does, oldest first. False evicts nothing.
   bool can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget, std::int64_t num_planned_embeds);
   // After can_allocate said true for the same item.
   void allocate(const EncoderInputs& request, std::uint32_t input);

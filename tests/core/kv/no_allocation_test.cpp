@@ -1,0 +1,76 @@
+// Once storage has grown, the parts of the core's cache that work in every step allocate nothing.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/kv/encoder_cache.h"
+#include "core/kv/hash_function.h"
+#include "core/kv/residency.h"
+#include "support/count_allocations.h"
+
+namespace quire {
+namespace {
+
+template <class Work>
+std::uint64_t allocations_of(const Work& work) {
+  const std::uint64_t before = test::num_allocations;
+  work();
+  return test::num_allocations - before;
+}
+
+TEST(NoAllocation, NamingBlocks) {
+  std::vector<TokenId> tokens(4096);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  for (HashAlgorithm algorithm : {HashAlgorithm::canonical, HashAlgorithm::sha256, HashAlgorithm::sha256_cbor, HashAlgorithm::xxhash}) {
+    const auto function = make_hash_function({.algorithm = algorithm, .seed = "0", .root = {}, .extra_keys = nullptr});
+    if (!function) {
+      continue;
+    }
+    std::vector<BlockHash> hashes;
+    hashes.reserve(256);
+    RequestContent content{
+        .tokens = std::span(tokens).first(64), .lora_name = "l", .multimodal = {}, .cache_salt = "s", .prompt_embeds = {}};
+    hash_full_blocks(**function, content, 16, hashes);
+    content.tokens = tokens;
+    EXPECT_EQ(allocations_of([&] { hash_full_blocks(**function, content, 16, hashes); }), 0U) << to_string(algorithm);
+    EXPECT_EQ(hashes.size(), 256U);
+  }
+}
+
+TEST(NoAllocation, LookingForEncoderInputs) {
+  EncoderCache cache(EncoderCacheMode::shared, 1000);
+  std::vector<MultimodalFeature> features;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    features.push_back({"an identifier longer than any short string " + std::to_string(i), PlaceholderRange(8 * i, 4)});
+  }
+  const EncoderInputs request{RequestId{1}, features};
+  std::vector<std::uint32_t> inputs;
+  const auto step = [&] {
+    for (std::uint32_t i = 0; i < features.size(); i += 2) {
+      if (!cache.check_and_reference(request, i)) {
+        cache.allocate(request, i);
+      }
+    }
+    cache.cached_inputs(request, inputs);
+    cache.release_all(request);
+    EXPECT_TRUE(cache.take_freed().empty());
+  };
+  step();
+  step();
+  EXPECT_EQ(allocations_of(step), 0U);
+}
+
+TEST(NoAllocation, FollowingBlocks) {
+  KvResidency residency(16, 1.0);
+  EXPECT_EQ(allocations_of([&] {
+              residency.begin(1000, 1);
+              for (std::uint32_t i = 0; i < 16; ++i) {
+                residency.on_allocated(BlockId{i});
+                residency.on_accessed(BlockId{i});
+              }
+            }),
+            0U);
+}
+
+}  // namespace
+}  // namespace quire
