@@ -1,0 +1,47 @@
+"""quire: which tokens of which requests run in each step of an LLM, and in which KV-cache blocks.
+
+    import quire
+
+    core = quire.Core(quire.CoreConfig(num_blocks=64, block_size=16, max_model_len=1024, max_num_seqs=8))
+    request = core.add([1, 2, 3], max_tokens=2)
+    while core.has_work:
+        plan = core.schedule()                                             # what the worker has to run
+        outcome = core.apply({r.id: [7] for r in plan.scheduled if r.samples})  # what it sampled
+
+`quire.vllm.Scheduler` puts the same core into vLLM: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
+"""
+
+from quire._core import (
+    Admitted,
+    CacheDtype,
+    ChunkedLocalSpec,
+    Core,
+    CoreConfig,
+    CrossAttentionSpec,
+    EncoderOnlySpec,
+    FinishReason,
+    FullAttentionSpec,
+    HashAlgorithm,
+    KvCacheGroup,
+    KvLoadFailurePolicy,
+    MambaCacheMode,
+    MambaSpec,
+    MlaAttentionSpec,
+    Outcome,
+    PauseState,
+    Plan,
+    RequestInfo,
+    RequestStatus,
+    Scheduled,
+    ScheduledKind,
+    SchedulingPolicy,
+    SinkFullAttentionSpec,
+    SlidingWindowSpec,
+    Stats,
+    TableDelta,
+    TableUpdate,
+    Update,
+    __version__,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

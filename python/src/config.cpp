@@ -1,0 +1,153 @@
+// CoreConfig: every option of the core, by name.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "module.h"
+#include "quire/core.h"
+
+namespace quire::python {
+namespace {
+
+using Class = nb::class_<CoreConfig>;
+
+template <class T>
+void option(Class& c, const char* name, T CoreConfig::*field, const char* doc) {
+  c.def_rw(name, field, doc);
+}
+
+// A field of the nested scheduler options, shown flat.
+template <class T>
+void option(Class& c, const char* name, T SchedulerOptions::*field, const char* doc) {
+  c.def_prop_rw(
+      name, [field](const CoreConfig& self) { return self.scheduler.*field; }, [field](CoreConfig& self, T value) { self.scheduler.*field = value; },
+      doc);
+}
+
+void bind_enums(nb::module_& m) {
+  nb::enum_<SchedulingPolicy>(m, "SchedulingPolicy", "Which waiting request goes first.")
+      .value("FCFS", SchedulingPolicy::fcfs, "In the order of arrival.")
+      .value("PRIORITY", SchedulingPolicy::priority, "By (priority, arrival time, name); smaller goes first.");
+  nb::enum_<HashAlgorithm>(m, "HashAlgorithm", "How blocks are named: vLLM's prefix_caching_hash_algo, and one of ours.")
+      .value("CANONICAL", HashAlgorithm::canonical, "SHA-256 over an encoding in which every field is tagged.")
+      .value("SHA256", HashAlgorithm::sha256, "Equal to vLLM's sha256 (pickle).")
+      .value("SHA256_CBOR", HashAlgorithm::sha256_cbor, "Equal to vLLM's sha256_cbor.")
+      .value("XXHASH", HashAlgorithm::xxhash, "Equal to vLLM's xxhash (pickle).")
+      .value("XXHASH_CBOR", HashAlgorithm::xxhash_cbor, "Equal to vLLM's xxhash_cbor.");
+  nb::enum_<KvLoadFailurePolicy>(m, "KvLoadFailurePolicy", "What becomes of requests whose external blocks could not be loaded.")
+      .value("FAIL", KvLoadFailurePolicy::fail, "They end with an error.")
+      .value("RECOMPUTE", KvLoadFailurePolicy::recompute, "Their tokens are computed here.");
+  nb::enum_<PauseState>(m, "PauseState", "What may be scheduled.")
+      .value("UNPAUSED", PauseState::unpaused, "Everything.")
+      .value("PAUSED_NEW", PauseState::paused_new, "Only requests that run already.")
+      .value("PAUSED_ALL", PauseState::paused_all, "Nothing.");
+}
+
+void bind_scheduling(Class& c) {
+  option(c, "max_num_seqs", &SchedulerOptions::max_num_seqs, "Requests in the running batch.");
+  option(c, "max_num_batched_tokens", &SchedulerOptions::max_num_batched_tokens, "Token budget of one step.");
+  option(c, "max_model_len", &SchedulerOptions::max_model_len, "Prompt and output tokens of a request.");
+  option(c, "long_prefill_token_threshold", &SchedulerOptions::long_prefill_token_threshold,
+         "At most this many tokens of a request per step; 0: no limit.");
+  option(c, "max_num_waiting", &SchedulerOptions::max_num_waiting, "Requests beyond this many waiting ones are refused.");
+  option(c, "enable_chunked_prefill", &SchedulerOptions::enable_chunked_prefill, "A prompt may be spread over steps.");
+  option(c, "reserve_full_isl", &SchedulerOptions::reserve_full_isl, "Admit a request only when its whole input fits.");
+  option(c, "policy", &SchedulerOptions::policy, "Which waiting request goes first, and which running one gives way.");
+  option(c, "async_scheduling", &SchedulerOptions::async_scheduling, "A step may be planned while the one before it runs.");
+  option(c, "admit_oversized", &SchedulerOptions::admit_oversized, "Take requests that can never run, as vLLM's scheduler does.");
+}
+
+void bind_cache(Class& c) {
+  c.def_prop_rw(
+      "num_blocks", [](const CoreConfig& self) { return self.kv.num_blocks; },
+      [](CoreConfig& self, std::uint32_t blocks) { self.kv.num_blocks = blocks; }, "KV-cache blocks, the null block (id 0) included.");
+  c.def_prop_rw(
+      "groups", [](const CoreConfig& self) { return self.kv.groups; },
+      [](CoreConfig& self, std::vector<KvCacheGroup> groups) { self.kv.groups = std::move(groups); }, "The cache groups of the model.");
+  option(c, "block_size", &CoreConfig::block_size, "Tokens of a hashed block.");
+  option(c, "cache_block_size", &CoreConfig::cache_block_size, "vLLM's cache_config.block_size; 0: block_size.");
+  option(c, "enable_prefix_caching", &CoreConfig::enable_prefix_caching, "Blocks of equal prefixes are shared.");
+  option(c, "hash", &CoreConfig::hash, "How blocks are named.");
+  option(c, "hash_seed", &CoreConfig::hash_seed, "Replicas with equal seeds name equal blocks alike.");
+  c.def_prop_rw(
+      "root_hash",
+      [](const CoreConfig& self) { return nb::bytes(self.root_hash.data(), self.root_hash.size()); },
+      [](CoreConfig& self, const nb::bytes& root) {
+        const auto* data = static_cast<const std::uint8_t*>(root.data());
+        self.root_hash.assign(data, data + root.size());
+      },
+      "The parent of every first block (vLLM's NONE_HASH), instead of one made from the seed.");
+  option(c, "lifo_free_blocks", &CoreConfig::lifo_free_blocks, "Reuse the block that was freed last instead of the least recently used one.");
+  option(c, "enable_kv_events", &CoreConfig::enable_kv_events, "Outcomes carry what happened to cached blocks.");
+  option(c, "log_stats", &CoreConfig::log_stats, "Outcomes carry statistics and request events.");
+  option(c, "kv_metrics_sample", &CoreConfig::kv_metrics_sample, "Share of blocks whose residency is measured, 0 to 1.");
+  option(c, "mamba_align", &CoreConfig::mamba_align, "mamba_cache_mode is 'align'.");
+}
+
+void bind_engine(Class& c) {
+  option(c, "max_outstanding_plans", &CoreConfig::max_outstanding_plans, "Plans made and not yet applied: 1 synchronous, 2 asynchronous.");
+  option(c, "num_spec_tokens", &CoreConfig::num_spec_tokens, "Draft tokens per step.");
+  option(c, "num_lookahead_tokens", &CoreConfig::num_lookahead_tokens, "Block slots kept for them.");
+  option(c, "use_eagle", &CoreConfig::use_eagle, "The last matched block is computed again, as EAGLE needs it.");
+  option(c, "max_loras", &CoreConfig::max_loras, "Adapters in one step; 0: no limit.");
+  option(c, "max_encoder_tokens", &CoreConfig::max_encoder_tokens, "Encoder embeddings computed per step.");
+  option(c, "encoder_cache_size", &CoreConfig::encoder_cache_size, "Encoder embeddings kept.");
+  option(c, "is_encoder_decoder", &CoreConfig::is_encoder_decoder, "The model has an encoder whose output the decoder attends to.");
+  option(c, "disable_chunked_mm_input", &CoreConfig::disable_chunked_mm_input, "A multimodal item is never split over steps.");
+  option(c, "pipeline_parallel", &CoreConfig::pipeline_parallel, "Plans carry the sampled tokens back to the first stage.");
+  option(c, "dcp_world_size", &CoreConfig::dcp_world_size, "Decode context parallelism.");
+  option(c, "pcp_world_size", &CoreConfig::pcp_world_size, "Prefill context parallelism.");
+  option(c, "kv_load_failure", &CoreConfig::kv_load_failure, "What becomes of requests whose external blocks could not be loaded.");
+  option(c, "include_finished_set", &CoreConfig::include_finished_set, "Outcomes list the requests that ended, per client.");
+}
+
+// One group of full attention where the caller named none: enough to step the scheduler by hand.
+void default_group(CoreConfig& config) {
+  if (config.kv.groups.empty()) {
+    FullAttentionSpec spec;
+    spec.block_size = config.block_size;
+    config.kv.groups.push_back({{"layer"}, spec, {}});
+  }
+}
+
+void init_config(nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) {
+  auto* config = new (self.p) CoreConfig();
+  nb::inst_mark_ready(self.h);
+  config->scheduler.async_scheduling = false;
+  config->max_outstanding_plans = 1;
+  for (auto [name, value] : options) {
+    if (!nb::hasattr(nb::type<CoreConfig>(), name)) {
+      throw nb::type_error(("CoreConfig has no option '" + nb::cast<std::string>(name) + "'; dir(quire.CoreConfig) lists them").c_str());
+    }
+    nb::setattr(self.h, name, value);
+  }
+  if (config->scheduler.async_scheduling && !options.contains("max_outstanding_plans")) {
+    config->max_outstanding_plans = 2;
+  }
+  default_group(*config);
+}
+
+}  // namespace
+
+void bind_config(nb::module_& m) {
+  bind_enums(m);
+  Class c(m, "CoreConfig",
+          "Every option of the core. Give at least num_blocks and max_model_len:\n\n"
+          "    CoreConfig(num_blocks=64, block_size=16, max_model_len=1024, max_num_seqs=8)\n\n"
+          "Unlike the C++ default, scheduling is synchronous unless async_scheduling=True is given.");
+  c.def("__init__", [](nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) { init_config(self, options); });
+  bind_scheduling(c);
+  bind_cache(c);
+  bind_engine(c);
+  c.def("validate", [](const CoreConfig& self) { value_or_raise(self.validate()); },
+        "Raises ValueError, naming the option and the remedy, when these options cannot be served.");
+}
+
+}  // namespace quire::python

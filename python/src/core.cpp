@@ -1,0 +1,242 @@
+// quire.Core: the core stepped by hand.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "module.h"
+#include "plan.h"
+#include "quire/core.h"
+
+namespace quire::python {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+// The core with what Python's manners need: ids given out here, results as {id: tokens}, misuse as exceptions.
+class PyCore {
+ public:
+  explicit PyCore(const CoreConfig& config) : core_(value_or_raise(Core::create(config))), max_plans_(config.max_outstanding_plans) {}
+
+  std::uint64_t add(const Tokens& prompt, const NewRequest& shape, std::optional<std::uint64_t> id, StepInput input) {
+    NewRequest request = shape;
+    request.id = RequestId{id.value_or(next_id_)};
+    request.prompt = prompt;
+    value_or_raise(core_->add(request, input));
+    next_id_ = std::max(next_id_, request.id.value + 1);
+    return request.id.value;
+  }
+
+  nb::object schedule(StepInput input) {
+    if (core_->num_outstanding_plans() >= max_plans_) {
+      raise_state("schedule(): as many plans are outstanding as max_outstanding_plans allows; apply() the oldest first");
+    }
+    const StepPlan& plan = core_->schedule(input);
+    remember(plan);
+    return to_python(plan);
+  }
+
+  nb::object apply(const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, StepInput input) {
+    if (pending_.empty()) {
+      raise_state("apply(): no plan is outstanding; schedule() makes one");
+    }
+    const Pending& oldest = pending_.front();
+    StepResult result;
+    result.step = oldest.step;
+    std::vector<SampledToken> sampled = in_plan_order(oldest, tokens);
+    std::vector<RequestId> pooled_ids;
+    for (const std::uint64_t id : pooled) {
+      pooled_ids.push_back(RequestId{id});
+    }
+    result.sampled = sampled;
+    result.pooled = pooled_ids;
+    const StepOutcome* outcome = value_or_raise(core_->apply(result, input));
+    pending_.erase(pending_.begin());
+    return to_python(*outcome);
+  }
+
+  bool finish(std::uint64_t id, RequestStatus status) {
+    if (!is_finished(status)) {
+      throw nb::value_error("status: not a finished one; give RequestStatus.FINISHED_ABORTED, FINISHED_STOPPED or another FINISHED_ value");
+    }
+    return core_->finish(RequestId{id}, status) != FinishEffect::unknown;
+  }
+
+  void set_drafts(const nb::dict& drafts) {
+    std::vector<Tokens> kept;
+    std::vector<Draft> out;
+    kept.reserve(drafts.size());
+    for (auto [id, tokens] : drafts) {
+      kept.push_back(nb::cast<Tokens>(tokens));
+      out.push_back({RequestId{nb::cast<std::uint64_t>(id)}, kept.back()});
+    }
+    core_->set_drafts(out);
+  }
+
+  nb::object view(std::uint64_t id) const {
+    const std::optional<RequestView> view = core_->view(RequestId{id});
+    if (!view) {
+      throw nb::key_error(("no request " + std::to_string(id) + "; it may have ended").c_str());
+    }
+    return to_python(*view);
+  }
+
+  std::vector<std::uint32_t> blocks(std::uint64_t id, std::uint32_t group) const {
+    view(id);
+    std::vector<std::uint32_t> out;
+    for (const BlockId block : core_->blocks(RequestId{id}, group)) {
+      out.push_back(block.value);
+    }
+    return out;
+  }
+
+  Core& core() { return *core_; }
+
+ private:
+  struct Pending {
+    StepId step;
+    std::vector<std::pair<RequestId, bool>> scheduled;  // samples?
+  };
+
+  void remember(const StepPlan& plan) {
+    Pending pending{plan.step, {}};
+    for (const ScheduledRequest& request : plan.scheduled) {
+      pending.scheduled.emplace_back(request.id, request.samples);
+    }
+    pending_.push_back(std::move(pending));
+  }
+
+  static std::vector<SampledToken> in_plan_order(const Pending& plan, const nb::dict& tokens) {
+    std::vector<SampledToken> out;
+    std::size_t used = 0;
+    for (const auto& [id, samples] : plan.scheduled) {
+      const nb::object key = nb::cast(id.value);
+      if (!tokens.contains(key)) {
+        continue;
+      }
+      ++used;
+      if (!samples) {
+        throw nb::value_error(("tokens: request " + std::to_string(id.value) + " samples nothing in this step; leave it out").c_str());
+      }
+      for (const TokenId token : nb::cast<Tokens>(tokens[key])) {
+        out.push_back({id, token});
+      }
+    }
+    if (used != tokens.size()) {
+      throw nb::value_error("tokens: a request that the oldest outstanding plan does not name; give plan.scheduled's ids only");
+    }
+    return out;
+  }
+
+  std::unique_ptr<Core> core_;
+  std::uint32_t max_plans_;
+  std::uint64_t next_id_ = 0;
+  std::vector<Pending> pending_;
+};
+
+using Class = nb::class_<PyCore>;
+
+void bind_requests(Class& c) {
+  c.def(
+      "add",
+      [](PyCore& self, const Tokens& prompt, std::uint32_t max_tokens, std::uint32_t min_tokens, const Tokens& eos_ids,
+         const Tokens& stop_token_ids, std::int64_t priority, double arrival_time, const std::string& cache_salt, std::int64_t lora_id,
+         const std::string& lora_name, bool pooling, bool skip_reading_prefix_cache, std::optional<std::uint64_t> id, double now) {
+        NewRequest shape;
+        shape.max_tokens = max_tokens;
+        shape.min_tokens = min_tokens;
+        shape.eos_ids = eos_ids;
+        shape.stop_token_ids = stop_token_ids;
+        shape.priority = priority;
+        shape.arrival_time = arrival_time;
+        shape.cache_salt = cache_salt;
+        shape.lora_id = lora_id;
+        shape.lora_name = lora_name;
+        shape.pooling = pooling;
+        shape.skip_reading_prefix_cache = skip_reading_prefix_cache;
+        return self.add(prompt, shape, id, {.now = now});
+      },
+      nb::arg("prompt"), nb::kw_only(), nb::arg("max_tokens") = 16, nb::arg("min_tokens") = 0, nb::arg("eos_ids") = Tokens{},
+      nb::arg("stop_token_ids") = Tokens{}, nb::arg("priority") = 0, nb::arg("arrival_time") = 0.0, nb::arg("cache_salt") = "",
+      nb::arg("lora_id") = 0, nb::arg("lora_name") = "", nb::arg("pooling") = false, nb::arg("skip_reading_prefix_cache") = false,
+      nb::arg("id") = nb::none(), nb::arg("now") = 0.0,
+      "Puts a request into the waiting queue and returns its id.\n\n"
+      "prompt: token ids. It is computed by the steps that follow, sharing the blocks of equal prefixes that are in the cache (requests with\n"
+      "different cache_salt or adapter never share). ValueError when it is empty or longer than max_model_len or the cache allow.");
+  c.def("finish", &PyCore::finish, nb::arg("id"), nb::arg("status") = RequestStatus::finished_aborted,
+        "Ends a request from outside, in any state. False when there is no such request any more.");
+  c.def("set_drafts", &PyCore::set_drafts, nb::arg("drafts"),
+        "Draft tokens {id: [token, ...]} for the next plan. A drafted token is computed with the others; the step's result then holds the\n"
+        "accepted ones and one more.");
+  c.def("__getitem__", &PyCore::view, nb::arg("id"), "The request as it is now, a RequestInfo. KeyError when it ended.");
+  c.def("__contains__", [](PyCore& self, std::uint64_t id) { return self.core().view(RequestId{id}).has_value(); }, nb::arg("id"));
+  c.def("blocks", &PyCore::blocks, nb::arg("id"), nb::arg("group") = 0, "Block ids of a request in one cache group. KeyError when it ended.");
+}
+
+void bind_steps(Class& c) {
+  c.def(
+      "schedule", [](PyCore& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now") = 0.0,
+      nb::arg("random") = 0,
+      "Decides a step and returns its Plan: which tokens of which requests run, and in which blocks. Each plan must be applied, in order.\n"
+      "RuntimeError when max_outstanding_plans of them wait already.");
+  c.def(
+      "apply",
+      [](PyCore& self, const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, double now, std::uint64_t random) {
+        return self.apply(tokens, pooled, {now, random});
+      },
+      nb::arg("tokens"), nb::arg("pooled") = std::vector<std::uint64_t>{}, nb::arg("now") = 0.0, nb::arg("random") = 0,
+      "Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and one\n"
+      "more for each accepted draft. Returns an Outcome. ValueError, and nothing changes, when the result does not match the plan.");
+  c.def(
+      "reset_prefix_cache", [](PyCore& self, bool preempt_running) { return value_or_raise(self.core().reset_prefix_cache(preempt_running)); },
+      nb::arg("preempt_running") = false, "Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.");
+  c.def("reset_encoder_cache", [](PyCore& self) { self.core().reset_encoder_cache(); }, "Forgets all encoder outputs.");
+}
+
+void bind_state(Class& c) {
+  c.def_prop_rw(
+      "pause_state", [](PyCore& self) { return self.core().pause_state(); },
+      [](PyCore& self, PauseState state) { self.core().set_pause_state(state); }, "What may be scheduled.");
+  c.def_prop_ro("has_work", [](PyCore& self) { return self.core().has_work(); }, "A request is running or waiting.");
+  c.def_prop_ro("num_running", [](PyCore& self) { return self.core().counters().num_running; }, "Requests in the running batch.");
+  c.def_prop_ro("num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; }, "Waiting requests, preempted ones included.");
+  c.def_prop_ro("num_free_blocks", [](PyCore& self) { return self.core().counters().num_free_blocks; },
+                "Blocks that no request holds; cached ones included.");
+  c.def_prop_ro("num_preemptions", [](PyCore& self) { return self.core().counters().num_preemptions; }, "Since the start.");
+  c.def_prop_ro("num_outstanding_plans", [](PyCore& self) { return self.core().num_outstanding_plans(); }, "Plans not yet applied.");
+  c.def("snapshot", [](PyCore& self) {
+    CoreSnapshot snapshot;
+    self.core().snapshot(snapshot);
+    return to_python(snapshot);
+  }, "Everything, copied, as a dict: queues, requests, blocks with reference counts and keys, the free queue in order.");
+  c.def("check_invariants", [](PyCore& self) { self.core().check_invariants(); },
+        "Recomputes from scratch what must hold; the program stops where it does not. For tests.");
+}
+
+}  // namespace
+
+void bind_core(nb::module_& m) {
+  Class c(m, "Core",
+          "The scheduler and KV-cache manager, stepped by hand:\n\n"
+          "    core = quire.Core(quire.CoreConfig(num_blocks=64, max_model_len=1024))\n"
+          "    request = core.add([1, 2, 3], max_tokens=2)\n"
+          "    while core.has_work:\n"
+          "        plan = core.schedule()\n"
+          "        core.apply({r.id: [7] for r in plan.scheduled if r.samples})\n\n"
+          "Deterministic: no clock, thread or random number of its own; equal calls give equal plans. Not thread-safe. Misuse raises and\n"
+          "changes nothing.");
+  c.def(nb::init<const CoreConfig&>(), nb::arg("config"), "ValueError, naming the option and the remedy, for options that cannot be served.");
+  bind_requests(c);
+  bind_steps(c);
+  bind_state(c);
+}
+
+}  // namespace quire::python

@@ -1,0 +1,16 @@
+// quire._core: the C++ core for Python.
+#include "module.h"
+
+#include <string>
+
+#include "quire/version.h"
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C++ core: which tokens of which requests run in each step, and in which KV-cache blocks.";
+  m.attr("__version__") = std::string(quire::kVersion);
+  quire::python::bind_specs(m);
+  quire::python::bind_config(m);
+  quire::python::bind_plan(m);
+  quire::python::bind_core(m);
+  quire::python::bind_vllm(m);
+}

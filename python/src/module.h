@@ -1,0 +1,15 @@
+#pragma once
+// The parts of the extension module; each binds its own types.
+#include <nanobind/nanobind.h>
+
+namespace quire::python {
+
+namespace nb = nanobind;
+
+void bind_specs(nb::module_& m);
+void bind_config(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_core(nb::module_& m);
+void bind_vllm(nb::module_& m);
+
+}  // namespace quire::python

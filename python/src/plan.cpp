@@ -1,0 +1,240 @@
+// What a step was planned to do, and what it did.
+#include "plan.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <cstdint>
+
+#include "module.h"
+
+namespace quire::python {
+namespace {
+
+// Plain records with Python attributes: nothing to compute, only to read.
+struct Plan {
+  std::uint64_t step;
+  nb::list scheduled, admitted, table_deltas, finished, preempted, num_common_prefix_blocks, freed_encoder_outputs, blocks_to_zero;
+  std::uint32_t num_scheduled_tokens;
+};
+
+struct Scheduled {
+  std::uint64_t id;
+  std::uint32_t slot, num_computed_tokens, num_tokens, num_output_tokens;
+  bool samples;
+  ScheduledKind kind;
+  nb::list drafts, encoder_inputs;
+};
+
+struct Admitted {
+  std::uint64_t id;
+  std::uint32_t slot, num_prompt_tokens;
+  nb::list tokens;
+};
+
+struct TableDelta {
+  std::uint64_t id;
+  std::uint32_t slot, group, index;
+  TableUpdate update;
+  nb::list blocks;
+};
+
+struct Update {
+  std::uint64_t id;
+  nb::list tokens;
+  bool finished;
+  RequestStatus status;
+  nb::object reason, stop_token;
+  bool session_waits;
+  std::int64_t num_cached_tokens;
+};
+
+struct Outcome {
+  std::uint64_t step;
+  nb::list updates, preempted, retired;
+  nb::object stats;
+};
+
+struct Stats {
+  std::uint32_t num_running, num_waiting;
+  double kv_cache_usage, encoder_cache_usage;
+  std::uint64_t prefix_requests, prefix_queries, prefix_hits;
+};
+
+struct RequestInfo {
+  std::uint64_t id;
+  RequestStatus status;
+  nb::list tokens, draft_tokens;
+  std::uint32_t num_prompt_tokens, num_computed_tokens, num_output_placeholders, num_preemptions;
+  std::int64_t num_cached_tokens;
+};
+
+void bind_enums(nb::module_& m) {
+  nb::enum_<RequestStatus>(m, "RequestStatus", "Where a request stands; every value after PREEMPTED is finished.")
+      .value("WAITING", RequestStatus::waiting)
+      .value("WAITING_FOR_GRAMMAR", RequestStatus::waiting_for_grammar)
+      .value("WAITING_FOR_REMOTE_KV", RequestStatus::waiting_for_remote_kv)
+      .value("WAITING_FOR_INPUT", RequestStatus::waiting_for_input)
+      .value("RUNNING", RequestStatus::running)
+      .value("PREEMPTED", RequestStatus::preempted)
+      .value("FINISHED_STOPPED", RequestStatus::finished_stopped)
+      .value("FINISHED_LENGTH", RequestStatus::finished_length)
+      .value("FINISHED_ABORTED", RequestStatus::finished_aborted)
+      .value("FINISHED_IGNORED", RequestStatus::finished_ignored)
+      .value("FINISHED_ERROR", RequestStatus::finished_error)
+      .value("FINISHED_REPETITION", RequestStatus::finished_repetition);
+  nb::enum_<FinishReason>(m, "FinishReason", "Why a request ended.")
+      .value("STOP", FinishReason::stop, "A stop token.")
+      .value("LENGTH", FinishReason::length, "max_tokens or max_model_len.")
+      .value("ABORT", FinishReason::abort, "finish() said so.")
+      .value("ERROR", FinishReason::error, "Its external blocks could not be loaded.")
+      .value("REPETITION", FinishReason::repetition, "The output repeated itself.");
+  nb::enum_<ScheduledKind>(m, "ScheduledKind", "How a request came into the plan.")
+      .value("FRESH", ScheduledKind::fresh, "For the first time.")
+      .value("RESUMED", ScheduledKind::resumed, "Again, after a preemption.")
+      .value("RUNNING", ScheduledKind::running, "It ran before.");
+  nb::enum_<TableUpdate>(m, "TableUpdate", "What a block-table delta does.")
+      .value("APPEND", TableUpdate::append)
+      .value("REPLACE_ALL", TableUpdate::replace_all)
+      .value("REPLACE_ONE", TableUpdate::replace_one);
+}
+
+void bind_plan_parts(nb::module_& m) {
+  nb::class_<Scheduled>(m, "Scheduled", "Tokens [num_computed_tokens, num_computed_tokens + num_tokens) of a request run in this step.")
+      .def_ro("id", &Scheduled::id)
+      .def_ro("slot", &Scheduled::slot, "The worker's row for this request.")
+      .def_ro("num_computed_tokens", &Scheduled::num_computed_tokens)
+      .def_ro("num_tokens", &Scheduled::num_tokens)
+      .def_ro("samples", &Scheduled::samples, "A token is sampled after the last scheduled one: apply() wants it.")
+      .def_ro("kind", &Scheduled::kind)
+      .def_ro("num_output_tokens", &Scheduled::num_output_tokens, "Placeholders included.")
+      .def_ro("drafts", &Scheduled::drafts, "Draft tokens among the scheduled ones; -1: the worker's own.")
+      .def_ro("encoder_inputs", &Scheduled::encoder_inputs, "Multimodal inputs whose encoder runs in this step.");
+  nb::class_<Admitted>(m, "Admitted", "A request that enters the worker's batch; its block table starts empty.")
+      .def_ro("id", &Admitted::id)
+      .def_ro("slot", &Admitted::slot)
+      .def_ro("tokens", &Admitted::tokens, "Prompt, then the outputs known so far.")
+      .def_ro("num_prompt_tokens", &Admitted::num_prompt_tokens);
+  nb::class_<TableDelta>(m, "TableDelta", "A change of a request's block table in one cache group.")
+      .def_ro("id", &TableDelta::id)
+      .def_ro("slot", &TableDelta::slot)
+      .def_ro("group", &TableDelta::group)
+      .def_ro("update", &TableDelta::update)
+      .def_ro("index", &TableDelta::index, "The entry, with REPLACE_ONE.")
+      .def_ro("blocks", &TableDelta::blocks);
+}
+
+void bind_plan_class(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan", "What the worker has to do in one step. A copy: it stays as it is.")
+      .def_ro("step", &Plan::step, "Steps are counted from 0.")
+      .def_ro("scheduled", &Plan::scheduled, "Scheduled, in order: running requests first, then admitted ones.")
+      .def_ro("admitted", &Plan::admitted, "Admitted: new or resumed requests.")
+      .def_ro("table_deltas", &Plan::table_deltas, "TableDelta: changes of block tables.")
+      .def_ro("num_scheduled_tokens", &Plan::num_scheduled_tokens, "Tokens of all scheduled requests.")
+      .def_ro("finished", &Plan::finished, "Ids of requests that ended since the plan before.")
+      .def_ro("preempted", &Plan::preempted, "Ids of requests that this plan put back into the waiting queue.")
+      .def_ro("num_common_prefix_blocks", &Plan::num_common_prefix_blocks, "Per cache group: blocks that all running requests share.")
+      .def_ro("freed_encoder_outputs", &Plan::freed_encoder_outputs, "Identifiers that the worker may forget.")
+      .def_ro("blocks_to_zero", &Plan::blocks_to_zero, "Blocks to be zeroed before use.")
+      .def("__repr__", [](const Plan& self) {
+        return nb::str("Plan(step={}, {} requests, {} tokens)").format(self.step, nb::len(self.scheduled), self.num_scheduled_tokens);
+      });
+}
+
+void bind_outcome(nb::module_& m) {
+  nb::class_<Update>(m, "Update", "What a result did to one request.")
+      .def_ro("id", &Update::id)
+      .def_ro("tokens", &Update::tokens, "Appended by this step.")
+      .def_ro("finished", &Update::finished)
+      .def_ro("status", &Update::status)
+      .def_ro("reason", &Update::reason, "FinishReason, or None while it goes on.")
+      .def_ro("stop_token", &Update::stop_token, "The stop token that ended it, or None.")
+      .def_ro("session_waits", &Update::session_waits, "An input of a session ended, not the session.")
+      .def_ro("num_cached_tokens", &Update::num_cached_tokens, "Prompt tokens found in the cache at admission.")
+      .def("__repr__", [](const Update& self) {
+        return nb::str("Update(id={}, tokens={}, finished={})").format(self.id, self.tokens, self.finished);
+      });
+  nb::class_<Stats>(m, "Stats", "Counted since the outcome before.")
+      .def_ro("num_running", &Stats::num_running)
+      .def_ro("num_waiting", &Stats::num_waiting)
+      .def_ro("kv_cache_usage", &Stats::kv_cache_usage, "Share of blocks in use, 0 to 1.")
+      .def_ro("encoder_cache_usage", &Stats::encoder_cache_usage, "Share of the encoder cache in use, 0 to 1.")
+      .def_ro("prefix_requests", &Stats::prefix_requests, "Look-ups in the prefix cache.")
+      .def_ro("prefix_queries", &Stats::prefix_queries, "Tokens looked up.")
+      .def_ro("prefix_hits", &Stats::prefix_hits, "Tokens found.");
+  nb::class_<Outcome>(m, "Outcome", "What a result did. A copy: it stays as it is.")
+      .def_ro("step", &Outcome::step)
+      .def_ro("updates", &Outcome::updates, "Update, in the plan's order; none for a request of which there is nothing to tell.")
+      .def_ro("preempted", &Outcome::preempted, "Ids preempted when this step was planned.")
+      .def_ro("retired", &Outcome::retired, "Ids that the core refers to no more.")
+      .def_ro("stats", &Outcome::stats, "Stats, or None without log_stats.");
+}
+
+nb::object stats_of(const SchedulerStats* stats) {
+  if (stats == nullptr) {
+    return nb::none();
+  }
+  return nb::cast(Stats{stats->num_running, stats->num_waiting, stats->kv_cache_usage, stats->encoder_cache_usage,
+                        stats->prefix_cache.requests, stats->prefix_cache.queries, stats->prefix_cache.hits});
+}
+
+}  // namespace
+
+nb::object to_python(const StepPlan& plan) {
+  Plan out;
+  out.step = plan.step.value;
+  out.num_scheduled_tokens = plan.num_scheduled_tokens;
+  for (const ScheduledRequest& r : plan.scheduled) {
+    out.scheduled.append(nb::cast(Scheduled{r.id.value, r.slot.value, r.num_computed_tokens, r.num_tokens, r.num_output_tokens, r.samples,
+                                            r.kind, list_of(r.drafts), list_of(r.encoder_inputs)}));
+  }
+  for (const AdmittedRequest& r : plan.admitted) {
+    out.admitted.append(nb::cast(Admitted{r.id.value, r.slot.value, r.num_prompt_tokens, list_of(r.tokens)}));
+  }
+  for (const BlockTableDelta& d : plan.table_deltas) {
+    out.table_deltas.append(nb::cast(TableDelta{d.id.value, d.slot.value, d.group, d.index, d.update, list_of_ids(d.blocks)}));
+  }
+  out.finished = list_of_ids(plan.finished);
+  out.preempted = list_of_ids(plan.preempted);
+  out.num_common_prefix_blocks = list_of(plan.num_common_prefix_blocks);
+  out.freed_encoder_outputs = list_of(plan.freed_encoder_outputs);
+  out.blocks_to_zero = list_of_ids(plan.blocks_to_zero);
+  return nb::cast(std::move(out));
+}
+
+nb::object to_python(const StepOutcome& outcome) {
+  Outcome out;
+  out.step = outcome.step.value;
+  out.stats = stats_of(outcome.stats);
+  for (const RequestUpdate& u : outcome.updates) {
+    out.updates.append(nb::cast(Update{u.id.value, list_of(u.tokens), u.finished, u.status, u.finished ? nb::cast(u.reason) : nb::none(),
+                                       u.stop_token ? nb::cast(*u.stop_token) : nb::none(), u.session_waits, u.num_cached_tokens}));
+  }
+  out.preempted = list_of_ids(outcome.preempted);
+  out.retired = list_of_ids(outcome.retired);
+  return nb::cast(std::move(out));
+}
+
+nb::object to_python(const RequestView& v) {
+  return nb::cast(RequestInfo{v.id.value, v.status, list_of(v.tokens), list_of(v.draft_tokens), v.num_prompt_tokens, v.num_computed_tokens,
+                              v.num_output_placeholders, v.num_preemptions, v.num_cached_tokens});
+}
+
+void bind_plan(nb::module_& m) {
+  bind_enums(m);
+  bind_plan_parts(m);
+  bind_plan_class(m);
+  bind_outcome(m);
+  nb::class_<RequestInfo>(m, "RequestInfo", "One request as it was when asked for.")
+      .def_ro("id", &RequestInfo::id)
+      .def_ro("status", &RequestInfo::status)
+      .def_ro("tokens", &RequestInfo::tokens, "Prompt, then outputs.")
+      .def_ro("draft_tokens", &RequestInfo::draft_tokens)
+      .def_ro("num_prompt_tokens", &RequestInfo::num_prompt_tokens)
+      .def_ro("num_computed_tokens", &RequestInfo::num_computed_tokens)
+      .def_ro("num_output_placeholders", &RequestInfo::num_output_placeholders, "Tokens in flight, with async scheduling.")
+      .def_ro("num_preemptions", &RequestInfo::num_preemptions)
+      .def_ro("num_cached_tokens", &RequestInfo::num_cached_tokens, "Found in the cache at first admission; -1: not admitted yet.");
+}
+
+}  // namespace quire::python

@@ -1,0 +1,190 @@
+// quire._core.VllmBridge: private to quire.vllm.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "errors.h"
+#include "module.h"
+#include "plan.h"
+#include "vllm/bridge.h"
+#include "vllm/fast.h"
+
+namespace quire::python {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+using Class = nb::class_<Bridge>;
+// identifier, offset, length, mask of positions that take an embedding or None
+using Feature = std::tuple<std::string, std::uint32_t, std::uint32_t, std::optional<std::vector<bool>>>;
+
+std::vector<MultimodalFeature> features_of(const std::vector<Feature>& given) {
+  std::vector<MultimodalFeature> out;
+  for (const auto& [identifier, offset, length, mask] : given) {
+    if (mask) {
+      const std::vector<std::uint8_t> bytes(mask->begin(), mask->end());
+      out.push_back({identifier, PlaceholderRange(offset, bytes)});
+    } else {
+      out.push_back({identifier, PlaceholderRange(offset, length)});
+    }
+  }
+  return out;
+}
+
+std::uint32_t natural(std::int64_t value) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, UINT32_MAX));
+}
+
+// How a request ends; the part that a session's inputs have too.
+struct Ending {
+  std::int64_t min_tokens = 0;
+  Tokens eos_ids, stop_token_ids;
+  std::tuple<std::int32_t, std::int32_t, std::int32_t> repetition;  // smallest and largest pattern, count
+};
+
+Ending ending_of(const nb::dict& fields) {
+  return {nb::cast<std::int64_t>(fields["min_tokens"]), nb::cast<Tokens>(fields["eos_ids"]), nb::cast<Tokens>(fields["stop_token_ids"]),
+          nb::cast<std::tuple<std::int32_t, std::int32_t, std::int32_t>>(fields["repetition"])};
+}
+
+template <class Target>
+void put(const Ending& ending, Target& target) {
+  target.min_tokens = natural(ending.min_tokens);
+  target.eos_ids = ending.eos_ids;
+  target.stop_token_ids = ending.stop_token_ids;
+  const auto& [smallest, largest, count] = ending.repetition;
+  target.repetition = {smallest, largest, count};
+}
+
+void add(Bridge& self, const nb::object& request, const nb::dict& fields, double now) {
+  const Ending ending = ending_of(fields);
+  const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>(fields["multimodal"]));
+  const auto lora_name = nb::cast<std::string>(fields["lora_name"]);
+  const auto cache_salt = nb::cast<std::string>(fields["cache_salt"]);
+  NewRequest made;
+  put(ending, made);
+  made.client_index = nb::cast<std::uint32_t>(fields["client_index"]);
+  made.priority = nb::cast<std::int64_t>(fields["priority"]);
+  made.arrival_time = nb::cast<double>(fields["arrival_time"]);
+  made.max_tokens = natural(nb::cast<std::int64_t>(fields["max_tokens"]));
+  made.pooling = nb::cast<bool>(fields["pooling"]);
+  made.structured_output = nb::cast<bool>(fields["structured_output"]);
+  made.resumable = nb::cast<bool>(fields["resumable"]);
+  made.skip_reading_prefix_cache = nb::cast<bool>(fields["skip_reading_prefix_cache"]);
+  made.lora_id = nb::cast<std::int64_t>(fields["lora_id"]);
+  made.lora_name = lora_name;
+  made.cache_salt = cache_salt;
+  made.multimodal = features;
+  self.add(request, made, nb::cast<bool>(fields["pass_hashes"]), {.now = now});
+  Record& record = *self.lookup(request.attr("request_id"));
+  record.wants_logprobs = nb::cast<bool>(fields["wants_logprobs"]);
+  record.python_hashes = nb::cast<bool>(fields["python_hashes"]);
+  const nb::object headers = request.attr("trace_headers");
+  record.trace_headers = headers.is_none() ? nb::object() : headers;
+}
+
+void continue_session(Bridge& self, nb::handle name, const std::optional<nb::dict>& fields, double now) {
+  if (!fields) {
+    self.continue_session(name, nullptr, {.now = now});
+    return;
+  }
+  const Ending ending = ending_of(*fields);
+  const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>((*fields)["multimodal"]));
+  const auto tokens = nb::cast<Tokens>((*fields)["tokens"]);
+  SessionInput input;
+  put(ending, input);
+  input.tokens = tokens;
+  input.multimodal = features;
+  input.arrival_time = nb::cast<double>((*fields)["arrival_time"]);
+  self.continue_session(name, &input, {.now = now});
+}
+
+BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
+  return {hooks,
+          nb::cast<nb::list>(given["statuses"]),
+          {given["output"], nb::cast<nb::list>(given["finish_reasons"]), given["event"], nb::cast<nb::list>(given["event_types"])},
+          nb::cast<bool>(given["has_connector"]),
+          nb::cast<bool>(given["has_encoder_connector"]),
+          nb::cast<bool>(given["has_grammar"]),
+          nb::cast<bool>(given["fold_resumed"]),
+          nb::cast<bool>(given["carry_tokens"]),
+          nb::cast<std::int32_t>(given["routed_group"])};
+}
+
+void bind_steps(Class& c) {
+  c.def("add", &add, nb::arg("request"), nb::arg("fields"), nb::arg("now"));
+  c.def("continue_session", &continue_session, nb::arg("name"), nb::arg("fields").none(), nb::arg("now"));
+  c.def("session_shown", &Bridge::session_shown, nb::arg("name"));
+  c.def("schedule", [](Bridge& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now"),
+        nb::arg("random"));
+  c.def(
+      "update",
+      [](Bridge& self, nb::handle scheduled, nb::handle index, nb::handle sampled, nb::handle logprobs, nb::handle prompt_logprobs,
+         nb::handle pooled, nb::handle nans, nb::handle sending, nb::handle receiving, nb::handle invalid, double now, std::uint64_t random) {
+        return self.update({scheduled, index, sampled, logprobs, prompt_logprobs, pooled, nans, sending, receiving, invalid}, {now, random});
+      },
+      nb::arg("scheduled"), nb::arg("index"), nb::arg("sampled").none(), nb::arg("logprobs").none(), nb::arg("prompt_logprobs").none(),
+      nb::arg("pooled").none(), nb::arg("nans").none(), nb::arg("finished_sending").none(), nb::arg("finished_receiving").none(),
+      nb::arg("invalid_blocks").none(), nb::arg("now"), nb::arg("random"));
+  c.def("set_drafts", &Bridge::set_drafts, nb::arg("names"), nb::arg("drafts"));
+  c.def("set_drafts_in_plan", &Bridge::set_drafts_in_plan, nb::arg("names"), nb::arg("drafts"));
+  c.def("finish", [](Bridge& self, nb::handle names, RequestStatus status, double now) { return self.finish(names, status, {.now = now}); },
+        nb::arg("names").none(), nb::arg("status"), nb::arg("now"));
+  c.def(
+      "reset_prefix_cache",
+      [](Bridge& self, bool preempt, bool connector, double now) { return self.reset_prefix_cache(preempt, connector, {.now = now}); },
+      nb::arg("preempt_running"), nb::arg("reset_connector"), nb::arg("now"));
+  c.def("reset_encoder_cache", [](Bridge& self) { self.core().reset_encoder_cache(); });
+  c.def("make_stats", &Bridge::make_stats);
+}
+
+void bind_views(Class& c) {
+  c.def("requests", &Bridge::requests);
+  c.def("stale_requests", &Bridge::stale_requests);
+  c.def("request", &Bridge::request, nb::arg("name"));
+  c.def("is_prefill_chunk", &Bridge::is_prefill_chunk, nb::arg("name"));
+  c.def("is_structured", [](const Bridge& self, nb::handle name) {
+    const Record* record = self.lookup(name);
+    return record != nullptr && record->structured;
+  }, nb::arg("name"));
+  c.def("is_known", [](const Bridge& self, nb::handle name) { return self.lookup(name) != nullptr; }, nb::arg("name"));
+  c.def("finished_names", &Bridge::finished_names);
+  c.def("block_ids", &Bridge::block_ids, nb::arg("name"));
+  c.def("names_of", [](const Bridge& self, const std::vector<std::uint64_t>& ids) {
+    std::vector<RequestId> typed;
+    for (const std::uint64_t id : ids) {
+      typed.push_back(RequestId{id});
+    }
+    return self.names_of(typed);
+  }, nb::arg("ids"));
+  c.def("snapshot", [](Bridge& self) {
+    CoreSnapshot snapshot;
+    self.core().snapshot(snapshot);
+    return to_python(snapshot);
+  });
+  c.def("counts", [](Bridge& self) {
+    const CoreCounters counters = self.core().counters();
+    return nb::make_tuple(counters.num_running, counters.num_waiting, counters.num_unfinished, counters.num_blocks, counters.num_free_blocks);
+  });
+  c.def("has_finished_requests", [](Bridge& self) { return self.core().has_finished_requests(); });
+  c.def_prop_rw("pause_state", [](Bridge& self) { return self.core().pause_state(); },
+                [](Bridge& self, PauseState state) { self.core().set_pause_state(state); });
+}
+
+}  // namespace
+
+void bind_vllm(nb::module_& m) {
+  Class c(m, "VllmBridge", "The native half of quire.vllm.Scheduler; not for other use.");
+  c.def("__init__", [](Bridge* self, const CoreConfig& config, const nb::object& hooks, const nb::dict& options) {
+    new (self) Bridge(config, options_of(hooks, options));
+  }, nb::arg("config"), nb::arg("hooks"), nb::arg("options"));
+  bind_steps(c);
+  bind_views(c);
+}
+
+}  // namespace quire::python

@@ -1,0 +1,222 @@
+// Requests come and go: the records, their names, and what vLLM's own dict of requests would hold.
+#include "vllm/bridge.h"
+
+#include <nanobind/stl/string.h>
+
+#include <exception>
+#include <string>
+
+#include "vllm/fast.h"
+
+namespace quire::python {
+namespace {
+
+std::uint32_t hash_bytes_of(const CoreConfig& config) {
+  if (!config.enable_prefix_caching) {
+    return 0;
+  }
+  return config.hash == HashAlgorithm::xxhash || config.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
+}
+
+std::vector<TokenId> tokens_in(nb::handle list) {
+  std::vector<TokenId> out;
+  fast::append_tokens(list, [&](TokenId token) { out.push_back(token); });
+  return out;
+}
+
+std::vector<std::uint8_t> joined(nb::handle hashes) {
+  std::vector<std::uint8_t> out;
+  for (nb::handle hash : hashes) {
+    char* data = nullptr;
+    Py_ssize_t size = 0;
+    fast::check(PyBytes_AsStringAndSize(hash.ptr(), &data, &size));
+    out.insert(out.end(), data, data + size);
+  }
+  return out;
+}
+
+}  // namespace
+
+Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
+    : options_(std::move(options)),
+      seams_(*this),
+      core_(value_or_raise(Core::create(config, seams_.of_core()))),
+      mirror_(options_.statuses, hash_bytes_of(config)),
+      outputs_(options_.outputs),
+      max_plans_(config.max_outstanding_plans),
+      num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),
+      include_finished_set_(config.include_finished_set) {}
+
+Record* Bridge::lookup(nb::handle name) const {
+  PyObject* id = PyDict_GetItemWithError(ids_.ptr(), name.ptr());
+  if (id == nullptr) {
+    if (PyErr_Occurred() != nullptr) {
+      throw nb::python_error();
+    }
+    return nullptr;
+  }
+  return records_.find(RequestId{PyLong_AsUnsignedLongLong(id)});
+}
+
+Record& Bridge::known(nb::handle name) const {
+  Record* record = lookup(name);
+  if (record == nullptr) {
+    throw nb::key_error(("no request " + nb::cast<std::string>(nb::repr(name))).c_str());
+  }
+  return *record;
+}
+
+void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes, StepInput input) {
+  const nb::object name = request.attr("request_id");
+  if (lookup(name) != nullptr) {
+    throw nb::value_error(("request_id: " + nb::cast<std::string>(name) + " is known already; finish it first or give another id").c_str());
+  }
+  Record& record = records_.make();
+  try {
+    record.name = name;
+    record.request = request;
+    record.all_tokens = request.attr("_all_token_ids");
+    record.output_tokens = request.attr("_output_token_ids");
+    record.block_hashes = request.attr("block_hashes");
+    record.client_index = fields.client_index;
+    record.pooling = fields.pooling;
+    record.structured = fields.structured_output;
+    record.session = fields.resumable;
+    record.shown.status = static_cast<RequestStatus>(nb::cast<int>(request.attr("status")) - 1);
+    const std::vector<TokenId> prompt = tokens_in(record.all_tokens);
+    const std::vector<std::uint8_t> hashes = pass_hashes ? joined(record.block_hashes) : std::vector<std::uint8_t>{};
+    const auto text = nb::cast<std::string>(name);
+    record.num_tokens = record.num_shown_tokens = prompt.size();
+    fields.id = record.id;
+    fields.name = text;
+    fields.prompt = prompt;
+    fields.block_hashes = hashes;
+    guarded([&] { value_or_raise(core_->add(fields, input)); });
+  } catch (...) {
+    broken_ = false;
+    records_.drop(record.id);
+    throw;
+  }
+  requests_[name] = request;
+  ids_[name] = record.id.value;
+}
+
+void Bridge::continue_session(nb::handle name, const SessionInput* input, StepInput now) {
+  Record& record = known(name);
+  value_or_raise(core_->continue_session(record.id, input, now));
+}
+
+void Bridge::session_shown(nb::handle name) {
+  Record& record = known(name);
+  record.num_shown_tokens = record.num_tokens = static_cast<std::uint64_t>(nb::len(record.all_tokens));
+  record.unseen.clear();
+  record.shown.status = static_cast<RequestStatus>(nb::cast<int>(record.request.attr("status")) - 1);
+}
+
+void Bridge::drop_name(Record& record) {
+  // A request of the same name may have come since.
+  if (lookup(record.name) == &record) {
+    fast::check(PyDict_DelItem(requests_.ptr(), record.name.ptr()));
+    fast::check(PyDict_DelItem(ids_.ptr(), record.name.ptr()));
+  }
+  record.request.reset();
+  record.all_tokens.reset();
+  record.output_tokens.reset();
+  record.block_hashes.reset();
+}
+
+void Bridge::drop_if_done(Record& record) {
+  if (record.retired && record.announced && (record.told || !include_finished_set_) && !record.request.is_valid()) {
+    records_.drop(record.id);
+  }
+}
+
+void Bridge::end(Record& record, RequestStatus status) {
+  record.finished = true;
+  if (Py_REFCNT(record.request.ptr()) > 2) {  // somebody besides the record and the dict holds it
+    mirror_.show_finished(record, status);
+  }
+  if (!record.blocks_kept) {
+    drop_name(record);
+  }
+}
+
+void Bridge::drop_transferred(std::span<const RequestId> ids) {
+  for (const RequestId id : ids) {
+    Record* record = records_.find(id);
+    if (record != nullptr && record->finished && record->request.is_valid()) {
+      drop_name(*record);
+    }
+  }
+}
+
+nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input) {
+  std::vector<nb::object> wanted;
+  for (nb::handle name : names.is_none() ? nb::handle(requests_) : names) {
+    wanted.push_back(nb::borrow(name));
+  }
+  nb::list out;
+  for (const nb::object& name : wanted) {
+    Record* record = lookup(name);
+    if (record == nullptr || record->finished) {
+      continue;
+    }
+    const auto view = core_->view(record->id);
+    const bool loading = view && view->status == RequestStatus::waiting_for_remote_kv && !record->received;
+    if (view) {
+      mirror_.show(*record, *view);
+    }
+    const FinishEffect effect = guarded([&] { return core_->finish(record->id, status, input); });
+    if (effect == FinishEffect::unknown) {
+      continue;
+    }
+    record->retired = effect == FinishEffect::retired;
+    record->blocks_kept |= loading;
+    out.append(nb::make_tuple(name, record->client_index));
+    end(*record, status);
+  }
+  return out;
+}
+
+bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input) {
+  return guarded([&] { return value_or_raise(core_->reset_prefix_cache(preempt_running, reset_connector, input)); });
+}
+
+std::vector<Draft> Bridge::drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const {
+  std::vector<Draft> out;
+  kept.reserve(static_cast<std::size_t>(nb::len(names)));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(nb::len(names)); ++i) {
+    const Record* record = lookup(nb::object(names[i]));
+    if (record != nullptr && !record->finished) {
+      kept.push_back(tokens_in(nb::object(drafts[i])));
+      out.push_back({record->id, kept.back()});
+    }
+  }
+  return out;
+}
+
+void Bridge::set_drafts(nb::handle names, nb::handle drafts) {
+  std::vector<std::vector<TokenId>> kept;
+  const std::vector<Draft> given = drafts_of(names, drafts, kept);
+  guarded([&] { core_->set_drafts(given); });
+}
+
+nb::dict Bridge::set_drafts_in_plan(nb::handle names, nb::handle drafts) {
+  if (outstanding_.empty()) {
+    raise_state("update_draft_token_ids_in_output(): no step is outstanding; call schedule() first");
+  }
+  std::vector<std::vector<TokenId>> kept;
+  const std::vector<Draft> given = drafts_of(names, drafts, kept);
+  guarded([&] { core_->set_drafts_in_plan(given); });
+  nb::dict out;
+  for (const ScheduledRequest& scheduled : outstanding_.back().plan->scheduled) {
+    for (const Draft& draft : given) {
+      if (draft.id == scheduled.id && !scheduled.drafts.empty()) {
+        out[find(scheduled.id)->name] = fast::list(scheduled.drafts);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace quire::python

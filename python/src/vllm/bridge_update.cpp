@@ -1,0 +1,273 @@
+// update(): vLLM's ModelRunnerOutput as a result for the core, and the core's outcome as EngineCoreOutputs.
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string>
+
+#include "vllm/bridge.h"
+#include "vllm/fast.h"
+
+namespace quire::python {
+namespace {
+
+// dict.get(name) for a dict or None.
+nb::handle get(nb::handle dict, nb::handle name) {
+  if (dict.is_none()) {
+    return {};
+  }
+  PyObject* found = PyDict_GetItemWithError(dict.ptr(), name.ptr());
+  if (found == nullptr && PyErr_Occurred() != nullptr) {
+    throw nb::python_error();
+  }
+  return nb::handle(found);
+}
+
+nb::handle item(nb::handle list, Py_ssize_t index, const char* field) {
+  if (!PyList_Check(list.ptr()) || index < 0 || index >= PyList_GET_SIZE(list.ptr())) {
+    throw nb::value_error((std::string(field) + ": has no row " + std::to_string(index) + ", which req_id_to_index names").c_str());
+  }
+  return nb::handle(PyList_GET_ITEM(list.ptr(), index));
+}
+
+bool has_items(nb::handle list) {
+  return !list.is_none() && PyObject_IsTrue(list.ptr()) == 1;
+}
+
+}  // namespace
+
+void Bridge::require_oldest(nb::handle scheduled) const {
+  if (outstanding_.empty()) {
+    raise_state("update_from_output(): no step is outstanding; call schedule() first");
+  }
+  const nb::object& oldest = outstanding_.front().scheduled;
+  if (!oldest.is(scheduled) && !oldest.equal(scheduled)) {
+    throw nb::value_error("scheduler_output: not the one of the oldest outstanding step; update in the order of schedule()");
+  }
+}
+
+void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
+                      std::vector<RequestId>& pooled) {
+  rows_.emplace_back();
+  row_numbers_.push_back(-1);
+  Record* record = records_.find(scheduled.id);
+  if (record->finished) {
+    return;
+  }
+  const nb::handle row = get(output.index, record->name);
+  if (!row.is_valid()) {
+    throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
+  }
+  const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
+  row_numbers_.back() = number;
+  if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) {
+    pooled.push_back(record->id);
+  }
+  if (!has_items(output.sampled)) {
+    return;
+  }
+  rows_.back() = item(output.sampled, number, "sampled_token_ids");
+  const std::size_t before = sampled.size();
+  fast::append_tokens(rows_.back(), [&](TokenId token) { sampled.push_back({record->id, token}); });
+  const std::size_t count = sampled.size() - before;
+  if (!scheduled.drafts.empty() && count > 0) {
+    record->num_computed_tokens -= static_cast<std::int64_t>(scheduled.drafts.size() + 1) - static_cast<std::int64_t>(count);
+  }
+}
+
+void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled) {
+  rows_.clear();
+  row_numbers_.clear();
+  routed_blocks_.clear();
+  for (const ScheduledRequest& scheduled : plan.scheduled) {
+    take_row(scheduled, output, sampled, pooled);
+    if (options_.routed_group >= 0) {
+      const auto blocks = core_->blocks(scheduled.id, static_cast<std::uint32_t>(options_.routed_group));
+      routed_blocks_.emplace_back(blocks.begin(), blocks.end());
+    }
+  }
+}
+
+// vLLM hands on the worker's own list, cut where the request stopped.
+nb::object Bridge::told_tokens(const RequestUpdate& update) const {
+  const nb::handle row = update.result_index < rows_.size() ? rows_[update.result_index] : nb::handle();
+  const auto count = static_cast<Py_ssize_t>(update.tokens.size());
+  if (!row.is_valid() || (count == 0 && PyList_GET_SIZE(row.ptr()) > 0)) {
+    return fast::list(update.tokens);
+  }
+  if (PyList_GET_SIZE(row.ptr()) > count) {
+    fast::check(PyList_SetSlice(row.ptr(), count, PyList_GET_SIZE(row.ptr()), nullptr));
+  }
+  return nb::borrow(row);
+}
+
+void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
+  record.num_tokens += update.tokens.size();
+  const std::uint64_t held = record.num_shown_tokens + record.unseen.size();
+  if (held < record.num_tokens) {
+    const auto news = update.tokens.last(static_cast<std::size_t>(record.num_tokens - held));
+    record.unseen.insert(record.unseen.end(), news.begin(), news.end());
+  }
+  if (update.stop_token && update.finished && update.status == RequestStatus::finished_stopped) {
+    record.stop_reason = nb::int_(*update.stop_token);
+  } else if (update.finished && update.status == RequestStatus::finished_repetition) {
+    record.stop_reason = nb::str("repetition_detected");
+  }
+}
+
+nb::object Bridge::routed_experts(const RequestUpdate& update) {
+  if (options_.routed_group < 0 || update.result_index >= routed_blocks_.size()) {
+    return {};
+  }
+  const Record& record = *records_.find(update.id);
+  const std::span<const BlockId> blocks = routed_blocks_[update.result_index];
+  return options_.hooks.attr("routed_experts")(fast::list(blocks), record.num_tokens - 1);
+}
+
+void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
+  Record& record = *records_.find(update.id);
+  note_tokens(record, update);
+  const Py_ssize_t row = update.result_index < row_numbers_.size() ? row_numbers_[update.result_index] : -1;
+  const nb::object tokens = told_tokens(update);
+  OutputFields fields;
+  if (row >= 0) {
+    if (record.wants_logprobs && has_items(output.logprobs)) {
+      fields[OutputFields::new_logprobs] = output.logprobs.attr("slice_request")(row, update.tokens.size());
+    }
+    if (const nb::handle found = get(output.prompt_logprobs, record.name)) {
+      fields[OutputFields::new_prompt_logprobs_tensors] = nb::borrow(found);
+    }
+    if (has_items(output.pooled)) {
+      fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
+    }
+    if (const nb::handle found = get(output.nans, record.name)) {
+      record.num_nans = nb::cast<std::int64_t>(found);
+    }
+    fields[OutputFields::stop_reason] = record.stop_reason;
+    fields[OutputFields::num_external_computed_tokens] =
+        update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
+    if (record.num_nans != 0) {
+      fields[OutputFields::num_nans_in_logits] = nb::int_(record.num_nans);
+    }
+  }
+  fields[OutputFields::trace_headers] = record.trace_headers;
+  if (update.num_cached_tokens != 0) {
+    fields[OutputFields::num_cached_tokens] = fast::steal(PyLong_FromLongLong(update.num_cached_tokens));
+  }
+  if (!update.events.empty()) {
+    fields[OutputFields::events] = outputs_.events(update.events);
+  }
+  if (update.finished) {
+    fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
+    fields[OutputFields::routed_experts] = routed_experts(update);
+    fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
+  }
+  const nb::object client = nb::int_(record.client_index);
+  nb::handle list = get(outputs, client);
+  if (!list.is_valid()) {
+    outputs[client] = nb::list();
+    list = get(outputs, client);
+  }
+  const nb::object made = outputs_.make(record.name, tokens, fields);
+  fast::check(PyList_Append(list.ptr(), made.ptr()));
+  if (update.session_waits) {
+    mirror_.show_pause(record, RequestStatus::waiting_for_input);
+    options_.hooks.attr("session_input_ended")(record.request);
+    session_shown(record.name);
+  } else if (update.finished) {
+    end(record, update.status);
+  }
+}
+
+nb::dict Bridge::tell(const StepOutcome& outcome, const StepOutput& output) {
+  nb::dict outputs;
+  for (const RequestUpdate& update : outcome.updates) {
+    tell_one(update, output, outputs);
+  }
+  return outputs;
+}
+
+nb::object Bridge::finished_sets(const StepOutcome& outcome) {
+  if (outcome.finished_sets.empty()) {
+    return nb::none();
+  }
+  nb::dict out;
+  for (const FinishedSet& set : outcome.finished_sets) {
+    nb::set names;
+    for (const RequestId id : set.ids) {
+      Record& record = *records_.find(id);
+      names.add(record.name);
+      record.told = true;
+    }
+    out[nb::int_(set.client_index)] = names;
+  }
+  return out;
+}
+
+void Bridge::forget(const StepOutcome& outcome) {
+  for (const RequestId id : outcome.retired) {
+    if (Record* record = records_.find(id)) {
+      record->retired = true;
+      drop_if_done(*record);
+    }
+  }
+  for (const FinishedSet& set : outcome.finished_sets) {
+    for (const RequestId id : set.ids) {
+      if (Record* record = records_.find(id)) {
+        drop_if_done(*record);
+      }
+    }
+  }
+}
+
+nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
+  require_oldest(output.scheduled);
+  const auto ids_of = [&](nb::handle names, const char* field) {
+    std::vector<RequestId> ids;
+    for (nb::handle name : names) {
+      const Record* record = lookup(name);
+      if (record == nullptr) {
+        throw nb::key_error((std::string(field) + ": no request " + nb::cast<std::string>(nb::repr(name))).c_str());
+      }
+      ids.push_back(record->id);
+    }
+    return ids;
+  };
+  std::vector<SampledToken> sampled;
+  std::vector<RequestId> pooled, sent, received;
+  std::vector<BlockId> invalid;
+  const StepPlan& plan = *outstanding_.front().plan;
+  collect(plan, output, sampled, pooled);
+  StepResult result;
+  result.step = plan.step;
+  result.sampled = sampled;
+  result.pooled = pooled;
+  if (!output.finished_sending.is_none()) {
+    result.has_connector_output = true;
+    sent = ids_of(output.finished_sending, "finished_sending");
+    received = ids_of(output.finished_receiving, "finished_recving");
+    for (nb::handle block : output.invalid_blocks) {
+      invalid.push_back(BlockId{nb::cast<std::uint32_t>(block)});
+    }
+    result.finished_sending = sent;
+    result.finished_receiving = received;
+    result.invalid_blocks = invalid;
+  }
+  return guarded([&] {
+    const StepOutcome& outcome = *value_or_raise(core_->apply(result, input));
+    outstanding_.pop_front();
+    for (const RequestId id : received) {
+      records_.find(id)->received = true;
+    }
+    const nb::dict outputs = tell(outcome, output);
+    drop_transferred(received);
+    drop_transferred(sent);
+    const nb::object sets = finished_sets(outcome);
+    const nb::object stats = stats_of(outcome.stats);
+    const nb::object events = events_of(outcome.kv_events);
+    forget(outcome);
+    rows_.clear();
+    return nb::make_tuple(outputs, sets, stats, events);
+  });
+}
+
+}  // namespace quire::python

@@ -1,0 +1,80 @@
+// What others may look at: requests refreshed, names, blocks.
+#include <nanobind/stl/string.h>
+
+#include "vllm/bridge.h"
+#include "vllm/fast.h"
+
+namespace quire::python {
+
+nb::object Bridge::refreshed(const RequestView& view) {
+  Record* record = records_.find(view.id);
+  mirror_.show(*record, view);
+  return record->request;
+}
+
+nb::object Bridge::refreshed(RequestId id) {
+  Record* record = records_.find(id);
+  if (const auto view = core_->view(id)) {
+    mirror_.show(*record, *view);
+  }
+  return record->request;
+}
+
+void Bridge::refresh_running() {
+  requests();
+}
+
+nb::dict Bridge::requests() {
+  records_.for_each([&](Record& record) {
+    if (!record.request.is_valid()) {
+      return;
+    }
+    if (const auto view = core_->view(record.id)) {
+      mirror_.show(record, *view);
+    }
+  });
+  return requests_;
+}
+
+nb::object Bridge::request(nb::handle name) {
+  Record* record = lookup(name);
+  return record == nullptr ? nb::none() : refreshed(record->id);
+}
+
+bool Bridge::is_prefill_chunk(nb::handle name) const {
+  const Record* record = lookup(name);
+  const auto view = record == nullptr ? std::nullopt : core_->view(record->id);
+  return view && view->is_prefill_chunk;
+}
+
+nb::set Bridge::finished_names() {
+  nb::set out;
+  records_.for_each([&](const Record& record) {
+    if (record.finished && !record.announced) {
+      out.add(record.name);
+    }
+  });
+  return out;
+}
+
+nb::list Bridge::names_of(std::span<const RequestId> ids) const {
+  nb::list out;
+  for (const RequestId id : ids) {
+    if (const Record* record = records_.find(id)) {
+      out.append(record->name);
+    }
+  }
+  return out;
+}
+
+nb::object Bridge::block_ids(nb::handle name) const {
+  const Record* record = lookup(name);
+  nb::object out = fast::steal(PyTuple_New(num_groups_));
+  for (std::uint32_t group = 0; group < num_groups_; ++group) {
+    const auto blocks = record == nullptr ? std::span<const BlockId>{} : core_->blocks(record->id, group);
+    PyTuple_SET_ITEM(out.ptr(), group, fast::list(blocks).release().ptr());
+  }
+  return out;
+}
+
+}  // namespace quire::python

@@ -1,0 +1,111 @@
+#include "vllm/mirror.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "vllm/fast.h"
+
+namespace quire::python {
+namespace {
+
+// Names in a RequestView are padded to this size.
+constexpr std::size_t kStride = 32;
+
+}  // namespace
+
+Mirror::Mirror(nb::list statuses, std::uint32_t hash_bytes)
+    : statuses_(std::move(statuses)),
+      hash_bytes_(hash_bytes),
+      status_(fast::interned("status")),
+      num_computed_tokens_(fast::interned("num_computed_tokens")),
+      num_output_placeholders_(fast::interned("num_output_placeholders")),
+      num_cached_tokens_(fast::interned("num_cached_tokens")),
+      num_external_computed_tokens_(fast::interned("num_external_computed_tokens")),
+      num_preemptions_(fast::interned("num_preemptions")),
+      is_prefill_chunk_(fast::interned("is_prefill_chunk")),
+      discard_latest_async_tokens_(fast::interned("discard_latest_async_tokens")),
+      spec_token_ids_(fast::interned("spec_token_ids")),
+      stop_reason_(fast::interned("stop_reason")),
+      num_nans_in_logits_(fast::interned("num_nans_in_logits")),
+      update_block_hashes_(fast::interned("update_block_hashes")) {}
+
+void Mirror::append_tokens(Record& record, std::span<const TokenId> outputs) {
+  if (outputs.empty()) {
+    return;
+  }
+  fast::extend(record.all_tokens, outputs);
+  fast::extend(record.output_tokens, outputs);
+  record.num_shown_tokens += outputs.size();
+  if (record.python_hashes) {
+    record.request.attr(update_block_hashes_)();
+  }
+}
+
+void Mirror::append_hashes(Record& record, const RequestView& view) {
+  if (record.python_hashes || hash_bytes_ == 0) {
+    return;
+  }
+  const auto known = static_cast<std::size_t>(PyList_GET_SIZE(record.block_hashes.ptr()));
+  for (std::size_t i = known; (i + 1) * kStride <= view.block_hashes.size(); ++i) {
+    const std::uint8_t* data = view.block_hashes.data() + i * kStride;
+    fast::append(record.block_hashes, PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), hash_bytes_));
+  }
+}
+
+void Mirror::set_status(Record& record, RequestStatus status) {
+  if (record.shown.status != status) {
+    record.shown.status = status;
+    nb::setattr(record.request, status_, statuses_[static_cast<std::size_t>(status)]);
+  }
+}
+
+void Mirror::set_number(Record& record, const nb::object& name, std::int64_t Shown::*field, std::int64_t value) {
+  if (record.shown.*field != value) {
+    record.shown.*field = value;
+    nb::setattr(record.request, name, nb::int_(value));
+  }
+}
+
+void Mirror::set_flag(Record& record, const nb::object& name, bool Shown::*field, bool value) {
+  if (record.shown.*field != value) {
+    record.shown.*field = value;
+    nb::setattr(record.request, name, nb::bool_(value));
+  }
+}
+
+void Mirror::show(Record& record, const RequestView& view) {
+  append_tokens(record, view.tokens.subspan(std::min<std::size_t>(record.num_shown_tokens, view.tokens.size())));
+  record.unseen.clear();
+  append_hashes(record, view);
+  set_status(record, view.status);
+  set_number(record, num_computed_tokens_, &Shown::num_computed_tokens, view.num_computed_tokens);
+  set_number(record, num_output_placeholders_, &Shown::num_output_placeholders, view.num_output_placeholders);
+  set_number(record, num_cached_tokens_, &Shown::num_cached_tokens, view.num_cached_tokens);
+  set_number(record, num_external_computed_tokens_, &Shown::num_external_computed_tokens, view.num_external_computed_tokens);
+  set_number(record, num_preemptions_, &Shown::num_preemptions, view.num_preemptions);
+  set_flag(record, is_prefill_chunk_, &Shown::is_prefill_chunk, view.is_prefill_chunk);
+  set_flag(record, discard_latest_async_tokens_, &Shown::discard_latest_async_tokens, view.discard_latest_async_tokens);
+  nb::setattr(record.request, spec_token_ids_, fast::list(view.draft_tokens));
+  if (record.stop_reason.is_valid()) {
+    nb::setattr(record.request, stop_reason_, record.stop_reason);
+  }
+  if (record.num_nans != 0) {
+    nb::setattr(record.request, num_nans_in_logits_, nb::int_(record.num_nans));
+  }
+}
+
+void Mirror::show_pause(Record& record, RequestStatus status) {
+  append_tokens(record, record.unseen);
+  record.unseen.clear();
+  set_status(record, status);
+  set_number(record, num_computed_tokens_, &Shown::num_computed_tokens, record.num_computed_tokens);
+  if (record.stop_reason.is_valid()) {
+    nb::setattr(record.request, stop_reason_, record.stop_reason);
+  }
+}
+
+void Mirror::show_finished(Record& record, RequestStatus status) {
+  show_pause(record, status);
+}
+
+}  // namespace quire::python

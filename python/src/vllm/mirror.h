@@ -1,0 +1,37 @@
+#pragma once
+// Keeps vLLM's Python requests true. They are refreshed when somebody is about to look, not in every step.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+#include "quire/request.h"
+#include "vllm/record.h"
+
+namespace quire::python {
+
+class Mirror {
+ public:
+  // `statuses`: vLLM's RequestStatus members in the order of quire's. hash_bytes: size of one block name; 0 where the core names no blocks.
+  Mirror(nb::list statuses, std::uint32_t hash_bytes);
+
+  // Writes what the core says about the request into the Python object.
+  void show(Record& record, const RequestView& view);
+  // The last words about a request that the core may have forgotten: `unseen` outputs, status, counters.
+  void show_finished(Record& record, RequestStatus status);
+  // Appends `unseen` and writes the counters of a session whose input ended, before its next input is taken over.
+  void show_pause(Record& record, RequestStatus status);
+
+ private:
+  void append_tokens(Record& record, std::span<const TokenId> outputs);
+  void append_hashes(Record& record, const RequestView& view);
+  void set_status(Record& record, RequestStatus status);
+  void set_number(Record& record, const nb::object& name, std::int64_t Shown::*field, std::int64_t value);
+  void set_flag(Record& record, const nb::object& name, bool Shown::*field, bool value);
+
+  nb::list statuses_;
+  std::uint32_t hash_bytes_;
+  nb::object status_, num_computed_tokens_, num_output_placeholders_, num_cached_tokens_, num_external_computed_tokens_, num_preemptions_,
+      is_prefill_chunk_, discard_latest_async_tokens_, spec_token_ids_, stop_reason_, num_nans_in_logits_, update_block_hashes_;
+};
+
+}  // namespace quire::python

@@ -1,0 +1,61 @@
+#pragma once
+// vLLM's EngineCoreOutput objects, one per request that has something to tell in a step.
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "quire/core.h"
+
+namespace quire::python {
+
+namespace nb = nanobind;
+
+// The classes that outputs are made of, as the adapter's vLLM version has them.
+struct OutputTypes {
+  nb::object output;       // EngineCoreOutput(request_id, new_token_ids, *, ...)
+  nb::list finish_reasons;  // FinishReason members in quire's order
+  nb::object event;        // EngineCoreEvent(type, timestamp)
+  nb::list event_types;    // EngineCoreEventType members, by value from 1 on
+};
+
+// The optional fields of an EngineCoreOutput; null: the default.
+struct OutputFields {
+  enum Name : std::uint8_t {
+    new_logprobs,
+    new_prompt_logprobs_tensors,
+    pooling_output,
+    finish_reason,
+    stop_reason,
+    events,
+    kv_transfer_params,
+    trace_headers,
+    num_cached_tokens,
+    num_external_computed_tokens,
+    routed_experts,
+    num_nans_in_logits,
+    count
+  };
+  std::array<nb::object, count> values;
+
+  nb::object& operator[](Name name) { return values[name]; }
+};
+
+class OutputMaker {
+ public:
+  explicit OutputMaker(OutputTypes types);
+
+  nb::object make(nb::handle request_id, nb::handle tokens, const OutputFields& fields);
+  nb::object events(std::span<const RequestEvent> events) const;
+  nb::object finish_reason(FinishReason reason) const { return types_.finish_reasons[static_cast<std::size_t>(reason)]; }
+
+ private:
+  nb::handle names_of(std::uint32_t mask);
+
+  OutputTypes types_;
+  std::array<nb::object, OutputFields::count> names_;
+  std::vector<nb::object> name_tuples_;  // by mask of the fields that are set
+};
+
+}  // namespace quire::python

@@ -1,0 +1,92 @@
+#include "vllm/seams.h"
+
+#include <nanobind/stl/string_view.h>
+
+#include <string_view>
+
+#include "errors.h"
+#include "vllm/bridge.h"
+#include "vllm/fast.h"
+
+namespace quire::python {
+namespace {
+
+// A tuple of lists of block ids, one list per cache group.
+nb::object block_ids(GroupBlocks groups) {
+  nb::object out = fast::steal(PyTuple_New(static_cast<Py_ssize_t>(groups.size())));
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(group), fast::list(groups[group]).release().ptr());
+  }
+  return out;
+}
+
+}  // namespace
+
+CoreSeams Seams::of_core() {
+  const BridgeOptions& options = bridge_.options();
+  return {options.has_connector ? this : nullptr, options.has_encoder_connector ? this : nullptr, options.has_grammar ? this : nullptr};
+}
+
+ExternalMatch Seams::match(const RequestView& request, std::uint32_t num_local_tokens) {
+  const nb::object answer = bridge_.options().hooks.attr("match")(bridge_.refreshed(request), num_local_tokens);
+  if (!nb::isinstance<nb::tuple>(answer) || nb::len(answer) != 2) {
+    throw nb::type_error("get_num_new_matched_tokens() must return (int | None, bool)");
+  }
+  ExternalMatch match;
+  match.load_async = nb::cast<bool>(nb::bool_(nb::handle(answer[1])));
+  if (!nb::handle(answer[0]).is_none()) {
+    match.num_tokens = nb::cast<std::uint32_t>(answer[0]);
+  }
+  return match;
+}
+
+void Seams::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
+  bridge_.options().hooks.attr("allocated")(bridge_.refreshed(request), block_ids(blocks), num_external_tokens);
+}
+
+bool Seams::finished(const RequestView& request, GroupBlocks blocks) {
+  const nb::object answer = bridge_.options().hooks.attr("finished")(bridge_.refreshed(request), block_ids(blocks));
+  Record* record = bridge_.find(request.id);
+  record->kv_transfer_params = nb::handle(answer[1]).is_none() ? nb::object() : nb::object(answer[1]);
+  record->blocks_kept = nb::cast<bool>(nb::bool_(nb::handle(answer[0])));
+  return record->blocks_kept;
+}
+
+void Seams::planned(const StepPlan& plan) {
+  bridge_.show_plan(plan);
+}
+
+void Seams::step_output() {
+  bridge_.refresh_running();
+  bridge_.options().hooks.attr("step_output")();
+}
+
+bool Seams::reset() {
+  return nb::cast<bool>(bridge_.options().hooks.attr("reset")());
+}
+
+bool Seams::has(std::string_view identifier) {
+  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("encoder_has")(identifier)));
+}
+
+void Seams::allocated(const RequestView& request, std::uint32_t index) {
+  bridge_.options().hooks.attr("encoder_allocated")(bridge_.refreshed(request), index);
+}
+
+bool Seams::ready(RequestId id) {
+  return nb::cast<bool>(bridge_.options().hooks.attr("grammar_ready")(bridge_.find(id)->request));
+}
+
+bool Seams::should_advance(RequestId id) {
+  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_should_advance")(bridge_.refreshed(id))));
+}
+
+bool Seams::accept(RequestId id, std::span<const TokenId> tokens) {
+  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_accept")(bridge_.find(id)->request, fast::list(tokens))));
+}
+
+std::uint32_t Seams::count_valid(RequestId id, std::span<const TokenId> drafts) {
+  return nb::cast<std::uint32_t>(bridge_.options().hooks.attr("grammar_count_valid")(bridge_.find(id)->request, fast::list(drafts)));
+}
+
+}  // namespace quire::python

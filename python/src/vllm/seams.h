@@ -1,0 +1,34 @@
+#pragma once
+// The connector, encoder connector and grammar of vLLM behind the core's interfaces. Each call refreshes the Python request first.
+#include "quire/connector.h"
+#include "quire/core.h"
+
+namespace quire::python {
+
+class Bridge;
+
+class Seams final : public Connector, public EncoderConnector, public Grammar {
+ public:
+  explicit Seams(Bridge& bridge) : bridge_(bridge) {}
+  [[nodiscard]] CoreSeams of_core();
+
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
+  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
+  bool finished(const RequestView& request, GroupBlocks blocks) override;
+  void planned(const StepPlan& plan) override;
+  void step_output() override;
+  bool reset() override;
+
+  bool has(std::string_view identifier) override;
+  void allocated(const RequestView& request, std::uint32_t index) override;
+
+  bool ready(RequestId id) override;
+  bool should_advance(RequestId id) override;
+  bool accept(RequestId id, std::span<const TokenId> tokens) override;
+  std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;
+
+ private:
+  Bridge& bridge_;
+};
+
+}  // namespace quire::python
