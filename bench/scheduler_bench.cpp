@@ -5,47 +5,55 @@
 #include <cstdlib>
 #include <vector>
 
-#include "core/schedule/scheduler.h"
+#include "quire/core.h"
 
 namespace {
 
 using namespace quire;
 using Clock = std::chrono::steady_clock;
 
-std::unique_ptr<Scheduler> start(std::uint32_t num_requests, std::uint32_t num_steps) {
-  SchedulerConfig config;
+std::unique_ptr<Core> start(std::uint32_t num_requests, std::uint32_t num_steps) {
+  CoreConfig config;
   config.scheduler.max_num_seqs = num_requests;
   config.scheduler.max_num_waiting = num_requests;
   config.scheduler.max_num_batched_tokens = 1U << 20;
   config.scheduler.max_model_len = num_steps + 1024;
-  config.num_blocks = num_requests * (config.scheduler.max_model_len / config.block_size + 1) + 1;
-  auto scheduler = Scheduler::create(config).value();
+  config.scheduler.async_scheduling = false;
+  config.log_stats = false;
+  config.kv.num_blocks = num_requests * (config.scheduler.max_model_len / config.block_size + 1) + 1;
+  config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
+  auto core = Core::create(config).value();
   for (std::uint32_t i = 0; i < num_requests; ++i) {
     const std::vector<TokenId> prompt(64, static_cast<TokenId>(i));
     NewRequest request;
     request.id = RequestId{i};
     request.prompt = prompt;
     request.max_tokens = num_steps + 100;
-    if (auto added = scheduler->add(request); !added) {
+    if (auto added = core->add(request); !added) {
       fmt::print(stderr, "{}\n", added.error().to_string());
       std::exit(1);
     }
   }
-  return scheduler;
+  return core;
 }
 
 double nanoseconds_per_request(std::uint32_t num_requests) {
   const std::uint32_t num_steps = 2'000'000 / num_requests < 2000 ? 2000 : 20000;
-  const auto scheduler = start(num_requests, num_steps);
+  const auto core = start(num_requests, num_steps);
   std::vector<SampledToken> sampled;
   const auto run = [&](std::uint32_t steps) {
     for (std::uint32_t step = 0; step < steps; ++step) {
-      const StepPlan& plan = scheduler->schedule();
+      const StepPlan& plan = core->schedule();
       sampled.clear();
       for (const ScheduledRequest& s : plan.scheduled) {
         sampled.push_back({s.id, static_cast<TokenId>(step)});
       }
-      scheduler->apply({plan.step, sampled});
+      StepResult result;
+      result.step = plan.step;
+      result.sampled = sampled;
+      if (!core->apply(result)) {
+        std::exit(1);
+      }
     }
   };
   run(16);

@@ -82,13 +82,13 @@ struct SampledToken {
 
 struct StepResult {
   StepId step;
-  std::span<const SampledToken> sampled;
+  std::span<const SampledToken> sampled{};
 
-  std::span<const RequestId> pooled;            // have their pooled output
-  bool has_connector_output = false;            // the three below count
-  std::span<const RequestId> finished_sending;  // in the order in which they are handled
-  std::span<const RequestId> finished_receiving;
-  std::span<const BlockId> invalid_blocks;  // could not be loaded
+  std::span<const RequestId> pooled{};            // have their pooled output
+  bool has_connector_output = false;              // the three below count
+  std::span<const RequestId> finished_sending{};  // in the order in which they are handled
+  std::span<const RequestId> finished_receiving{};
+  std::span<const BlockId> invalid_blocks{};  // could not be loaded
 };
 
 enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };

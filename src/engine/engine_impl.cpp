@@ -7,20 +7,20 @@ namespace quire {
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             std::shared_ptr<const Clock> clock) {
-  auto scheduler = Scheduler::create(scheduler_config(options));
-  if (!scheduler) {
-    return std::unexpected(scheduler.error());
+  auto core = Core::create(core_config(options));
+  if (!core) {
+    return std::unexpected(core.error());
   }
-  return std::make_unique<EngineImpl>(options, model, std::move(*scheduler), std::move(worker), std::move(clock));
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(worker), std::move(clock));
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Scheduler> scheduler,
+EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core,
                        std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock)
     : options_(options),
       model_(model),
       clock_(std::move(clock)),
       inbox_(options.scheduler.max_num_waiting),
-      loop_(std::move(scheduler), std::move(worker), model.tokenizer.eog, options.seed, clock_),
+      loop_(std::move(core), std::move(worker), model.tokenizer.eog, options.seed, clock_),
       stats_(loop_.stats()),
       thread_([this] { run(); }) {}
 

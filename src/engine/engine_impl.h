@@ -21,7 +21,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerBase> worker,
+  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
              std::shared_ptr<const Clock> clock);
   ~EngineImpl() override;
 

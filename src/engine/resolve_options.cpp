@@ -105,19 +105,25 @@ Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& mo
   if (auto resolved = resolve_model_len(options.scheduler, options.cache, model); !resolved) {
     return std::unexpected(resolved.error());
   }
-  if (auto valid = scheduler_config(options).validate(); !valid) {
+  if (auto valid = core_config(options).validate(); !valid) {
     return std::unexpected(valid.error());
   }
   return options;
 }
 
-SchedulerConfig scheduler_config(const EngineOptions& options) {
-  SchedulerConfig config;
+CoreConfig core_config(const EngineOptions& options) {
+  CoreConfig config;
   config.scheduler = options.scheduler;
+  config.scheduler.async_scheduling = false;  // the step loop applies each plan before it makes the next
+  config.max_outstanding_plans = 1;
+  config.log_stats = false;  // the engine counts for itself
   // The engine bounds new requests itself; preempted ones wait as well and must never be refused.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
   config.block_size = options.cache.block_size;
-  config.num_blocks = options.cache.num_blocks;
+  config.kv.num_blocks = options.cache.num_blocks;
+  FullAttentionSpec spec;
+  spec.block_size = options.cache.block_size;
+  config.kv.groups.push_back({.layer_names = {}, .spec = spec, .layer_specs = {}});
   config.enable_prefix_caching = options.cache.enable_prefix_caching;
   return config;
 }

@@ -2,7 +2,7 @@
 // Options are checked, and their zeros resolved, before anything large is made.
 #include <cstdint>
 
-#include "core/schedule/scheduler.h"
+#include "quire/core.h"
 #include "quire/error.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
@@ -15,7 +15,7 @@ namespace quire {
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, std::uint32_t num_cores);
 
 // What the core and the worker take from resolved options.
-SchedulerConfig scheduler_config(const EngineOptions& options);
+CoreConfig core_config(const EngineOptions& options);
 WorkerLimits worker_limits(const EngineOptions& options);
 
 // Tokens that the KV cache of resolved options holds.

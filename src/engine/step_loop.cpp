@@ -14,11 +14,27 @@ const char* words_of(SampleOutcome::Status status) {
                                                      : "logit_bias, min_tokens and penalties leave no token to choose";
 }
 
+RequestStatus status_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return RequestStatus::finished_stopped;
+    case FinishReason::length:
+      return RequestStatus::finished_length;
+    case FinishReason::abort:
+      return RequestStatus::finished_aborted;
+    case FinishReason::error:
+      return RequestStatus::finished_error;
+    case FinishReason::repetition:
+      return RequestStatus::finished_repetition;
+  }
+  return RequestStatus::finished_aborted;
+}
+
 }  // namespace
 
-StepLoop::StepLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids,
-                   std::uint64_t seed, std::shared_ptr<const Clock> clock)
-    : scheduler_(std::move(scheduler)),
+StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids, std::uint64_t seed,
+                   std::shared_ptr<const Clock> clock)
+    : core_(std::move(core)),
       worker_(std::move(worker)),
       eos_ids_(std::move(eos_ids)),
       seed_(seed),
@@ -37,17 +53,20 @@ void StepLoop::add(Submission submission) {
   live.sink = submission.sink;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
-  NewRequest request{.id = id,
-                     .prompt = submission.request.prompt,
-                     .max_tokens = live.sampling.max_tokens,
-                     .min_tokens = live.sampling.min_tokens,
-                     .eos_ids = eos_ids_,
-                     .stop_token_ids = live.sampling.stop_token_ids,
-                     .ignore_eos = live.sampling.ignore_eos,
-                     .sampling = &live.sampling,
-                     .extra_keys = {}};
-  request.extra_keys.cache_salt = std::move(submission.request.cache_salt);
-  if (const Result<void> added = scheduler_->add(request); !added) {
+  NewRequest request;
+  request.id = id;
+  request.prompt = submission.request.prompt;
+  request.priority = submission.request.priority;
+  request.arrival_time = submission.arrival_s;
+  request.max_tokens = live.sampling.max_tokens;
+  request.min_tokens = live.sampling.min_tokens;
+  if (!live.sampling.ignore_eos) {
+    request.eos_ids = eos_ids_;
+  }
+  request.stop_token_ids = live.sampling.stop_token_ids;
+  request.cache_salt = submission.request.cache_salt;
+  request.sampling = &live.sampling;
+  if (const Result<void> added = core_->add(request); !added) {
     end(id, live, FinishReason::error, added.error().to_string());
     requests_.erase(place);
   }
@@ -58,7 +77,7 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
   if (found == requests_.end() || found->second.ended) {
     return;
   }
-  const FinishEffect effect = scheduler_->finish(id, reason);
+  const FinishEffect effect = core_->finish(id, status_of(reason));
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
   end(id, found->second, reason, {});
   if (effect == FinishEffect::retired) {
@@ -80,12 +99,14 @@ std::uint32_t StepLoop::abort_all() {
 
 void StepLoop::step() {
   const double start_s = clock_->now_s();
-  const StepPlan& plan = scheduler_->schedule();
+  const StepPlan& plan = core_->schedule();
   const double planned_s = clock_->now_s();
   const WorkerResult result = worker_->execute(plan);
   const double ran_s = clock_->now_s();
   end_failed(result);
-  const StepOutcome& outcome = scheduler_->apply(result.step);
+  const auto applied = core_->apply(result.step);
+  QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
+  const StepOutcome& outcome = **applied;
   take_admissions(outcome, planned_s);
   take_updates(outcome, result, ran_s);
   for (const RequestId id : outcome.retired) {
@@ -103,7 +124,7 @@ void StepLoop::end_failed(const WorkerResult& result) {
       const RequestId id = result.step.sampled[i].id;
       Live& live = requests_.at(id);
       if (!live.ended) {
-        scheduler_->finish(id, FinishReason::error);
+        core_->finish(id, RequestStatus::finished_error);
         end(id, live, FinishReason::error, words_of(result.outcomes[i].status));
       }
     }
@@ -139,7 +160,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     if (update.finished) {
       output.finished = true;
       output.reason = update.reason;
-      output.stop_token = update.stop_token;
+      output.stop_token = update.reason == FinishReason::stop ? update.tokens.back() : -1;
       count_end(update.id, live, update.reason);
     }
     outgoing_.push_back({live.sink, std::move(output)});
@@ -174,6 +195,7 @@ void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
   observe(stats_.e2e_latency_s, clock_->now_s() - live.arrival_s);
   switch (reason) {
     case FinishReason::stop:
+    case FinishReason::repetition:
       ++stats_.finished_stop;
       break;
     case FinishReason::length:
@@ -209,7 +231,7 @@ void StepLoop::clear_news() {
 }
 
 const EngineStats& StepLoop::stats() {
-  const SchedulerCounters counters = scheduler_->counters();
+  const CoreCounters counters = core_->counters();
   stats_.num_steps = counters.num_steps;
   stats_.num_running = counters.num_running;
   stats_.num_waiting = counters.num_waiting;
@@ -222,8 +244,8 @@ const EngineStats& StepLoop::stats() {
 }
 
 void StepLoop::check_all_free() const {
-  scheduler_->check_invariants();
-  QUIRE_CHECK(scheduler_->all_blocks_free(), "a block is still held after every request has ended");
+  core_->check_invariants();
+  QUIRE_CHECK(core_->all_blocks_free(), "a block is still held after every request has ended");
   QUIRE_CHECK(requests_.empty(), "a request was not retired");
 }
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "core/schedule/scheduler.h"
 #include "engine/inbox.h"
+#include "quire/core.h"
 #include "quire/engine.h"
 #include "runtime/worker/worker.h"
 
@@ -23,7 +23,7 @@ namespace quire {
 class StepLoop {
  public:
   // `seed` is for requests without one of their own.
-  StepLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids, std::uint64_t seed,
+  StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids, std::uint64_t seed,
            std::shared_ptr<const Clock> clock);
 
   void add(Submission submission);
@@ -32,7 +32,7 @@ class StepLoop {
   // Returns how many.
   std::uint32_t abort_all();
 
-  [[nodiscard]] bool has_work() const { return scheduler_->has_work(); }
+  [[nodiscard]] bool has_work() const { return core_->has_work(); }
   void step();
 
   // Hands each sink what has come up since the last call, in one call per sink. A sink may be gone after its request's last output.
@@ -70,7 +70,7 @@ class StepLoop {
   void end(RequestId id, Live& live, FinishReason reason, std::string error);
   void count_end(RequestId id, Live& live, FinishReason reason);
 
-  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Core> core_;
   std::unique_ptr<WorkerBase> worker_;
   std::vector<TokenId> eos_ids_;
   std::uint64_t seed_;

@@ -140,6 +140,8 @@ std::string_view finish_reason_name(FinishReason reason) {
       return "abort";
     case FinishReason::error:
       return "error";
+    case FinishReason::repetition:
+      return "repetition";
   }
   return "error";
 }
