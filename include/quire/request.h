@@ -42,17 +42,17 @@ struct RepetitionDetection {
 // Everything but `sampling` is copied by Core::add.
 struct NewRequest {
   RequestId id;
-  std::string_view name;            // the caller's own id; breaks ties of equal priority and arrival time (byte order)
-  std::span<const TokenId> prompt;  // zeros where the prompt is embeddings
+  std::string_view name{};            // the caller's own id; breaks ties of equal priority and arrival time (byte order)
+  std::span<const TokenId> prompt{};  // zeros where the prompt is embeddings
   std::uint32_t client_index = 0;
   std::int64_t priority = 0;  // smaller goes first under SchedulingPolicy::priority
   double arrival_time = 0.0;  // s, any epoch
 
   std::uint32_t max_tokens = 16;  // 1 for pooling
   std::uint32_t min_tokens = 0;
-  std::span<const TokenId> eos_ids;  // they stop without a stop reason; empty to ignore them
-  std::span<const TokenId> stop_token_ids;
-  RepetitionDetection repetition;
+  std::span<const TokenId> eos_ids{};  // they stop without a stop reason; empty to ignore them
+  std::span<const TokenId> stop_token_ids{};
+  RepetitionDetection repetition{};
 
   bool pooling = false;            // ends with its first pooled output
   bool structured_output = false;  // waits for its grammar
@@ -60,26 +60,26 @@ struct NewRequest {
   bool skip_reading_prefix_cache = false;
 
   std::int64_t lora_id = 0;  // 0: the base model
-  std::string_view lora_name;
-  std::string_view cache_salt;                    // requests with different salts never share blocks
-  std::span<const MultimodalFeature> multimodal;  // ascending by offset
+  std::string_view lora_name{};
+  std::string_view cache_salt{};                    // requests with different salts never share blocks
+  std::span<const MultimodalFeature> multimodal{};  // ascending by offset
 
   // Names of the full blocks of the prompt (as many bytes each as the hash mode has), where another engine made them; empty: the core
   // names the blocks itself. The blocks after them continue the chain.
-  std::span<const std::uint8_t> block_hashes;
+  std::span<const std::uint8_t> block_hashes{};
 
   const SamplingParams* sampling = nullptr;  // handed through to the plans, never read; must live until the request is retired
 };
 
 // The next input of a streaming session. Limits that were given when it began stay (max_tokens too, as in vLLM).
 struct SessionInput {
-  std::span<const TokenId> tokens;
-  std::span<const MultimodalFeature> multimodal;  // offsets count from the start of this input
+  std::span<const TokenId> tokens{};
+  std::span<const MultimodalFeature> multimodal{};  // offsets count from the start of this input
   double arrival_time = 0.0;
   std::uint32_t min_tokens = 0;
-  std::span<const TokenId> eos_ids;
-  std::span<const TokenId> stop_token_ids;
-  RepetitionDetection repetition;
+  std::span<const TokenId> eos_ids{};
+  std::span<const TokenId> stop_token_ids{};
+  RepetitionDetection repetition{};
   const SamplingParams* sampling = nullptr;
 };
 

@@ -182,6 +182,8 @@ void Core::State::tell_outcome(const PlanArena& arena) {
   kv.take_events(out.kv_events);
   collect_finished_sets();
   destroy_gone();
+  out.retired.swap(out.retiring);
+  out.retiring.clear();
   out.outcome = {.step = arena.plan().step,
                  .updates = out.updates,
                  .first_admissions = arena.first_admissions(),

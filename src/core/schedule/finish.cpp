@@ -38,6 +38,7 @@ void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vec
     }
   }
   s.finish(s.out.ending, status);
+  s.destroy_gone();
 }
 
 // All leave the queues before the connector hears of the first.
@@ -94,12 +95,11 @@ void Core::State::free_blocks(Request& request) {
 }
 
 void Core::State::destroy_gone() {
-  out.retired.clear();
   std::erase_if(out.gone, [this](Request* request) {
     if (request->num_in_flight > 0) {
       return false;
     }
-    out.retired.push_back(request->id);
+    out.retiring.push_back(request->id);
     table.destroy(*request);
     return true;
   });

@@ -28,6 +28,7 @@ struct OutputSide {
   // Between two outcomes.
   std::vector<std::pair<std::uint32_t, RequestId>> ended;  // client and request, with include_finished_set
   std::vector<Request*> gone;                              // not known any more; destroyed once no outstanding plan names them
+  std::vector<RequestId> retiring;                         // destroyed, and not told yet
 
   // Within one call.
   std::vector<Request*> failed_loads;  // their results are skipped

@@ -45,6 +45,7 @@ Result<void> Core::continue_session(RequestId id, const SessionInput* input, con
     s.take_input(*session, kept(*input));
   } else {
     s.finish({&session, 1}, RequestStatus::finished_aborted);
+    s.destroy_gone();
   }
   return {};
 }

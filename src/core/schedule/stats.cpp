@@ -33,7 +33,7 @@ const SchedulerStats* Core::State::collect_stats() {
   SchedulerStats& stats = out.stats;
   stats.num_running = static_cast<std::uint32_t>(running.size());
   stats.num_waiting = static_cast<std::uint32_t>(waiting.size() + skipped_waiting.size());
-  stats.kv_cache_usage = kv.usage();
+  stats.kv_cache_usage = kv.pool().usage();
   const auto capacity = static_cast<double>(encoder_cache.capacity());
   stats.encoder_cache_usage = capacity == 0.0 ? 0.0 : (capacity - static_cast<double>(encoder_cache.num_free())) / capacity;
   stats.prefix_cache = kv.take_prefix_cache_stats();
@@ -43,6 +43,9 @@ const SchedulerStats* Core::State::collect_stats() {
   if (!std::exchange(out.counts_drafts, false)) {
     stats.spec_decoding.reset();
   }
+  out.evictions.clear();
+  kv.residency().take_events(out.evictions);
+  stats.evictions = out.evictions;
   return &stats;
 }
 
