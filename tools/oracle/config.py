@@ -119,7 +119,7 @@ def vllm_config(config: dict) -> SimpleNamespace:
         runner_type="generate",
     )
     observability = SimpleNamespace(
-        kv_cache_metrics=config["kv_metrics"] > 0, kv_cache_metrics_sample=config["kv_metrics"], enable_mfu_metrics=False
+        kv_cache_metrics=config["kv_metrics"] > 0, kv_cache_metrics_sample=config["kv_metrics"], enable_mfu_metrics=config["mfu"]
     )
     connector = config["connector"]
     return SimpleNamespace(

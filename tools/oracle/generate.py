@@ -65,7 +65,7 @@ class Generator:
         if pick < 0.5:
             return rng.choice(self.ids)
         if pick < 0.95:
-            return rng.sample(self.ids, min(len(self.ids), rng.randint(1, 5))) + (["unknown"] if rng.random() < 0.3 else [])
+            return rng.sample(self.ids, min(len(self.ids), rng.randint(1, 5))) + rng.choice(([], [], ["unknown"], self.ids[:1]))
         return None
 
     def _between(self, chaos: float) -> None:
@@ -87,7 +87,7 @@ class Generator:
         elif pick == 3:
             self.events.append(["reset_prefix", True, rng.random() < 0.3])
         elif pick == 4:
-            self.events.append(["reset_encoder"] if rng.random() < 0.3 and not self.config["encoder_decoder"] else ["stats"])
+            self.events.append(["reset_encoder"] if rng.random() < 0.3 else ["stats"])
         elif pick == 5:
             self.events.append(["stats"])
         else:
@@ -102,7 +102,7 @@ class Generator:
     # Requests.
     def _add(self) -> None:
         rng, config = self.rng, self.config
-        spec = {"id": f"r{len(self.ids)}", "doc": rng.choice((0, 0, 0, 1, 2)), "arrival": self._arrival()}
+        spec = {"id": f"r{len(self.ids)}", "doc": self._doc(), "arrival": self._arrival()}
         self._prompt(spec, config["max_model_len"] - 1)
         self._ends(spec)
         if config["policy"] == "priority":
@@ -121,6 +121,10 @@ class Generator:
                 spec[name] = 1
         self.ids.append(spec["id"])
         self.events.append(["add", spec])
+
+    def _doc(self) -> int:
+        docs = self.config.get("docs")
+        return self.rng.randrange(docs) if docs else self.rng.choice((0, 0, 0, 1, 2))
 
     def _arrival(self) -> float:
         if self.rng.random() < 0.8:
@@ -156,6 +160,8 @@ class Generator:
         pick = rng.random()
         if pick < 0.06:
             spec["pooling"] = 1
+            if rng.random() < 0.1 and not spec.get("images"):
+                spec.update(n=config["max_model_len"], tail=[])
         elif pick < 0.1 and not spec.get("images"):
             spec["embeds"] = 1
         elif pick < 0.24:

@@ -4,7 +4,7 @@ import random
 
 NO_ANSWERS = {
     "unknown": 0, "async": 0, "sync": 0, "unit": 1, "delay": 0, "params": 0, "stats": 0, "events": 0, "reset": True, "finish": 50, "invalid": 0,
-    "encoder": 0,
+    "encoder": 0, "inspect": 0,
 }
 
 
@@ -38,7 +38,8 @@ LAYOUTS = (
     (9, ("full", "mamba")),
     (3, ("full", "mamba", "mamba")),
     (3, ("full", "sliding", "chunked")),
-    (3, ("sliding", "mamba")),
+    (2, ("sliding", "mamba")),
+    (3, ("mamba", "sliding")),
     (1, ()),
 )
 
@@ -133,10 +134,50 @@ def _connector(rng: random.Random, config: dict) -> None:
             "stats": rng.choice((0, 1, 2)),
             "events": rng.choice((0, 1)),
             "reset": rng.choice((True, False, None)),
+            "inspect": rng.randrange(2),
             "finish": rng.choice((20, 50, 90)),
             "invalid": rng.choice((0, 0, 20, 50)) if single else 0,
         }
     )
+
+
+# Corners that the plain draw reaches too seldom.
+def _shared_loads(rng: random.Random, config: dict) -> None:
+    """Blocks whose load failed while several requests share them."""
+    if len(config["groups"]) != 1 or config["mamba_mode"] != "none":
+        return
+    config.update(prefix_caching=True, connector="ScriptedHybridConnector", max_num_batched_tokens=200, max_num_seqs=8, reserve_full_isl=False)
+    config["load_failure"] = rng.choice(("fail", "recompute"))
+    config["num_blocks"] *= 2
+    config["docs"] = 1
+    config["answers"].update({"sync": 70, "async": rng.choice((0, 20)), "invalid": 90, "unit": config["scheduler_block_size"], "finish": 60})
+
+
+def _images_under_priority(rng: random.Random, config: dict) -> None:
+    """Victims that were given encoder inputs in the same step."""
+    if config["encoder_decoder"] or not config["groups"]:
+        return
+    config.update(policy="priority", multimodal=True, mm_max_tokens=8, encoder_budget=64, encoder_cache=64, chunked_prefill=True)
+    config.update(reserve_full_isl=False, max_num_seqs=8, max_num_batched_tokens=max(24, config["cache_block_size"]), disable_chunked_mm_input=False)
+    config["long_prefill_token_threshold"] = 4 if config["mamba_mode"] != "align" else 0
+    config["docs"] = 8
+
+
+def _mixed_sizes(rng: random.Random, config: dict) -> None:
+    """Groups whose block sizes are no multiples of each other, so that hits are trimmed to a common length."""
+    if len(config["groups"]) < 2 or config["encoder_decoder"] or config["mamba_mode"] == "align" or config["connector"]:
+        return
+    if config["spec"] == "eagle" or any(group["kind"] == "chunked" for group in config["groups"]):
+        return
+    config["prefix_caching"] = config["mamba_mode"] != "none" or all(group["kind"] != "mamba" for group in config["groups"])
+    size = rng.choice((1, 2))
+    sizes = rng.sample((1, 2, 3, 4), len(config["groups"]))
+    for group, factor in zip(config["groups"], sizes):
+        group["block_size"] = size * factor
+        if "window" in group:
+            group["window"] = rng.randint(1, 24)
+    config["scheduler_block_size"] = config["cache_block_size"] = size
+    config["docs"] = 1
 
 
 def configuration(rng: random.Random) -> dict:
@@ -159,6 +200,7 @@ def configuration(rng: random.Random) -> dict:
         "encoder_decoder": False,
         "load_failure": "fail",
         "reasoning": rng.choice((0, 0, 2)),
+        "mfu": rng.random() < 0.1,
         "vocab": rng.choice((2, 5, 16, 64)),
         "follow": rng.choice((0, 50, 90, 100)),
         "answers": dict(NO_ANSWERS),
@@ -176,7 +218,14 @@ def configuration(rng: random.Random) -> dict:
     _connector(rng, config)
     if rng.random() < 0.06:
         _encoder_decoder(rng, config)
-    config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]  # vLLM refuses it else
+    if rng.random() < 0.15:
+        rng.choice((_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
+    if rng.random() < 0.99:  # vLLM refuses it else
+        config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
+    if rng.random() < 0.002:
+        config["policy"] = "lottery"  # refused
+    if rng.random() < 0.003:
+        config["num_blocks"] = 1 + sum(group.get("sink", 0) for group in config["groups"])
     if config["async"]:
         config["queue_depth"] = 2
     if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else

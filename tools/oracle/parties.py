@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import vllm.multimodal.encoder_budget as encoder_budget
+import vllm.v1.metrics.perf as perf
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorMetadata
 from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 from vllm.distributed.kv_events import BlockStored, EventPublisher, EventPublisherFactory
@@ -71,6 +72,10 @@ class ScriptedConnector(KVConnectorBase_V1):
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         ids = blocks.get_block_ids()
         self.side.log.append(("allocated", request.request_id, ids, num_external_tokens))
+        if self.answers["inspect"]:
+            self.side.log.append(("unhashed", blocks.get_unhashed_block_ids_all_groups(), blocks.get_block_ids(allow_none=True)))
+            if len(ids) == 1:
+                self.side.log.append(("unhashed", blocks.get_unhashed_block_ids()))
         if num_external_tokens:
             is_async = self._asked[request.request_id][1]
             (self.loading if is_async else self.sync_loads)[request.request_id] = [b for group in ids for b in group if b]
@@ -229,6 +234,19 @@ class Budget:
         self.encoder_compute_budget, self.encoder_cache_size = compute_mm_encoder_budget(vllm_config.scheduler_config, limits)
 
 
+class ModelMetrics:
+    """vLLM's estimate of operations per step; handed through with the statistics."""
+
+    def __init__(self, vllm_config):
+        pass
+
+    def is_enabled(self):
+        return True
+
+    def get_step_perf_stats_per_gpu(self, scheduler_output):
+        return ("perf", scheduler_output.total_num_scheduled_tokens)
+
+
 class Registry:
     def __init__(self, multimodal: bool):
         self.multimodal = multimodal
@@ -246,6 +264,7 @@ def install() -> None:
     ECConnectorFactory.register_connector("ScriptedEncoderConnector", __name__, "ScriptedEncoderConnector")
     EventPublisherFactory.register_publisher("scripted", Publisher)
     RoutedExpertsReader.create = staticmethod(ExpertsReader)
+    perf.ModelMetrics = stock.ModelMetrics = ModelMetrics
     encoder_budget.MultiModalBudget = stock.MultiModalBudget = Budget
 
 

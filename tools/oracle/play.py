@@ -176,6 +176,7 @@ class Player:
             scheduler.has_finished_requests(),
             scheduler.has_requests(),
             int(scheduler.pause_state),
+            scheduler.get_kv_connector() is side.connector,
         )
 
     # The parts of a step.

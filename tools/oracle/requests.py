@@ -7,6 +7,7 @@ from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import RepetitionDetectionParams, SamplingParams, StructuredOutputsParams
+from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.request import Request
 
 from .stage import draw
@@ -68,20 +69,22 @@ class RequestMaker:
             self.embeds = torch.tensor([[float(token)] for token in self.tokens])
 
     def make(self) -> Request:
+        """As EngineCore makes it of what came over its socket."""
         spec, pooling = self.spec, bool(self.spec.get("pooling"))
-        return Request(
+        arrived = EngineCoreRequest(
             request_id=spec["id"],
             prompt_token_ids=None if self.embeds is not None else list(self.tokens),
+            mm_features=_features(spec),
             sampling_params=None if pooling else self.params,
             pooling_params=self.params if pooling else None,
-            client_index=spec.get("client", 0),
             arrival_time=spec["arrival"],
-            prompt_embeds=self.embeds,
-            mm_features=_features(spec),
             lora_request=_lora(spec["lora"]) if spec.get("lora") else None,
             cache_salt=spec.get("salt"),
+            data_parallel_rank=None,
+            prompt_embeds=self.embeds,
+            client_index=spec.get("client", 0),
             priority=spec.get("priority", 0),
             trace_headers={"trace": spec["id"]} if spec.get("trace") else None,
-            block_hasher=self.hasher,
             resumable=bool(spec.get("resumable")),
         )
+        return Request.from_engine_core_request(arrived, self.hasher)

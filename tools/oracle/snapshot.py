@@ -50,18 +50,13 @@ def _pool(scheduler) -> dict:
     blocks = pool.blocks
     ref_cnt = [block.ref_cnt for block in blocks]
     ref_cnt[0] = 0
-    free = []
-    block, tail = pool.free_block_queue.fake_free_list_head.next_free_block, pool.free_block_queue.fake_free_list_tail
-    while block is not tail:
-        free.append(block.block_id)
-        block = block.next_free_block
     cached = {
         key: list(entry) if type(entry) is dict else [entry.block_id]
         for key, entry in pool.cached_block_hash_to_block._cache.items()
     }
     metrics = pool.metrics_collector
     return {
-        "free": free,
+        "free": [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
         "ref_cnt": ref_cnt,
         "hash": [block._block_hash for block in blocks],
         "cached": cached,
