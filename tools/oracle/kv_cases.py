@@ -11,6 +11,7 @@ import os
 import random
 import struct
 import sys
+import traceback
 from math import gcd
 from types import SimpleNamespace
 
@@ -439,8 +440,10 @@ class Case:
                     self.new_request()
                 self.step()
                 self.rare()
-        except AssertionError:
+        except AssertionError as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
             self.lines.append("end")  # vLLM stopped here
+            print(f"assertion at {os.path.basename(place.filename)}:{place.lineno} {place.line}", file=sys.stderr)
             return False
         self.lines.append("end")
         return True

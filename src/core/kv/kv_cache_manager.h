@@ -53,7 +53,7 @@ class KvCacheManager {
   // Tokens of a block of the group, context parallelism multiplied in.
   [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const;
   // 1 - free / all blocks but the null one; blocks set aside for sinks count as used.
-  [[nodiscard]] double usage() const;
+  [[nodiscard]] double usage() const { return pool_.usage(); }
 
   // Room in every group for so many tokens, so that later calls on these blocks allocate no memory.
   void reserve(KvBlocks& blocks, std::uint32_t num_tokens) const;

@@ -1,0 +1,433 @@
+// vLLM's own KVCacheManager, recorded by tools/oracle/kv_cases.py: the same calls must give the same answers and leave the same free
+// queue, reference counts, names and block tables.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdlib>
+#include <fstream>
+#include <iomanip>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "core/kv/kv_cache_manager.h"
+
+namespace quire {
+namespace {
+
+std::uint64_t fnv(std::string_view bytes) {
+  std::uint64_t value = 0xCBF29CE484222325ULL;
+  for (const char byte : bytes) {
+    value = (value ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
+  }
+  return value;
+}
+
+// The recorder names blocks by this simple chain.
+std::uint64_t chain(std::uint64_t parent, std::span<const TokenId> tokens) {
+  std::string bytes(reinterpret_cast<const char*>(&parent), sizeof parent);
+  bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
+  return fnv(bytes);
+}
+
+BlockHash widened(std::uint64_t value) {
+  BlockHash hash;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const std::uint64_t part = value + i;
+    std::memcpy(hash.bytes.data() + 8 * i, &part, sizeof part);
+  }
+  return hash;
+}
+
+std::string hex(std::span<const std::uint8_t> bytes) {
+  return to_hex(bytes);
+}
+
+// The first four bytes of each hash of a name.
+std::string shortened(std::span<const std::uint8_t> bytes) {
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 32) {
+    text += hex(bytes.subspan(at, 4));
+  }
+  return text;
+}
+
+template <class Values, class Text>
+std::string joined(const Values& values, std::string_view separator, Text text) {
+  std::string result;
+  bool first = true;
+  for (const auto& value : values) {
+    result += first ? "" : separator;
+    result += text(value);
+    first = false;
+  }
+  return result;
+}
+
+std::string ids(std::span<const BlockId> blocks) {
+  return joined(blocks, ",", [](BlockId block) { return std::to_string(block.value); });
+}
+
+struct KeyText {
+  std::string operator()(const std::string& text) const { return text; }
+  std::string operator()(const MultimodalKey& key) const { return key.identifier + "@" + std::to_string(key.offset); }
+  std::string operator()(const std::vector<std::uint8_t>& bytes) const { return hex(bytes); }
+};
+
+std::string text_of(const std::optional<KvExtraKeys>& keys) {
+  return keys ? joined(*keys, "+", [](const KvExtraKey& key) { return std::visit(KeyText{}, key); }) : "-";
+}
+
+struct EventText {
+  std::string operator()(const AllBlocksCleared&) const { return "cleared"; }
+  std::string operator()(const BlockRemoved& event) const { return "removed " + shortened(event.block_hash); }
+  std::string operator()(const BlockStored& event) const {
+    std::string text = "stored " + joined(event.block_hashes, ",", [](const auto& hash) { return shortened(hash); });
+    text += " " + (event.parent_block_hash ? shortened(*event.parent_block_hash) : "-");
+    text += " " + joined(event.token_ids, ",", [](TokenId token) { return std::to_string(token); });
+    text += " " + std::to_string(event.block_size);
+    text += " " + (event.lora_id ? std::to_string(*event.lora_id) : "-");
+    text += " " + event.lora_name.value_or("-") + " " + event.medium + " ";
+    return text + (event.extra_keys ? joined(*event.extra_keys, "/", text_of) : "-");
+  }
+};
+
+struct Recorded {
+  std::vector<TokenId> tokens;
+  std::vector<std::uint64_t> values;
+  std::vector<BlockHash> hashes;
+  std::vector<MultimodalFeature> features;
+  std::string lora, salt;
+  RequestContent content;
+  KvBlocks blocks;
+  KvHit hit;
+  std::vector<std::vector<BlockId>> hit_blocks;
+  bool skip = false;
+  bool preempted = false;
+};
+
+template <class Spec>
+Spec shaped(std::uint32_t block_size) {
+  Spec spec;
+  spec.block_size = block_size;
+  return spec;
+}
+
+LayerKvSpec make_spec(const std::string& kind, std::uint32_t size, std::uint32_t a, std::uint32_t b) {
+  if (kind == "full") {
+    return shaped<FullAttentionSpec>(size);
+  }
+  if (kind == "mla") {
+    return shaped<MlaAttentionSpec>(size);
+  }
+  if (kind == "sink") {
+    auto spec = shaped<SinkFullAttentionSpec>(size);
+    spec.sink_len = a;
+    return spec;
+  }
+  if (kind == "window") {
+    auto spec = shaped<SlidingWindowSpec>(size);
+    spec.sliding_window = a;
+    return spec;
+  }
+  if (kind == "chunked") {
+    auto spec = shaped<ChunkedLocalSpec>(size);
+    spec.attention_chunk_size = a;
+    return spec;
+  }
+  if (kind == "cross") {
+    return shaped<CrossAttentionSpec>(size);
+  }
+  auto mamba = shaped<MambaSpec>(size);
+  mamba.num_speculative_blocks = b;
+  mamba.mode = kind == "mamba_all" ? MambaCacheMode::all : kind == "mamba_align" ? MambaCacheMode::align : MambaCacheMode::none;
+  return mamba;
+}
+
+class Player {
+ public:
+  void play(std::istream& in) {
+    std::string line;
+    for (line_number_ = 1; std::getline(in, line) && !testing::Test::HasFatalFailure(); ++line_number_) {
+      const std::size_t answer = line.find(" = ");
+      std::istringstream words(line.substr(0, answer));
+      std::string verb;
+      words >> verb;
+      if (answer == std::string::npos) {
+        set_up(verb, words);
+      } else {
+        const std::size_t state = line.find(" # ", answer);
+        const std::string expected = line.substr(answer + 3, state - answer - 3);
+        ASSERT_EQ(call(verb, words), expected) << where(line);
+        check_state(line.substr(state + 3), line);
+        ++num_calls_;
+      }
+    }
+  }
+  [[nodiscard]] int num_calls() const { return num_calls_; }
+
+ private:
+  std::string where(const std::string& line) const { return "line " + std::to_string(line_number_) + ": " + line + "\nin " + config_; }
+
+  void set_up(const std::string& verb, std::istream& words) {
+    if (verb == "config") {
+      configure(words);
+    } else if (verb == "request") {
+      add_request(words);
+    } else if (verb == "tokens") {
+      Recorded& request = read_request(words);
+      for (TokenId token; words >> token;) {
+        request.tokens.push_back(token);
+      }
+      extend(request);
+    } else if (verb == "gone") {
+      std::uint32_t index = 0;
+      words >> index;
+      requests_.erase(index);
+    }
+  }
+
+  void configure(std::istream& words) {
+    std::getline(words, config_);
+    std::istringstream in(config_);
+    KvCacheConfig config;
+    std::uint32_t num_groups = 0;
+    options_ = {};
+    in >> config.num_blocks >> options_.max_model_len >> options_.hash_block_size >> options_.enable_caching >> options_.use_eagle >>
+        options_.enable_events >> options_.dcp_world_size >> options_.pcp_world_size >> num_groups;
+    options_.log_stats = true;
+    for (std::uint32_t i = 0; i < num_groups; ++i) {
+      std::string kind;
+      std::uint32_t size = 0, a = 0, b = 0;
+      in >> kind >> size >> a >> b;
+      config.groups.push_back({.layer_names = {}, .spec = make_spec(kind, size, a, b), .layer_specs = {}});
+    }
+    const auto checked = KvCacheManager::check(config, options_);
+    ASSERT_TRUE(checked.has_value()) << checked.error().to_string() << " in " << config_;
+    requests_.clear();
+    manager_ = std::make_unique<KvCacheManager>(config, options_);
+  }
+
+  void add_request(std::istream& words) {
+    std::uint32_t index = 0;
+    words >> index;
+    Recorded& request = requests_[index];
+    bool lora = false;
+    std::size_t num_features = 0, num_tokens = 0;
+    words >> request.skip >> lora >> request.salt >> num_features;
+    request.lora = lora ? "adapter" : "";
+    request.salt = request.salt == "-" ? "" : request.salt;
+    for (std::size_t i = 0; i < num_features; ++i) {
+      std::string identifier;
+      std::uint32_t offset = 0, length = 0;
+      words >> identifier >> offset >> length;
+      request.features.push_back({identifier, PlaceholderRange(offset, length)});
+    }
+    words >> num_tokens;
+    request.tokens.resize(num_tokens);
+    for (TokenId& token : request.tokens) {
+      words >> token;
+    }
+    extend(request);
+  }
+
+  void extend(Recorded& request) {
+    const std::size_t size = options_.hash_block_size;
+    while ((request.values.size() + 1) * size <= request.tokens.size()) {
+      const auto tokens = std::span(request.tokens).subspan(request.values.size() * size, size);
+      request.values.push_back(chain(request.values.empty() ? 0 : request.values.back(), tokens));
+      request.hashes.push_back(widened(request.values.back()));
+    }
+    request.content = {.tokens = request.tokens,
+                       .lora_name = request.lora,
+                       .multimodal = request.features,
+                       .cache_salt = request.salt,
+                       .prompt_embeds = {}};
+  }
+
+  Recorded& read_request(std::istream& words) {
+    std::uint32_t index = 0;
+    words >> index;
+    return requests_.at(index);
+  }
+
+  static KvRequest view(Recorded& request, std::uint32_t num_computed) {
+    return {.blocks = request.blocks,
+            .hashes = request.hashes,
+            .num_tokens = static_cast<std::uint32_t>(request.tokens.size()),
+            .num_computed_tokens = num_computed,
+            .skip_reading_prefix_cache = request.skip,
+            .was_preempted = request.preempted,
+            .content = &request.content,
+            .lora_id = 7};
+  }
+
+  std::string call(const std::string& verb, std::istream& words) {
+    if (verb == "find") {
+      return find(words);
+    }
+    if (verb == "fits" || verb == "allocate") {
+      return verb == "fits" ? fits(words) : allocate(words);
+    }
+    if (verb == "evict") {
+      std::vector<BlockId> blocks;
+      for (std::uint32_t block = 0; words >> block;) {
+        blocks.push_back({block});
+      }
+      manager_->evict_blocks(blocks);
+      return "-";
+    }
+    if (verb == "free" || verb == "cache" || verb == "skip") {
+      change(verb, words);
+      return "-";
+    }
+    return tell(verb, words);
+  }
+
+  std::string find(std::istream& words) {
+    Recorded& request = read_request(words);
+    int num_preemptions = 0;
+    words >> num_preemptions;
+    request.preempted = num_preemptions > 0;
+    const KvHit hit = manager_->find_prefix(view(request, 0));
+    request.hit_blocks.assign(hit.groups.begin(), hit.groups.end());
+    request.hit = {.groups = request.hit_blocks, .num_tokens = hit.num_tokens};
+    return std::to_string(hit.num_tokens) + " " +
+           (hit.groups.empty() ? "shared" : joined(hit.groups, "", [](const auto& list) { return "[" + ids(list) + "]"; }));
+  }
+
+  std::string fits(std::istream& words) {
+    Recorded& request = read_request(words);
+    std::uint32_t computed = 0;
+    SlotDemand demand;
+    bool with_hit = false;
+    words >> computed >> demand.num_new_computed_tokens >> demand.num_external_tokens >> demand.num_encoder_tokens >> with_hit;
+    return manager_->missing_for_full_sequence(view(request, computed), demand, with_hit ? request.hit : KvHit{}) == 0 ? "1" : "0";
+  }
+
+  std::string allocate(std::istream& words) {
+    Recorded& request = read_request(words);
+    std::uint32_t computed = 0;
+    SlotDemand demand;
+    bool with_hit = false;
+    words >> computed >> demand.num_new_tokens >> demand.num_new_computed_tokens >> demand.num_lookahead_tokens >>
+        demand.num_external_tokens >> demand.delay_caching >> demand.num_encoder_tokens >> with_hit;
+    if (manager_->allocate_slots(view(request, computed), demand, with_hit ? request.hit : KvHit{}) > 0) {
+      return "none";
+    }
+    std::string text;
+    for (std::uint32_t group = 0; group < manager_->num_groups(); ++group) {
+      text += "[" + ids(request.blocks.new_blocks(group)) + "]";
+    }
+    return text;
+  }
+
+  void change(const std::string& verb, std::istream& words) {
+    Recorded& request = read_request(words);
+    std::uint32_t num_tokens = 0;
+    words >> num_tokens;
+    if (verb == "free") {
+      manager_->free(request.blocks);
+    } else if (verb == "cache") {
+      manager_->cache_blocks(view(request, 0), num_tokens);
+    } else {
+      manager_->remove_skipped_blocks(request.blocks, num_tokens);
+    }
+  }
+
+  std::string tell(const std::string& verb, std::istream& words) {
+    if (verb == "step") {
+      manager_->new_step_starts();
+      return "-";
+    }
+    if (verb == "reset") {
+      return manager_->reset_prefix_cache() ? "1" : "0";
+    }
+    if (verb == "zero") {
+      std::vector<BlockId> blocks;
+      manager_->take_new_block_ids(blocks);
+      return ids(blocks);
+    }
+    if (verb == "events") {
+      std::vector<KvEvent> events;
+      manager_->take_events(events);
+      return joined(events, "; ", [](const KvEvent& event) { return std::visit(EventText{}, event); });
+    }
+    if (verb == "common") {
+      std::vector<std::uint32_t> counts(manager_->num_groups());
+      manager_->common_prefix_blocks(read_request(words).blocks, counts);
+      return joined(counts, ",", [](std::uint32_t count) { return std::to_string(count); });
+    }
+    if (verb == "stats") {
+      const PrefixCacheStats stats = manager_->take_prefix_cache_stats();
+      const std::array<std::uint64_t, 7> values{stats.reset ? 1U : 0U,    stats.requests,          stats.queries,       stats.hits,
+                                                stats.preempted_requests, stats.preempted_queries, stats.preempted_hits};
+      return joined(values, " ", [](std::uint64_t value) { return std::to_string(value); });
+    }
+    return verb == "usage" ? std::to_string(std::bit_cast<std::uint64_t>(manager_->usage())) : "unknown verb " + verb;
+  }
+
+  void check_state(const std::string& expected, const std::string& line) {
+    std::vector<const KvBlocks*> sequences;
+    for (const auto& [index, request] : requests_) {
+      sequences.push_back(&request.blocks);
+    }
+    manager_->check_invariants(sequences);
+    if (expected == "-") {
+      return;
+    }
+    const std::string state = state_text();
+    if (expected.starts_with("free=")) {
+      ASSERT_EQ(state, expected) << where(line);
+    } else {
+      std::ostringstream digest;
+      digest << std::hex << std::setw(16) << std::setfill('0') << fnv(state);
+      ASSERT_EQ(digest.str(), expected) << where(line) << "\nstate " << state;
+    }
+  }
+
+  std::string state_text() const {
+    const BlockPool& pool = manager_->pool();
+    std::vector<BlockId> all, named;
+    for (std::uint32_t i = 1; i < pool.num_blocks(); ++i) {
+      all.push_back({i});
+      if (pool.index().contains({i})) {
+        named.push_back({i});
+      }
+    }
+    const auto name = [&](BlockId block) {
+      const std::vector<std::uint8_t> key = pool.key_of(block);
+      return std::to_string(block.value) + ":" + shortened(std::span(key).first(key.size() - 4)) + "g" + std::to_string(key.back());
+    };
+    const auto live = [&](const auto& entry) {
+      std::string text = std::to_string(entry.first);
+      for (std::uint32_t group = 0; group < manager_->num_groups(); ++group) {
+        const auto cached = entry.second.blocks.num_cached_blocks(group);
+        text += "[" + ids(entry.second.blocks.blocks(group)) + "|" + (cached ? std::to_string(*cached) : "-") + "]";
+      }
+      return text;
+    };
+    return "free=" + ids(pool.free_queue().to_vector()) +
+           " refs=" + joined(all, ",", [&](BlockId block) { return std::to_string(pool.ref_count(block)); }) +
+           " names=" + joined(named, ",", name) + " requests=" + joined(requests_, ";", live);
+  }
+
+  std::string config_;
+  KvCacheOptions options_;
+  std::unique_ptr<KvCacheManager> manager_;
+  std::map<std::uint32_t, Recorded> requests_;
+  int line_number_ = 0;
+  int num_calls_ = 0;
+};
+
+TEST(RecordedKvCacheManager, DecidesAsVllmDid) {
+  const char* chosen = std::getenv("QUIRE_KV_CASES");
+  std::ifstream in(chosen != nullptr ? chosen : "tests/golden/kv/cases.txt");
+  ASSERT_TRUE(in.good());
+  Player player;
+  player.play(in);
+  EXPECT_GT(player.num_calls(), 1000);
+}
+
+}  // namespace
+}  // namespace quire
