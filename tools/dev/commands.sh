@@ -99,12 +99,20 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
       exec "build/release/${name}_bench" "$@" ;;
+    hash)
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release hash_bench
+      need_python test
+      say "Hashing in Python, for comparison"
+      # shellcheck disable=SC2046  # one argument per mode
+      exec build/release/hash_bench $("$VENV/bin/python" bench/hash_peer.py) ;;
     serve)
       configure_and_build release quire
       need_model
       need_python test
       exec "$VENV/bin/python" bench/serve.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler or serve" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash or serve" ;;
   esac
 }
 

@@ -2,8 +2,10 @@
 // Appends numbers to bytes in a given order of bytes.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -30,44 +32,48 @@ std::array<std::uint8_t, kBytes> big_endian(std::uint64_t value) {
   return bytes;
 }
 
-// Writes into storage that only grows: one bounds check per piece instead of one per byte, and no allocation once it is large enough.
-class ByteWriter {
+// Bytes in storage that only grows: one check of the room per piece, and no allocation once it is large enough.
+class HashBytes {
  public:
-  // Takes over the storage of `out`; finish() cuts it to what was written.
-  explicit ByteWriter(std::vector<std::uint8_t>& out) : out_(out) { out_.resize(std::max<std::size_t>(out_.capacity(), 256)); }
-  ByteWriter(const ByteWriter&) = delete;
-  ByteWriter& operator=(const ByteWriter&) = delete;
-
   [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::span<const std::uint8_t> view() const { return std::span(storage_).first(size_); }
+  void clear() { size_ = 0; }
 
   void put(std::uint8_t byte) {
     ensure(1);
-    out_[size_++] = byte;
+    storage_[size_++] = byte;
   }
   void put(std::span<const std::uint8_t> bytes) {
     ensure(bytes.size());
-    std::ranges::copy(bytes, out_.begin() + static_cast<std::ptrdiff_t>(size_));
+    std::memcpy(end(), bytes.data(), bytes.size());
     size_ += bytes.size();
+  }
+  // The lowest `count` <= 8 bytes of `word`, lowest first. The same work for every count: numbers of mixed sizes cost no mispredicted
+  // branch.
+  void put_low_bytes(std::uint64_t word, std::size_t count) {
+    static_assert(std::endian::native == std::endian::little);
+    ensure(sizeof word);
+    std::memcpy(end(), &word, sizeof word);
+    size_ += count;
   }
   // Bytes written before, at `position`.
   void overwrite(std::size_t position, std::span<const std::uint8_t> bytes) {
-    std::ranges::copy(bytes, out_.begin() + static_cast<std::ptrdiff_t>(position));
+    std::memcpy(storage_.data() + position, bytes.data(), bytes.size());
   }
   void erase(std::size_t position, std::size_t count) {
-    const auto first = out_.begin() + static_cast<std::ptrdiff_t>(position);
-    std::copy(first + static_cast<std::ptrdiff_t>(count), out_.begin() + static_cast<std::ptrdiff_t>(size_), first);
+    std::memmove(storage_.data() + position, storage_.data() + position + count, size_ - position - count);
     size_ -= count;
   }
-  void finish() { out_.resize(size_); }
 
  private:
+  [[nodiscard]] std::uint8_t* end() { return storage_.data() + size_; }
   void ensure(std::size_t count) {
-    if (out_.size() - size_ < count) [[unlikely]] {
-      out_.resize(2 * (size_ + count));
+    if (storage_.size() - size_ < count) [[unlikely]] {
+      storage_.resize(2 * (size_ + count) + 256);
     }
   }
 
-  std::vector<std::uint8_t>& out_;
+  std::vector<std::uint8_t> storage_;
   std::size_t size_ = 0;
 };
 

@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "core/kv/hash_bytes.h"
 #include "core/kv/hash_input.h"
 
 namespace quire {
-
-using HashBytes = std::vector<std::uint8_t>;
 
 // What Python's pickle (protocol 5, C implementation) writes for (parent, tuple(tokens), extra_keys or None), where every string is an
 // object of its own. CPython has one object for each string of a single Latin-1 character, and so has this.

@@ -1,8 +1,8 @@
 // Pickle, protocol 5: PEP 3154 and PEP 574, Modules/_pickle.c. Opcodes lie in frames of at least 64 KiB; a frame ends before an object,
 // never within one. Every string, byte string and non-empty tuple is followed by MEMOIZE.
+#include <algorithm>
 #include <optional>
 
-#include "core/kv/hash_bytes.h"
 #include "core/kv/hash_encode.h"
 
 namespace quire {
@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kFrameHeader = 9;
 constexpr std::size_t kFrameTarget = 64 * 1024;
-constexpr std::size_t kFrameMin = 4;  // a shorter last frame goes without its header
+constexpr std::size_t kLongestInteger = 5;  // bytes of one that fits 32 bits
+constexpr std::size_t kFrameMin = 4;        // a shorter last frame goes without its header
 
 namespace op {
 constexpr std::uint8_t proto = 0x80, frame = 0x95, memoize = 0x94, stop = '.', none = 'N';
@@ -28,22 +29,31 @@ bool is_latin1_character(std::string_view text) {
 class PickleWriter {
  public:
   explicit PickleWriter(HashBytes& bytes) : out_(bytes) {
+    out_.clear();
     out_.put(op::proto);
     out_.put(5);
   }
 
+  void integers(std::span<const std::int32_t> values) {
+    while (!values.empty()) {
+      begin_object();
+      open_frame();
+      // As many as certainly end before the frame does.
+      const std::size_t room = kFrameTarget - 1 - (out_.size() - *frame_ - kFrameHeader);
+      const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
+      for (std::int32_t value : values.first(count)) {
+        put_integer(value);
+      }
+      values = values.subspan(count);
+    }
+  }
+  // Distances within a request: 32 bits and a sign.
   void integer(std::int64_t value) {
-    begin_object();
-    if (value >= 0 && value <= 0xFF) {
-      opcode(op::bin_int1);
-      out_.put(static_cast<std::uint8_t>(value));
-    } else if (value >= 0 && value <= 0xFFFF) {
-      opcode(op::bin_int2);
-      out_.put(little_endian<2>(static_cast<std::uint64_t>(value)));
-    } else if (value >= INT32_MIN && value <= INT32_MAX) {
-      opcode(op::bin_int);
-      out_.put(little_endian<4>(static_cast<std::uint64_t>(value)));
+    if (value >= INT32_MIN && value <= INT32_MAX) {
+      const auto narrow = static_cast<std::int32_t>(value);
+      integers({&narrow, 1});
     } else {
+      begin_object();
       long_integer(value);
     }
   }
@@ -101,7 +111,6 @@ class PickleWriter {
   void finish() {
     opcode(op::stop);
     close_frame();
-    out_.finish();
   }
 
  private:
@@ -110,12 +119,23 @@ class PickleWriter {
       close_frame();
     }
   }
-  void opcode(std::uint8_t code) {
+  void open_frame() {
     if (!frame_) {
       frame_ = out_.size();
       out_.put(std::array<std::uint8_t, kFrameHeader>{op::frame});
     }
+  }
+  void opcode(std::uint8_t code) {
+    open_frame();
     out_.put(code);
+  }
+  // One byte, two bytes, or four with the sign; without a branch.
+  void put_integer(std::int32_t value) {
+    constexpr std::array<std::uint8_t, 3> kOpcodes{op::bin_int1, op::bin_int2, op::bin_int};
+    constexpr std::array<std::uint8_t, 3> kNumBytes{1, 2, 4};
+    const auto bits = static_cast<std::uint32_t>(value);
+    const std::size_t size = std::size_t{bits > 0xFF} + std::size_t{bits > 0xFFFF};
+    out_.put_low_bytes(std::uint64_t{bits} << 8 | kOpcodes[size], std::size_t{1} + kNumBytes[size]);
   }
   void close_frame() {
     if (!frame_) {
@@ -163,7 +183,7 @@ class PickleWriter {
     std::uint8_t memo = 0;
   };
 
-  ByteWriter out_;
+  HashBytes& out_;
   std::optional<std::size_t> frame_;  // where the open frame begins
   std::size_t memo_size_ = 0;
   std::array<Character, 16> characters_;
@@ -204,9 +224,7 @@ void encode_pickle(std::span<const std::uint8_t> parent, const HashInput& input,
   writer.begin_tuple(3);
   writer.byte_string(parent);
   writer.begin_tuple(input.tokens.size());
-  for (TokenId token : input.tokens) {
-    writer.integer(token);
-  }
+  writer.integers(input.tokens);
   writer.end_tuple(input.tokens.size());
   put_extra_keys(input, writer);
   writer.end_tuple(3);

@@ -65,7 +65,7 @@ class PlainHash final : public HashFunction {
   }
 
   BlockHash digest() {
-    const auto bytes = std::as_bytes(std::span(bytes_));
+    const auto bytes = std::as_bytes(bytes_.view());
     BlockHash hash;
     if (hash_size(algorithm_) == sizeof(Xxh128Digest)) {
       std::ranges::copy(xxh3_128(bytes), hash.bytes.begin());
