@@ -169,11 +169,15 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
         return
     if config["spec"] == "eagle" or any(group["kind"] == "chunked" for group in config["groups"]):
         return
-    config["prefix_caching"] = config["mamba_mode"] != "none" or all(group["kind"] != "mamba" for group in config["groups"])
+    config["prefix_caching"] = True
+    if rng.random() < 0.2:
+        config["groups"] = [{"kind": "mamba", "mode": "all", "spec_blocks": config["num_spec_tokens"]}, {"kind": "sliding", "window": 1}]
     size = rng.choice((1, 2))
     sizes = rng.sample((1, 2, 3, 4), len(config["groups"]))
     for group, factor in zip(config["groups"], sizes):
         group["block_size"] = size * factor
+        if group["kind"] == "mamba":
+            group["mode"] = config["mamba_mode"] = "all"
         if "window" in group:
             group["window"] = rng.randint(1, 24)
     config["scheduler_block_size"] = config["cache_block_size"] = size
@@ -220,7 +224,7 @@ def configuration(rng: random.Random) -> dict:
         _encoder_decoder(rng, config)
     if rng.random() < 0.15:
         rng.choice((_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
-    if rng.random() < 0.99:  # vLLM refuses it else
+    if rng.random() < 0.96:  # vLLM refuses it else
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
     if rng.random() < 0.002:
         config["policy"] = "lottery"  # refused

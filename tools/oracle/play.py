@@ -91,6 +91,8 @@ class Player:
             self.observer(self, what, answers)
         first = self.sides[0]
         log = first.take_log()
+        if len(self.sides) == 1 and first.scheduler is not None:
+            snapshot.of(first.scheduler)
         for side, answer in zip(self.sides[1:], answers[1:]):
             self._equal(what, answers[0], answer)
             if first.scheduler is None:
