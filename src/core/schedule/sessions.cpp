@@ -27,6 +27,33 @@ SessionUpdate kept(const SessionInput& input) {
           .sampling = input.sampling};
 }
 
+Result<void> check_items(const SessionInput& input) {
+  std::uint32_t last = 0;
+  for (const MultimodalFeature& feature : input.multimodal) {
+    const PlaceholderRange& position = feature.position;
+    if (position.offset() < last || std::uint64_t{position.offset()} + position.length() > input.tokens.size()) {
+      return fail(ErrorCode::invalid_argument, "multimodal",
+                  fmt::format("the item at token {} is out of order or leaves the input", position.offset()),
+                  "list the items in order, each within the input");
+    }
+    last = position.offset();
+  }
+  return {};
+}
+
+Result<void> check_input(const Request& session, const SessionInput& input, const SchedulerOptions& options) {
+  if (input.tokens.empty()) {
+    return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
+  }
+  const std::size_t num_kept = std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
+  if (!options.admit_oversized && num_kept + input.tokens.size() >= options.max_model_len) {
+    return fail(ErrorCode::invalid_argument, "tokens",
+                fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept, options.max_model_len),
+                "end the session and begin another");
+  }
+  return check_items(input);
+}
+
 }  // namespace
 
 Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
@@ -38,6 +65,9 @@ Result<void> Core::continue_session(RequestId id, const SessionInput* input, con
   }
   if (!session->resumable) {
     return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
+  }
+  if (Result<void> checked = input == nullptr ? Result<void>{} : check_input(*session, *input, s.config.scheduler); !checked) {
+    return checked;
   }
   if (session->status != RequestStatus::waiting_for_input) {
     session->next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));

@@ -112,6 +112,7 @@ class CoreDriver {
     for (const ScheduledRequest& s : plan.scheduled) {
       pending.back().second.push_back({s.id.value, s.num_tokens, s.samples, static_cast<std::uint32_t>(s.drafts.size())});
     }
+    newest = pending.back().second;
     return plan;
   }
 
@@ -141,7 +142,7 @@ class CoreDriver {
 
   // Tokens scheduled for the request in the newest plan; 0: it is not in it.
   [[nodiscard]] std::uint32_t scheduled(std::uint64_t id) const {
-    for (const Scheduled& s : pending.back().second) {
+    for (const Scheduled& s : newest) {
       if (s.id == id) {
         return s.num_tokens;
       }
@@ -213,6 +214,7 @@ class CoreDriver {
   }
 
   std::vector<std::pair<StepId, std::vector<Scheduled>>> pending;
+  std::vector<Scheduled> newest;
   std::vector<SampledToken> sampled;
 };
 

@@ -1,0 +1,186 @@
+// Speculation on the output side: rejected drafts are taken back, drafts are handed over, and grammars filter them.
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire::test {
+namespace {
+
+CoreConfig speculating(CoreConfig config = sync_config()) {
+  config.num_spec_tokens = 3;
+  return config;
+}
+
+void set_drafts(CoreDriver& d, std::uint64_t id, const Tokens& tokens) {
+  const Draft draft{RequestId{id}, tokens};
+  d.core->set_drafts({&draft, 1});
+}
+
+void set_drafts_in_plan(CoreDriver& d, std::uint64_t id, const Tokens& tokens) {
+  const Draft draft{RequestId{id}, tokens};
+  d.core->set_drafts_in_plan({&draft, 1});
+}
+
+Tokens drafts_of(const CoreDriver& d, std::uint64_t id) {
+  const auto drafts = d.view(id).draft_tokens;
+  return {drafts.begin(), drafts.end()};
+}
+
+Tokens planned_drafts(const StepPlan& plan, std::uint64_t id) {
+  for (const ScheduledRequest& s : plan.scheduled) {
+    if (s.id.value == id) {
+      return {s.drafts.begin(), s.drafts.end()};
+    }
+  }
+  return {};
+}
+
+TEST(Drafts, AcceptedOnesComeWithTheNextToken) {
+  CoreDriver d(speculating());
+  d.add(1, 5, 20);
+  d.step();
+  set_drafts(d, 1, {50, 51, 52});
+  EXPECT_EQ(planned_drafts(d.plan(), 1), (Tokens{50, 51, 52}));
+  EXPECT_EQ(d.view(1).num_computed_tokens, 9U);
+  const Outcome outcome = d.apply({{1, {50, 51, 52, 53}}});
+  EXPECT_EQ(outcome.updates.at(0).tokens, (Tokens{50, 51, 52, 53}));
+  EXPECT_EQ(d.view(1).num_computed_tokens, 9U);
+  EXPECT_TRUE(drafts_of(d, 1).empty());
+}
+
+TEST(Drafts, Trap29RejectedOnesAreNotComputed) {
+  CoreDriver d(speculating());
+  d.add(1, 5, 20);
+  d.step();
+  set_drafts(d, 1, {50, 51, 52});
+  d.plan();
+  d.apply({{1, {50, 60}}});
+  EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
+  EXPECT_EQ(d.view(1).tokens.size(), 8U);
+}
+
+TEST(Drafts, Trap29PlaceholdersShrinkWithRejectedOnes) {
+  CoreDriver d(speculating(async_config()));
+  d.add(1, 5, 20);
+  d.plan();
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1U);
+  EXPECT_EQ(drafts_of(d, 1), (Tokens{-1, -1, -1}));
+  EXPECT_EQ(planned_drafts(d.plan(), 1), (Tokens{-1, -1, -1}));
+  EXPECT_EQ(d.view(1).num_output_placeholders, 5U);
+  d.apply({{1, {40}}});
+  EXPECT_EQ(d.view(1).num_output_placeholders, 4U);
+  d.apply({{1, {50, 51}}});
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
+}
+
+TEST(Drafts, Trap29AStopTrimsWhatComesAfterItAndCountsAllAccepted) {
+  CoreDriver d(speculating());
+  d.add(1, 5, 20);
+  d.step();
+  set_drafts(d, 1, {50, kStop, 52});
+  d.plan();
+  const Outcome outcome = d.apply({{1, {50, kStop, 52, 53}}});
+  EXPECT_EQ(outcome.updates.at(0).tokens, (Tokens{50, kStop}));
+  EXPECT_EQ(outcome.updates.at(0).stop_token, kStop);
+  ASSERT_TRUE(outcome.stats->spec_decoding);
+  EXPECT_EQ(outcome.stats->spec_decoding->num_accepted_tokens, 3U);
+}
+
+TEST(Drafts, StatsCountDraftsAndAcceptedPositions) {
+  CoreDriver d(speculating());
+  d.add(1, 5, 20);
+  d.add(2, 5, 20);
+  EXPECT_FALSE(d.step().stats->spec_decoding);
+  set_drafts(d, 1, {50, 51, 52});
+  set_drafts(d, 2, {50, 51});
+  d.plan();
+  const Outcome outcome = d.apply({{1, {50, 51, 60}}, {2, {60}}});
+  ASSERT_TRUE(outcome.stats->spec_decoding);
+  const SpecDecodingStats& stats = *outcome.stats->spec_decoding;
+  EXPECT_EQ(stats.num_spec_tokens, 3U);
+  EXPECT_EQ(stats.num_drafts, 2U);
+  EXPECT_EQ(stats.num_draft_tokens, 5U);
+  EXPECT_EQ(stats.num_accepted_tokens, 2U);
+  EXPECT_EQ(stats.num_accepted_per_position, (std::vector<std::uint64_t>{1, 1, 0}));
+  EXPECT_FALSE(d.step().stats->spec_decoding) << "no drafts, no count";
+}
+
+TEST(Drafts, Trap29ThoseOfPrefillChunksAndStrangersAreDropped) {
+  CoreConfig config = speculating();
+  config.scheduler.max_num_batched_tokens = 8;
+  CoreDriver d(config);
+  d.add(1, 12, 20);
+  d.step();
+  set_drafts(d, 1, {50});
+  EXPECT_TRUE(drafts_of(d, 1).empty());
+  set_drafts(d, 9, {50});
+  d.step();
+  set_drafts(d, 1, {50, 51, 52, 53});
+  EXPECT_EQ(drafts_of(d, 1), (Tokens{50, 51, 52})) << "as many as a step has room for";
+}
+
+TEST(Drafts, TheGrammarKeepsTheLeadingOnesThatFit) {
+  ScriptedGrammar grammar;
+  CoreDriver d(speculating(), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  d.add(2, 5, 20);
+  d.step();
+  EXPECT_EQ(grammar.log, std::vector<std::string>{"accept 1 [40]"}) << "only of requests with a grammar";
+  set_drafts(d, 1, {50, 200, 51});
+  set_drafts(d, 2, {50, 200, 51});
+  EXPECT_EQ(drafts_of(d, 1), Tokens{50});
+  EXPECT_EQ(drafts_of(d, 2), (Tokens{50, 200, 51}));
+  grammar.not_advancing = {RequestId{1}};
+  set_drafts(d, 1, {50, 200, 51});
+  EXPECT_EQ(drafts_of(d, 1), (Tokens{50, 200, 51}));
+}
+
+TEST(Drafts, TheGrammarTakesTrimmedTokensAfterTheStop) {
+  ScriptedGrammar grammar;
+  CoreDriver d(speculating(), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  d.step();
+  set_drafts(d, 1, {50, kEos});
+  grammar.log.clear();
+  d.plan();
+  EXPECT_TRUE(d.apply({{1, {50, kEos, 60}}}).updates.at(0).finished);
+  EXPECT_EQ(grammar.log, std::vector<std::string>{"accept 1 [50 1]"});
+}
+
+TEST(DraftsInPlan, TakeThePlacesOfThePlaceholders) {
+  CoreDriver d(speculating(async_config()));
+  d.add(1, 5, 20);
+  d.plan();
+  const StepPlan& plan = d.plan();
+  set_drafts_in_plan(d, 1, {50, 51, 52, 53});
+  EXPECT_EQ(planned_drafts(plan, 1), (Tokens{50, 51, 52}));
+  set_drafts_in_plan(d, 9, {50});
+  EXPECT_EQ(planned_drafts(plan, 1), (Tokens{50, 51, 52}));
+}
+
+TEST(DraftsInPlan, RefusedOnesArePaddedAndNotCounted) {
+  ScriptedGrammar grammar;
+  CoreDriver d(speculating(async_config()), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  d.plan();
+  d.apply();
+  const StepPlan& plan = d.plan();
+  set_drafts_in_plan(d, 1, {50, 200, 51});
+  EXPECT_EQ(planned_drafts(plan, 1), (Tokens{50, -1, -1}));
+  const Outcome outcome = d.apply({{1, {50, 60}}});
+  ASSERT_TRUE(outcome.stats->spec_decoding);
+  EXPECT_EQ(outcome.stats->spec_decoding->num_draft_tokens, 1U);
+  EXPECT_EQ(outcome.stats->spec_decoding->num_accepted_tokens, 1U);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,174 @@
+// Streaming sessions: inputs that come before, while and after the session runs.
+#include "core/schedule/core_driver.h"
+
+namespace quire::test {
+namespace {
+
+void begin(CoreDriver& d, std::uint64_t id, std::uint32_t num_prompt_tokens, std::uint32_t max_tokens) {
+  const Tokens prompt = CoreDriver::prompt(id, num_prompt_tokens);
+  NewRequest request = CoreDriver::request(id, prompt, max_tokens);
+  request.resumable = true;
+  d.add(request);
+}
+
+void go_on(CoreDriver& d, std::uint64_t id, const Tokens& tokens) {
+  const SessionInput input{.tokens = tokens, .arrival_time = 100.0, .eos_ids = kEosIds, .stop_token_ids = kStopIds};
+  const auto result = d.core->continue_session(RequestId{id}, &input, {.now = d.now});
+  EXPECT_TRUE(result.has_value()) << result.error().to_string();
+}
+
+void end(CoreDriver& d, std::uint64_t id) {
+  EXPECT_TRUE(d.core->continue_session(RequestId{id}, nullptr, {.now = d.now}).has_value());
+}
+
+Tokens tokens_of(const CoreDriver& d, std::uint64_t id) {
+  const RequestView view = d.view(id);
+  return {view.tokens.begin(), view.tokens.end()};
+}
+
+TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 9);
+  d.step({{1, {30}}});
+  const Outcome stop = d.step({{1, {kStop}}});
+  ASSERT_EQ(stop.updates.size(), 1U);
+  EXPECT_TRUE(stop.updates[0].finished);
+  EXPECT_TRUE(stop.updates[0].session_waits);
+  EXPECT_EQ(stop.updates[0].reason, FinishReason::stop) << "read before the session goes on";
+  EXPECT_TRUE(stop.retired.empty());
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
+  EXPECT_EQ(d.blocks(1).size(), 1U) << "a waiting session keeps its blocks";
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_TRUE(d.core->has_work());
+  d.step();
+  EXPECT_EQ(d.scheduled(1), 0U);
+
+  go_on(d, 1, {61, 62});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 30, 61, 62}));
+  EXPECT_EQ(d.view(1).num_prompt_tokens, 6U);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting);
+  EXPECT_EQ(d.core->counters().num_unfinished, 1U);
+  const Outcome outcome = d.step({{1, {33}}});
+  EXPECT_EQ(d.outputs(1), Tokens{33});
+  ASSERT_EQ(outcome.updates.at(0).events.size(), 2U);
+  EXPECT_EQ(outcome.updates[0].events[0].kind, RequestEventKind::queued);
+}
+
+TEST(Sessions, AnInputAtHandIsTakenAtOnce) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 9);
+  go_on(d, 1, {61, 62});
+  go_on(d, 1, {71});
+  const Outcome first = d.step({{1, {kEos}}});
+  EXPECT_TRUE(first.updates.at(0).finished);
+  EXPECT_TRUE(first.updates.at(0).session_waits);
+  EXPECT_EQ(values(d.snapshot().waiting), std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(d.snapshot().running.empty());
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 61, 62}));
+  d.step({{1, {kEos}}});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 61, 62, 71}));
+}
+
+TEST(Sessions, TheEndIsHeardInEveryState) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 9);
+  begin(d, 2, 3, 9);
+  end(d, 1);
+  const Outcome stop = d.step({{1, {kEos}}, {2, {kEos}}});
+  EXPECT_FALSE(stop.updates.at(0).session_waits);
+  EXPECT_TRUE(stop.updates.at(1).session_waits);
+  EXPECT_EQ(stop.retired, std::vector<std::uint64_t>{1});
+  end(d, 2);
+  EXPECT_FALSE(d.known(2));
+  EXPECT_FALSE(d.core->has_work());
+  EXPECT_TRUE(d.core->all_blocks_free());
+  EXPECT_EQ(d.step().retired, std::vector<std::uint64_t>{2});
+}
+
+TEST(Sessions, Trap34MaxTokensStays) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 2);
+  go_on(d, 1, {61});
+  d.step();
+  EXPECT_EQ(d.step().updates.at(0).reason, FinishReason::length);
+  d.step();
+  EXPECT_EQ(d.step().updates.at(0).reason, FinishReason::length) << "two tokens again, as at the beginning";
+}
+
+TEST(Sessions, Trap34ItemsOfAnInputAreMovedBehindWhatIsThere) {
+  CoreConfig config = sync_config();
+  config.max_encoder_tokens = 100;
+  config.encoder_cache_size = 100;
+  CoreDriver d(config);
+  begin(d, 1, 3, 9);
+  d.step({{1, {kEos}}});
+  const Tokens tokens = {61, 62, 63, 64};
+  const MultimodalFeature image{"image", {1, 2}};
+  const SessionInput input{.tokens = tokens, .multimodal = {&image, 1}, .eos_ids = kEosIds};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input, {}).has_value());
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 4U);
+  EXPECT_EQ(plan.scheduled[0].encoder_inputs.size(), 1U);
+  d.apply();
+}
+
+TEST(Sessions, AbortingAWaitingSessionCountsItOut) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 9);
+  d.step({{1, {kEos}}});
+  EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::retired);
+  d.core->check_invariants();
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(Sessions, ATokenPlannedAfterTheStopIsAppendedToTheWaitingSession) {
+  CoreDriver d(async_config());
+  begin(d, 1, 3, 9);
+  d.plan();
+  d.plan();
+  EXPECT_TRUE(d.apply({{1, {kEos}}}).updates.at(0).session_waits);
+  EXPECT_EQ(d.apply({{1, {33}}}).updates.at(0).tokens, Tokens{33});
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  go_on(d, 1, {61});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, kEos, 61})) << "the computed ones stay";
+  d.step();
+}
+
+TEST(Sessions, ALateTokenThatStopsAWaitingSessionAgainLeavesItWhereItIs) {
+  CoreDriver d(async_config());
+  begin(d, 1, 3, 9);
+  d.plan();
+  d.plan();
+  d.apply({{1, {kEos}}});
+  const Outcome late = d.apply({{1, {kEos}}});
+  EXPECT_TRUE(late.updates.at(0).session_waits);
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+}
+
+TEST(Sessions, BadInputsChangeNothing) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 9);
+  d.add(2, 3, 9);
+  const Tokens tokens = {61};
+  const Tokens too_many(200, 61);
+  const MultimodalFeature outside{"image", {1, 2}};
+  const SessionInput input{.tokens = tokens};
+  const SessionInput long_input{.tokens = too_many};
+  const SessionInput empty{};
+  const SessionInput bad_item{.tokens = tokens, .multimodal = {&outside, 1}};
+  EXPECT_EQ(d.core->continue_session(RequestId{9}, &input).error().field, "id");
+  EXPECT_EQ(d.core->continue_session(RequestId{2}, &input).error().field, "id");
+  EXPECT_EQ(d.core->continue_session(RequestId{1}, &empty).error().field, "tokens");
+  EXPECT_EQ(d.core->continue_session(RequestId{1}, &long_input).error().field, "tokens");
+  EXPECT_EQ(d.core->continue_session(RequestId{1}, &bad_item).error().field, "multimodal");
+  d.step({{1, {kEos}}});
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input) << "no input was kept";
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,241 @@
+// What a connector's workers tell: transfers that are over, and loads that failed; and in which order the connector hears of what.
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire::test {
+namespace {
+
+using Ids = std::vector<RequestId>;
+
+StepResult told(const std::vector<BlockId>& invalid, const Ids& received = {}, const Ids& sent = {}) {
+  return {.step = {}, .has_connector_output = true, .finished_sending = sent, .finished_receiving = received, .invalid_blocks = invalid};
+}
+
+CoreConfig recomputing(CoreConfig config = sync_config()) {
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  return config;
+}
+
+// Requests 1 and 2 have an external prefix of 8 of their 10 tokens.
+ScriptedConnector with_prefixes(bool load_async) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = load_async};
+  connector.matches[RequestId{2}] = {.num_tokens = 8, .load_async = load_async};
+  return connector;
+}
+
+TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
+  ScriptedConnector connector = with_prefixes(false);
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 1);
+  d.plan();
+  EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"match 1 local=0", "allocated 1 blocks=[1 2 3] external=8", "planned 2"}));
+  const Outcome outcome = d.apply({}, told({}));
+  EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"finished 1 status=7 blocks=[1 2 3]", "step_output"}));
+  EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, 8);
+  EXPECT_EQ(outcome.updates.at(0).num_external_computed_tokens, 8);
+  ASSERT_TRUE(outcome.stats->connector_prefix_cache);
+  EXPECT_EQ(outcome.stats->connector_prefix_cache->queries, 10U);
+  EXPECT_EQ(outcome.stats->connector_prefix_cache->hits, 8U);
+  d.step();
+  EXPECT_EQ(connector.take_log(), std::vector<std::string>{"planned 0"}) << "nothing is told without a connector's output";
+}
+
+TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
+  ScriptedConnector connector = with_prefixes(true);
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.step();
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 8U);
+  const Ids received = {RequestId{1}};
+  d.plan();
+  connector.log.clear();
+  d.apply({}, told({}, received));
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv) << "the waiting loop promotes it";
+  EXPECT_FALSE(d.cached(d.blocks(1).at(0)));
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 2U);
+  EXPECT_TRUE(d.cached(d.blocks(1).at(0)));
+  EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"step_output", "allocated 1 blocks=[1 2 3] external=0", "planned 2"}));
+  EXPECT_EQ(d.apply().updates.at(0).num_cached_tokens, 8);
+}
+
+TEST(Transfers, Trap27FailIsTheDefaultAndToldAfterTheOthers) {
+  ScriptedConnector connector = with_prefixes(false);
+  CoreDriver d(sync_config(), {.connector = &connector});
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    d.add(id, 10, 5);
+  }
+  d.plan();
+  const BlockId bad = d.blocks(1).at(1);
+  const BlockId good = d.blocks(1).at(0);
+  const BlockId after = d.blocks(1).at(1);
+  EXPECT_TRUE(d.cached(bad));
+  const Outcome outcome = d.apply({}, told({bad}));
+  ASSERT_EQ(outcome.updates.size(), 3U);
+  EXPECT_EQ(outcome.updates[0].id, 2U);
+  EXPECT_EQ(outcome.updates[1].id, 3U);
+  const Update& failed = outcome.updates[2];
+  EXPECT_EQ(failed.id, 1U);
+  EXPECT_EQ(failed.result_index, UINT32_MAX);
+  EXPECT_TRUE(failed.tokens.empty());
+  EXPECT_TRUE(failed.finished);
+  EXPECT_EQ(failed.status, RequestStatus::finished_error);
+  EXPECT_EQ(failed.reason, FinishReason::error);
+  EXPECT_EQ(failed.num_cached_tokens, 8);
+  EXPECT_EQ(failed.num_external_computed_tokens, 0);
+  EXPECT_EQ(failed.events.size(), 2U);
+  EXPECT_EQ(outcome.retired, std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(d.cached(good));
+  EXPECT_FALSE(d.cached(bad)) << "it and what depends on it are evicted";
+  EXPECT_FALSE(d.cached(after));
+  EXPECT_EQ(values(d.snapshot().running), (std::vector<std::uint64_t>{2, 3}));
+}
+
+TEST(Transfers, Trap27RecomputeCutsAtTheFirstBadBlockAndEvictsNothing) {
+  ScriptedConnector connector = with_prefixes(false);
+  CoreDriver d(recomputing(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.add(2, 10, 5);
+  d.plan();
+  const std::vector<BlockId> blocks = d.blocks(1);
+  const Outcome outcome = d.apply({}, told({blocks.at(1)}));
+  ASSERT_EQ(outcome.updates.size(), 1U) << "its token is dropped";
+  EXPECT_EQ(outcome.updates[0].id, 2U);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
+  EXPECT_EQ(d.view(1).num_external_computed_tokens, 4);
+  EXPECT_EQ(d.view(1).status, RequestStatus::running);
+  EXPECT_TRUE(d.cached(blocks.at(1)));
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 6U);
+  d.apply();
+}
+
+TEST(Transfers, Trap27ABlockOfThisStepsTokensIsNotLoaded) {
+  ScriptedConnector connector = with_prefixes(false);
+  CoreDriver d(recomputing(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.plan();
+  const Outcome outcome = d.apply({}, told({d.blocks(1).at(2)}));
+  EXPECT_EQ(outcome.updates.size(), 1U);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 10U);
+}
+
+TEST(Transfers, Trap27ASharedBadBlockIsComputedByTheFirstThatHasIt) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+  CoreDriver d(recomputing(), {.connector = &connector});
+  const Tokens prompt = CoreDriver::prompt(1, 10);
+  d.add(CoreDriver::request(1, prompt, 5));
+  d.add(CoreDriver::request(2, prompt, 5));
+  d.plan();
+  ASSERT_EQ(d.blocks(1).at(1), d.blocks(2).at(1)) << "the second finds what the first is about to load";
+  const Outcome outcome = d.apply({}, told({d.blocks(1).at(1)}));
+  EXPECT_TRUE(outcome.updates.empty()) << "both are skipped";
+  EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "this step's tokens only";
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 6U);
+  EXPECT_EQ(d.scheduled(2), 2U);
+  d.apply();
+}
+
+TEST(Transfers, Trap27AFailedAsyncLoadIsRecomputedOnceItIsOver) {
+  ScriptedConnector connector = with_prefixes(true);
+  CoreDriver d(recomputing(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.step();
+  d.plan();
+  const std::vector<BlockId> blocks = d.blocks(1);
+  d.apply({}, told({blocks.at(1)}));
+  EXPECT_EQ(values(d.snapshot().failed_receiving), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
+  d.plan();
+  const Ids received = {RequestId{1}};
+  d.apply({}, told({}, received));
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 6U);
+  EXPECT_TRUE(d.cached(blocks.at(0)));
+  EXPECT_TRUE(d.snapshot().failed_receiving.empty());
+  d.apply();
+}
+
+TEST(Transfers, Trap27AFailedAsyncLoadUnderFailHoldsItsBlocksUntilItIsOver) {
+  ScriptedConnector connector = with_prefixes(true);
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.step();
+  d.plan();
+  const Outcome outcome = d.apply({}, told({d.blocks(1).at(0)}));
+  EXPECT_EQ(outcome.updates.at(0).status, RequestStatus::finished_error);
+  EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, -1);
+  EXPECT_TRUE(d.known(1));
+  EXPECT_FALSE(d.core->all_blocks_free());
+  d.plan();
+  const Ids received = {RequestId{1}};
+  EXPECT_EQ(d.apply({}, told({}, received)).retired, std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(Transfers, AFailedLoadThatIsOverInTheSameResultFreesAtOnce) {
+  ScriptedConnector connector = with_prefixes(true);
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 5);
+  d.step();
+  d.plan();
+  const Ids received = {RequestId{1}};
+  EXPECT_EQ(d.apply({}, told({d.blocks(1).at(0)}, received)).retired, std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
+  ScriptedConnector connector = with_prefixes(false);
+  connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    d.add(id, 10, 5);
+  }
+  d.plan();
+  const Outcome outcome = d.apply({}, told({d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)}));
+  ASSERT_EQ(outcome.updates.size(), 3U);
+  EXPECT_EQ(outcome.updates[0].id, 3U) << "those that load asynchronously first";
+  EXPECT_EQ(outcome.updates[1].id, 1U);
+  EXPECT_EQ(outcome.updates[2].id, 2U);
+}
+
+TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
+  ScriptedConnector connector;
+  connector.keeps_blocks = {RequestId{1}, RequestId{2}};
+  connector.matches[RequestId{2}] = {.num_tokens = 8, .load_async = true};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 1);
+  d.add(2, 10, 1);
+  d.step();
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  d.plan();
+  const Ids both = {RequestId{1}, RequestId{2}};
+  const Ids received = {RequestId{2}};
+  EXPECT_EQ(d.apply({}, told({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(Transfers, FailedLoadsWithSeveralCacheGroupsAreRefused) {
+  CoreConfig config = sync_config();
+  SlidingWindowSpec window;
+  window.block_size = kBlockSize;
+  window.sliding_window = 8;
+  config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
+  ScriptedConnector connector;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 10, 5);
+  d.plan();
+  const BlockId bad[] = {BlockId{1}};
+  const auto applied = d.core->apply({.step = StepId{0}, .has_connector_output = true, .invalid_blocks = bad});
+  ASSERT_FALSE(applied.has_value());
+  EXPECT_EQ(applied.error().code, ErrorCode::unsupported);
+  d.apply();
+}
+
+}  // namespace
+}  // namespace quire::test
