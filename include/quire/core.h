@@ -43,6 +43,9 @@ struct CoreConfig {
   std::string hash_seed;                // replicas with equal seeds name equal blocks alike
   std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
   bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
+  // PRIORITY takes a request that was scheduled in this step back when a better one lacks blocks. vLLM leaves the blocks that it would
+  // have filled findable, so that whoever hits them reads what nobody wrote; with this, their names are forgotten.
+  bool forget_unwritten_blocks = false;
   bool enable_kv_events = false;
   bool log_stats = true;
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
@@ -224,6 +227,11 @@ class Core {
   [[nodiscard]] std::optional<RequestView> view(RequestId id) const;
   // Blocks of a request in one cache group.
   [[nodiscard]] std::span<const BlockId> blocks(RequestId id, std::uint32_t group) const;
+  // Who runs and who waits, in the order in which they would be taken. The vectors are overwritten.
+  void queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const;
+  // References to a block, and its name with the group id (empty: none).
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
+  [[nodiscard]] std::vector<std::uint8_t> block_key(BlockId block) const;
 
   // Everything, copied: for tests, dumps and comparisons.
   void snapshot(CoreSnapshot& out) const;

@@ -114,8 +114,8 @@ Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& mo
 CoreConfig core_config(const EngineOptions& options) {
   CoreConfig config;
   config.scheduler = options.scheduler;
-  config.scheduler.async_scheduling = false;  // the step loop applies each plan before it makes the next
-  config.max_outstanding_plans = 1;
+  config.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
+  config.forget_unwritten_blocks = true;
   config.log_stats = false;  // the engine counts for itself
   // The engine bounds new requests itself; preempted ones wait as well and must never be refused.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;

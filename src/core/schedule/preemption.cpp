@@ -35,6 +35,20 @@ void Core::State::roll_back(Request& victim, PlanArena& arena) {
     encoder_budget += victim.features[input].position.num_embeds();
   }
   arena.unschedule(victim);
+  if (config.forget_unwritten_blocks) {
+    forget_unwritten_blocks(victim);
+  }
+}
+
+// Those that the tokens it was given in this step would have filled.
+void Core::State::forget_unwritten_blocks(const Request& victim) {
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    const auto num_written = static_cast<std::uint32_t>(victim.num_computed_tokens) / kv.block_size(group);
+    const std::uint32_t num_cached = victim.blocks.num_cached_blocks(group).value_or(0);
+    if (num_cached > num_written) {
+      kv.evict_blocks(victim.blocks.blocks(group).subspan(num_written, num_cached - num_written));
+    }
+  }
 }
 
 // The caller took it out of `running`.

@@ -75,6 +75,7 @@ struct Core::State {
   // preemption.cpp
   Request& take_victim(PlanArena& arena);
   void roll_back(Request& victim, PlanArena& arena);
+  void forget_unwritten_blocks(const Request& victim);
   void preempt(Request& victim);
 
   // waiting.cpp: the waiting loop

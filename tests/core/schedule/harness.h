@@ -10,18 +10,26 @@
 
 #include "base/random.h"
 #include "core/schedule/fake_worker.h"
-#include "core/schedule/scheduler.h"
+#include "quire/core.h"
 
 namespace quire::test {
 
 inline constexpr TokenId kVocabulary = 50;
-inline constexpr TokenId kEos = 0;
-inline constexpr TokenId kStop = 1;
+inline constexpr TokenId kEosToken = 0;
+inline constexpr TokenId kStopToken = 1;
 
-inline SchedulerConfig small_config(std::uint32_t num_blocks = 64) {
-  SchedulerConfig config;
+// One group of full attention with config.block_size.
+inline void use_one_group(CoreConfig& config, std::uint32_t num_blocks) {
+  FullAttentionSpec spec;
+  spec.block_size = config.block_size;
+  config.kv = {.num_blocks = num_blocks, .groups = {{.layer_names = {}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+}
+
+inline CoreConfig small_config(std::uint32_t num_blocks = 64) {
+  CoreConfig config;
   config.block_size = 4;
-  config.num_blocks = num_blocks;
+  use_one_group(config, num_blocks);
+  config.scheduler.async_scheduling = false;
   config.scheduler.max_num_seqs = 8;
   config.scheduler.max_num_batched_tokens = 32;
   config.scheduler.max_model_len = 80;
@@ -35,8 +43,8 @@ struct Expectation {
   std::vector<TokenId> outputs;
 };
 
-inline constexpr TokenId kEosIds[] = {kEos};
-inline constexpr TokenId kStopIds[] = {kStop};
+inline constexpr TokenId kEosTokens[] = {kEosToken};
+inline constexpr TokenId kStopTokens[] = {kStopToken};
 
 // Prompts are drawn from few stems, so that prefixes repeat.
 inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id, std::uint32_t max_total) {
@@ -51,32 +59,33 @@ inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id,
   }
   const auto room = static_cast<std::uint32_t>(max_total - e->prompt.size());
   e->salt = random.chance(0.25) ? 1 + random.below(2) : 0;
-  e->request = {.id = id,
-                .prompt = e->prompt,
-                .max_tokens = static_cast<std::uint32_t>(random.between(1, room)),
-                .min_tokens = 0,
-                .eos_ids = kEosIds,
-                .stop_token_ids = kStopIds,
-                .ignore_eos = random.chance(0.5),
-                .sampling = nullptr,
-                .extra_keys = {}};
+  e->request.id = id;
+  e->request.prompt = e->prompt;
+  e->request.max_tokens = static_cast<std::uint32_t>(random.between(1, room));
+  if (random.chance(0.5)) {
+    e->request.eos_ids = kEosTokens;
+  }
+  e->request.stop_token_ids = kStopTokens;
   e->request.min_tokens = static_cast<std::uint32_t>(random.below(e->request.max_tokens));
-  e->request.extra_keys.cache_salt = e->salt > 0 ? std::string(e->salt, 's') : "";
+  e->request.cache_salt = std::string_view("ss").substr(0, e->salt);
+  e->request.priority = static_cast<std::int64_t>(random.below(3));
+  // Equal ones can preempt each other for ever under PRIORITY, in vLLM too.
+  e->request.arrival_time = static_cast<double>(id.value);
   return e;
 }
 
 class Harness {
  public:
-  explicit Harness(const SchedulerConfig& given, EventSink* events = nullptr, BlockHasher* hasher = nullptr)
-      : config(given), worker(given.num_blocks, given.block_size, given.scheduler.max_num_seqs, kVocabulary) {
-    auto created = Scheduler::create(config, events, hasher);
+  explicit Harness(const CoreConfig& given, const CoreSeams& seams = {})
+      : config(given), worker(given.kv.num_blocks, given.block_size, given.scheduler.max_num_seqs, kVocabulary) {
+    auto created = Core::create(config, seams);
     EXPECT_TRUE(created.has_value()) << created.error().to_string();
-    scheduler = std::move(*created);
+    core = std::move(*created);
   }
 
   void add(std::unique_ptr<Expectation> e) {
     worker.set_salt(e->request.id, e->salt);
-    const auto added = scheduler->add(e->request);
+    const auto added = core->add(e->request);
     ASSERT_TRUE(added.has_value()) << added.error().to_string();
     alive[e->request.id] = std::move(e);
   }
@@ -92,7 +101,7 @@ class Harness {
 
   // Plans and runs; the result is applied by apply_oldest(). The worker runs at once: it is never ahead of the plans.
   const StepPlan& plan() {
-    const StepPlan& plan = scheduler->schedule();
+    const StepPlan& plan = core->schedule();
     check_plan(plan);
     const StepResult result = worker.run(plan);
     results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
@@ -102,7 +111,9 @@ class Harness {
   const StepOutcome& apply_oldest() {
     const auto [step, sampled] = std::move(results.front());
     results.pop_front();
-    const StepOutcome& outcome = scheduler->apply({step, sampled});
+    const auto applied = core->apply({step, sampled});
+    EXPECT_TRUE(applied.has_value()) << applied.error().to_string();
+    const StepOutcome& outcome = **applied;
     for (const RequestUpdate& update : outcome.updates) {
       Expectation& e = *alive.at(update.id);
       e.outputs.insert(e.outputs.end(), update.tokens.begin(), update.tokens.end());
@@ -111,7 +122,7 @@ class Harness {
         alive.erase(update.id);
       }
     }
-    scheduler->check_invariants();
+    core->check_invariants();
     return outcome;
   }
 
@@ -120,14 +131,14 @@ class Harness {
     return apply_oldest();
   }
 
-  void finish(RequestId id, FinishReason reason = FinishReason::abort) {
-    EXPECT_NE(scheduler->finish(id, reason), FinishEffect::unknown);
+  void finish(RequestId id) {
+    EXPECT_NE(core->finish(id, RequestStatus::finished_aborted), FinishEffect::unknown);
     alive.erase(id);
-    scheduler->check_invariants();
+    core->check_invariants();
   }
 
   void run_to_end(int max_steps = 20000) {
-    while (scheduler->has_work() || !results.empty()) {
+    while (core->has_work() || !results.empty()) {
       ASSERT_GT(max_steps--, 0) << "no progress";
       step();
       if (testing::Test::HasFatalFailure()) {
@@ -135,11 +146,11 @@ class Harness {
       }
     }
     EXPECT_TRUE(alive.empty());
-    EXPECT_TRUE(scheduler->all_blocks_free());
+    EXPECT_TRUE(core->all_blocks_free());
   }
 
-  SchedulerConfig config;
-  std::unique_ptr<Scheduler> scheduler;
+  CoreConfig config;
+  std::unique_ptr<Core> core;
   FakeWorker worker;
   std::map<RequestId, std::unique_ptr<Expectation>> alive;
   std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
@@ -157,7 +168,7 @@ class Harness {
     EXPECT_EQ(num_tokens, plan.num_scheduled_tokens);
     EXPECT_LE(num_tokens, config.scheduler.max_num_batched_tokens);
     EXPECT_LE(plan.scheduled.size(), config.scheduler.max_num_seqs);
-    scheduler->check_invariants();
+    core->check_invariants();
   }
 
   // Where vLLM's rules end it: the first stop id at or after min_tokens, or the limit.
@@ -169,8 +180,8 @@ class Harness {
     auto outputs = worker.expected(e.prompt, e.salt, limit);
     FinishReason reason = FinishReason::length;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const bool eos = outputs[i] == kEos && !e.request.ignore_eos && !e.request.eos_ids.empty();
-      const bool stop = outputs[i] == kStop && !e.request.stop_token_ids.empty();
+      const bool eos = outputs[i] == kEosToken && !e.request.eos_ids.empty();
+      const bool stop = outputs[i] == kStopToken && !e.request.stop_token_ids.empty();
       if (i + 1 >= e.request.min_tokens && (eos || stop)) {
         outputs.resize(i + 1);
         reason = FinishReason::stop;
@@ -178,7 +189,8 @@ class Harness {
     }
     EXPECT_EQ(e.outputs, outputs) << "request " << e.request.id.value;
     EXPECT_EQ(update.reason, reason);
-    EXPECT_EQ(update.stop_token, reason == FinishReason::stop ? outputs.back() : -1);
+    const bool by_stop_id = reason == FinishReason::stop && (outputs.back() != kEosToken || e.request.eos_ids.empty());
+    EXPECT_EQ(update.stop_token, by_stop_id ? std::optional(outputs.back()) : std::nullopt);
   }
 };
 

@@ -1,15 +1,18 @@
 #pragma once
-// The scheduling rules of vLLM V1 in their plainest form, over the naive KV manager: no slots, no deltas, no reuse of memory.
+// The scheduling rules of vLLM V1 in their plainest form, over the naive KV manager: no slots, no deltas, no reuse of memory. Full
+// attention, both policies, with or without tokens in flight.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <tuple>
 #include <vector>
 
-#include "core/kv/naive_kv.h"
-#include "core/schedule/scheduler.h"
+#include "core/schedule/naive_kv.h"
+#include "quire/core.h"
 
 namespace quire::test {
 
@@ -28,21 +31,21 @@ class NaiveScheduler {
     std::vector<std::uint64_t> admitted, preempted;
   };
 
-  explicit NaiveScheduler(const SchedulerConfig& config)
-      : config_(config), kv_(config.num_blocks, config.block_size, config.enable_prefix_caching) {}
+  explicit NaiveScheduler(const CoreConfig& config)
+      : config_(config), kv_(config.kv.num_blocks, config.block_size, config.enable_prefix_caching) {}
 
   void add(const NewRequest& given) {
     auto r = std::make_shared<Request>();
     r->id = given.id.value;
+    r->priority = given.priority;
+    r->arrival = given.arrival_time;
     r->tokens.assign(given.prompt.begin(), given.prompt.end());
     r->num_prompt = given.prompt.size();
-    r->max_tokens = given.max_tokens;
+    r->max_tokens = std::min<std::size_t>(given.max_tokens, config_.scheduler.max_model_len - r->num_prompt);
     r->min_tokens = given.min_tokens;
     r->stops.insert(given.stop_token_ids.begin(), given.stop_token_ids.end());
-    if (!given.ignore_eos) {
-      r->stops.insert(given.eos_ids.begin(), given.eos_ids.end());
-    }
-    r->extra = given.extra_keys;
+    r->stops.insert(given.eos_ids.begin(), given.eos_ids.end());
+    r->salt = given.cache_salt;
     waiting_.push_back(r);
     all_[r->id] = r;
   }
@@ -50,51 +53,16 @@ class NaiveScheduler {
   Step schedule() {
     Step step;
     std::size_t budget = config_.scheduler.max_num_batched_tokens;
-    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
-      const auto r = running_[i];
-      std::size_t n =
-          std::min({limited(r->tokens.size() - r->num_computed), budget, config_.scheduler.max_model_len - 1 - r->num_computed});
-      if (n == 0) {
-        continue;
-      }
-      bool fits = true;
-      while (!kv_.allocate(r->kv, {}, r->num_computed + n, r->tokens, r->extra)) {
-        const auto victim = running_.back();
-        running_.pop_back();
-        kv_.free(victim->kv);
-        victim->num_computed = 0;
-        waiting_.push_front(victim);
-        step.preempted.push_back(victim->id);
-        if (victim == r) {
-          fits = false;
-          break;
-        }
-      }
-      if (!fits) {
-        break;
-      }
-      run(*r, n, budget, step);
-    }
+    schedule_running(step, budget);
     while (step.preempted.empty() && !waiting_.empty() && budget > 0 && running_.size() < config_.scheduler.max_num_seqs) {
-      const auto r = waiting_.front();
-      const auto hit = kv_.find_prefix(r->tokens, r->extra);
-      const std::size_t num_hit = hit.size() * config_.block_size;
-      std::size_t n = limited(r->tokens.size() - num_hit);
-      if (!config_.scheduler.enable_chunked_prefill && n > budget) {
+      if (!admit(step, budget)) {
         break;
       }
-      n = std::min(n, budget);
-      if (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0) {
-        break;
-      }
-      if (!kv_.allocate(r->kv, hit, num_hit + n, r->tokens, r->extra)) {
-        break;
-      }
-      waiting_.pop_front();
-      running_.push_back(r);
-      r->num_computed = num_hit;
-      step.admitted.push_back(r->id);
-      run(*r, n, budget, step);
+    }
+    for (const Row& row : step.rows) {
+      Request& r = *all_.at(row.id);
+      r.num_computed += row.num_tokens;
+      r.placeholders += config_.scheduler.async_scheduling && row.samples ? 1 : 0;
     }
     return step;
   }
@@ -103,6 +71,12 @@ class NaiveScheduler {
   bool take_token(std::uint64_t id, TokenId token) {
     const auto r = all_.at(id);
     r->tokens.push_back(token);
+    if (config_.scheduler.async_scheduling) {
+      --r->placeholders;
+      if (std::ranges::find(running_, r) != running_.end()) {
+        kv_.cache(r->kv, r->num_computed - r->placeholders, r->tokens, r->salt);
+      }
+    }
     const std::size_t num_outputs = r->tokens.size() - r->num_prompt;
     const bool done = num_outputs >= r->min_tokens &&
                       (r->stops.contains(token) || r->tokens.size() >= config_.scheduler.max_model_len || num_outputs >= r->max_tokens);
@@ -127,29 +101,100 @@ class NaiveScheduler {
  private:
   struct Request {
     std::uint64_t id = 0;
+    std::int64_t priority = 0;
+    double arrival = 0.0;
     std::vector<TokenId> tokens;
-    std::size_t num_prompt = 0, num_computed = 0, max_tokens = 0, min_tokens = 0;
+    std::size_t num_prompt = 0, num_computed = 0, placeholders = 0, max_tokens = 0, min_tokens = 0;
     std::set<TokenId> stops;
-    ExtraKeys extra;
+    std::string salt;
     NaiveKv::Sequence kv;
   };
+  using Pointer = std::shared_ptr<Request>;
+
+  [[nodiscard]] bool by_priority() const { return config_.scheduler.policy == SchedulingPolicy::priority; }
 
   [[nodiscard]] std::size_t limited(std::size_t n) const {
     const std::size_t threshold = config_.scheduler.long_prefill_token_threshold;
     return threshold > 0 ? std::min(n, threshold) : n;
   }
 
+  void schedule_running(Step& step, std::size_t& budget) {
+    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+      const Pointer r = running_[i];
+      if (r->placeholders > 0 && r->num_computed + 2 - r->placeholders >= r->num_prompt + r->max_tokens) {
+        continue;
+      }
+      const std::size_t n = std::min(
+          {limited(r->tokens.size() + r->placeholders - r->num_computed), budget, config_.scheduler.max_model_len - 1 - r->num_computed});
+      if (n == 0) {
+        continue;
+      }
+      bool fits = true;
+      while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->tokens, r->salt)) {
+        fits = preempt_one(step, budget, i) != r;
+      }
+      if (!fits) {
+        return;
+      }
+      run(*r, n, budget, step);
+    }
+  }
+
+  Pointer preempt_one(Step& step, std::size_t& budget, std::size_t& i) {
+    auto last = running_.end() - 1;
+    if (by_priority()) {
+      last = std::ranges::max_element(running_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival); });
+    }
+    const Pointer victim = *last;
+    running_.erase(last);
+    const auto row = std::ranges::find(step.rows, victim->id, &Row::id);
+    if (row != step.rows.end()) {
+      budget += row->num_tokens;
+      step.rows.erase(row);
+      --i;
+    }
+    kv_.free(victim->kv);
+    victim->num_computed = 0;
+    waiting_.push_front(victim);
+    step.preempted.push_back(victim->id);
+    return victim;
+  }
+
+  bool admit(Step& step, std::size_t& budget) {
+    auto first = waiting_.begin();
+    if (by_priority()) {
+      first = std::ranges::min_element(waiting_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival, r->id); });
+    }
+    const Pointer r = *first;
+    const auto hit = kv_.find_prefix(r->tokens, r->salt);
+    const std::size_t num_hit = hit.size() * config_.block_size;
+    std::size_t n = limited(r->tokens.size() - num_hit);
+    if (!config_.scheduler.enable_chunked_prefill && n > budget) {
+      return false;
+    }
+    n = std::min(n, budget);
+    if ((config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0) ||
+        !kv_.allocate(r->kv, hit, num_hit + n, r->tokens, r->salt)) {
+      return false;
+    }
+    waiting_.erase(first);
+    running_.push_back(r);
+    r->num_computed = num_hit;
+    step.admitted.push_back(r->id);
+    run(*r, n, budget, step);
+    return true;
+  }
+
   static void run(Request& r, std::size_t n, std::size_t& budget, Step& step) {
-    step.rows.push_back({r.id, r.num_computed, n, r.num_computed + n == r.tokens.size(), r.kv.blocks});
-    r.num_computed += n;
+    step.rows.push_back({r.id, r.num_computed, n, r.num_computed + n >= r.tokens.size() + r.placeholders, r.kv.blocks});
     budget -= n;
   }
 
-  SchedulerConfig config_;
+  CoreConfig config_;
   NaiveKv kv_;
-  std::deque<std::shared_ptr<Request>> waiting_;
-  std::vector<std::shared_ptr<Request>> running_;
-  std::map<std::uint64_t, std::shared_ptr<Request>> all_;
+  std::deque<Pointer> waiting_;
+  std::vector<Pointer> running_;
+  std::map<std::uint64_t, Pointer> all_;
 };
 
 }  // namespace quire::test

@@ -1,13 +1,13 @@
 // The scheduler's promises, one by one.
-#include "core/schedule/scheduler.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "core/kv/naive_kv.h"
+#include "core/kv/event_sink.h"
 #include "core/schedule/harness.h"
+#include "core/schedule/naive_kv.h"
 
 namespace quire {
 namespace {
@@ -51,14 +51,14 @@ TEST(Scheduler, PrefillsInOneStepThenDecodes) {
   EXPECT_TRUE(last.updates[0].finished);
   EXPECT_EQ(last.updates[0].reason, FinishReason::length);
   EXPECT_EQ(last.retired.size(), 1U);
-  EXPECT_FALSE(h.scheduler->has_work());
+  EXPECT_FALSE(h.core->has_work());
   EXPECT_EQ(h.plan().released.size(), 1U) << "the worker learns of it in the next plan";
   h.apply_oldest();
-  EXPECT_TRUE(h.scheduler->all_blocks_free());
+  EXPECT_TRUE(h.core->all_blocks_free());
 }
 
 TEST(Scheduler, DecodesFirstAndFillsTheBudgetWithPrefillChunks) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.max_num_batched_tokens = 10;
   Harness h(config);
   h.add(1, tokens(6), 20);
@@ -80,12 +80,12 @@ TEST(Scheduler, DecodesFirstAndFillsTheBudgetWithPrefillChunks) {
 }
 
 TEST(Scheduler, LongPrefillsAreCutToTheThreshold) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.long_prefill_token_threshold = 5;
   Harness h(config);
   h.add(1, tokens(12), 2);
   std::vector<std::uint32_t> sizes;
-  while (h.scheduler->has_work()) {
+  while (h.core->has_work()) {
     sizes.push_back(h.plan().num_scheduled_tokens);
     h.apply_oldest();
   }
@@ -93,7 +93,7 @@ TEST(Scheduler, LongPrefillsAreCutToTheThreshold) {
 }
 
 TEST(Scheduler, WithoutChunkedPrefillAPromptWaitsForAWholeBudget) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.enable_chunked_prefill = false;
   config.scheduler.max_num_batched_tokens = 80;
   Harness h(config);
@@ -120,13 +120,13 @@ TEST(Scheduler, HitsOfTheSameStepShareBlocks) {
   EXPECT_EQ(outcome.first_admissions[0].num_cached_tokens, 0U);
   EXPECT_EQ(outcome.first_admissions[1].num_cached_tokens, 8U);
   EXPECT_EQ(outcome.updates[1].num_cached_tokens, 8U);
-  EXPECT_EQ(h.scheduler->counters().prefix_query_tokens, 18U);
-  EXPECT_EQ(h.scheduler->counters().prefix_hit_tokens, 8U);
+  EXPECT_EQ(h.core->counters().prefix_query_tokens, 18U);
+  EXPECT_EQ(h.core->counters().prefix_hit_tokens, 8U);
   h.run_to_end();
 }
 
 TEST(Scheduler, TheWorkedExampleThroughTheFacade) {
-  SchedulerConfig config = small_config(11);
+  CoreConfig config = small_config(11);
   config.scheduler.max_num_batched_tokens = 64;
   config.scheduler.max_model_len = 40;
   Harness h(config);
@@ -170,12 +170,12 @@ class Recorder : public EventSink {
 
 TEST(Scheduler, TheYoungestIsPreemptedAndComesBackFirst) {
   Recorder events;
-  Harness h(small_config(5), &events);
+  Harness h(small_config(5), {.events = &events});
   h.add(1, tokens(8), 8);
   h.add(2, tokens(7, 100), 8);
   h.add(3, tokens(3, 200), 2);
   h.step();  // both enter with two blocks each
-  EXPECT_EQ(h.scheduler->counters().num_running, 2U);
+  EXPECT_EQ(h.core->counters().num_running, 2U);
   const StepPlan& plan = h.plan();
   ASSERT_EQ(plan.scheduled.size(), 1U) << "the first needs a third block, so the second goes; nobody enters in its place";
   EXPECT_EQ(plan.scheduled[0].id, RequestId{1});
@@ -186,10 +186,10 @@ TEST(Scheduler, TheYoungestIsPreemptedAndComesBackFirst) {
   EXPECT_EQ(events.log, (std::vector<std::string>{"1 found 0 of 8", "2 found 0 of 7", "3 found 0 of 3", "3 blocked, 1 missing",
                                                   "2 preempted for 1, 1 missing"}));
   h.step();
-  EXPECT_EQ(h.scheduler->counters().num_running, 1U);
+  EXPECT_EQ(h.core->counters().num_running, 1U);
   EXPECT_EQ(events.log.back(), "2 blocked, 1 missing") << "the preempted one is asked before the third";
   h.run_to_end();
-  EXPECT_GE(h.scheduler->counters().num_preemptions, 1U);
+  EXPECT_GE(h.core->counters().num_preemptions, 1U);
 }
 
 TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
@@ -198,7 +198,7 @@ TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
   h.add(2, tokens(7, 100), 8);
   h.step();
   h.step();
-  while (h.scheduler->counters().num_running == 1 && h.alive.contains(RequestId{1})) {
+  while (h.core->counters().num_running == 1 && h.alive.contains(RequestId{1})) {
     h.step();
   }
   const StepPlan& plan = h.plan();
@@ -213,7 +213,7 @@ TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
 
 TEST(Scheduler, TheWholePromptMustFitBeforeAChunkOfItEnters) {
   for (const bool reserve : {true, false}) {
-    SchedulerConfig config = small_config(9);
+    CoreConfig config = small_config(9);
     config.scheduler.max_num_batched_tokens = 8;
     config.scheduler.max_model_len = 32;
     config.scheduler.reserve_full_isl = reserve;
@@ -222,7 +222,7 @@ TEST(Scheduler, TheWholePromptMustFitBeforeAChunkOfItEnters) {
     h.step();
     h.add(2, tokens(29, 100), 2);
     h.step();
-    EXPECT_EQ(h.scheduler->counters().num_running, reserve ? 1U : 2U);
+    EXPECT_EQ(h.core->counters().num_running, reserve ? 1U : 2U);
     h.run_to_end();
   }
 }
@@ -237,39 +237,37 @@ TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
     TokenId stop_token;
   };
   const std::vector<Case> cases{
-      {0, false, {5, 0, 6, 7}, 2, FinishReason::stop, 0}, {0, true, {5, 0, 6, 7}, 4, FinishReason::length, -1},
-      {0, false, {5, 1, 6, 7}, 2, FinishReason::stop, 1}, {0, true, {5, 1, 6, 7}, 2, FinishReason::stop, 1},
-      {3, false, {0, 1, 6, 0}, 4, FinishReason::stop, 0}, {2, false, {0, 1, 6, 7}, 2, FinishReason::stop, 1},
-      {4, false, {0, 1, 0, 1}, 4, FinishReason::stop, 1}, {0, false, {5, 6, 7, 8}, 4, FinishReason::length, -1},
+      {0, false, {5, 0, 6, 7}, 2, FinishReason::stop, -1}, {0, true, {5, 0, 6, 7}, 4, FinishReason::length, -1},
+      {0, false, {5, 1, 6, 7}, 2, FinishReason::stop, 1},  {0, true, {5, 1, 6, 7}, 2, FinishReason::stop, 1},
+      {3, false, {0, 1, 6, 0}, 4, FinishReason::stop, -1}, {2, false, {0, 1, 6, 7}, 2, FinishReason::stop, 1},
+      {4, false, {0, 1, 0, 1}, 4, FinishReason::stop, 1},  {0, false, {5, 6, 7, 8}, 4, FinishReason::length, -1},
   };
   for (const Case& c : cases) {
-    auto scheduler = Scheduler::create(small_config()).value();
+    auto core = Core::create(small_config()).value();
     const auto prompt = tokens(3);
-    ASSERT_TRUE(scheduler->add({.id = RequestId{1},
-                                .prompt = prompt,
-                                .max_tokens = 4,
-                                .min_tokens = c.min_tokens,
-                                .eos_ids = test::kEosIds,
-                                .stop_token_ids = test::kStopIds,
-                                .ignore_eos = c.ignore_eos,
-                                .sampling = nullptr,
-                                .extra_keys = {}}));
+    NewRequest request{
+        .id = RequestId{1}, .prompt = prompt, .max_tokens = 4, .min_tokens = c.min_tokens, .stop_token_ids = test::kStopTokens};
+    if (!c.ignore_eos) {
+      request.eos_ids = test::kEosTokens;
+    }
+    ASSERT_TRUE(core->add(request));
     for (std::size_t i = 0; i < c.num_outputs; ++i) {
       const SampledToken token{RequestId{1}, c.sampled[i]};
-      const StepOutcome& outcome = scheduler->apply({scheduler->schedule().step, {&token, 1}});
+      const StepOutcome& outcome = **core->apply({core->schedule().step, {&token, 1}});
       ASSERT_EQ(outcome.updates.size(), 1U);
       EXPECT_EQ(outcome.updates[0].tokens[0], c.sampled[i]);
       ASSERT_EQ(outcome.updates[0].finished, i + 1 == c.num_outputs);
       if (outcome.updates[0].finished) {
         EXPECT_EQ(outcome.updates[0].reason, c.reason);
-        EXPECT_EQ(outcome.updates[0].stop_token, c.stop_token);
+        EXPECT_EQ(outcome.updates[0].stop_token, c.stop_token < 0 ? std::nullopt : std::optional(c.stop_token))
+            << "of stop ids, not of EOS";
       }
     }
   }
 }
 
 TEST(Scheduler, OutputEndsAtTheModelsLength) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.max_model_len = 12;
   Harness h(config);
   h.add(1, tokens(9), 1000);
@@ -283,28 +281,28 @@ TEST(Scheduler, OutputEndsAtTheModelsLength) {
 
 TEST(Scheduler, FinishFreesBlocksAtOnceInEveryState) {
   Harness h(small_config());
-  EXPECT_EQ(h.scheduler->finish(RequestId{9}, FinishReason::abort), FinishEffect::unknown);
+  EXPECT_EQ(h.core->finish(RequestId{9}, RequestStatus::finished_aborted), FinishEffect::unknown);
   h.add(1, tokens(9), 9);
-  EXPECT_EQ(h.scheduler->finish(RequestId{1}, FinishReason::abort), FinishEffect::retired) << "waiting";
-  EXPECT_EQ(h.scheduler->finish(RequestId{1}, FinishReason::abort), FinishEffect::unknown);
+  EXPECT_EQ(h.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::retired) << "waiting";
+  EXPECT_EQ(h.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::unknown);
   h.add(2, tokens(9), 9);
   h.step();
-  EXPECT_EQ(h.scheduler->finish(RequestId{2}, FinishReason::stop), FinishEffect::retired) << "running";
-  EXPECT_TRUE(h.scheduler->all_blocks_free());
+  EXPECT_EQ(h.core->finish(RequestId{2}, RequestStatus::finished_stopped), FinishEffect::retired) << "running";
+  EXPECT_TRUE(h.core->all_blocks_free());
   h.add(3, tokens(9), 9);
   h.plan();
-  EXPECT_EQ(h.scheduler->finish(RequestId{3}, FinishReason::abort), FinishEffect::in_flight);
-  EXPECT_TRUE(h.scheduler->all_blocks_free());
-  EXPECT_EQ(h.scheduler->finish(RequestId{3}, FinishReason::abort), FinishEffect::unknown);
+  EXPECT_EQ(h.core->finish(RequestId{3}, RequestStatus::finished_aborted), FinishEffect::in_flight);
+  EXPECT_TRUE(h.core->all_blocks_free());
+  EXPECT_EQ(h.core->finish(RequestId{3}, RequestStatus::finished_aborted), FinishEffect::unknown);
   const StepOutcome& outcome = h.apply_oldest();
   EXPECT_TRUE(outcome.updates.empty()) << "its token is dropped";
   ASSERT_EQ(outcome.retired.size(), 1U);
   EXPECT_EQ(outcome.retired[0], RequestId{3});
-  EXPECT_FALSE(h.scheduler->has_work());
+  EXPECT_FALSE(h.core->has_work());
 }
 
 TEST(Scheduler, ASlotIsReleasedBeforeItIsGivenOutAgain) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.max_num_seqs = 1;
   Harness h(config);
   h.add(1, tokens(4), 1);
@@ -319,7 +317,7 @@ TEST(Scheduler, ASlotIsReleasedBeforeItIsGivenOutAgain) {
 }
 
 TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
-  SchedulerConfig config = small_config();
+  CoreConfig config = small_config();
   config.scheduler.max_num_batched_tokens = 8;
   Harness h(config);
   h.add(1, tokens(4), 3);
@@ -328,7 +326,7 @@ TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
   const StepPlan& second = h.plan();
   ASSERT_EQ(second.scheduled.size(), 1U) << "the first request's token is not known yet; the second one's prompt is";
   EXPECT_EQ(second.scheduled[0].id, RequestId{2});
-  EXPECT_EQ(h.scheduler->num_outstanding_plans(), 2U);
+  EXPECT_EQ(h.core->num_outstanding_plans(), 2U);
   h.apply_oldest();
   h.apply_oldest();
   h.run_to_end();
@@ -338,29 +336,32 @@ TEST(Scheduler, ForgetsPrefixesOnlyWhileNobodyHoldsBlocks) {
   Harness h(small_config());
   h.add(1, tokens(9), 1);
   h.plan();
-  EXPECT_FALSE(h.scheduler->reset_prefix_cache());
+  EXPECT_FALSE(h.core->reset_prefix_cache().value());
   h.apply_oldest();
-  EXPECT_TRUE(h.scheduler->reset_prefix_cache());
+  EXPECT_TRUE(h.core->reset_prefix_cache().value());
   h.add(2, tokens(9), 1);
   EXPECT_EQ(h.step().first_admissions[0].num_cached_tokens, 0U);
 }
 
-TEST(SchedulerDeathTest, StopsOnResultsThatDoNotMatchThePlan) {
-  auto scheduler = Scheduler::create(small_config()).value();
+TEST(Scheduler, RefusesResultsThatDoNotMatchThePlanAndChangesNothing) {
+  auto core = Core::create(small_config()).value();
   const auto prompt = tokens(4);
-  ASSERT_TRUE(
-      scheduler->add({.id = RequestId{1}, .prompt = prompt, .eos_ids = {}, .stop_token_ids = {}, .sampling = nullptr, .extra_keys = {}}));
-  EXPECT_DEATH((void)scheduler->add(
-                   {.id = RequestId{1}, .prompt = prompt, .eos_ids = {}, .stop_token_ids = {}, .sampling = nullptr, .extra_keys = {}}),
-               "never reused");
-  EXPECT_DEATH(scheduler->apply({StepId{0}, {}}), "no plan is outstanding");
-  scheduler->schedule();
-  EXPECT_DEATH(scheduler->apply({StepId{1}, {}}), "order of the plans");
-  EXPECT_DEATH(scheduler->apply({StepId{0}, {}}), "one token per sampling request");
+  ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = prompt}));
+  EXPECT_EQ(core->add({.id = RequestId{1}, .prompt = prompt}).error().field, "id");
+  const auto field_of = [&](StepId step, std::span<const SampledToken> sampled) {
+    const auto applied = core->apply({step, sampled});
+    core->check_invariants();
+    return applied ? std::string("none") : applied.error().field;
+  };
+  EXPECT_EQ(field_of(StepId{0}, {}), "step") << "no plan is outstanding";
+  core->schedule();
+  EXPECT_EQ(field_of(StepId{1}, {}), "step") << "not the next one";
   const SampledToken other[] = {{RequestId{2}, 5}};
-  EXPECT_DEATH(scheduler->apply({StepId{0}, other}), "one token per sampling request");
+  EXPECT_EQ(field_of(StepId{0}, other), "sampled");
   const SampledToken two[] = {{RequestId{1}, 5}, {RequestId{1}, 5}};
-  EXPECT_DEATH(scheduler->apply({StepId{0}, two}), "more tokens than requests");
+  EXPECT_EQ(field_of(StepId{0}, two), "sampled") << "one more than it was given drafts";
+  EXPECT_EQ(core->num_outstanding_plans(), 1U);
+  EXPECT_EQ(field_of(StepId{0}, std::span(two).first(1)), "none");
 }
 
 }  // namespace
