@@ -122,11 +122,11 @@ cmd_oracle() {
     setup)
       need_oracle
       say "vLLM 0.19.0 is ready in $ORACLE" ;;
-    fuzz | replay | coverage | record)
+    fuzz | replay | survey | coverage | record)
       need_oracle
       oracle_package "$@"
       PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
-    *) die "oracle: setup, fuzz, replay, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
+    *) die "oracle: setup, fuzz, replay, survey, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
   esac
 }
 

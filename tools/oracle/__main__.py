@@ -58,6 +58,12 @@ def cmd_replay(arguments) -> int:
     return failure is not None
 
 
+def cmd_survey(arguments) -> int:
+    from . import survey
+
+    return survey.run(arguments, _names(arguments))
+
+
 def cmd_coverage(arguments) -> int:
     from . import covered
 
@@ -90,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
     added = command("replay", cmd_replay, "play one script")
     added.add_argument("file")
     added.add_argument("--verbose", action="store_true", help="show what vLLM decides, call by call")
+    added = command("survey", cmd_survey, "the kinds of differences among many scenarios")
+    added.add_argument("--scenarios", type=int, default=200)
+    added.add_argument("--seed", type=int, default=0)
     added = command("coverage", cmd_coverage, "which lines of vLLM's core the scenarios reach", "stock")
     added.add_argument("--scenarios", type=int, default=3000)
     added.add_argument("--seed", type=int, default=0)

@@ -1,6 +1,7 @@
 """Plays scripts by the thousand; stops at the first difference, shrinks it and writes it down."""
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -10,6 +11,7 @@ import sys
 import time
 import traceback
 
+from . import isolate
 from .stage import real_monotonic
 
 
@@ -40,16 +42,22 @@ def setup() -> None:
     with contextlib.redirect_stderr(sys.stderr):
         from . import parties
 
-        parties.install()
+        parties.install_once()
 
 
 def failure_of(script: dict, names: tuple) -> tuple | None:
-    """(kind, description) of what goes wrong when the script is played; None if nothing does."""
+    """(kind, description) of what goes wrong when the script is played, in a process of its own; None if nothing does."""
+    failure, death = isolate.isolated(_failure_of, script, names)
+    if death is not None:
+        return "death", death
+    return failure
+
+
+def _failure_of(script: dict, names: tuple) -> tuple | None:
     from . import compare, play
 
-    player = play.Player(script, names)
     try:
-        player.play()
+        play.Player(script, names).play()
     except compare.Difference as difference:
         return f"{difference.part}{_shape(difference.path)}", difference.describe()
     except Exception as error:
@@ -62,16 +70,19 @@ def _shape(path: str) -> str:
     return path.split("[", 1)[0].split(".r", 1)[0]
 
 
-def play_seeds(seeds, names: tuple) -> Tally:
+def play_seeds(seeds, names: tuple, note=None) -> Tally:
+    """Plays until something goes wrong. `note(seed)` is told what comes next."""
     from . import compare, generate, play
 
     tally = Tally()
     for seed in seeds:
+        if note is not None:
+            note(seed)
         player = play.Player(generate.script(seed), names)
         try:
             player.play()
         except compare.Difference as difference:
-            tally.failure = (seed, difference.part, difference.describe())
+            tally.failure = (seed, f"{difference.part}{_shape(difference.path)}", difference.describe())
         except Exception as error:
             tally.failure = (seed, type(error).__name__, traceback.format_exc())
         tally.scenarios += 1
@@ -85,33 +96,55 @@ def play_seeds(seeds, names: tuple) -> Tally:
     return tally
 
 
-_names = ("stock", "stock")
+class Worker:
+    """What a worker process knows: whom to compare, and where to write which seed it plays, should it die."""
 
+    names = ("stock", "stock")
+    notes = None
 
-def _start_worker(names: tuple) -> None:
-    global _names
-    _names = names
-    setup()
+    @classmethod
+    def start(cls, names: tuple, notes, counter) -> None:
+        with counter.get_lock():
+            place = counter.value
+            counter.value += 1
+        cls.names, cls.notes = names, lambda seed: notes.__setitem__(place, seed)
+        setup()
 
-
-def _work(seeds: range) -> Tally:
-    return play_seeds(seeds, _names)
+    @classmethod
+    def work(cls, seeds: range) -> Tally:
+        return play_seeds(seeds, cls.names, cls.notes)
 
 
 def run(first: int, count: int, workers: int, names: tuple, chunk: int = 50) -> Tally:
     """Plays the scripts of seeds first..first+count-1."""
     tally, started = Tally(), real_monotonic()
     chunks = [range(start, min(start + chunk, first + count)) for start in range(first, first + count, chunk)]
-    # A process for each worker, not a thread: a native core that stops the program must not take the driver along.
-    with multiprocessing.get_context("spawn").Pool(workers, _start_worker, (names,)) as pool:
-        for part in pool.imap_unordered(_work, chunks):
-            tally.add(part)
+    context = multiprocessing.get_context("spawn")
+    notes, counter = context.Array("q", [-1] * workers), context.Value("i", 0)
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context, Worker.start, (names, notes, counter))
+    try:
+        for part in concurrent.futures.as_completed([pool.submit(Worker.work, seeds) for seeds in chunks]):
+            tally.add(part.result())
             _progress(tally, count, started)
             if tally.failure:
-                pool.terminate()
                 break
+    except concurrent.futures.process.BrokenProcessPool:
+        tally.failure = _who_died([seed for seed in notes if seed >= 0], names)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     sys.stderr.write("\n")
     return tally
+
+
+def _who_died(seeds: list, names: tuple) -> tuple:
+    from . import generate
+
+    setup()
+    for seed in seeds:
+        failure = failure_of(generate.script(seed), names)
+        if failure is not None:
+            return (seed, *failure)
+    return (-1, "death", f"a worker process died while it played one of the seeds {seeds}; alone, none of them does it again")
 
 
 def _progress(tally: Tally, count: int, started: float) -> None:

@@ -2,6 +2,7 @@
 experts, encoder budget. Their answers depend only on the script's seed and on what they are asked; each call is written to the side's log.
 """
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -255,7 +256,8 @@ class Registry:
         return self.multimodal
 
 
-def install() -> None:
+@functools.cache
+def install_once() -> None:
     """Makes vLLM's factories hand out the scripted parties; once per process, before any scheduler is made."""
     import vllm.v1.core.sched.scheduler as stock
 

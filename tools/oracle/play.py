@@ -49,6 +49,7 @@ class Player:
         self.names = names
         self.observer = observer
         self.sides = [Side(name, self.seed, self.config["answers"]) for name in names]
+        self.ignored = frozenset(filter(None, os.environ.get("QUIRE_ORACLE_IGNORE", "").split(",")))
         self.makers = {}
         self.queue = deque()  # batches that are executed and whose results are not taken yet, oldest first
         self.index = -1
@@ -98,7 +99,11 @@ class Player:
             if first.scheduler is None:
                 return
             self._equal(f"{what}: calls to the outside", log, side.take_log())
-            self._equal(f"{what}: state", snapshot.of(first.scheduler), snapshot.of(side.scheduler))
+            self._equal(f"{what}: state", self._state(first), self._state(side))
+
+    def _state(self, side: Side) -> dict:
+        state = snapshot.of(side.scheduler)
+        return snapshot.without(state, self.ignored) if self.ignored else state
 
     def _equal(self, part: str, left, right) -> None:
         if left != right:

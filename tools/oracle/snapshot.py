@@ -127,6 +127,15 @@ def of_vllm(scheduler) -> dict:
     return state
 
 
+def without(state: dict, names) -> dict:
+    """The state without parts and request fields of these names: to look behind a known difference."""
+    kept = {key: value for key, value in state.items() if key not in names}
+    if "requests" in kept:
+        places = [i for i, name in enumerate(REQUEST_FIELDS) if name not in names]
+        kept["requests"] = {key: tuple(fields[i] for i in places) for key, fields in kept["requests"].items()}
+    return kept
+
+
 def of(scheduler) -> dict:
     """The state of either side."""
     native = getattr(scheduler, "debug_snapshot", None)

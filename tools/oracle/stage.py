@@ -1,7 +1,8 @@
 """What surrounds the schedulers during a play and must be equal for both sides: clock, random values, and the scripted outside parties.
 
-Each side has its own `Side`: a log of the calls that its scheduler made to the outside, and its own stream of random values from one
-seed. `enter(side)` makes a side the current one; the clock stands still during a call.
+Each side has its own `Side`: a log of the calls that its scheduler made to the outside, and its own random values. `enter(side)` makes a
+side the current one and begins a call on it; the clock stands still during a call. quire's core takes one random seed per call and draws
+from SplitMix64; vLLM draws one value at a time: here each call has a seed, and `random.random` draws from it as the core does.
 """
 
 import random
@@ -9,6 +10,7 @@ import time
 import zlib
 
 real_monotonic = time.monotonic
+MASK = (1 << 64) - 1
 
 
 def draw(*parts) -> int:
@@ -21,11 +23,23 @@ class Side:
         self.name = name
         self.answers = answers  # the "connector" part of the configuration
         self.seed = seed
-        self.random = random.Random(seed).random
+        self.num_calls = 0
+        self.state = 0  # of SplitMix64
         self.log = []  # calls to the outside, in order
         self.scheduler = None
         self.connector = None
         self.requests = {}  # request id -> Request as this side has it
+
+    def begin(self) -> None:
+        self.num_calls += 1
+        self.state = draw(self.seed, self.num_calls) << 32 | draw(self.num_calls, self.seed)
+
+    def random(self) -> float:
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
     def take_log(self) -> list:
         log, self.log = self.log, []
@@ -41,15 +55,16 @@ class Clock:
         self._saved = None
 
     def __enter__(self):
-        self._saved = (time.monotonic, time.monotonic_ns, time.time, random.random)
+        self._saved = (time.monotonic, time.monotonic_ns, time.time, random.random, random.getrandbits)
         time.monotonic = lambda: self.now
         time.monotonic_ns = lambda: int(self.now * 1e9)
         time.time = lambda: self.now + 1.7e9
         random.random = lambda: self.side.random()
+        random.getrandbits = lambda bits: self.side.state & ((1 << bits) - 1)
         return self
 
     def __exit__(self, *_):
-        time.monotonic, time.monotonic_ns, time.time, random.random = self._saved
+        time.monotonic, time.monotonic_ns, time.time, random.random, random.getrandbits = self._saved
 
 
 CLOCK = Clock()
@@ -61,3 +76,4 @@ def current() -> Side:
 
 def enter(side: Side) -> None:
     CLOCK.side = side
+    side.begin()

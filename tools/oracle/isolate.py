@@ -1,0 +1,27 @@
+"""A call in a process of its own: a native core that finds an invariant broken stops the program, and the oracle must outlive that."""
+
+import os
+import pickle
+import tempfile
+
+
+def isolated(function, *arguments):
+    """(result, None), or (None, what the dying process wrote to stderr)."""
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as errors:
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            os.dup2(errors.fileno(), 2)
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(function(*arguments), pipe)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            answer = pipe.read()
+        status = os.waitpid(pid, 0)[1]
+        if status == 0 and answer:
+            return pickle.loads(answer), None
+        errors.seek(0)
+        text = errors.read().decode(errors="replace").strip()
+    return None, f"the process died (wait status {status})\n{text[-2000:]}"
