@@ -1,7 +1,7 @@
 // CoreConfig: every option of the core, by name.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace {
 using Class = nb::class_<CoreConfig>;
 
 template <class T>
-void option(Class& c, const char* name, T CoreConfig::*field, const char* doc) {
+void option(Class& c, const char* name, T CoreConfig::* field, const char* doc) {
   c.def_rw(name, field, doc);
 }
 
 // A field of the nested scheduler options, shown flat.
 template <class T>
-void option(Class& c, const char* name, T SchedulerOptions::*field, const char* doc) {
+void option(Class& c, const char* name, T SchedulerOptions::* field, const char* doc) {
   c.def_prop_rw(
-      name, [field](const CoreConfig& self) { return self.scheduler.*field; }, [field](CoreConfig& self, T value) { self.scheduler.*field = value; },
-      doc);
+      name, [field](const CoreConfig& self) { return self.scheduler.*field; },
+      [field](CoreConfig& self, T value) { self.scheduler.*field = value; }, doc);
 }
 
 void bind_enums(nb::module_& m) {
@@ -77,14 +77,14 @@ void bind_cache(Class& c) {
   option(c, "hash", &CoreConfig::hash, "How blocks are named.");
   option(c, "hash_seed", &CoreConfig::hash_seed, "Replicas with equal seeds name equal blocks alike.");
   c.def_prop_rw(
-      "root_hash",
-      [](const CoreConfig& self) { return nb::bytes(self.root_hash.data(), self.root_hash.size()); },
+      "root_hash", [](const CoreConfig& self) { return nb::bytes(self.root_hash.data(), self.root_hash.size()); },
       [](CoreConfig& self, const nb::bytes& root) {
         const auto* data = static_cast<const std::uint8_t*>(root.data());
         self.root_hash.assign(data, data + root.size());
       },
       "The parent of every first block (vLLM's NONE_HASH), instead of one made from the seed.");
-  option(c, "lifo_free_blocks", &CoreConfig::lifo_free_blocks, "Reuse the block that was freed last instead of the least recently used one.");
+  option(c, "lifo_free_blocks", &CoreConfig::lifo_free_blocks,
+         "Reuse the block that was freed last instead of the least recently used one.");
   option(c, "enable_kv_events", &CoreConfig::enable_kv_events, "Outcomes carry what happened to cached blocks.");
   option(c, "log_stats", &CoreConfig::log_stats, "Outcomes carry statistics and request events.");
   option(c, "kv_metrics_sample", &CoreConfig::kv_metrics_sample, "Share of blocks whose residency is measured, 0 to 1.");
@@ -146,8 +146,9 @@ void bind_config(nb::module_& m) {
   bind_scheduling(c);
   bind_cache(c);
   bind_engine(c);
-  c.def("validate", [](const CoreConfig& self) { value_or_raise(self.validate()); },
-        "Raises ValueError, naming the option and the remedy, when these options cannot be served.");
+  c.def(
+      "validate", [](const CoreConfig& self) { value_or_raise(self.validate()); },
+      "Raises ValueError, naming the option and the remedy, when these options cannot be served.");
 }
 
 }  // namespace quire::python

@@ -1,4 +1,6 @@
 // quire.Core: the core stepped by hand.
+#include "quire/core.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -14,7 +16,6 @@
 #include "errors.h"
 #include "module.h"
 #include "plan.h"
-#include "quire/core.h"
 
 namespace quire::python {
 namespace {
@@ -169,7 +170,8 @@ void bind_requests(Class& c) {
       nb::arg("lora_id") = 0, nb::arg("lora_name") = "", nb::arg("pooling") = false, nb::arg("skip_reading_prefix_cache") = false,
       nb::arg("id") = nb::none(), nb::arg("now") = 0.0,
       "Puts a request into the waiting queue and returns its id.\n\n"
-      "prompt: token ids. It is computed by the steps that follow, sharing the blocks of equal prefixes that are in the cache (requests with\n"
+      "prompt: token ids. It is computed by the steps that follow, sharing the blocks of equal prefixes that are in the cache (requests "
+      "with\n"
       "different cache_salt or adapter never share). ValueError when it is empty or longer than max_model_len or the cache allow.");
   c.def("finish", &PyCore::finish, nb::arg("id"), nb::arg("status") = RequestStatus::finished_aborted,
         "Ends a request from outside, in any state. False when there is no such request any more.");
@@ -178,7 +180,8 @@ void bind_requests(Class& c) {
         "accepted ones and one more.");
   c.def("__getitem__", &PyCore::view, nb::arg("id"), "The request as it is now, a RequestInfo. KeyError when it ended.");
   c.def("__contains__", [](PyCore& self, std::uint64_t id) { return self.core().view(RequestId{id}).has_value(); }, nb::arg("id"));
-  c.def("blocks", &PyCore::blocks, nb::arg("id"), nb::arg("group") = 0, "Block ids of a request in one cache group. KeyError when it ended.");
+  c.def("blocks", &PyCore::blocks, nb::arg("id"), nb::arg("group") = 0,
+        "Block ids of a request in one cache group. KeyError when it ended.");
 }
 
 void bind_steps(Class& c) {
@@ -193,10 +196,12 @@ void bind_steps(Class& c) {
         return self.apply(tokens, pooled, {now, random});
       },
       nb::arg("tokens"), nb::arg("pooled") = std::vector<std::uint64_t>{}, nb::arg("now") = 0.0, nb::arg("random") = 0,
-      "Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and one\n"
+      "Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and "
+      "one\n"
       "more for each accepted draft. Returns an Outcome. ValueError, and nothing changes, when the result does not match the plan.");
   c.def(
-      "reset_prefix_cache", [](PyCore& self, bool preempt_running) { return value_or_raise(self.core().reset_prefix_cache(preempt_running)); },
+      "reset_prefix_cache",
+      [](PyCore& self, bool preempt_running) { return value_or_raise(self.core().reset_prefix_cache(preempt_running)); },
       nb::arg("preempt_running") = false, "Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.");
   c.def("reset_encoder_cache", [](PyCore& self) { self.core().reset_encoder_cache(); }, "Forgets all encoder outputs.");
 }
@@ -207,18 +212,24 @@ void bind_state(Class& c) {
       [](PyCore& self, PauseState state) { self.core().set_pause_state(state); }, "What may be scheduled.");
   c.def_prop_ro("has_work", [](PyCore& self) { return self.core().has_work(); }, "A request is running or waiting.");
   c.def_prop_ro("num_running", [](PyCore& self) { return self.core().counters().num_running; }, "Requests in the running batch.");
-  c.def_prop_ro("num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; }, "Waiting requests, preempted ones included.");
-  c.def_prop_ro("num_free_blocks", [](PyCore& self) { return self.core().counters().num_free_blocks; },
-                "Blocks that no request holds; cached ones included.");
+  c.def_prop_ro(
+      "num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; }, "Waiting requests, preempted ones included.");
+  c.def_prop_ro(
+      "num_free_blocks", [](PyCore& self) { return self.core().counters().num_free_blocks; },
+      "Blocks that no request holds; cached ones included.");
   c.def_prop_ro("num_preemptions", [](PyCore& self) { return self.core().counters().num_preemptions; }, "Since the start.");
   c.def_prop_ro("num_outstanding_plans", [](PyCore& self) { return self.core().num_outstanding_plans(); }, "Plans not yet applied.");
-  c.def("snapshot", [](PyCore& self) {
-    CoreSnapshot snapshot;
-    self.core().snapshot(snapshot);
-    return to_python(snapshot);
-  }, "Everything, copied, as a dict: queues, requests, blocks with reference counts and keys, the free queue in order.");
-  c.def("check_invariants", [](PyCore& self) { self.core().check_invariants(); },
-        "Recomputes from scratch what must hold; the program stops where it does not. For tests.");
+  c.def(
+      "snapshot",
+      [](PyCore& self) {
+        CoreSnapshot snapshot;
+        self.core().snapshot(snapshot);
+        return to_python(snapshot);
+      },
+      "Everything, copied, as a dict: queues, requests, blocks with reference counts and keys, the free queue in order.");
+  c.def(
+      "check_invariants", [](PyCore& self) { self.core().check_invariants(); },
+      "Recomputes from scratch what must hold; the program stops where it does not. For tests.");
 }
 
 }  // namespace
@@ -233,7 +244,8 @@ void bind_core(nb::module_& m) {
           "        core.apply({r.id: [7] for r in plan.scheduled if r.samples})\n\n"
           "Deterministic: no clock, thread or random number of its own; equal calls give equal plans. Not thread-safe. Misuse raises and\n"
           "changes nothing.");
-  c.def(nb::init<const CoreConfig&>(), nb::arg("config"), "ValueError, naming the option and the remedy, for options that cannot be served.");
+  c.def(nb::init<const CoreConfig&>(), nb::arg("config"),
+        "ValueError, naming the option and the remedy, for options that cannot be served.");
   bind_requests(c);
   bind_steps(c);
   bind_state(c);

@@ -15,9 +15,13 @@ namespace quire::python {
 [[noreturn]] inline void raise(const Error& error) {
   const std::string text = error.to_string();
   switch (error.code) {
-    case ErrorCode::not_found: throw nanobind::key_error(text.c_str());
-    case ErrorCode::unsupported: PyErr_SetString(PyExc_NotImplementedError, text.c_str()); throw nanobind::python_error();
-    default: throw nanobind::value_error(text.c_str());
+    case ErrorCode::not_found:
+      throw nanobind::key_error(text.c_str());
+    case ErrorCode::unsupported:
+      PyErr_SetString(PyExc_NotImplementedError, text.c_str());
+      throw nanobind::python_error();
+    default:
+      throw nanobind::value_error(text.c_str());
   }
 }
 

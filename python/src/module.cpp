@@ -1,6 +1,8 @@
 // quire._core: the C++ core for Python.
 #include "module.h"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 #include "quire/version.h"

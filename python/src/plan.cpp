@@ -151,9 +151,8 @@ void bind_outcome(nb::module_& m) {
       .def_ro("stop_token", &Update::stop_token, "The stop token that ended it, or None.")
       .def_ro("session_waits", &Update::session_waits, "An input of a session ended, not the session.")
       .def_ro("num_cached_tokens", &Update::num_cached_tokens, "Prompt tokens found in the cache at admission.")
-      .def("__repr__", [](const Update& self) {
-        return nb::str("Update(id={}, tokens={}, finished={})").format(self.id, self.tokens, self.finished);
-      });
+      .def("__repr__",
+           [](const Update& self) { return nb::str("Update(id={}, tokens={}, finished={})").format(self.id, self.tokens, self.finished); });
   nb::class_<Stats>(m, "Stats", "Counted since the outcome before.")
       .def_ro("num_running", &Stats::num_running)
       .def_ro("num_waiting", &Stats::num_waiting)

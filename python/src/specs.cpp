@@ -52,8 +52,9 @@ void bind_mamba(nb::module_& m) {
 
 void bind_specs(nb::module_& m) {
   nb::class_<CacheDtype>(m, "CacheDtype", "An element type by name, with its size.")
-      .def("__init__", [](CacheDtype* self, std::string name, std::uint32_t bytes) { new (self) CacheDtype{std::move(name), bytes}; },
-           nb::arg("name"), nb::arg("bytes"))
+      .def(
+          "__init__", [](CacheDtype* self, std::string name, std::uint32_t bytes) { new (self) CacheDtype{std::move(name), bytes}; },
+          nb::arg("name"), nb::arg("bytes"))
       .def_rw("name", &CacheDtype::name, "E.g. 'bfloat16'.")
       .def_rw("bytes", &CacheDtype::bytes, "Bytes of an element.");
   bind_full<FullAttentionSpec>(m, "FullAttentionSpec", "A layer in which every token attends to all tokens before it.");
@@ -70,9 +71,12 @@ void bind_specs(nb::module_& m) {
   bind_mamba(m);
 
   nb::class_<KvCacheGroup>(m, "KvCacheGroup", "Layers that share one block table.")
-      .def("__init__", [](KvCacheGroup* self, std::vector<std::string> layer_names, LayerKvSpec spec) {
-        new (self) KvCacheGroup{std::move(layer_names), std::move(spec), {}};
-      }, nb::arg("layer_names"), nb::arg("spec"))
+      .def(
+          "__init__",
+          [](KvCacheGroup* self, std::vector<std::string> layer_names, LayerKvSpec spec) {
+            new (self) KvCacheGroup{std::move(layer_names), std::move(spec), {}};
+          },
+          nb::arg("layer_names"), nb::arg("spec"))
       .def_rw("layer_names", &KvCacheGroup::layer_names)
       .def_rw("spec", &KvCacheGroup::spec);
 }

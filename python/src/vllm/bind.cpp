@@ -120,21 +120,25 @@ void bind_steps(Class& c) {
   c.def("add", &add, nb::arg("request"), nb::arg("fields"), nb::arg("now"));
   c.def("continue_session", &continue_session, nb::arg("name"), nb::arg("fields").none(), nb::arg("now"));
   c.def("session_shown", &Bridge::session_shown, nb::arg("name"));
-  c.def("schedule", [](Bridge& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now"),
-        nb::arg("random"));
+  c.def(
+      "schedule", [](Bridge& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now"),
+      nb::arg("random"));
   c.def(
       "update",
       [](Bridge& self, nb::handle scheduled, nb::handle index, nb::handle sampled, nb::handle logprobs, nb::handle prompt_logprobs,
-         nb::handle pooled, nb::handle nans, nb::handle sending, nb::handle receiving, nb::handle invalid, double now, std::uint64_t random) {
-        return self.update({scheduled, index, sampled, logprobs, prompt_logprobs, pooled, nans, sending, receiving, invalid}, {now, random});
+         nb::handle pooled, nb::handle nans, nb::handle sending, nb::handle receiving, nb::handle invalid, double now,
+         std::uint64_t random) {
+        return self.update({scheduled, index, sampled, logprobs, prompt_logprobs, pooled, nans, sending, receiving, invalid},
+                           {now, random});
       },
       nb::arg("scheduled"), nb::arg("index"), nb::arg("sampled").none(), nb::arg("logprobs").none(), nb::arg("prompt_logprobs").none(),
       nb::arg("pooled").none(), nb::arg("nans").none(), nb::arg("finished_sending").none(), nb::arg("finished_receiving").none(),
       nb::arg("invalid_blocks").none(), nb::arg("now"), nb::arg("random"));
   c.def("set_drafts", &Bridge::set_drafts, nb::arg("names"), nb::arg("drafts"));
   c.def("set_drafts_in_plan", &Bridge::set_drafts_in_plan, nb::arg("names"), nb::arg("drafts"));
-  c.def("finish", [](Bridge& self, nb::handle names, RequestStatus status, double now) { return self.finish(names, status, {.now = now}); },
-        nb::arg("names").none(), nb::arg("status"), nb::arg("now"));
+  c.def(
+      "finish", [](Bridge& self, nb::handle names, RequestStatus status, double now) { return self.finish(names, status, {.now = now}); },
+      nb::arg("names").none(), nb::arg("status"), nb::arg("now"));
   c.def(
       "reset_prefix_cache",
       [](Bridge& self, bool preempt, bool connector, double now) { return self.reset_prefix_cache(preempt, connector, {.now = now}); },
@@ -148,20 +152,36 @@ void bind_views(Class& c) {
   c.def("stale_requests", &Bridge::stale_requests);
   c.def("request", &Bridge::request, nb::arg("name"));
   c.def("is_prefill_chunk", &Bridge::is_prefill_chunk, nb::arg("name"));
-  c.def("is_structured", [](const Bridge& self, nb::handle name) {
-    const Record* record = self.lookup(name);
-    return record != nullptr && record->structured;
-  }, nb::arg("name"));
+  c.def(
+      "is_structured",
+      [](const Bridge& self, nb::handle name) {
+        const Record* record = self.lookup(name);
+        return record != nullptr && record->structured;
+      },
+      nb::arg("name"));
   c.def("is_known", [](const Bridge& self, nb::handle name) { return self.lookup(name) != nullptr; }, nb::arg("name"));
   c.def("finished_names", &Bridge::finished_names);
   c.def("block_ids", &Bridge::block_ids, nb::arg("name"));
-  c.def("names_of", [](const Bridge& self, const std::vector<std::uint64_t>& ids) {
-    std::vector<RequestId> typed;
-    for (const std::uint64_t id : ids) {
-      typed.push_back(RequestId{id});
-    }
-    return self.names_of(typed);
-  }, nb::arg("ids"));
+  c.def(
+      "names_of",
+      [](const Bridge& self, const std::vector<std::uint64_t>& ids) {
+        std::vector<RequestId> typed;
+        for (const std::uint64_t id : ids) {
+          typed.push_back(RequestId{id});
+        }
+        return self.names_of(typed);
+      },
+      nb::arg("ids"));
+  c.def("queue_names", &Bridge::queue_names, nb::arg("which"));
+  c.def("last_step_names", &Bridge::last_step_names);
+  c.def(
+      "block",
+      [](Bridge& self, std::uint32_t block) {
+        const std::vector<std::uint8_t> key = self.core().block_key(BlockId{block});
+        return nb::make_tuple(self.core().ref_count(BlockId{block}),
+                              key.empty() ? nb::none() : nb::object(nb::bytes(key.data(), key.size())));
+      },
+      nb::arg("block"));
   c.def("snapshot", [](Bridge& self) {
     CoreSnapshot snapshot;
     self.core().snapshot(snapshot);
@@ -169,20 +189,25 @@ void bind_views(Class& c) {
   });
   c.def("counts", [](Bridge& self) {
     const CoreCounters counters = self.core().counters();
-    return nb::make_tuple(counters.num_running, counters.num_waiting, counters.num_unfinished, counters.num_blocks, counters.num_free_blocks);
+    return nb::make_tuple(counters.num_running, counters.num_waiting, counters.num_unfinished, counters.num_blocks,
+                          counters.num_free_blocks);
   });
   c.def("has_finished_requests", [](Bridge& self) { return self.core().has_finished_requests(); });
-  c.def_prop_rw("pause_state", [](Bridge& self) { return self.core().pause_state(); },
-                [](Bridge& self, PauseState state) { self.core().set_pause_state(state); });
+  c.def_prop_rw(
+      "pause_state", [](Bridge& self) { return self.core().pause_state(); },
+      [](Bridge& self, PauseState state) { self.core().set_pause_state(state); });
 }
 
 }  // namespace
 
 void bind_vllm(nb::module_& m) {
   Class c(m, "VllmBridge", "The native half of quire.vllm.Scheduler; not for other use.");
-  c.def("__init__", [](Bridge* self, const CoreConfig& config, const nb::object& hooks, const nb::dict& options) {
-    new (self) Bridge(config, options_of(hooks, options));
-  }, nb::arg("config"), nb::arg("hooks"), nb::arg("options"));
+  c.def(
+      "__init__",
+      [](Bridge* self, const CoreConfig& config, const nb::object& hooks, const nb::dict& options) {
+        new (self) Bridge(config, options_of(hooks, options));
+      },
+      nb::arg("config"), nb::arg("hooks"), nb::arg("options"));
   bind_steps(c);
   bind_views(c);
 }

@@ -91,9 +91,8 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
     fields.name = text;
     fields.prompt = prompt;
     fields.block_hashes = hashes;
-    guarded([&] { value_or_raise(core_->add(fields, input)); });
+    value_or_raise(core_->add(fields, input));
   } catch (...) {
-    broken_ = false;
     records_.drop(record.id);
     throw;
   }
@@ -179,7 +178,10 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
 }
 
 bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input) {
-  return guarded([&] { return value_or_raise(core_->reset_prefix_cache(preempt_running, reset_connector, input)); });
+  if (preempt_running) {
+    last_scheduled_.reset();
+  }
+  return value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
 }
 
 std::vector<Draft> Bridge::drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const {

@@ -73,6 +73,10 @@ class Bridge {
   [[nodiscard]] bool is_prefill_chunk(nb::handle name) const;
   nb::set finished_names();
   nb::list names_of(std::span<const RequestId> ids) const;
+  // 0: running, 1: waiting, 2: skipped waiting.
+  [[nodiscard]] nb::list queue_names(int which) const;
+  // Scheduled in the newest step.
+  [[nodiscard]] nb::list last_step_names() const;
   nb::object block_ids(nb::handle name) const;
   Core& core() { return *core_; }
   [[nodiscard]] Record* lookup(nb::handle name) const;
@@ -143,8 +147,9 @@ class Bridge {
   bool include_finished_set_;
   bool broken_ = false;
 
-  nb::object pieces_;     // of the plan in the making
-  nb::object scheduled_;  // its dict
+  nb::object pieces_;             // of the plan in the making
+  nb::object scheduled_;          // its dict
+  nb::object last_scheduled_;     // the newest plan's; null after a reset that preempted everything
   std::vector<nb::handle> rows_;  // during update(), per scheduled request: its list of sampled tokens; null: none
   std::vector<Py_ssize_t> row_numbers_;
   std::vector<std::vector<BlockId>> routed_blocks_;

@@ -76,8 +76,12 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
       fast::set(encoder_inputs, record.name, fast::list(scheduled.encoder_inputs));
     }
     switch (scheduled.kind) {
-      case ScheduledKind::fresh: add_fresh(record, scheduled); break;
-      case ScheduledKind::resumed: resumed.emplace_back(&record, &scheduled); break;
+      case ScheduledKind::fresh:
+        add_fresh(record, scheduled);
+        break;
+      case ScheduledKind::resumed:
+        resumed.emplace_back(&record, &scheduled);
+        break;
       case ScheduledKind::running:
         cached.append(record, scheduled);
         if (options_.carry_tokens) {
@@ -133,6 +137,7 @@ nb::tuple Bridge::schedule(StepInput input) {
     const StepPlan& plan = core_->schedule(input);
     const bool shown = pieces_.is_valid();
     const nb::object pieces = shown ? nb::none() : pieces_of(plan);
+    last_scheduled_ = scheduled_;
     outstanding_.push_back({&plan, std::move(scheduled_)});
     pieces_.reset();
     return nb::make_tuple(pieces, plan.has_structured_output, plan.pending_structured_output);

@@ -252,22 +252,20 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
   }
-  return guarded([&] {
-    const StepOutcome& outcome = *value_or_raise(core_->apply(result, input));
-    outstanding_.pop_front();
-    for (const RequestId id : received) {
-      records_.find(id)->received = true;
-    }
-    const nb::dict outputs = tell(outcome, output);
-    drop_transferred(received);
-    drop_transferred(sent);
-    const nb::object sets = finished_sets(outcome);
-    const nb::object stats = stats_of(outcome.stats);
-    const nb::object events = events_of(outcome.kv_events);
-    forget(outcome);
-    rows_.clear();
-    return nb::make_tuple(outputs, sets, stats, events);
-  });
+  const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
+  outstanding_.pop_front();
+  for (const RequestId id : received) {
+    records_.find(id)->received = true;
+  }
+  const nb::dict outputs = tell(outcome, output);
+  drop_transferred(received);
+  drop_transferred(sent);
+  const nb::object sets = finished_sets(outcome);
+  const nb::object stats = stats_of(outcome.stats);
+  const nb::object events = events_of(outcome.kv_events);
+  forget(outcome);
+  rows_.clear();
+  return nb::make_tuple(outputs, sets, stats, events);
 }
 
 }  // namespace quire::python

@@ -1,6 +1,8 @@
 // What others may look at: requests refreshed, names, blocks.
 #include <nanobind/stl/string.h>
 
+#include <array>
+
 #include "vllm/bridge.h"
 #include "vllm/fast.h"
 
@@ -65,6 +67,16 @@ nb::list Bridge::names_of(std::span<const RequestId> ids) const {
     }
   }
   return out;
+}
+
+nb::list Bridge::queue_names(int which) const {
+  std::array<std::vector<RequestId>, 3> queues;
+  core_->queues(queues[0], queues[1], queues[2]);
+  return names_of(queues.at(static_cast<std::size_t>(which)));
+}
+
+nb::list Bridge::last_step_names() const {
+  return last_scheduled_.is_valid() ? nb::list(last_scheduled_) : nb::list();
 }
 
 nb::object Bridge::block_ids(nb::handle name) const {

@@ -59,14 +59,14 @@ void Mirror::set_status(Record& record, RequestStatus status) {
   }
 }
 
-void Mirror::set_number(Record& record, const nb::object& name, std::int64_t Shown::*field, std::int64_t value) {
+void Mirror::set_number(Record& record, const nb::object& name, std::int64_t Shown::* field, std::int64_t value) {
   if (record.shown.*field != value) {
     record.shown.*field = value;
     nb::setattr(record.request, name, nb::int_(value));
   }
 }
 
-void Mirror::set_flag(Record& record, const nb::object& name, bool Shown::*field, bool value) {
+void Mirror::set_flag(Record& record, const nb::object& name, bool Shown::* field, bool value) {
   if (record.shown.*field != value) {
     record.shown.*field = value;
     nb::setattr(record.request, name, nb::bool_(value));

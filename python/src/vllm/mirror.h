@@ -25,8 +25,8 @@ class Mirror {
   void append_tokens(Record& record, std::span<const TokenId> outputs);
   void append_hashes(Record& record, const RequestView& view);
   void set_status(Record& record, RequestStatus status);
-  void set_number(Record& record, const nb::object& name, std::int64_t Shown::*field, std::int64_t value);
-  void set_flag(Record& record, const nb::object& name, bool Shown::*field, bool value);
+  void set_number(Record& record, const nb::object& name, std::int64_t Shown::* field, std::int64_t value);
+  void set_flag(Record& record, const nb::object& name, bool Shown::* field, bool value);
 
   nb::list statuses_;
   std::uint32_t hash_bytes_;

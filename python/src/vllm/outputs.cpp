@@ -8,9 +8,9 @@ namespace quire::python {
 
 OutputMaker::OutputMaker(OutputTypes types) : types_(std::move(types)), name_tuples_(std::size_t{1} << OutputFields::count) {
   constexpr std::array<const char*, OutputFields::count> kNames = {
-      "new_logprobs",       "new_prompt_logprobs_tensors", "pooling_output",    "finish_reason",
-      "stop_reason",        "events",                      "kv_transfer_params", "trace_headers",
-      "num_cached_tokens",  "num_external_computed_tokens", "routed_experts",   "num_nans_in_logits"};
+      "new_logprobs",   "new_prompt_logprobs_tensors", "pooling_output", "finish_reason",     "stop_reason",
+      "events",         "kv_transfer_params",          "trace_headers",  "num_cached_tokens", "num_external_computed_tokens",
+      "routed_experts", "num_nans_in_logits"};
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     names_[i] = fast::interned(kNames[i]);
   }

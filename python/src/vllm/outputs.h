@@ -14,10 +14,10 @@ namespace nb = nanobind;
 
 // The classes that outputs are made of, as the adapter's vLLM version has them.
 struct OutputTypes {
-  nb::object output;       // EngineCoreOutput(request_id, new_token_ids, *, ...)
+  nb::object output;        // EngineCoreOutput(request_id, new_token_ids, *, ...)
   nb::list finish_reasons;  // FinishReason members in quire's order
-  nb::object event;        // EngineCoreEvent(type, timestamp)
-  nb::list event_types;    // EngineCoreEventType members, by value from 1 on
+  nb::object event;         // EngineCoreEvent(type, timestamp)
+  nb::list event_types;     // EngineCoreEventType members, by value from 1 on
 };
 
 // The optional fields of an EngineCoreOutput; null: the default.

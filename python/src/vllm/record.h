@@ -28,14 +28,14 @@ struct Shown {
 
 struct Record {
   RequestId id{};
-  nb::object name;     // str
-  nb::object request;  // vllm.v1.request.Request; null once vLLM would have dropped it
+  nb::object name;                                     // str
+  nb::object request;                                  // vllm.v1.request.Request; null once vLLM would have dropped it
   nb::object all_tokens, output_tokens, block_hashes;  // the lists inside `request`
   nb::object trace_headers;
-  nb::object kv_transfer_params;  // what the connector said at the end, until the output carries it
-  nb::object stop_reason;         // stays, as in vLLM, over the inputs of a session
-  nb::object new_blocks;          // of the plan that is being told
-  std::vector<TokenId> unseen;    // outputs that the Python request lacks
+  nb::object kv_transfer_params;       // what the connector said at the end, until the output carries it
+  nb::object stop_reason;              // stays, as in vLLM, over the inputs of a session
+  nb::object new_blocks;               // of the plan that is being told
+  std::vector<TokenId> unseen;         // outputs that the Python request lacks
   std::uint64_t num_shown_tokens = 0;  // tokens it has
   std::uint64_t num_tokens = 0;        // prompt and all outputs told
 

@@ -42,14 +42,27 @@ std::vector<RequestId> ids_of(const RequestQueue& queue) {
 
 }  // namespace
 
+void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const {
+  running.clear();
+  for (const Request* request : state_->running) {
+    running.push_back(request->id);
+  }
+  waiting = ids_of(state_->waiting);
+  skipped_waiting = ids_of(state_->skipped_waiting);
+}
+
+std::uint32_t Core::ref_count(BlockId block) const {
+  return state_->kv.pool().ref_count(block);
+}
+
+std::vector<std::uint8_t> Core::block_key(BlockId block) const {
+  return state_->kv.pool().key_of(block);
+}
+
 void Core::snapshot(CoreSnapshot& out) const {
   const State& s = *state_;
   out = {};
-  for (const Request* request : s.running) {
-    out.running.push_back(request->id);
-  }
-  out.waiting = ids_of(s.waiting);
-  out.skipped_waiting = ids_of(s.skipped_waiting);
+  queues(out.running, out.waiting, out.skipped_waiting);
   for (const auto& [id, request] : s.table.all()) {
     if (request->known) {
       out.requests.push_back(copy_of(*request, s.num_groups));

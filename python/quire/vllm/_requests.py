@@ -1,0 +1,81 @@
+"""What the core needs to know of a vLLM Request, and what a session does to one."""
+
+from dataclasses import replace
+
+
+def ending(sampling_params) -> dict:
+    """How a request ends: of a new one, and of each input of a session."""
+    if sampling_params is None:
+        return {"min_tokens": 0, "eos_ids": [], "stop_token_ids": [], "repetition": (0, 0, 0)}
+    repetition = sampling_params.repetition_detection
+    eos = sampling_params.eos_token_id
+    return {
+        "min_tokens": sampling_params.min_tokens,
+        "eos_ids": [] if eos is None else [eos],
+        "stop_token_ids": list(sampling_params.stop_token_ids or ()),
+        "repetition": (0, 0, 0)
+        if repetition is None
+        else (repetition.min_pattern_size, repetition.max_pattern_size, repetition.min_count),
+    }
+
+
+def features(mm_features) -> list:
+    out = []
+    for feature in mm_features or ():
+        position = feature.mm_position
+        mask = None if position.is_embed is None else [bool(flag) for flag in position.is_embed]
+        out.append((feature.identifier, position.offset, position.length, mask))
+    return out
+
+
+def new_request(request, caching: bool) -> dict:
+    lora, sampling = request.lora_request, request.sampling_params
+    return {
+        **ending(sampling),
+        "client_index": request.client_index,
+        "priority": request.priority,
+        "arrival_time": request.arrival_time,
+        "max_tokens": request.max_tokens,
+        "pooling": request.pooling_params is not None,
+        "structured_output": request.use_structured_output,
+        "resumable": request.resumable,
+        "skip_reading_prefix_cache": request.skip_reading_prefix_cache,
+        "lora_id": lora.lora_int_id if lora else 0,
+        "lora_name": lora.lora_name if lora else "",
+        "cache_salt": request.cache_salt or "",
+        "multimodal": features(request.mm_features),
+        "wants_logprobs": sampling is not None and sampling.logprobs is not None,
+        "pass_hashes": caching,
+        # The core names blocks only where it caches; a session's request is cut and grown here.
+        "python_hashes": request._block_hasher is not None and (not caching or request.resumable),
+    }
+
+
+def session_input(update) -> dict:
+    return {
+        **ending(update.sampling_params),
+        "tokens": list(update.prompt_token_ids or ()),
+        "multimodal": features(update.mm_features),
+        "arrival_time": update.arrival_time,
+    }
+
+
+def continue_session(request, update, status) -> None:
+    """The next input of a session, in the Python request: the last sampled token is dropped, what was computed becomes prompt."""
+    computed = request.num_computed_tokens
+    kept = request._all_token_ids[request.num_prompt_tokens : computed]
+    del request._all_token_ids[computed:]
+    request._output_token_ids.clear()
+    request.prompt_token_ids.extend(kept)
+    if update.mm_features:
+        base = request.num_tokens
+        for feature in update.mm_features:
+            feature.mm_position = replace(feature.mm_position, offset=feature.mm_position.offset + base)
+        request.mm_features.extend(update.mm_features)
+    request._all_token_ids.extend(update.prompt_token_ids or ())
+    request.prompt_token_ids.extend(update.prompt_token_ids or ())
+    request.update_block_hashes()
+    request.num_prompt_tokens = len(request.prompt_token_ids)
+    request.arrival_time = update.arrival_time
+    request.sampling_params = update.sampling_params
+    request.status = status

@@ -1,0 +1,76 @@
+"""The whole state of a quire.vllm.Scheduler as plain values."""
+
+import quire
+
+_STATUS = {status: index + 1 for index, status in enumerate(quire.RequestStatus)}
+
+
+def _request(core: dict, request, record: dict) -> tuple:
+    hashes = request.block_hashes
+    return (
+        _STATUS[core["status"]],
+        core["num_tokens"],
+        request.num_prompt_tokens,
+        len(request._output_token_ids),
+        request.max_tokens,
+        core["num_computed_tokens"],
+        core["num_output_placeholders"],
+        core["num_cached_tokens"],
+        core["num_external_computed_tokens"],
+        core["num_preemptions"],
+        core["is_prefill_chunk"],
+        core["discard_latest_async_tokens"],
+        core["draft_tokens"],
+        len(hashes),
+        hashes[-1] if hashes else None,
+        request.stop_reason,
+        request.num_nans_in_logits,
+        request.priority,
+        request.arrival_time,
+        core["blocks"],
+        core["num_cached_blocks"],
+    )
+
+
+def _pool(core: dict) -> dict:
+    cached = {}
+    for block_id, key in enumerate(core["keys"]):
+        if key is not None:
+            cached.setdefault(key, []).append(block_id)
+    return {
+        "free": core["free_blocks"],
+        "ref_cnt": [0, *core["ref_counts"][1:]],
+        "hash": core["keys"],
+        "cached": cached,
+        "residency": {},
+    }
+
+
+def debug_snapshot(scheduler) -> dict:
+    native = scheduler._native
+    requests = native.requests()
+    core = native.snapshot()
+    names = native.names_of
+    state = _pool(core)
+    for queue in ("running", "waiting", "skipped_waiting"):
+        state[queue] = names(core[queue])
+    state["finished"] = sorted(names(core["finished"]))
+    state["prev_step"] = sorted(native.last_step_names())
+    state["finished_recving"] = sorted(names(core["finished_receiving"]))
+    state["failed_recving"] = sorted(names(core["failed_receiving"]))
+    waiting_for_input = [r for r in core["requests"] if r["status"] == quire.RequestStatus.WAITING_FOR_INPUT]
+    state["num_waiting_for_streaming_input"] = len(waiting_for_input)
+    state["pause_state"] = int(scheduler.pause_state)
+    by_name = dict(zip(names([r["id"] for r in core["requests"]]), core["requests"]))
+    state["requests"] = {name: _request(by_name[name], request, {}) for name, request in requests.items() if name in by_name}
+    entries = lambda key: {identifier: sorted(names(holders)) for identifier, holders in core[key]}
+    state["encoder"] = {
+        "cached": entries("encoder_cached"),
+        "freeable": [[identifier] for identifier, _ in core["encoder_freeable"]],
+        "freed": [],
+        "free_slots": core["encoder_free_slots"],
+        "freeable_slots": core["encoder_freeable_slots"],
+        "allocated": [],
+        "to_free": [],
+    }
+    return state

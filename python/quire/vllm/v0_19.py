@@ -1,0 +1,548 @@
+"""quire.vllm.Scheduler for vLLM 0.19.0: synchronous or asynchronous, as the configuration says.
+
+The decisions are the core's. This file makes vLLM's objects of them, and lets vLLM's connectors, grammars and publishers answer.
+"""
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+from vllm import envs
+from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
+from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
+from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory, KVEventBatch
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole, SupportsHMA
+from vllm.logger import init_logger
+from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.encoder_budget import MultiModalBudget
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
+from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.kv_cache_interface import AttentionSpec
+from vllm.v1.metrics.perf import ModelMetrics
+from vllm.v1.metrics.stats import KVCacheEvictionEvent, PrefixCacheStats, SchedulerStats
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
+from vllm.v1.spec_decode.metrics import SpecDecodingStats
+
+import quire
+from quire import _core
+from quire.vllm import _requests
+from quire.vllm._config import core_config, hash_algorithm, refuse
+from quire.vllm._snapshot import debug_snapshot
+from quire.vllm._views import Blocks, KvCacheManager, Queue
+
+logger = init_logger(__name__)
+
+_STATUSES = [
+    RequestStatus.WAITING,
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS,
+    RequestStatus.WAITING_FOR_STREAMING_REQ,
+    RequestStatus.RUNNING,
+    RequestStatus.PREEMPTED,
+    RequestStatus.FINISHED_STOPPED,
+    RequestStatus.FINISHED_LENGTH_CAPPED,
+    RequestStatus.FINISHED_ABORTED,
+    RequestStatus.FINISHED_IGNORED,
+    RequestStatus.FINISHED_ERROR,
+    RequestStatus.FINISHED_REPETITION,
+]
+_QUIRE_STATUS = dict(zip(_STATUSES, quire.RequestStatus))
+_QUIRE_PAUSE = dict(zip(PauseState, quire.PauseState))
+_PAUSE = dict(zip(quire.PauseState, PauseState))
+
+
+class Scheduler(SchedulerInterface):
+    """vLLM's scheduler with quire's core: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
+
+    `running`, `waiting`, `skipped_waiting`, `requests` and `kv_cache_manager` are snapshots to look at; changing them changes nothing.
+    """
+
+    def __init__(
+        self,
+        vllm_config,
+        kv_cache_config,
+        structured_output_manager,
+        block_size: int,
+        mm_registry=MULTIMODAL_REGISTRY,
+        include_finished_set: bool = False,
+        log_stats: bool = False,
+        **kwargs,
+    ) -> None:
+        if kwargs:
+            refuse(f"the constructor arguments {sorted(kwargs)}", "use the vLLM version this package names")
+        self.vllm_config = vllm_config
+        self.scheduler_config = vllm_config.scheduler_config
+        self.cache_config = vllm_config.cache_config
+        self.lora_config = vllm_config.lora_config
+        self.kv_cache_config = kv_cache_config
+        self.kv_events_config = vllm_config.kv_events_config
+        self.parallel_config = vllm_config.parallel_config
+        self.observability_config = vllm_config.observability_config
+        self.structured_output_manager = structured_output_manager
+        self.block_size = block_size
+        self.include_finished_set = include_finished_set
+        self.log_stats = log_stats
+        self._read_limits()
+        self._read_encoder_budget(mm_registry)
+        self._make_outside_parties()
+        self._core_config = core_config(self)
+        self._core_config.validate()
+        self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
+        self._worker_output = None  # the KVConnectorOutput of the step that is being taken
+        self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
+        self._bind_block_pool()
+        logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
+
+    def _read_limits(self) -> None:
+        scheduler, parallel = self.scheduler_config, self.parallel_config
+        model = self.vllm_config.model_config
+        if not self.cache_config.num_gpu_blocks:
+            raise ValueError(f"cache_config.num_gpu_blocks: is {self.cache_config.num_gpu_blocks}; set it before the scheduler is made")
+        try:
+            self.policy = SchedulingPolicy(scheduler.policy)
+        except ValueError as error:
+            raise ValueError(f"Unknown scheduling policy: {scheduler.policy}") from error
+        self._is_async = bool(scheduler.async_scheduling)
+        self.max_num_running_reqs = scheduler.max_num_seqs
+        self.max_num_scheduled_tokens = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
+        self.max_model_len = model.max_model_len
+        self.is_encoder_decoder = bool(model.is_encoder_decoder)
+        self.enable_kv_cache_events = self.kv_events_config is not None and bool(self.kv_events_config.enable_kv_cache_events)
+        self.dcp_world_size = parallel.decode_context_parallel_size
+        self.pcp_world_size = parallel.prefill_context_parallel_size
+        self.use_pp = parallel.pipeline_parallel_size > 1
+        self.use_v2_model_runner = envs.VLLM_USE_V2_MODEL_RUNNER
+        self.needs_kv_cache_zeroing = self.kv_cache_config.needs_kv_cache_zeroing
+        observability = self.observability_config
+        self.kv_metrics_sample = observability.kv_cache_metrics_sample if observability.kv_cache_metrics else 0.0
+
+    def _read_encoder_budget(self, mm_registry) -> None:
+        budget = None
+        if mm_registry.supports_multimodal_inputs(self.vllm_config.model_config):
+            budget = MultiModalBudget(self.vllm_config, mm_registry)
+        if self.is_encoder_decoder and not (budget and len(budget.mm_max_toks_per_item) <= 1):
+            raise ValueError("encoder-decoder models must have a multimodal interface with at most one modality")
+        self.max_num_encoder_input_tokens = budget.encoder_compute_budget if budget else 0
+        self.encoder_cache_size = budget.encoder_cache_size if budget else 0
+
+    def _make_outside_parties(self) -> None:
+        config = self.vllm_config
+        self.connector = None
+        if config.kv_transfer_config is not None:
+            if self.is_encoder_decoder:
+                raise ValueError("encoder-decoder models are not supported with KV connectors")
+            self.connector = KVConnectorFactory.create_connector(
+                config=config, role=KVConnectorRole.SCHEDULER, kv_cache_config=self.kv_cache_config
+            )
+        self.kv_event_publisher = EventPublisherFactory.create(self.kv_events_config, self.parallel_config.data_parallel_index)
+        self.ec_connector = None
+        if config.ec_transfer_config is not None:
+            self.ec_connector = ECConnectorFactory.create_connector(config=config, role=ECConnectorRole.SCHEDULER)
+        self.perf_metrics = None
+        if self.log_stats and self.observability_config.enable_mfu_metrics:
+            self.perf_metrics = ModelMetrics(config)
+        self._routed_group = -1
+        if config.model_config.enable_return_routed_experts:
+            self._attach_routed_experts()
+
+    def _attach_routed_experts(self) -> None:
+        if self.dcp_world_size != 1 or self.pcp_world_size != 1:
+            raise ValueError("enable_return_routed_experts does not support context parallelism")
+        groups = self.kv_cache_config.kv_cache_groups
+        if not groups:
+            raise ValueError("enable_return_routed_experts requires at least one kv cache group")
+        attention = (i for i, group in enumerate(groups) if isinstance(group.kv_cache_spec, AttentionSpec))
+        self._routed_group = next(attention, 0)
+        smallest = min(group.kv_cache_spec.block_size for group in groups)
+        self.max_num_kv_tokens = self.kv_cache_config.num_blocks // len(groups) * smallest
+        self.routed_experts_reader = RoutedExpertsReader.create()
+        self.routed_experts_reader.attach_buffer(max_num_kv_tokens=self.max_num_kv_tokens, vllm_config=self.vllm_config)
+
+    def _bind_block_pool(self) -> None:
+        for connector in (self.connector, *getattr(self.connector, "_connectors", ())):
+            if type(connector).__name__ == "SimpleCPUOffloadConnector":
+                refuse("SimpleCPUOffloadConnector, which takes blocks out of the scheduler's pool by itself", "use OffloadingConnector")
+        if hasattr(self.connector, "bind_gpu_block_pool"):
+            self.connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
+
+    @cached_property
+    def _native(self) -> _core.VllmBridge:
+        # Made when first used: vLLM chooses the root of all block hashes after it has made the scheduler.
+        root = getattr(kv_cache_utils, "NONE_HASH", None)
+        if root is not None:
+            self._core_config.root_hash = bytes(root)
+        return _core.VllmBridge(
+            self._core_config,
+            _Hooks(self),
+            {
+                "statuses": _STATUSES,
+                "output": EngineCoreOutput,
+                "finish_reasons": list(FinishReason),
+                "event": EngineCoreEvent,
+                "event_types": list(EngineCoreEventType),
+                "has_connector": self.connector is not None,
+                "has_encoder_connector": self.ec_connector is not None,
+                "has_grammar": True,
+                "fold_resumed": bool(self.use_v2_model_runner),
+                "carry_tokens": self.use_pp and not self._is_async,
+                "routed_group": self._routed_group,
+            },
+        )
+
+    def _random(self) -> int:
+        return random.getrandbits(64) if self.kv_metrics_sample else 0
+
+    # One step: schedule(), then update_from_output() with what the workers answered.
+
+    def schedule(self) -> SchedulerOutput:
+        pieces, structured, pending = self._native.schedule(time.monotonic(), self._random())
+        if pieces is None:
+            output, self._plan_output = self._plan_output, None
+        else:
+            output = self._make_output(pieces)
+        if self.ec_connector is not None:
+            output.ec_connector_metadata = self.ec_connector.build_connector_meta(output)
+        output.has_structured_output_requests = structured
+        output.pending_structured_output_tokens = pending
+        return output
+
+    def _make_output(self, pieces) -> SchedulerOutput:
+        new = pieces[0]
+        to_zero = pieces[16]
+        return SchedulerOutput(
+            scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],
+            scheduled_cached_reqs=CachedRequestData(*pieces[1:8]),
+            num_scheduled_tokens=pieces[8],
+            total_num_scheduled_tokens=pieces[9],
+            scheduled_spec_decode_tokens=pieces[10],
+            scheduled_encoder_inputs=pieces[11],
+            num_common_prefix_blocks=pieces[12],
+            finished_req_ids=pieces[13],
+            free_encoder_mm_hashes=pieces[14],
+            preempted_req_ids=pieces[15],
+            new_block_ids_to_zero=to_zero if to_zero and self.needs_kv_cache_zeroing else None,
+        )
+
+    @staticmethod
+    def _new_request_data(request, block_ids, num_computed_tokens, prefill_token_ids) -> NewRequestData:
+        return NewRequestData(
+            req_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            mm_features=request.mm_features,
+            sampling_params=request.sampling_params,
+            pooling_params=request.pooling_params,
+            block_ids=block_ids,
+            num_computed_tokens=num_computed_tokens,
+            lora_request=request.lora_request,
+            prompt_embeds=request.prompt_embeds,
+            prefill_token_ids=prefill_token_ids,
+        )
+
+    def _build_kv_connector_meta(self, connector, scheduler_output):
+        return connector.build_connector_meta(scheduler_output)
+
+    def update_from_output(self, scheduler_output, model_runner_output) -> dict[int, EngineCoreOutputs]:
+        worker = model_runner_output.kv_connector_output
+        perf_stats = None
+        if self.perf_metrics and self.perf_metrics.is_enabled():
+            perf_stats = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
+        transfer_stats, sending, receiving, invalid = None, None, None, None
+        if worker:
+            transfer_stats = self._transfer_stats(worker)
+            sending, receiving = worker.finished_sending or (), worker.finished_recving or ()
+            invalid = worker.invalid_block_ids or ()
+            self._worker_output = worker
+        try:
+            by_client, finished, stats, events = self._native.update(
+                scheduler_output.num_scheduled_tokens,
+                model_runner_output.req_id_to_index,
+                model_runner_output.sampled_token_ids,
+                model_runner_output.logprobs,
+                model_runner_output.prompt_logprobs_dict,
+                model_runner_output.pooler_output,
+                model_runner_output.num_nans_in_logits,
+                sending,
+                receiving,
+                invalid,
+                time.monotonic(),
+                self._random(),
+            )
+        finally:
+            self._worker_output = None
+        self._publish(events)
+        outputs = {client: EngineCoreOutputs(outputs=made) for client, made in by_client.items()}
+        for client, names in (finished or {}).items():
+            if client in outputs:
+                outputs[client].finished_requests = names
+            else:
+                outputs[client] = EngineCoreOutputs(finished_requests=names)
+        if stats is not None:
+            first = next(iter(outputs.values()), None)
+            if first is None:
+                first = outputs[0] = EngineCoreOutputs()
+            first.scheduler_stats = self._stats(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
+        return outputs
+
+    def _transfer_stats(self, worker):
+        stats = worker.kv_connector_stats
+        if stats and self.connector:
+            own = self.connector.get_kv_connector_stats()
+            if own:
+                stats = stats.aggregate(own)
+        return stats
+
+    def _publish(self, events) -> None:
+        batch = [_event(event) for event in events] if events else []
+        if self.connector is not None:
+            batch.extend(self.connector.take_events() or ())
+        if batch:
+            self.kv_event_publisher.publish(KVEventBatch(ts=time.time(), events=batch))
+
+    @staticmethod
+    def _stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
+        running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions = stats
+        return SchedulerStats(
+            num_running_reqs=running,
+            num_waiting_reqs=waiting,
+            kv_cache_usage=kv_usage,
+            encoder_cache_usage=encoder_usage,
+            prefix_cache_stats=PrefixCacheStats(*prefix),
+            connector_prefix_cache_stats=PrefixCacheStats(*connector_prefix) if connector_prefix else None,
+            kv_cache_eviction_events=[KVCacheEvictionEvent(*event) for event in evictions],
+            spec_decoding_stats=SpecDecodingStats(*spec) if spec else None,
+            kv_connector_stats=transfer_stats.data if transfer_stats else None,
+            cudagraph_stats=cudagraph_stats,
+            perf_stats=perf_stats,
+        )
+
+    def get_grammar_bitmask(self, scheduler_output) -> GrammarOutput | None:
+        if not scheduler_output.has_structured_output_requests:
+            return None
+        native = self._native
+        names = [
+            name for name in scheduler_output.num_scheduled_tokens if native.is_structured(name) and not native.is_prefill_chunk(name)
+        ]
+        if not names:
+            return None
+        for name in names:
+            native.request(name)
+        bitmask = self.structured_output_manager.grammar_bitmask(
+            native.stale_requests(), names, scheduler_output.scheduled_spec_decode_tokens
+        )
+        return GrammarOutput(names, bitmask)
+
+    def update_draft_token_ids(self, draft_token_ids) -> None:
+        self._native.set_drafts(draft_token_ids.req_ids, draft_token_ids.draft_token_ids)
+
+    def update_draft_token_ids_in_output(self, draft_token_ids, scheduler_output) -> None:
+        drafts = self._native.set_drafts_in_plan(draft_token_ids.req_ids, draft_token_ids.draft_token_ids)
+        scheduler_output.scheduled_spec_decode_tokens.update(drafts)
+        invalid = {name: tokens.count(-1) for name, tokens in drafts.items()}
+        scheduler_output.num_invalid_spec_tokens = {name: count for name, count in invalid.items() if count}
+
+    # Requests come and go.
+
+    def add_request(self, request: Request) -> None:
+        native = self._native
+        if native.is_known(request.request_id):
+            self._continue_session(native.request(request.request_id), request)
+            return
+        if request.resumable:
+            request.streaming_queue = deque()
+        native.add(request, _requests.new_request(request, self._core_config.enable_prefix_caching), time.monotonic())
+
+    def _continue_session(self, session: Request, request: Request) -> None:
+        update = StreamingUpdate.from_request(request)
+        name = session.request_id
+        if session.streaming_queue is None:
+            raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
+        if session.status != RequestStatus.WAITING_FOR_STREAMING_REQ:
+            session.streaming_queue.append(update)
+            self._native.continue_session(name, None if update is None else _requests.session_input(update), time.monotonic())
+        elif update is None:
+            self.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+        else:
+            self._native.continue_session(name, _requests.session_input(update), time.monotonic())
+            _requests.continue_session(session, update, RequestStatus.WAITING)
+            self._native.session_shown(name)
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[tuple[str, int]]:
+        if not RequestStatus.is_finished(finished_status):
+            raise ValueError(f"finished_status: {finished_status!r} is not a finished one")
+        if isinstance(request_ids, str):
+            request_ids = (request_ids,)
+        elif request_ids is not None:
+            request_ids = set(request_ids)
+        return self._native.finish(request_ids, _QUIRE_STATUS[finished_status], time.monotonic())
+
+    # What the engine asks.
+
+    def get_num_unfinished_requests(self) -> int:
+        return self._native.counts()[2]
+
+    def has_finished_requests(self) -> bool:
+        return self._native.has_finished_requests()
+
+    def get_request_counts(self) -> tuple[int, int]:
+        return self._native.counts()[:2]
+
+    @property
+    def pause_state(self) -> PauseState:
+        return _PAUSE[self._native.pause_state]
+
+    def set_pause_state(self, pause_state: PauseState) -> None:
+        self._native.pause_state = _QUIRE_PAUSE[pause_state]
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        try:
+            return self._native.reset_prefix_cache(reset_running_requests, reset_connector, time.monotonic())
+        except ValueError as error:
+            raise RuntimeError(f"Failed to reset KV cache: {error}") from error
+
+    def reset_connector_cache(self) -> bool:
+        if self.connector is None:
+            logger.warning("reset_connector called but no KV connector is configured.")
+            return False
+        return self.connector.reset_cache() is not False
+
+    def reset_encoder_cache(self) -> None:
+        self._native.reset_encoder_cache()
+
+    def make_stats(self) -> SchedulerStats | None:
+        stats = self._native.make_stats()
+        return None if stats is None else self._stats(stats)
+
+    def shutdown(self) -> None:
+        if self.kv_event_publisher:
+            self.kv_event_publisher.shutdown()
+        if self.connector is not None:
+            self.connector.shutdown()
+
+    def get_kv_connector(self):
+        return self.connector
+
+    # What others may look at.
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        return self._native.requests()
+
+    def _queue(self, which: int) -> list[Request]:
+        requests = self._native.requests()
+        return [requests[name] for name in self._native.queue_names(which)]
+
+    @property
+    def running(self) -> list[Request]:
+        return self._queue(0)
+
+    @property
+    def waiting(self) -> Queue:
+        return Queue(self._queue(1))
+
+    @property
+    def skipped_waiting(self) -> Queue:
+        return Queue(self._queue(2))
+
+    @property
+    def finished_req_ids(self) -> set[str]:
+        return self._native.finished_names()
+
+    def debug_snapshot(self) -> dict:
+        """Everything the core holds, as plain values: for comparisons and reports of errors."""
+        return debug_snapshot(self)
+
+
+def _event(event):
+    kind = event[0]
+    if kind == "cleared":
+        return AllBlocksCleared()
+    convert = kv_cache_utils.maybe_convert_block_hash
+    if kind == "removed":
+        return BlockRemoved(block_hashes=[convert(event[1])], medium=event[2])
+    _, hashes, parent, token_ids, block_size, lora_id, medium, lora_name, extra_keys = event
+    return BlockStored(
+        block_hashes=[convert(value) for value in hashes],
+        parent_block_hash=None if parent is None else convert(parent),
+        token_ids=token_ids,
+        block_size=block_size,
+        lora_id=lora_id,
+        medium=medium,
+        lora_name=lora_name,
+        extra_keys=extra_keys,
+    )
+
+
+class _Hooks:
+    """Answers for the Python parties in the middle of a step. Requests come refreshed."""
+
+    def __init__(self, scheduler: Scheduler):
+        self._scheduler = scheduler
+        self._connector = scheduler.connector
+        self._encoder = scheduler.ec_connector
+        self._grammar = scheduler.structured_output_manager
+
+    def match(self, request, num_local_tokens):
+        return self._connector.get_num_new_matched_tokens(request, num_local_tokens)
+
+    def allocated(self, request, block_ids, num_external_tokens):
+        self._connector.update_state_after_alloc(request, Blocks(self._scheduler._native, block_ids), num_external_tokens)
+
+    def finished(self, request, block_ids):
+        if isinstance(self._connector, SupportsHMA):
+            return self._connector.request_finished_all_groups(request, block_ids)
+        return self._connector.request_finished(request, block_ids[0])
+
+    def planned(self, pieces):
+        output = self._scheduler._make_output(pieces)
+        output.kv_connector_metadata = self._scheduler._build_kv_connector_meta(self._connector, output)
+        self._scheduler._plan_output = output
+
+    def step_output(self):
+        self._connector.update_connector_output(self._scheduler._worker_output)
+
+    def reset(self):
+        return self._scheduler.reset_connector_cache()
+
+    def encoder_has(self, identifier):
+        return self._encoder.has_cache_item(identifier)
+
+    def encoder_allocated(self, request, index):
+        self._encoder.update_state_after_alloc(request, index)
+
+    def grammar_ready(self, request):
+        structured = request.structured_output_request
+        return bool(structured and structured.grammar)
+
+    def grammar_should_advance(self, request):
+        return self._grammar.should_advance(request)
+
+    def grammar_accept(self, request, tokens):
+        accepted = request.structured_output_request.grammar.accept_tokens(request.request_id, tokens)
+        if not accepted:
+            logger.warning("Unexpected: grammar rejected tokens %s for request %s.", tokens, request.request_id)
+        return accepted
+
+    def grammar_count_valid(self, request, drafts):
+        return len(request.structured_output_request.grammar.validate_tokens(drafts))
+
+    def session_input_ended(self, request):
+        if request.streaming_queue:
+            update = request.streaming_queue.popleft()
+            _requests.continue_session(request, update, RequestStatus.WAITING)
+        else:
+            request.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+
+    def routed_experts(self, block_ids, num_tokens):
+        scheduler = self._scheduler
+        size = scheduler.kv_cache_config.kv_cache_groups[scheduler._routed_group].kv_cache_spec.block_size
+        blocks = np.array(block_ids, dtype=np.int32).reshape(-1, 1)
+        slots = (np.arange(0, size).reshape(1, -1) + blocks * size).flatten()[:num_tokens]
+        return scheduler.routed_experts_reader.get_routed_experts(indices=slots)
