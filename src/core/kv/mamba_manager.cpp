@@ -1,6 +1,7 @@
-// An aligned sequence's list, before and after a step that fills blocks (s: a kept state, R: the running one, x: speculative, .: null):
-//   s . . R x x      ->      s . . R . . R x x      the speculative blocks move up, one new block at most is taken;
-//                                                   the old R is copied from in this step and given back in the next but one.
+// An aligned sequence's list, before and after a step of two blocks (R: a running state, x: speculative ones, .: null):
+//   . . . R x y    ->    . . . R . y x z
+// The state is always the last but num_speculative blocks. What is speculative and lies before the new state moves to the end; y, in place,
+// becomes the state; one new block (z) at most is taken. The old R is copied from in this step and given back in the next but one.
 #include "core/kv/mamba_manager.h"
 
 #include <algorithm>

@@ -5,6 +5,8 @@
 
 #include "core/kv/encoder_cache.h"
 #include "core/kv/hash_function.h"
+#include "core/kv/kv_cache_manager.h"
+#include "core/kv/kv_support.h"
 #include "core/kv/residency.h"
 #include "support/count_allocations.h"
 
@@ -70,6 +72,39 @@ TEST(NoAllocation, FollowingBlocks) {
               }
             }),
             0U);
+}
+
+TEST(NoAllocation, DecodingSteps) {
+  KvCacheOptions options = test::options_of();
+  options.max_model_len = 4096;
+  KvCacheManager kv(test::config_of(6000, {test::full(), test::window(9), test::mamba(MambaCacheMode::align, 2)}), options);
+  test::TestRequest request("ABCDEFGH", 4);
+  kv.reserve(request.blocks, 4096);
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 8}), 0U);
+  request.append(std::string(4000, 'x'));
+  const KvRequest all = request.view();
+  std::uint64_t missing = 0;
+  std::vector<BlockId> zeroed;
+  zeroed.reserve(64);
+  const auto decode = [&](std::uint32_t computed) {
+    kv.new_step_starts();
+    KvRequest view = all;
+    view.num_computed_tokens = computed;
+    view.num_tokens = computed + 1;
+    missing += kv.allocate_slots(view, {.num_new_tokens = 1});
+    zeroed.clear();
+    kv.take_new_block_ids(zeroed);
+  };
+  for (std::uint32_t computed = 8; computed < 64; ++computed) {
+    decode(computed);
+  }
+  EXPECT_EQ(allocations_of([&] {
+              for (std::uint32_t computed = 64; computed < 4000; ++computed) {
+                decode(computed);
+              }
+            }),
+            0U);
+  EXPECT_EQ(missing, 0U);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // queue, reference counts, names and block tables.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <fstream>
@@ -10,44 +11,21 @@
 #include <memory>
 #include <sstream>
 
+#include "base/digest.h"
 #include "core/kv/kv_cache_manager.h"
+#include "core/kv/kv_support.h"
 
 namespace quire {
 namespace {
 
-std::uint64_t fnv(std::string_view bytes) {
-  std::uint64_t value = 0xCBF29CE484222325ULL;
-  for (const char byte : bytes) {
-    value = (value ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
-  }
-  return value;
-}
-
-// The recorder names blocks by this simple chain.
-std::uint64_t chain(std::uint64_t parent, std::span<const TokenId> tokens) {
-  std::string bytes(reinterpret_cast<const char*>(&parent), sizeof parent);
-  bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-  return fnv(bytes);
-}
-
-BlockHash widened(std::uint64_t value) {
-  BlockHash hash;
-  for (std::size_t i = 0; i < 4; ++i) {
-    const std::uint64_t part = value + i;
-    std::memcpy(hash.bytes.data() + 8 * i, &part, sizeof part);
-  }
-  return hash;
-}
-
-std::string hex(std::span<const std::uint8_t> bytes) {
-  return to_hex(bytes);
-}
+using test::fnv;
+using test::TestRequest;
 
 // The first four bytes of each hash of a name.
 std::string shortened(std::span<const std::uint8_t> bytes) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size(); at += 32) {
-    text += hex(bytes.subspan(at, 4));
+    text += to_hex(bytes.subspan(at, 4));
   }
   return text;
 }
@@ -71,7 +49,7 @@ std::string ids(std::span<const BlockId> blocks) {
 struct KeyText {
   std::string operator()(const std::string& text) const { return text; }
   std::string operator()(const MultimodalKey& key) const { return key.identifier + "@" + std::to_string(key.offset); }
-  std::string operator()(const std::vector<std::uint8_t>& bytes) const { return hex(bytes); }
+  std::string operator()(const std::vector<std::uint8_t>& bytes) const { return to_hex(bytes); }
 };
 
 std::string text_of(const std::optional<KvExtraKeys>& keys) {
@@ -92,56 +70,24 @@ struct EventText {
   }
 };
 
-struct Recorded {
-  std::vector<TokenId> tokens;
-  std::vector<std::uint64_t> values;
-  std::vector<BlockHash> hashes;
-  std::vector<MultimodalFeature> features;
-  std::string lora, salt;
-  RequestContent content;
-  KvBlocks blocks;
+struct Recorded : TestRequest {
+  using TestRequest::TestRequest;
   KvHit hit;
   std::vector<std::vector<BlockId>> hit_blocks;
-  bool skip = false;
-  bool preempted = false;
 };
 
-template <class Spec>
-Spec shaped(std::uint32_t block_size) {
-  Spec spec;
-  spec.block_size = block_size;
-  return spec;
-}
-
 LayerKvSpec make_spec(const std::string& kind, std::uint32_t size, std::uint32_t a, std::uint32_t b) {
-  if (kind == "full") {
-    return shaped<FullAttentionSpec>(size);
+  if (kind == "mla" || kind == "full") {
+    return kind == "mla" ? test::mla(size) : test::full(size);
   }
-  if (kind == "mla") {
-    return shaped<MlaAttentionSpec>(size);
+  if (kind == "sink" || kind == "window") {
+    return kind == "sink" ? test::sink(a, size) : test::window(a, size);
   }
-  if (kind == "sink") {
-    auto spec = shaped<SinkFullAttentionSpec>(size);
-    spec.sink_len = a;
-    return spec;
+  if (kind == "chunked" || kind == "cross") {
+    return kind == "chunked" ? test::chunked(a, size) : test::cross(size);
   }
-  if (kind == "window") {
-    auto spec = shaped<SlidingWindowSpec>(size);
-    spec.sliding_window = a;
-    return spec;
-  }
-  if (kind == "chunked") {
-    auto spec = shaped<ChunkedLocalSpec>(size);
-    spec.attention_chunk_size = a;
-    return spec;
-  }
-  if (kind == "cross") {
-    return shaped<CrossAttentionSpec>(size);
-  }
-  auto mamba = shaped<MambaSpec>(size);
-  mamba.num_speculative_blocks = b;
-  mamba.mode = kind == "mamba_all" ? MambaCacheMode::all : kind == "mamba_align" ? MambaCacheMode::align : MambaCacheMode::none;
-  return mamba;
+  const auto mode = kind == "mamba_all" ? MambaCacheMode::all : kind == "mamba_align" ? MambaCacheMode::align : MambaCacheMode::none;
+  return test::mamba(mode, b, size);
 }
 
 class Player {
@@ -176,10 +122,11 @@ class Player {
       add_request(words);
     } else if (verb == "tokens") {
       Recorded& request = read_request(words);
+      std::vector<TokenId> tokens;
       for (TokenId token; words >> token;) {
-        request.tokens.push_back(token);
+        tokens.push_back(token);
       }
-      extend(request);
+      request.append(tokens);
     } else if (verb == "gone") {
       std::uint32_t index = 0;
       words >> index;
@@ -211,7 +158,7 @@ class Player {
   void add_request(std::istream& words) {
     std::uint32_t index = 0;
     words >> index;
-    Recorded& request = requests_[index];
+    Recorded& request = requests_.try_emplace(index, options_.hash_block_size).first->second;
     bool lora = false;
     std::size_t num_features = 0, num_tokens = 0;
     words >> request.skip >> lora >> request.salt >> num_features;
@@ -224,25 +171,11 @@ class Player {
       request.features.push_back({identifier, PlaceholderRange(offset, length)});
     }
     words >> num_tokens;
-    request.tokens.resize(num_tokens);
-    for (TokenId& token : request.tokens) {
+    std::vector<TokenId> tokens(num_tokens);
+    for (TokenId& token : tokens) {
       words >> token;
     }
-    extend(request);
-  }
-
-  void extend(Recorded& request) {
-    const std::size_t size = options_.hash_block_size;
-    while ((request.values.size() + 1) * size <= request.tokens.size()) {
-      const auto tokens = std::span(request.tokens).subspan(request.values.size() * size, size);
-      request.values.push_back(chain(request.values.empty() ? 0 : request.values.back(), tokens));
-      request.hashes.push_back(widened(request.values.back()));
-    }
-    request.content = {.tokens = request.tokens,
-                       .lora_name = request.lora,
-                       .multimodal = request.features,
-                       .cache_salt = request.salt,
-                       .prompt_embeds = {}};
+    request.append(tokens);
   }
 
   Recorded& read_request(std::istream& words) {
@@ -252,14 +185,8 @@ class Player {
   }
 
   static KvRequest view(Recorded& request, std::uint32_t num_computed) {
-    return {.blocks = request.blocks,
-            .hashes = request.hashes,
-            .num_tokens = static_cast<std::uint32_t>(request.tokens.size()),
-            .num_computed_tokens = num_computed,
-            .skip_reading_prefix_cache = request.skip,
-            .was_preempted = request.preempted,
-            .content = &request.content,
-            .lora_id = 7};
+    request.num_computed = num_computed;
+    return request.view();
   }
 
   std::string call(const std::string& verb, std::istream& words) {

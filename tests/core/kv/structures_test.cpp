@@ -1,14 +1,19 @@
 // The free queue, the prefix index and the block pool, each beside the plainest model of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <list>
 #include <map>
+#include <set>
 
 #include "base/random.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/free_queue.h"
-#include "core/kv/naive_kv.h"
+#include "core/kv/hash_set.h"
+#include "core/kv/kv_support.h"
 #include "core/kv/prefix_index.h"
+#include "core/kv/tokens_per_block.h"
 
 namespace quire {
 namespace {
@@ -38,9 +43,12 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
     const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
     const bool is_free = std::ranges::find(model, block) != model.end();
     ASSERT_EQ(queue.contains(BlockId{block}), is_free);
-    if (!is_free) {
+    if (!is_free && random.chance(0.5)) {
       queue.push_back(BlockId{block});
       model.push_back(block);
+    } else if (!is_free) {
+      queue.push_front(BlockId{block});
+      model.push_front(block);
     } else if (random.chance(0.5)) {
       queue.remove(BlockId{block});
       model.remove(block);
@@ -108,6 +116,62 @@ TEST(PrefixIndex, WorksWithAllNamesInOneBucket) {
 }
 TEST(PrefixIndex, WorksWithAllNamesEqual) {
   compare_index_with_model(5, 1, 1);
+}
+
+// Two cache groups, and names of two hashes that share one of them.
+TEST(PrefixIndex, TellsGroupsAndAllHashesOfANameApart) {
+  PrefixIndex index(6, 2);
+  const std::array<BlockHash, 3> hashes{name(1), name(2), name(3)};
+  const std::array<BlockHash, 2> other{name(9), name(2)};
+  index.insert({std::span(hashes).first(2), 0}, BlockId{1});
+  index.insert({std::span(hashes).first(2), 1}, BlockId{2});
+  index.insert({std::span(other), 0}, BlockId{3});
+  index.insert({name(2), 2}, BlockId{4});
+  EXPECT_EQ(index.find({std::span(hashes).first(2), 0}), BlockId{1});
+  EXPECT_EQ(index.find({std::span(hashes).first(2), 1}), BlockId{2});
+  EXPECT_EQ(index.find({std::span(other), 0}), BlockId{3});
+  EXPECT_EQ(index.find({name(2), 2}), BlockId{4});
+  EXPECT_EQ(index.find({std::span(hashes).subspan(1), 0}), std::nullopt);
+  EXPECT_EQ(index.name_of(BlockId{3}).group, 0U);
+  EXPECT_EQ(index.name_of(BlockId{3}).hashes.size(), 2U);
+  EXPECT_EQ(index.name_of(BlockId{3}).hashes[0], name(9));
+  index.remove(BlockId{1});
+  EXPECT_EQ(index.find({std::span(hashes).first(2), 0}), std::nullopt);
+  EXPECT_EQ(index.find({std::span(hashes).first(2), 1}), BlockId{2});
+}
+
+TEST(HashSet, BehavesLikeASetThatIsEmptiedOften) {
+  Random random(6);
+  HashSet set;
+  std::set<std::uint64_t> model;
+  for (int step = 0; step < 50000; ++step) {
+    // Multiples of a large power of two start at one slot.
+    const std::uint64_t value = random.below(300) << (random.chance(0.5) ? 0 : 40);
+    ASSERT_EQ(set.contains(name(value)), model.contains(value));
+    if (random.chance(0.5)) {
+      set.insert(name(value));
+      model.insert(value);
+    }
+    if (random.chance(0.002)) {
+      set.clear();
+      model.clear();
+    }
+    ASSERT_EQ(set.size(), model.size());
+  }
+}
+
+TEST(TokensPerBlock, RoundsAsPythonDoes) {
+  for (const std::uint32_t size : {1U, 2U, 3U, 12U, 16U}) {
+    const TokensPerBlock tokens(size);
+    for (std::int64_t count = -40; count <= 40; ++count) {
+      std::int64_t floor = -100;
+      while ((floor + 1) * size <= count) {
+        ++floor;
+      }
+      EXPECT_EQ(tokens.floor(count), floor) << count << " // " << size;
+      EXPECT_EQ(tokens.ceil(count), floor * size == count ? floor : floor + 1) << count << " / " << size;
+    }
+  }
 }
 
 TEST(PrefixIndexDeathTest, StopsOnMisuse) {
@@ -188,6 +252,51 @@ TEST(BlockPool, ResetsOnlyWhenNoBlockIsHeld) {
   pool.release(block);
   EXPECT_TRUE(pool.reset());
   EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
+}
+
+TEST(BlockPool, AsAStackReusesTheBlockFreedLast) {
+  BlockPool pool(BlockPoolOptions{.num_blocks = 5, .lifo = true}, nullptr);
+  const BlockId a = pool.allocate();
+  const BlockId b = pool.allocate();
+  EXPECT_EQ(a, BlockId{1});
+  EXPECT_EQ(b, BlockId{2});
+  pool.release(a);
+  pool.release(b);
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{2, 1, 3, 4}));
+  EXPECT_EQ(pool.allocate(), b);
+}
+
+TEST(BlockPool, BlocksSetAsideAreOutOfReachAndCountAsUsed) {
+  BlockPool pool(BlockPoolOptions{.num_blocks = 5}, nullptr);
+  pool.set_aside(2);
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{3, 4}));
+  EXPECT_EQ(pool.usage(), 0.5);
+  EXPECT_FALSE(pool.reset()) << "as in vLLM, where blocks of a sink count as held";
+  pool.check_invariants(std::vector<std::uint32_t>(5, 0));
+}
+
+TEST(BlockPool, AnEvictedBlockStaysWithItsHolder) {
+  BlockPool pool(3, nullptr);
+  const BlockId block = pool.allocate();
+  pool.cache(block, name(7));
+  pool.evict(block);
+  EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
+  EXPECT_EQ(pool.ref_count(block), 1U);
+  pool.evict(block);
+  EXPECT_EQ(pool.num_evicted_blocks(), 0U) << "that counts what reuse cost";
+}
+
+TEST(BlockPool, KeysCarryTheGroupInFourBigEndianBytes) {
+  BlockPool pool(BlockPoolOptions{.num_blocks = 3, .max_hashes_per_block = 2, .hash_bytes = 16}, nullptr);
+  const BlockId block = pool.allocate();
+  const std::array<BlockHash, 2> hashes{name(0x0201), name(0x0403)};
+  pool.cache(block, {std::span(hashes), 0x01020304});
+  const std::vector<std::uint8_t> key = pool.key_of(block);
+  ASSERT_EQ(key.size(), 36U);
+  EXPECT_EQ(key[0], 1);
+  EXPECT_EQ(key[16], 3);
+  EXPECT_EQ(std::vector<std::uint8_t>(key.end() - 4, key.end()), (std::vector<std::uint8_t>{1, 2, 3, 4}));
+  EXPECT_TRUE(pool.key_of(kNullBlock).empty());
 }
 
 TEST(BlockPoolDeathTest, StopsOnMisuse) {

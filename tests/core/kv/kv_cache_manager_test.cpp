@@ -1,0 +1,170 @@
+// The worked example of vLLM's design document, and what the manager promises whatever the kind of attention.
+#include "core/kv/kv_cache_manager.h"
+
+#include <gtest/gtest.h>
+
+#include "core/kv/kv_support.h"
+
+namespace quire {
+namespace {
+
+using test::TestRequest;
+using test::values;
+using Ids = std::vector<std::uint32_t>;
+
+// The example has ten blocks of four tokens; every id is one higher because of the null block.
+TEST(WorkedExample, TenBlocksStepByStep) {
+  KvCacheManager kv(test::config_of(11, {test::full()}), test::options_of());
+  const auto queue = [&] { return values(kv.pool().free_queue().to_vector()); };
+  const auto num_cached = [&] { return kv.pool().index().size(); };
+  EXPECT_EQ(queue(), (Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+
+  // Request 0 enters with 15 tokens: three full blocks and one of three tokens.
+  TestRequest request0("ABCDEFGHIJKLMNO", 4);
+  EXPECT_EQ(kv.find_prefix(request0.view()).num_tokens, 0U);
+  ASSERT_EQ(kv.allocate_slots(request0.view(), {.num_new_tokens = 15}), 0U);
+  EXPECT_EQ(values(request0.blocks.blocks(0)), (Ids{1, 2, 3, 4}));
+  EXPECT_EQ(num_cached(), 3U);
+  EXPECT_EQ(queue(), (Ids{5, 6, 7, 8, 9, 10}));
+
+  // Its first output fills the fourth block, its second one needs a fifth.
+  request0.num_computed = 15;
+  request0.append("P");
+  ASSERT_EQ(kv.allocate_slots(request0.view(), {.num_new_tokens = 1}), 0U);
+  EXPECT_EQ(num_cached(), 4U);
+  EXPECT_TRUE(request0.blocks.new_blocks(0).empty());
+  request0.num_computed = 16;
+  request0.append("Q");
+  ASSERT_EQ(kv.allocate_slots(request0.view(), {.num_new_tokens = 1}), 0U);
+  EXPECT_EQ(values(request0.blocks.new_blocks(0)), Ids{5});
+  EXPECT_EQ(queue(), (Ids{6, 7, 8, 9, 10}));
+
+  // Request 1 shares ten tokens, of which two blocks are full.
+  TestRequest request1("ABCDEFGHIJklmn", 4);
+  KvHit hit = kv.find_prefix(request1.view());
+  EXPECT_EQ(values(hit.groups[0]), (Ids{1, 2}));
+  EXPECT_EQ(hit.num_tokens, 8U);
+  ASSERT_EQ(kv.allocate_slots(request1.view(), {.num_new_tokens = 6, .num_new_computed_tokens = 8}, hit), 0U);
+  EXPECT_EQ(values(request1.blocks.blocks(0)), (Ids{1, 2, 6, 7}));
+  EXPECT_EQ(num_cached(), 5U);
+  EXPECT_EQ(queue(), (Ids{8, 9, 10}));
+  EXPECT_EQ(kv.pool().ref_count(BlockId{1}), 2U);
+
+  // Request 0 ends: its own blocks go to the tail, last one first; the shared ones stay.
+  kv.free(request0.blocks);
+  EXPECT_EQ(queue(), (Ids{8, 9, 10, 5, 4, 3}));
+  EXPECT_EQ(kv.pool().ref_count(BlockId{1}), 1U);
+
+  // Request 1 ends.
+  kv.free(request1.blocks);
+  EXPECT_EQ(queue(), (Ids{8, 9, 10, 5, 4, 3, 7, 6, 2, 1}));
+  EXPECT_EQ(num_cached(), 5U);
+
+  // Request 2 has 29 tokens, of which three blocks are cached; the hit is saved before anything is evicted, and block 4 is evicted.
+  TestRequest request2("ABCDEFGHIJKL0123456789abcdefg", 4);
+  hit = kv.find_prefix(request2.view());
+  EXPECT_EQ(values(hit.groups[0]), (Ids{1, 2, 3}));
+  const SlotDemand demand{.num_new_tokens = 17, .num_new_computed_tokens = 12};
+  EXPECT_EQ(kv.missing_for_full_sequence(request2.view(), demand, hit), 0U);
+  ASSERT_EQ(kv.allocate_slots(request2.view(), demand, hit), 0U);
+  EXPECT_EQ(values(request2.blocks.blocks(0)), (Ids{1, 2, 3, 8, 9, 10, 5, 4}));
+  EXPECT_EQ(queue(), (Ids{7, 6}));
+  EXPECT_EQ(num_cached(), 3U + 1U + 4U) << "the hit, request 1's third block (still in the queue), and four new full ones";
+  EXPECT_EQ(kv.pool().num_evicted_blocks(), 1U);
+}
+
+TEST(KvCacheManager, AFailedAllocationTakesNothing) {
+  KvCacheManager kv(test::config_of(4, {test::full()}), test::options_of());
+  TestRequest first("ABCDEFGHIJKLMNOPQ", 4);
+  ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 8}), 0U);
+  kv.free(first.blocks);
+  const auto queue = kv.pool().free_queue().to_vector();
+  TestRequest second("ABCDEFGHIJKLMNOPQ", 4);
+  const KvHit hit = kv.find_prefix(second.view());
+  EXPECT_EQ(hit.num_tokens, 8U);
+  const SlotDemand demand{.num_new_tokens = 9, .num_new_computed_tokens = 8};
+  EXPECT_EQ(kv.missing_for_full_sequence(second.view(), demand, hit), 2U) << "five blocks, three are free, the two of the hit among them";
+  EXPECT_EQ(kv.allocate_slots(second.view(), demand, hit), 2U);
+  EXPECT_TRUE(second.blocks.blocks(0).empty());
+  EXPECT_EQ(kv.pool().free_queue().to_vector(), queue);
+}
+
+TEST(KvCacheManager, WithoutCachingNothingIsNamedOrFound) {
+  KvCacheOptions options = test::options_of();
+  options.enable_caching = false;
+  KvCacheManager kv(test::config_of(20, {test::full()}), options);
+  TestRequest request("ABCDEFGHI", 4);
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 9}), 0U);
+  EXPECT_EQ(kv.pool().index().size(), 0U);
+  EXPECT_TRUE(kv.find_prefix(request.view()).groups.empty());
+  EXPECT_EQ(kv.take_prefix_cache_stats().requests, 0U);
+}
+
+TEST(KvCacheManager, ModelsWithoutAttentionNeedNoBlocks) {
+  KvCacheOptions options = test::options_of();
+  options.enable_caching = false;
+  KvCacheManager kv(test::config_of(1, {}), options);
+  TestRequest request("ABCDEFGHI", 4);
+  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 9}), 0U);
+  EXPECT_EQ(kv.usage(), 0.0);
+  EXPECT_TRUE(kv.reset_prefix_cache());
+}
+
+TEST(KvCacheManager, CrossAttentionTakesBlocksForTheEncoderTokensOnce) {
+  KvCacheOptions options = test::options_of();
+  options.enable_caching = false;
+  KvCacheManager kv(test::config_of(20, {test::full(), test::cross()}), options);
+  TestRequest request("ABCDE", 4);
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 5, .num_encoder_tokens = 9}), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{1, 2}));
+  EXPECT_EQ(values(request.blocks.blocks(1)), (Ids{3, 4, 5}));
+  request.num_computed = 5;
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 4}), 0U);
+  EXPECT_EQ(request.blocks.blocks(0).size(), 3U);
+  EXPECT_EQ(request.blocks.blocks(1).size(), 3U);
+  kv.free(request.blocks);
+  EXPECT_EQ(kv.pool().num_free_blocks(), 19U);
+}
+
+TEST(KvCacheManager, ContextParallelismMakesBlocksLarger) {
+  KvCacheOptions options = test::options_of(16);
+  options.dcp_world_size = 2;
+  options.pcp_world_size = 2;
+  KvCacheManager kv(test::config_of(20, {test::full(4)}), options);
+  EXPECT_EQ(kv.block_size(0), 16U);
+  TestRequest request("0123456789abcdef0123456789abcdefx", 16);
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 33}), 0U);
+  EXPECT_EQ(request.blocks.blocks(0).size(), 3U);
+  TestRequest twin("0123456789abcdef0123456789abcdefx", 16);
+  EXPECT_EQ(kv.find_prefix(twin.view()).num_tokens, 32U);
+}
+
+TEST(KvCacheManagerCheck, NamesWhatVllmWouldStopOn) {
+  using test::config_of;
+  const auto field = [](const KvCacheConfig& config, const KvCacheOptions& options) {
+    const auto result = KvCacheManager::check(config, options);
+    return result ? std::string("fine") : result.error().field;
+  };
+  KvCacheOptions options = test::options_of();
+  KvCacheOptions eagle = options;
+  eagle.use_eagle = true;
+  KvCacheOptions parallel = test::options_of(8);
+  parallel.dcp_world_size = 2;
+  EXPECT_EQ(field(config_of(9, {test::full()}), options), "fine");
+  EXPECT_EQ(field(config_of(9, {test::full(8)}), options), "hash_block_size");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::full()}), options), "kv.groups");
+  EXPECT_EQ(field(config_of(9, {}), options), "kv.groups");
+  EXPECT_EQ(field(config_of(9, {test::full(6), test::window(8)}), options), "kv.groups[0].block_size");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::cross()}), options), "kv.groups[1]");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::chunked(8)}), eagle), "kv.groups[1]");
+  EXPECT_EQ(field(config_of(9, {test::full(8), test::window(8)}), eagle), "kv.groups[1]");
+  EXPECT_EQ(field(config_of(9, {test::window(8)}), parallel), "kv.groups[0]");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::mla()}), parallel), "kv.groups");
+  EXPECT_EQ(field(config_of(9, {test::sink(6)}), options), "kv.groups[0].sink_len");
+  EXPECT_EQ(field(config_of(2, {test::sink(8)}), options), "kv.num_blocks");
+  EXPECT_EQ(field(config_of(0, {test::full()}), options), "kv.num_blocks");
+  EXPECT_EQ(field(config_of(9, {test::full(0)}), options), "kv.groups[0].block_size");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,297 @@
+// Behaviours of vLLM V1 (v0.19.0) that a re-implementation misses most easily, numbered as in the list of such behaviours: taking and
+// giving blocks. Blocks have four tokens unless said otherwise.
+#include "core/kv/kv_traps.h"
+
+#include <gtest/gtest.h>
+
+#include "core/kv/mamba_manager.h"
+
+namespace quire {
+namespace {
+
+using test::KvTraps;
+using test::letters;
+using test::TestRequest;
+using test::values;
+using Ids = std::vector<std::uint32_t>;
+
+TEST_F(KvTraps, Trap08_AFailedAllocationStillFreesWhatTheWindowPassed) {
+  make(6, {test::window(5)});
+  TestRequest request(letters(20), 4);
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 16}), 0U);
+  EXPECT_EQ(manager->pool().num_free_blocks(), 1U);
+  request.num_computed = 16;
+  EXPECT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 30}), 4U) << "eight blocks, of which four are free by then";
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 4}));
+  EXPECT_EQ(queue(), (Ids{5, 3, 2, 1}));
+}
+
+TEST_F(KvTraps, Trap09_AHitThatNobodyHoldsCostsAFreeBlock) {
+  make(5, {test::full()});
+  leave(letters(8));
+  TestRequest request(letters(16), 4);
+  const KvHit hit = manager->find_prefix(request.view());
+  EXPECT_EQ(hit.num_tokens, 8U);
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {.num_new_computed_tokens = 8}, hit), 0U) << "two new, two hits, four free";
+  TestRequest longer(letters(17), 4);
+  EXPECT_EQ(manager->missing_for_full_sequence(longer.view(), {.num_new_computed_tokens = 8}, hit), 1U);
+}
+
+TEST_F(KvTraps, Trap09_HitsThatTheWindowHasPassedCostNothing) {
+  make(6, {test::window(5)});
+  leave(letters(16));
+  TestRequest request(letters(20), 4);
+  // External tokens move the window past the hit.
+  const KvHit hit = manager->find_prefix(request.view());
+  EXPECT_EQ(values(hit.groups[0]), (Ids{0, 0, 0, 4}));
+  const SlotDemand demand{.num_new_tokens = 1, .num_new_computed_tokens = 16, .num_external_tokens = 3};
+  ASSERT_EQ(manager->allocate_slots(request.view(), demand, hit), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 4, 5}));
+  TestRequest later(letters(24), 4);
+  ASSERT_EQ(manager->allocate_slots(later.view(), {.num_new_tokens = 1, .num_new_computed_tokens = 16, .num_external_tokens = 7}, hit), 0U);
+  EXPECT_EQ(values(later.blocks.blocks(0)), (Ids{0, 0, 0, 0, 3, 2})) << "19 tokens are passed, the hit among them";
+}
+
+TEST_F(KvTraps, Trap10_WithoutAHitNothingIsMarkedUntilABlockIsFull) {
+  make(20, {test::full()});
+  TestRequest request(letters(7), 4);
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 3}), 0U);
+  EXPECT_EQ(request.blocks.num_cached_blocks(0), std::nullopt);
+  request.num_computed = 3;
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 3}), 0U);
+  EXPECT_EQ(request.blocks.num_cached_blocks(0), 1U);
+
+  TestRequest marked("ab", 4);
+  const std::vector<std::vector<BlockId>> empty(1);
+  ASSERT_EQ(manager->allocate_slots(marked.view(), {.num_new_tokens = 2}, {.groups = empty, .num_tokens = 0}), 0U);
+  EXPECT_EQ(marked.blocks.num_cached_blocks(0), 0U) << "an empty hit that is not the shared one marks";
+  TestRequest external("cdef", 4);
+  ASSERT_EQ(manager->allocate_slots(external.view(), {.num_new_tokens = 1, .num_external_tokens = 3}), 0U);
+  EXPECT_EQ(external.blocks.num_cached_blocks(0), 1U);
+}
+
+TEST_F(KvTraps, Trap11_SlotsEndAtTheModelLengthAndDraftsAreNeverCached) {
+  options.max_model_len = 16;
+  make(20, {test::full()});
+  TestRequest request(letters(6), 4);
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 8, .num_lookahead_tokens = 40}), 0U);
+  EXPECT_EQ(request.blocks.blocks(0).size(), 4U);
+  EXPECT_EQ(request.blocks.num_cached_blocks(0), 1U) << "six tokens are known, two are drafts";
+  TestRequest delayed(letters(8), 4);
+  delayed.append("zz");
+  ASSERT_EQ(manager->allocate_slots(delayed.view(), {.num_external_tokens = 8, .delay_caching = true}), 0U);
+  EXPECT_EQ(delayed.blocks.num_cached_blocks(0), 0U) << "attached, but nothing is cached before the transfer is done";
+  EXPECT_TRUE(delayed.blocks.new_blocks(0).empty()) << "external blocks are not among the new ones";
+  manager->cache_blocks(delayed.view(), 8);
+  EXPECT_EQ(delayed.blocks.num_cached_blocks(0), 2U);
+}
+
+TEST_F(KvTraps, Trap13_TheWholeSequenceCountsAndNoWindowHelps) {
+  make(5, {test::window(5)});
+  TestRequest request(letters(20), 4);
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U) << "five blocks, though two at a time would do";
+  TestRequest smaller(letters(16), 4);
+  EXPECT_EQ(manager->missing_for_full_sequence(smaller.view(), {}), 0U);
+  options.max_model_len = 16;
+  make(5, {test::full()});
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U) << "no more than the model can hold";
+}
+
+TEST_F(KvTraps, Trap14_FreesLastToFirstGroupByGroup) {
+  make(12, {test::full(), test::window(9)});
+  TestRequest request(letters(10), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{1, 2, 3}));
+  EXPECT_EQ(values(request.blocks.blocks(1)), (Ids{4, 5, 6}));
+  manager->free(request.blocks);
+  EXPECT_EQ(queue(), (Ids{7, 8, 9, 10, 11, 3, 2, 1, 6, 5, 4}));
+  EXPECT_EQ(hit_of(letters(10)), 8U) << "names stay until a block is taken again";
+}
+
+TEST_F(KvTraps, Trap14_SkippedBlocksAreFreedLastToFirstUpToTheFirstNull) {
+  make(12, {test::window(5)});
+  TestRequest request(letters(30), 4);
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 28}), 0U);
+  manager->remove_skipped_blocks(request.blocks, 12);
+  EXPECT_EQ(queue(), (Ids{8, 9, 10, 11, 2, 1}));
+  manager->remove_skipped_blocks(request.blocks, 24);
+  EXPECT_EQ(queue(), (Ids{8, 9, 10, 11, 2, 1, 5, 4, 3}));
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 0, 0, 6, 7}));
+}
+
+TEST_F(KvTraps, Trap15_TheNullBlockIsOutOfTheAccounts) {
+  make(5, {test::window(5)});
+  EXPECT_EQ(manager->usage(), 0.0);
+  TestRequest request(letters(12), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  EXPECT_EQ(manager->usage(), 0.75);
+  manager->remove_skipped_blocks(request.blocks, 12);
+  EXPECT_EQ(manager->pool().ref_count(kNullBlock), 0U);
+  EXPECT_FALSE(manager->reset_prefix_cache());
+  manager->free(request.blocks);
+  EXPECT_TRUE(manager->reset_prefix_cache());
+  EXPECT_TRUE(manager->take_prefix_cache_stats().reset);
+  EXPECT_EQ(hit_of(letters(12)), 0U);
+}
+
+TEST_F(KvTraps, Trap16_BeforeTheFirstTokenAStateSkipsMinusOne) {
+  make(12, {test::mamba(MambaCacheMode::all)});
+  EXPECT_EQ(MambaManager::num_skipped_tokens(0), -1);
+  TestRequest request(letters(4), 4);
+  manager->remove_skipped_blocks(request.blocks, 0);
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U);
+  ASSERT_EQ(prefill(request), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), Ids{1}) << "minus one block, not one more";
+}
+
+TEST_F(KvTraps, Trap17_AlignedStatesTakeOneBlockAndTheSpeculativeOnesMoveUp) {
+  make(20, {test::mamba(MambaCacheMode::align, 2)});
+  TestRequest request(letters(30), 4);
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 16}), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 1, 2, 3})) << "the running state and two speculative ones";
+  request.num_computed = 16;
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 8}), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 1, 0, 3, 2, 4}))
+      << "block 2 moves, as it lies before the new state; block 3 becomes the state";
+  EXPECT_EQ(values(request.blocks.new_blocks(0)), (Ids{2, 4})) << "what lies after the old end, moved or new";
+  request.num_computed = 24;
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 6}), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 0, 0, 3, 0, 4, 2, 5}))
+      << "the state before the last is given back one step late";
+  EXPECT_EQ(queue().back(), 1U);
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U);
+}
+
+TEST_F(KvTraps, Trap17_DraftsCountAsRejectedWhenStatesAreSkipped) {
+  make(20, {test::mamba(MambaCacheMode::all, 2)});
+  TestRequest request(letters(12), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{1, 2, 3, 4, 5})) << "a block more for each speculative state";
+  manager->remove_skipped_blocks(request.blocks, 10);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 2, 3, 4, 5})) << "ten less two, less the last one: seven tokens are skipped";
+}
+
+TEST_F(KvTraps, Trap32_CommonPrefixCountsAllWhoHoldBlocks) {
+  make(40, {test::full(), test::window(40)});
+  leave(letters(8));
+  TestRequest first(letters(10), 4);
+  TestRequest second(letters(8) + "xyz", 4);
+  ASSERT_EQ(prefill(first, manager->find_prefix(first.view())), 0U);
+  ASSERT_EQ(prefill(second, manager->find_prefix(second.view())), 0U);
+  std::vector<std::uint32_t> counts(2);
+  manager->common_prefix_blocks(first.blocks, counts);
+  EXPECT_EQ(counts, (Ids{2, 0}));
+  TestRequest waiting("0123", 4);
+  ASSERT_EQ(manager->allocate_slots(waiting.view(), {.num_external_tokens = 3, .delay_caching = true}), 0U);
+  manager->common_prefix_blocks(first.blocks, counts);
+  EXPECT_EQ(counts, (Ids{0, 0})) << "whoever waits for a transfer holds blocks too";
+  manager->free(waiting.blocks);
+  manager->free(second.blocks);
+  manager->common_prefix_blocks(first.blocks, counts);
+  EXPECT_EQ(counts, (Ids{3, 0}));
+}
+
+TEST_F(KvTraps, Trap37_LargerBlocksAreNamedBySeveralHashes) {
+  make(40, {test::full(8), test::window(8)});
+  TestRequest request(letters(16), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  const std::vector<std::uint8_t> key = manager->pool().key_of(request.blocks.blocks(0)[1]);
+  ASSERT_EQ(key.size(), 68U);
+  EXPECT_EQ(std::vector<std::uint8_t>(key.begin() + 32, key.begin() + 64),
+            std::vector<std::uint8_t>(request.hashes[3].bytes.begin(), request.hashes[3].bytes.end()));
+  const std::vector<std::uint8_t> small = manager->pool().key_of(request.blocks.blocks(1)[1]);
+  ASSERT_EQ(small.size(), 36U);
+  EXPECT_EQ(small.back(), 1) << "the group";
+  EXPECT_EQ(hit_of(letters(16)), 8U);
+}
+
+TEST_F(KvTraps, Trap38_OneEventPerCallWithoutNullBlocksButWithTheirTokens) {
+  options.enable_events = true;
+  make(40, {test::window(5)});
+  TestRequest request(letters(20), 4);
+  request.lora = "adapter";
+  request.salt = "salt";
+  request.features = {{"image", PlaceholderRange(2, 4)}};
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_external_tokens = 16, .delay_caching = true}), 0U);
+  EXPECT_EQ(values(request.blocks.blocks(0)), (Ids{0, 0, 0, 1}));
+  request.num_computed = 16;
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 4}), 0U);
+  std::vector<KvEvent> events;
+  manager->take_events(events);
+  ASSERT_EQ(events.size(), 1U);
+  const auto& stored = std::get<BlockStored>(events[0]);
+  EXPECT_EQ(stored.block_hashes.size(), 2U);
+  ASSERT_TRUE(stored.parent_block_hash.has_value());
+  EXPECT_EQ(stored.token_ids.size(), 8U);
+  EXPECT_EQ(stored.lora_id, 7);
+  EXPECT_EQ(stored.lora_name, "adapter");
+  EXPECT_EQ(stored.medium, "GPU");
+  ASSERT_TRUE(stored.extra_keys.has_value());
+  EXPECT_EQ(stored.extra_keys->at(0), KvExtraKeys{std::string("adapter")});
+}
+
+TEST_F(KvTraps, Trap38_AnEventComesEvenIfAllBlocksAreNull) {
+  options.enable_events = true;
+  make(40, {test::mamba(MambaCacheMode::align)});
+  TestRequest request(letters(13), 4);
+  request.features = {{"image", PlaceholderRange(2, 4)}};
+  ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 13}), 0U);
+  std::vector<KvEvent> events;
+  manager->take_events(events);
+  ASSERT_EQ(events.size(), 1U);
+  const auto& stored = std::get<BlockStored>(events[0]);
+  EXPECT_TRUE(stored.block_hashes.empty());
+  EXPECT_EQ(stored.parent_block_hash, std::nullopt);
+  EXPECT_EQ(stored.token_ids.size(), 12U);
+  EXPECT_EQ(stored.extra_keys, std::nullopt);
+}
+
+TEST_F(KvTraps, Trap38_EachEvictedBlockIsOneEventAndAResetAnother) {
+  options.enable_events = true;
+  make(4, {test::full()});
+  TestRequest request(letters(8), 4);
+  request.salt = "salt";
+  request.features = {{"image", PlaceholderRange(2, 4)}};
+  ASSERT_EQ(prefill(request), 0U);
+  manager->free(request.blocks);
+  TestRequest other("abcdefghijk", 4);
+  ASSERT_EQ(prefill(other), 0U);
+  manager->free(other.blocks);
+  ASSERT_TRUE(manager->reset_prefix_cache());
+  std::vector<KvEvent> events;
+  manager->take_events(events);
+  ASSERT_EQ(events.size(), 5U);
+  const auto& stored = std::get<BlockStored>(events[0]);
+  const KvExtraKeys first{MultimodalKey{"image", 2}, std::string("salt")};
+  const KvExtraKeys second{MultimodalKey{"image", -2}};
+  EXPECT_EQ(stored.extra_keys->at(0), first);
+  EXPECT_EQ(stored.extra_keys->at(1), second);
+  EXPECT_EQ(stored.lora_id, std::nullopt);
+  EXPECT_EQ(std::get<BlockRemoved>(events[1]).block_hash, stored.block_hashes[1]);
+  EXPECT_EQ(std::get<BlockRemoved>(events[2]).block_hash, stored.block_hashes[0]);
+  EXPECT_TRUE(std::holds_alternative<BlockStored>(events[3]));
+  EXPECT_TRUE(std::holds_alternative<AllBlocksCleared>(events[4]));
+  events.clear();
+  manager->take_events(events);
+  EXPECT_TRUE(events.empty());
+}
+
+TEST_F(KvTraps, Trap39_OnlyPlainFullAttentionBesideStatesIsZeroed) {
+  make(40, {test::mla(), test::full(), test::mamba(MambaCacheMode::all)});
+  TestRequest request(letters(6), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  std::vector<BlockId> blocks;
+  manager->take_new_block_ids(blocks);
+  EXPECT_EQ(values(blocks), values(request.blocks.blocks(1)));
+  manager->take_new_block_ids(blocks);
+  EXPECT_EQ(blocks.size(), 2U) << "each block once";
+  make(40, {test::full(), test::window(8)});
+  TestRequest plain(letters(6), 4);
+  ASSERT_EQ(prefill(plain), 0U);
+  blocks.clear();
+  manager->take_new_block_ids(blocks);
+  EXPECT_TRUE(blocks.empty());
+}
+
+}  // namespace
+}  // namespace quire
