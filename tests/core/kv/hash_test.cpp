@@ -81,6 +81,18 @@ TEST(EncodeCbor, WritesTheShortestForms) {
             "25");
 }
 
+TEST(EncodePickle, AnItemMayBeginFarBeforeItsBlock) {
+  const std::array<std::uint8_t, 1> parent{0xAA};
+  const std::array<TokenId, 1> tokens{7};
+  const std::vector<MultimodalFeature> items{{"i", PlaceholderRange(0, 4100000000)}};
+  const HashInput input{.tokens = tokens, .start = 4000000000, .lora_name = "", .multimodal = items, .cache_salt = "", .embeds_digest = {}};
+  HashBytes bytes;
+  encode_pickle(parent, input, bytes);
+  EXPECT_EQ(hex_of(bytes), "8005951a000000000000004301aa944b0785948c0169948a0500d89411ff8694859487942e");
+  encode_cbor(parent, input, bytes);
+  EXPECT_EQ(hex_of(bytes), "8341aa8107818261693aee6b27ff");
+}
+
 TEST(EncodeCanonical, WritesTagLengthAndBytes) {
   HashBytes bytes;
   const std::array<std::uint8_t, 1> parent{0xAA};
