@@ -20,7 +20,7 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
   if (Result<void> checked = s.check_result(result); !checked) {
     return std::unexpected(std::move(checked.error()));
   }
-  s.now = input.now;
+  s.begin_call(input);
   const PlanArena& arena = s.plans.pop();
   s.out.updates.clear();
   s.out.updated_tokens.clear();

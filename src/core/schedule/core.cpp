@@ -61,13 +61,18 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
   return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
 }
 
+void Core::State::begin_call(const StepInput& input) {
+  now = input.now;
+  kv.residency().begin(static_cast<std::int64_t>(input.now * 1e9), input.random);
+}
+
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Core::~Core() = default;
 
 const StepPlan& Core::schedule(const StepInput& input) {
   State& s = *state_;
   PlanArena& arena = s.plans.begin();
-  s.now = input.now;
+  s.begin_call(input);
   s.token_budget = s.pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(s.config.scheduler.max_num_batched_tokens);
   s.encoder_budget = s.config.max_encoder_tokens;
   s.kv.new_step_starts();
@@ -84,15 +89,16 @@ const StepPlan& Core::schedule(const StepInput& input) {
 
 Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
   State& s = *state_;
-  s.now = input.now;
+  s.begin_call(input);
   if (preempt_running) {
     // From the last on, so that they come back in order.
     while (!s.running.empty()) {
       Request& request = *s.running.back();
       s.running.pop_back();
+      const bool in_flight = request.num_output_placeholders > 0;
       s.preempt(request);
       request.num_output_placeholders = 0;
-      request.discard_latest_async_tokens = true;
+      request.discard_latest_async_tokens = in_flight || !s.config.discard_only_in_flight;
     }
     s.forget_last_plan = true;
   }

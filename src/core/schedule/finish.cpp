@@ -16,7 +16,7 @@ FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& i
   if (request == nullptr || request->finished()) {
     return FinishEffect::unknown;
   }
-  s.now = input.now;
+  s.begin_call(input);
   s.finish({&request, 1}, status);
   if (request->known || request->num_in_flight > 0) {
     return FinishEffect::in_flight;
@@ -28,7 +28,7 @@ FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& i
 
 void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input) {
   State& s = *state_;
-  s.now = input.now;
+  s.begin_call(input);
   s.out.ending.clear();
   for (RequestId id : ids) {
     Request* request = s.table.find(id);

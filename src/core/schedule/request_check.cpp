@@ -83,8 +83,9 @@ Result<void> check_multimodal(const NewRequest& request, const CoreConfig& confi
 }
 
 Result<void> check_always(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams) {
-  if (request.prompt.empty() || request.prompt.size() > kMaxCount) {
-    return fail(ErrorCode::invalid_argument, "prompt", request.prompt.empty() ? "is empty" : "is too long", "give at least one token");
+  if (request.prompt.empty() || request.prompt.size() > config.scheduler.max_model_len) {
+    return fail(ErrorCode::invalid_argument, "prompt", fmt::format("has {} tokens", request.prompt.size()),
+                fmt::format("give 1 to {} tokens", config.scheduler.max_model_len - 1));
   }
   if (request.structured_output && !request.pooling && seams.grammar == nullptr) {
     return fail(ErrorCode::unsupported, "structured_output", "no grammar engine is attached", "ask for free output");
@@ -109,6 +110,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
           .use_eagle = config.use_eagle,
           .log_stats = config.log_stats,
           .enable_events = config.enable_kv_events,
+          .residency_sample = config.kv_metrics_sample,
           .lifo_free_blocks = config.lifo_free_blocks,
           .dcp_world_size = config.dcp_world_size,
           .pcp_world_size = config.pcp_world_size};
@@ -117,6 +119,9 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
 Result<void> CoreConfig::validate() const {
   if (auto valid = check_ranges(*this); !valid) {
     return valid;
+  }
+  if (!(kv_metrics_sample >= 0.0 && kv_metrics_sample <= 1.0)) {
+    return fail(ErrorCode::invalid_argument, "kv_metrics_sample", fmt::format("is {}", kv_metrics_sample), "give a share from 0 to 1");
   }
   if (!scheduler.enable_chunked_prefill && !scheduler.admit_oversized && scheduler.max_num_batched_tokens < scheduler.max_model_len) {
     return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",

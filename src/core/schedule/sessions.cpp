@@ -41,12 +41,17 @@ Result<void> check_items(const SessionInput& input) {
   return {};
 }
 
+// Tokens that the session has when its next input begins.
+std::size_t num_kept_tokens(const Request& session) {
+  return std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
+}
+
 Result<void> check_input(const Request& session, const SessionInput& input, const SchedulerOptions& options) {
   if (input.tokens.empty()) {
     return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
   }
-  const std::size_t num_kept = std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
-  if (!options.admit_oversized && num_kept + input.tokens.size() >= options.max_model_len) {
+  const std::size_t num_kept = num_kept_tokens(session);
+  if (num_kept + input.tokens.size() >= options.max_model_len) {
     return fail(ErrorCode::invalid_argument, "tokens",
                 fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept, options.max_model_len),
                 "end the session and begin another");
@@ -58,7 +63,7 @@ Result<void> check_input(const Request& session, const SessionInput& input, cons
 
 Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
   State& s = *state_;
-  s.now = now.now;
+  s.begin_call(now);
   Request* session = s.table.find(id);
   if (session == nullptr) {
     return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
@@ -87,7 +92,8 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
   } else {
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
-    if (!next) {
+    // One that was given in time, and does not fit behind what was put out since, ends the session too.
+    if (!next || num_kept_tokens(session) + next->tokens.size() >= config.scheduler.max_model_len) {
       return false;
     }
     take_input(session, *next);

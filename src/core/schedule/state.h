@@ -105,6 +105,9 @@ struct Core::State {
   void complete(PlanArena& arena);
   void advance(PlanArena& arena, StepPlan& plan);
 
+  // core.cpp
+  void begin_call(const StepInput& input);  // the time and the random numbers of what follows
+
   // requests.cpp
   Request& create_request(const NewRequest& given);
   void enqueue(Request& request);                                          // _enqueue_waiting_request

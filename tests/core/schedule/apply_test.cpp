@@ -159,6 +159,27 @@ TEST(Apply, StatsAreOfTheStateAfterTheStep) {
   EXPECT_EQ(d.core->make_stats()->prefix_cache.requests, 0U) << "counted since the stats before";
 }
 
+TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
+  CoreConfig config = sync_config(3);
+  config.kv_metrics_sample = 1.0;
+  CoreDriver d(config);
+  d.add(1, 8, 1);
+  EXPECT_TRUE(d.step().stats->evictions.empty());
+  const double born = d.now - 1.0;
+  d.add(2, 4, 1);
+  d.plan();
+  const double evicted = d.now;
+  std::vector<double> lifetimes;
+  const SampledToken token[] = {{RequestId{2}, 5}};
+  const auto outcome = d.core->apply({.step = StepId{1}, .sampled = token}, {.now = d.now});
+  for (const KvEvictionEvent& event : outcome.value()->stats->evictions) {
+    lifetimes.push_back(event.lifetime);
+  }
+  EXPECT_EQ(lifetimes, std::vector<double>{evicted - born});
+  config.kv_metrics_sample = 1.5;
+  EXPECT_EQ(Core::create(config).error().field, "kv_metrics_sample");
+}
+
 TEST(Apply, FinishedSetsAreToldPerClientAndOnce) {
   CoreConfig config = sync_config();
   config.include_finished_set = true;
