@@ -52,11 +52,13 @@ std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config)
   return num_blocks;
 }
 
-// The last token is sampled and never computed, so it needs no place.
+// The last token is sampled and never computed, so it needs no place; drafts need some.
 Result<void> check_fits_cache(const NewRequest& request, const CoreConfig& config) {
   const std::uint64_t num_outputs = max_tokens(request, config);
   const std::uint64_t num_blocks = config.kv.num_blocks - 1;
-  if (num_blocks_for(request.prompt.size() + num_outputs - 1, config) <= num_blocks) {
+  const std::uint64_t num_drafts = std::uint64_t{config.num_spec_tokens} + config.num_lookahead_tokens;
+  const std::uint64_t most = std::min<std::uint64_t>(request.prompt.size() + num_outputs - 1 + num_drafts, config.scheduler.max_model_len);
+  if (num_blocks_for(most, config) <= num_blocks) {
     return {};
   }
   const bool prompt_fits = num_blocks_for(request.prompt.size(), config) <= num_blocks;

@@ -1,0 +1,461 @@
+#pragma once
+// Random streams of events for the core, from any source of numbers: requests of every kind, steps, results, drafts, transfers, sessions,
+// pauses, resets, ends from outside, and calls that must be refused. After each event everything that must hold is recomputed; at the end
+// of a stream every request ends and every block is free.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "quire/core.h"
+
+namespace quire::test {
+
+// Numbers from a fuzzer's bytes: all 0 when they run out.
+class ByteSource {
+ public:
+  explicit ByteSource(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  [[nodiscard]] bool empty() const { return bytes_.empty(); }
+  // Below `bound`, which is at most 256.
+  std::uint32_t below(std::uint32_t bound) {
+    if (bytes_.empty()) {
+      return 0;
+    }
+    const std::uint32_t value = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return value % bound;
+  }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+};
+
+// Numbers from a seed, for so many events.
+class SeedSource {
+ public:
+  SeedSource(std::uint64_t seed, std::uint64_t num_events) : random_(seed), num_left_(num_events) {}
+  [[nodiscard]] bool empty() const { return num_left_ == 0; }
+  void count() { num_left_ -= num_left_ > 0 ? 1 : 0; }
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(random_.below(bound)); }
+
+ private:
+  Random random_;
+  std::uint64_t num_left_;
+};
+
+template <class Source>
+bool chance(Source& in, std::uint32_t one_in) {
+  return in.below(one_in) == 0;
+}
+
+// Answers by the source's numbers.
+template <class Source>
+class RandomConnector final : public Connector {
+ public:
+  explicit RandomConnector(Source& in) : in_(in) {}
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
+    if (draining || chance(in_, 2)) {
+      return {.num_tokens = 0, .load_async = false};
+    }
+    if (chance(in_, 4)) {
+      return {};
+    }
+    const auto most = static_cast<std::uint32_t>(request.tokens.size()) - num_local_tokens;
+    return {.num_tokens = in_.below(std::min(most + 2, 256U)), .load_async = chance(in_, 2)};
+  }
+  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
+  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return !draining && chance(in_, 3); }
+  void planned(const StepPlan& /*plan*/) override {}
+  void step_output() override {}
+  bool reset() override { return chance(in_, 2); }
+
+  bool draining = false;
+
+ private:
+  Source& in_;
+};
+
+template <class Source>
+class RandomGrammar final : public Grammar {
+ public:
+  explicit RandomGrammar(Source& in) : in_(in) {}
+  bool ready(RequestId /*id*/) override { return draining || chance(in_, 2); }
+  bool should_advance(const RequestView& /*request*/) override { return chance(in_, 2); }
+  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return chance(in_, 2); }
+  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> drafts) override {
+    return in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(drafts.size(), 200)) + 1);
+  }
+
+  bool draining = false;
+
+ private:
+  Source& in_;
+};
+
+template <class Spec>
+KvCacheGroup group_of(Spec spec, std::uint32_t block_size) {
+  spec.block_size = block_size;
+  return {.layer_names = {"layer"}, .spec = spec, .layer_specs = {}};
+}
+
+template <class Source>
+std::vector<KvCacheGroup> random_groups(Source& in, std::uint32_t block_size) {
+  std::vector<KvCacheGroup> groups;
+  const std::uint32_t kind = in.below(8);
+  if (kind != 7) {
+    groups.push_back(group_of(FullAttentionSpec{}, block_size));
+  }
+  if (kind >= 5) {
+    SlidingWindowSpec window;
+    window.sliding_window = 1 + in.below(12);
+    groups.push_back(group_of(window, block_size));
+  }
+  return groups;
+}
+
+template <class Source>
+CoreConfig random_config(Source& in) {
+  CoreConfig config;
+  config.block_size = 1 + in.below(5);
+  config.kv = {.num_blocks = 2 + in.below(30), .groups = random_groups(in, config.block_size), .tensors = {}};
+  SchedulerOptions& scheduler = config.scheduler;
+  scheduler.max_num_seqs = 1 + in.below(6);
+  scheduler.max_num_batched_tokens = 1 + in.below(40);
+  scheduler.max_model_len = 2 + in.below(40);
+  scheduler.long_prefill_token_threshold = chance(in, 3) ? in.below(6) : 0;
+  scheduler.max_num_waiting = 1 + in.below(12);
+  const std::uint32_t flags = in.below(256);
+  config.enable_prefix_caching = (flags & 3U) != 0;
+  scheduler.enable_chunked_prefill = (flags & 12U) != 0;
+  scheduler.reserve_full_isl = (flags & 16U) != 0;
+  scheduler.policy = (flags & 32U) != 0 ? SchedulingPolicy::priority : SchedulingPolicy::fcfs;
+  scheduler.async_scheduling = (flags & 64U) != 0;
+  config.log_stats = (flags & 128U) != 0;
+  const std::uint32_t more = in.below(256);
+  config.max_outstanding_plans = 1 + more % 3;
+  config.num_spec_tokens = (more & 4U) != 0 ? 1 + in.below(3) : 0;
+  config.use_eagle = config.num_spec_tokens > 0 && (more & 8U) != 0;
+  config.num_lookahead_tokens = config.use_eagle ? config.num_spec_tokens : 0;
+  config.max_loras = (more & 16U) != 0 ? 1 + in.below(2) : 0;
+  config.enable_kv_events = (more & 32U) != 0;
+  config.pipeline_parallel = (more & 64U) != 0;
+  config.forget_unwritten_blocks = (more & 128U) != 0;
+  config.max_encoder_tokens = in.below(20);
+  config.encoder_cache_size = in.below(20);
+  config.disable_chunked_mm_input = chance(in, 4);
+  config.lifo_free_blocks = chance(in, 4);
+  config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
+  config.include_finished_set = chance(in, 2);
+  return config;
+}
+
+template <class Source>
+class CoreEvents {
+ public:
+  // Null `core` where the configuration is refused.
+  explicit CoreEvents(Source& in)
+      : in_(in), config_(random_config(in)), connector_(in), grammar_(in), has_connector_(chance(in, 3)), has_grammar_(chance(in, 3)) {
+    CoreSeams seams;
+    seams.connector = has_connector_ ? &connector_ : nullptr;
+    seams.grammar = has_grammar_ ? &grammar_ : nullptr;
+    if (auto created = Core::create(config_, seams)) {
+      core_ = std::move(*created);
+    }
+  }
+
+  [[nodiscard]] bool valid() const { return core_ != nullptr; }
+
+  void one_event() {
+    switch (in_.below(32)) {
+      case 0:
+        reset();
+        break;
+      case 1:
+        core_->set_pause_state(static_cast<PauseState>(in_.below(3)));
+        break;
+      case 2:
+        continue_session();
+        break;
+      case 3:
+        misuse();
+        break;
+      case 4:
+      case 5:
+        finish();
+        break;
+      case 6:
+      case 7:
+        set_drafts();
+        break;
+      default:
+        in_.below(3) == 0 ? add() : in_.below(2) == 0 ? schedule() : apply();
+    }
+    core_->check_invariants();
+  }
+
+  // Everything ends; what waits for the world is helped on.
+  void drain() {
+    connector_.draining = grammar_.draining = true;
+    core_->set_pause_state(PauseState::unpaused);
+    for (RequestId id : std::vector(alive_)) {
+      const auto view = core_->view(id);
+      if (view && (sessions_.contains(id) || !can_progress())) {
+        core_->finish(id, RequestStatus::finished_aborted);
+      }
+    }
+    for (int step = 0; core_->has_work() || !plans_.empty() || !in_transfer().empty(); ++step) {
+      if (step == 20000) {
+        dump();
+      }
+      QUIRE_CHECK(step < 20000, "no progress");
+      if (core_->has_work() || plans_.empty()) {
+        schedule();
+      }
+      apply();
+    }
+    core_->check_invariants();
+    QUIRE_CHECK(core_->all_blocks_free(), "a block is lost");
+  }
+
+ private:
+  struct Planned {
+    StepId step;
+    std::vector<ScheduledRequest> scheduled;
+    std::vector<std::uint32_t> num_drafts;
+  };
+  struct Ids {
+    std::vector<std::uint64_t> ids;
+    [[nodiscard]] bool contains(RequestId id) const { return std::ranges::find(ids, id.value) != ids.end(); }
+  };
+
+  // Whether nothing but the core decides that every request ends.
+  [[nodiscard]] bool can_progress() const {
+    return config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ && !had_items_;
+  }
+
+  // For whoever looks at a failure.
+  void dump() const {
+    CoreSnapshot snapshot;
+    core_->snapshot(snapshot);
+    for (const CoreSnapshot::Request& r : snapshot.requests) {
+      fmt::print("request {}: status {}, {} of {} tokens computed, {} placeholders, {} preemptions, {} drafts, {} blocks\n", r.id.value,
+                 static_cast<int>(r.status), r.num_computed_tokens, r.num_tokens, r.num_output_placeholders, r.num_preemptions,
+                 r.draft_tokens.size(), r.blocks.empty() ? 0 : r.blocks[0].size());
+    }
+    fmt::print("{} running, {} waiting, {} skipped, {} of {} blocks of {} free, {} groups, policy {}, async {}, {} plans\n",
+               snapshot.running.size(), snapshot.waiting.size(), snapshot.skipped_waiting.size(), snapshot.free_blocks.size(),
+               config_.kv.num_blocks, config_.block_size, config_.kv.groups.size(), static_cast<int>(config_.scheduler.policy),
+               config_.scheduler.async_scheduling, plans_.size());
+    fmt::print("max_num_batched_tokens {}, max_model_len {}, chunked {}, threshold {}, connector {}\n",
+               config_.scheduler.max_num_batched_tokens, config_.scheduler.max_model_len, config_.scheduler.enable_chunked_prefill,
+               config_.scheduler.long_prefill_token_threshold, has_connector_);
+    std::fflush(stdout);
+  }
+
+  void add() {
+    std::vector<TokenId> prompt(in_.below(45));
+    const std::uint32_t start = in_.below(256);
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      prompt[i] = static_cast<TokenId>((start >> (i % 8)) & 1U);
+    }
+    const TokenId stops[] = {1};
+    std::vector<MultimodalFeature> items;
+    if (chance(in_, 6) && prompt.size() > 2) {
+      const auto offset = in_.below(static_cast<std::uint32_t>(prompt.size()));
+      const auto length = 1 + in_.below(static_cast<std::uint32_t>(prompt.size()) - offset);
+      had_items_ = true;
+      items.push_back({std::string(1, static_cast<char>('a' + in_.below(3))), PlaceholderRange(offset, length)});
+    }
+    NewRequest request{.id = RequestId{next_id_++}, .prompt = prompt};
+    request.max_tokens = in_.below(44);
+    request.min_tokens = in_.below(4) == 0 ? in_.below(4) : 0;
+    request.stop_token_ids = std::span(stops).first(in_.below(2));
+    request.cache_salt = chance(in_, 8) ? "salt" : "";
+    request.priority = static_cast<std::int64_t>(in_.below(3));
+    request.arrival_time = static_cast<double>(request.id.value);
+    request.multimodal = items;
+    request.lora_id = in_.below(4) == 0 ? 1 + in_.below(3) : 0;
+    request.lora_name = request.lora_id == 0 ? "" : "adapter";
+    request.structured_output = chance(in_, 6);
+    request.resumable = chance(in_, 8);
+    request.pooling = !request.resumable && chance(in_, 12);
+    request.skip_reading_prefix_cache = chance(in_, 12);
+    if (core_->add(request)) {
+      alive_.push_back(request.id);
+      if (request.resumable) {
+        sessions_.ids.push_back(request.id.value);
+      }
+      if (request.pooling) {
+        poolings_.ids.push_back(request.id.value);
+      }
+    }
+  }
+
+  void schedule() {
+    if (core_->num_outstanding_plans() == config_.max_outstanding_plans) {
+      return;
+    }
+    const StepPlan& plan = core_->schedule({.now = 1.0, .random = 7});
+    QUIRE_CHECK(plan.num_scheduled_tokens <= config_.scheduler.max_num_batched_tokens, "the budget holds");
+    QUIRE_CHECK(plan.scheduled.size() <= config_.scheduler.max_num_seqs, "the batch holds");
+    Planned planned{plan.step, {plan.scheduled.begin(), plan.scheduled.end()}, {}};
+    for (const ScheduledRequest& s : plan.scheduled) {
+      QUIRE_CHECK(s.num_tokens > 0 && s.slot.value < config_.scheduler.max_num_seqs, "a row of the batch");
+      planned.num_drafts.push_back(static_cast<std::uint32_t>(s.drafts.size()));
+    }
+    plans_.push_back(std::move(planned));
+  }
+
+  // Requests whose blocks the world fills or reads.
+  [[nodiscard]] std::vector<RequestId> in_transfer() const {
+    std::vector<RequestId> ids;
+    for (RequestId id : alive_) {
+      if (const auto view = core_->view(id); view && (is_finished(view->status) || view->status == RequestStatus::waiting_for_remote_kv)) {
+        ids.push_back(id);
+      }
+    }
+    return ids;
+  }
+
+  void apply() {
+    if (plans_.empty()) {
+      return;
+    }
+    const Planned& plan = plans_.front();
+    StepResult result;
+    result.step = plan.step;
+    sampled_.clear();
+    pooled_.clear();
+    for (std::size_t i = 0; i < plan.scheduled.size(); ++i) {
+      const ScheduledRequest& s = plan.scheduled[i];
+      if (poolings_.contains(s.id)) {
+        pooled_.push_back(s.id);
+      } else if (s.samples) {
+        for (std::uint32_t n = 1 + in_.below(plan.num_drafts[i] + 1); n > 0; --n) {
+          sampled_.push_back({s.id, static_cast<TokenId>(in_.below(3))});
+        }
+      }
+    }
+    result.sampled = sampled_;
+    result.pooled = pooled_;
+    std::vector<RequestId> sent, received;
+    std::vector<BlockId> invalid;
+    if (has_connector_) {
+      take_transfers(sent, received);
+      if (!connector_.draining && chance(in_, 8)) {
+        invalid.push_back(BlockId{in_.below(config_.kv.num_blocks)});
+      }
+      result.has_connector_output = true;
+      result.finished_sending = sent;
+      result.finished_receiving = received;
+      result.invalid_blocks = config_.kv.groups.size() == 1 ? std::span<const BlockId>(invalid) : std::span<const BlockId>();
+    }
+    const auto applied = core_->apply(result, {.now = 2.0});
+    QUIRE_CHECK(applied.has_value(), "a result that fits is taken");
+    plans_.pop_front();
+    std::erase_if(alive_, [this](RequestId id) { return !core_->view(id); });
+    std::erase_if(sessions_.ids, [this](std::uint64_t id) { return !core_->view(RequestId{id}); });
+    std::erase_if(received_.ids, [this](std::uint64_t id) {
+      const auto view = core_->view(RequestId{id});
+      return !view || view->status != RequestStatus::waiting_for_remote_kv;
+    });
+  }
+
+  void take_transfers(std::vector<RequestId>& sent, std::vector<RequestId>& received) {
+    for (RequestId id : in_transfer()) {
+      if (!connector_.draining && !chance(in_, 3)) {
+        continue;
+      }
+      const bool loading = core_->view(id)->status == RequestStatus::waiting_for_remote_kv;
+      if (!loading) {
+        (chance(in_, 2) ? sent : received).push_back(id);
+      } else if (!received_.contains(id)) {
+        received.push_back(id);
+        received_.ids.push_back(id.value);
+      }
+    }
+  }
+
+  void finish() {
+    const RequestId id{in_.below(static_cast<std::uint32_t>(std::min<std::uint64_t>(next_id_, 200)) + 1) +
+                       (next_id_ > 200 ? next_id_ - 200 : 0)};
+    const auto status = static_cast<RequestStatus>(static_cast<std::uint32_t>(RequestStatus::finished_stopped) + in_.below(6));
+    const bool known = core_->view(id) && !is_finished(core_->view(id)->status);
+    const FinishEffect effect = core_->finish(id, status);
+    QUIRE_CHECK(known == (effect != FinishEffect::unknown), "known requests end, and only they");
+  }
+
+  void reset() {
+    (void)core_->reset_prefix_cache(chance(in_, 2), chance(in_, 2));
+    if (chance(in_, 4)) {
+      core_->reset_encoder_cache();
+    }
+  }
+
+  void set_drafts() {
+    if (config_.num_spec_tokens == 0 || alive_.empty()) {
+      return;
+    }
+    std::vector<TokenId> tokens(in_.below(config_.num_spec_tokens + 1));
+    for (TokenId& token : tokens) {
+      token = static_cast<TokenId>(in_.below(3));
+    }
+    const Draft draft{alive_[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(alive_.size(), 200)))], tokens};
+    chance(in_, 3) ? core_->set_drafts_in_plan({&draft, 1}) : core_->set_drafts({&draft, 1});
+  }
+
+  void continue_session() {
+    if (sessions_.ids.empty()) {
+      return;
+    }
+    const RequestId id{sessions_.ids[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(sessions_.ids.size(), 200)))]};
+    const std::vector<TokenId> tokens(1 + in_.below(6), 1);
+    const SessionInput input{.tokens = tokens};
+    (void)core_->continue_session(id, chance(in_, 5) ? nullptr : &input);
+  }
+
+  // Calls that must be refused and change nothing.
+  void misuse() {
+    StepResult result;
+    result.step = StepId{1U << 30U};
+    QUIRE_CHECK(!core_->apply(result), "not the next step");
+    const RequestId unknown{next_id_ + 5};
+    QUIRE_CHECK(core_->finish(unknown, RequestStatus::finished_aborted) == FinishEffect::unknown);
+    QUIRE_CHECK(!core_->continue_session(unknown, nullptr), "no such session");
+    if (!plans_.empty()) {
+      const SampledToken stranger{unknown, 1};
+      result.step = plans_.front().step;
+      result.sampled = {&stranger, 1};
+      QUIRE_CHECK(!core_->apply(result), "a token of a stranger");
+    }
+    if (!alive_.empty() && core_->view(alive_.front())) {
+      const TokenId prompt[] = {1};
+      QUIRE_CHECK(!core_->add({.id = alive_.front(), .prompt = prompt}), "an id is used once");
+    }
+  }
+
+  Source& in_;
+  CoreConfig config_;
+  RandomConnector<Source> connector_;
+  RandomGrammar<Source> grammar_;
+  bool has_connector_, has_grammar_;
+  std::unique_ptr<Core> core_;
+  bool had_items_ = false;
+  std::uint64_t next_id_ = 0;
+  std::vector<RequestId> alive_;
+  Ids sessions_, poolings_;
+  Ids received_;  // told, and not yet let in
+  std::deque<Planned> plans_;
+  std::vector<SampledToken> sampled_;
+  std::vector<RequestId> pooled_;
+};
+
+}  // namespace quire::test
