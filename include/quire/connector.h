@@ -55,7 +55,7 @@ class Grammar {
   // The request's grammar is compiled.
   virtual bool ready(RequestId id) = 0;
   // Output tokens move the grammar on (they do not while a reasoning part runs).
-  virtual bool should_advance(RequestId id) = 0;
+  virtual bool should_advance(const RequestView& request) = 0;
   // Sampled tokens; false: they do not fit (told, and the request goes on, as in vLLM).
   virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
   // Number of leading draft tokens that fit.

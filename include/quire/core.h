@@ -46,6 +46,9 @@ struct CoreConfig {
   // PRIORITY takes a request that was scheduled in this step back when a better one lacks blocks. vLLM leaves the blocks that it would
   // have filled findable, so that whoever hits them reads what nobody wrote; with this, their names are forgotten.
   bool forget_unwritten_blocks = false;
+  // With async scheduling, reset_prefix_cache() drops the next token of each request that it preempts, for that one is in flight. vLLM does
+  // so even when none is, and the request loses a token; with this, only tokens in flight are dropped.
+  bool discard_only_in_flight = false;
   bool enable_kv_events = false;
   bool log_stats = true;
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
@@ -263,12 +266,22 @@ struct CoreSnapshot {
   struct EncoderEntry {
     std::string identifier;
     std::vector<RequestId> holders;
+    std::uint32_t num_embeds = 0;  // what eviction gives back, where it can be evicted
+  };
+  struct Residency {  // of a block that is sampled; ns
+    BlockId block;
+    std::int64_t birth = 0, last_access = 0;
+    std::vector<std::int64_t> accesses;  // the last ones, oldest first
   };
   std::vector<RequestId> running, waiting, skipped_waiting;  // in the order in which they would be taken
   std::vector<Request> requests;                             // by id
   std::vector<BlockId> free_blocks;                          // from the next to be taken on
   std::vector<Block> blocks;                                 // by block id
+  std::vector<BlockId> cached_blocks;                        // those with a key; blocks of equal key in the order in which they got it
+  std::vector<Residency> residency;
   std::vector<EncoderEntry> encoder_cached, encoder_freeable;
+  std::vector<std::string> encoder_freed;    // the worker will be told; encoder-decoder: allocated since it was told
+  std::vector<std::string> encoder_to_tell;  // encoder-decoder: what it is told next
   std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
   std::vector<RequestId> finished, finished_receiving, failed_receiving;
 };

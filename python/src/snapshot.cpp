@@ -44,7 +44,7 @@ nb::dict request_of(const CoreSnapshot::Request& r) {
 nb::list encoder_of(const std::vector<CoreSnapshot::EncoderEntry>& entries) {
   nb::list out;
   for (const auto& entry : entries) {
-    out.append(nb::make_tuple(entry.identifier, list_of_ids(entry.holders)));
+    out.append(nb::make_tuple(entry.identifier, list_of_ids(entry.holders), entry.num_embeds));
   }
   return out;
 }
@@ -69,6 +69,14 @@ nb::object to_python(const CoreSnapshot& s) {
   }
   out["ref_counts"] = ref_counts;
   out["keys"] = keys;
+  out["cached_blocks"] = list_of_ids(s.cached_blocks);
+  nb::list residency;
+  for (const auto& life : s.residency) {
+    residency.append(nb::make_tuple(life.block.value, life.birth, life.last_access, list_of(life.accesses)));
+  }
+  out["residency"] = residency;
+  out["encoder_freed"] = list_of(s.encoder_freed);
+  out["encoder_to_tell"] = list_of(s.encoder_to_tell);
   out["encoder_cached"] = encoder_of(s.encoder_cached);
   out["encoder_freeable"] = encoder_of(s.encoder_freeable);
   out["encoder_free_slots"] = s.encoder_free_slots;

@@ -64,7 +64,7 @@ class ScriptedGrammar final : public Grammar {
   std::vector<std::string> log;
 
   bool ready(RequestId id) override { return !not_ready.contains(id); }
-  bool should_advance(RequestId id) override { return !not_advancing.contains(id); }
+  bool should_advance(const RequestView& request) override { return !not_advancing.contains(request.id); }
   bool accept(RequestId id, std::span<const TokenId> tokens) override {
     log.push_back(fmt::format("accept {} [{}]", id.value, fmt::join(tokens, " ")));
     return count_valid(id, tokens) == tokens.size();

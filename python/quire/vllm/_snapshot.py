@@ -5,7 +5,7 @@ import quire
 _STATUS = {status: index + 1 for index, status in enumerate(quire.RequestStatus)}
 
 
-def _request(core: dict, request, record: dict) -> tuple:
+def _request(core: dict, request) -> tuple:
     hashes = request.block_hashes
     return (
         _STATUS[core["status"]],
@@ -34,15 +34,27 @@ def _request(core: dict, request, record: dict) -> tuple:
 
 def _pool(core: dict) -> dict:
     cached = {}
-    for block_id, key in enumerate(core["keys"]):
-        if key is not None:
-            cached.setdefault(key, []).append(block_id)
+    for block_id in core["cached_blocks"]:
+        cached.setdefault(core["keys"][block_id], []).append(block_id)
     return {
         "free": core["free_blocks"],
         "ref_cnt": [0, *core["ref_counts"][1:]],
         "hash": core["keys"],
         "cached": cached,
-        "residency": {},
+        "residency": {block: (birth, last, accesses) for block, birth, last, accesses in core["residency"]},
+    }
+
+
+def _encoder(core: dict, names, is_encoder_decoder: bool) -> dict:
+    freed = core["encoder_freed"]
+    return {
+        "cached": {identifier: sorted(names(holders)) for identifier, holders, _ in core["encoder_cached"]},
+        "freeable": [[identifier, embeds] for identifier, _, embeds in core["encoder_freeable"]],
+        "freed": [] if is_encoder_decoder else freed,
+        "free_slots": core["encoder_free_slots"],
+        "freeable_slots": 0 if is_encoder_decoder else core["encoder_freeable_slots"],
+        "allocated": freed if is_encoder_decoder else [],
+        "to_free": core["encoder_to_tell"],
     }
 
 
@@ -62,15 +74,6 @@ def debug_snapshot(scheduler) -> dict:
     state["num_waiting_for_streaming_input"] = len(waiting_for_input)
     state["pause_state"] = int(scheduler.pause_state)
     by_name = dict(zip(names([r["id"] for r in core["requests"]]), core["requests"]))
-    state["requests"] = {name: _request(by_name[name], request, {}) for name, request in requests.items() if name in by_name}
-    entries = lambda key: {identifier: sorted(names(holders)) for identifier, holders in core[key]}
-    state["encoder"] = {
-        "cached": entries("encoder_cached"),
-        "freeable": [[identifier] for identifier, _ in core["encoder_freeable"]],
-        "freed": [],
-        "free_slots": core["encoder_free_slots"],
-        "freeable_slots": core["encoder_freeable_slots"],
-        "allocated": [],
-        "to_free": [],
-    }
+    state["requests"] = {name: _request(by_name[name], request) for name, request in requests.items() if name in by_name}
+    state["encoder"] = _encoder(core, names, scheduler.is_encoder_decoder)
     return state

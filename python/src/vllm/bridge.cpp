@@ -135,17 +135,13 @@ void Bridge::end(Record& record, RequestStatus status) {
   if (Py_REFCNT(record.request.ptr()) > 2) {  // somebody besides the record and the dict holds it
     mirror_.show_finished(record, status);
   }
-  if (!record.blocks_kept) {
-    drop_name(record);
-  }
+  drop_if_gone(record);
 }
 
-void Bridge::drop_transferred(std::span<const RequestId> ids) {
-  for (const RequestId id : ids) {
-    Record* record = records_.find(id);
-    if (record != nullptr && record->finished && record->request.is_valid()) {
-      drop_name(*record);
-    }
+// vLLM keeps a finished request as long as a transfer holds its blocks.
+void Bridge::drop_if_gone(Record& record) {
+  if (record.finished && record.request.is_valid() && !core_->view(record.id)) {
+    drop_name(record);
   }
 }
 
@@ -161,7 +157,6 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
       continue;
     }
     const auto view = core_->view(record->id);
-    const bool loading = view && view->status == RequestStatus::waiting_for_remote_kv && !record->received;
     if (view) {
       mirror_.show(*record, *view);
     }
@@ -170,7 +165,6 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
       continue;
     }
     record->retired = effect == FinishEffect::retired;
-    record->blocks_kept |= loading;
     out.append(nb::make_tuple(name, record->client_index));
     end(*record, status);
   }

@@ -114,8 +114,8 @@ class Bridge {
   std::vector<Draft> drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const;
   void end(Record& record, RequestStatus status);
   void drop_name(Record& record);
+  void drop_if_gone(Record& record);
   void drop_if_done(Record& record);
-  void drop_transferred(std::span<const RequestId> ids);
 
   nb::object pieces_of(const StepPlan& plan);
   nb::object tokens_of(RequestId id) const;

@@ -66,7 +66,6 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     Record& record = *records_.find(scheduled.id);
     record.num_computed_tokens = std::int64_t{scheduled.num_computed_tokens} + scheduled.num_tokens;
-    record.received = false;
     const nb::object count = fast::steal(PyLong_FromUnsignedLong(scheduled.num_tokens));
     fast::set(num_scheduled, record.name, count);
     if (!scheduled.drafts.empty()) {

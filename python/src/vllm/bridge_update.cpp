@@ -58,6 +58,9 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
     throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
   }
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
+  if (const nb::handle found = get(output.nans, record->name)) {
+    record->num_nans = nb::cast<std::int64_t>(found);
+  }
   row_numbers_.back() = number;
   if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) {
     pooled.push_back(record->id);
@@ -139,9 +142,7 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
     if (has_items(output.pooled)) {
       fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
     }
-    if (const nb::handle found = get(output.nans, record.name)) {
-      record.num_nans = nb::cast<std::int64_t>(found);
-    }
+    fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
     fields[OutputFields::stop_reason] = record.stop_reason;
     fields[OutputFields::num_external_computed_tokens] =
         update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
@@ -159,7 +160,6 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
   if (update.finished) {
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
     fields[OutputFields::routed_experts] = routed_experts(update);
-    fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
   }
   const nb::object client = nb::int_(record.client_index);
   nb::handle list = get(outputs, client);
@@ -254,12 +254,12 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();
-  for (const RequestId id : received) {
-    records_.find(id)->received = true;
-  }
   const nb::dict outputs = tell(outcome, output);
-  drop_transferred(received);
-  drop_transferred(sent);
+  for (const auto& transferred : {received, sent}) {
+    for (const RequestId id : transferred) {
+      drop_if_gone(*records_.find(id));
+    }
+  }
   const nb::object sets = finished_sets(outcome);
   const nb::object stats = stats_of(outcome.stats);
   const nb::object events = events_of(outcome.kv_events);

@@ -89,9 +89,7 @@ void Mirror::show(Record& record, const RequestView& view) {
   if (record.stop_reason.is_valid()) {
     nb::setattr(record.request, stop_reason_, record.stop_reason);
   }
-  if (record.num_nans != 0) {
-    nb::setattr(record.request, num_nans_in_logits_, nb::int_(record.num_nans));
-  }
+  set_number(record, num_nans_in_logits_, &Shown::num_nans, record.num_nans);
 }
 
 void Mirror::show_pause(Record& record, RequestStatus status) {

@@ -24,6 +24,7 @@ struct Shown {
   std::int64_t num_preemptions = 0;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
+  std::int64_t num_nans = 0;
 };
 
 struct Record {
@@ -48,8 +49,6 @@ struct Record {
   bool structured = false;
   bool session = false;
   bool python_hashes = false;  // the Python request's own hasher extends block_hashes
-  bool blocks_kept = false;    // the connector keeps the blocks after the end
-  bool received = false;       // its transfer is over, the core has not promoted it yet
 
   bool finished = false;
   bool announced = false;  // a plan has named it among the finished

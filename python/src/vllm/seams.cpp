@@ -48,8 +48,7 @@ bool Seams::finished(const RequestView& request, GroupBlocks blocks) {
   const nb::object answer = bridge_.options().hooks.attr("finished")(bridge_.refreshed(request), block_ids(blocks));
   Record* record = bridge_.find(request.id);
   record->kv_transfer_params = nb::handle(answer[1]).is_none() ? nb::object() : nb::object(answer[1]);
-  record->blocks_kept = nb::cast<bool>(nb::bool_(nb::handle(answer[0])));
-  return record->blocks_kept;
+  return nb::cast<bool>(nb::bool_(nb::handle(answer[0])));
 }
 
 void Seams::planned(const StepPlan& plan) {
@@ -77,8 +76,8 @@ bool Seams::ready(RequestId id) {
   return nb::cast<bool>(bridge_.options().hooks.attr("grammar_ready")(bridge_.find(id)->request));
 }
 
-bool Seams::should_advance(RequestId id) {
-  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_should_advance")(bridge_.refreshed(id))));
+bool Seams::should_advance(const RequestView& request) {
+  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_should_advance")(bridge_.refreshed(request))));
 }
 
 bool Seams::accept(RequestId id, std::span<const TokenId> tokens) {

@@ -64,6 +64,7 @@ class BlockPool {
 
   KvEventLog& event_log() { return event_log_; }
   KvResidency& residency() { return residency_; }
+  [[nodiscard]] const KvResidency& residency() const { return residency_; }
 
   // `holders[b]` references to block b are all there are.
   void check_invariants(std::span<const std::uint32_t> holders) const;

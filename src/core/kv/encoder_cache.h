@@ -67,6 +67,12 @@ class EncoderCache {
   [[nodiscard]] std::size_t size() const { return cached_.size(); }
   [[nodiscard]] std::span<const RequestId> references(std::string_view identifier) const;
   [[nodiscard]] std::vector<std::string_view> evictable() const;
+  [[nodiscard]] std::int64_t evictable_embeds(std::string_view identifier) const {
+    return cached_.find(identifier)->second.evictable_embeds;
+  }
+  // encoder_decoder: allocated since the last take_freed, and what the next one returns. shared: what the next one returns, and nothing.
+  [[nodiscard]] std::span<const std::string> freed() const { return freed_; }
+  [[nodiscard]] std::span<const std::string> to_report() const { return to_report_; }
 
   void check_invariants() const;
 

@@ -40,6 +40,16 @@ std::optional<BlockId> PrefixIndex::find(const BlockName& name) const {
   return std::nullopt;
 }
 
+std::vector<BlockId> PrefixIndex::to_vector() const {
+  std::vector<BlockId> blocks;
+  for (const Bucket& bucket : buckets_) {
+    for (std::uint32_t block = bucket.first; block != kEnd; block = entries_[block].next) {
+      blocks.push_back(BlockId{block});
+    }
+  }
+  return blocks;
+}
+
 void PrefixIndex::insert(const BlockName& name, BlockId block) {
   Entry& entry = entries_[block.value];
   QUIRE_CHECK(entry.num_hashes == 0, "a block has one name");

@@ -36,6 +36,8 @@ class PrefixIndex {
   [[nodiscard]] const BlockHash& hash_of(BlockId block) const { return name_of(block).hashes.back(); }
 
   [[nodiscard]] std::optional<BlockId> find(const BlockName& name) const;
+  // All blocks that carry a name; those of equal names in the order of insertion.
+  [[nodiscard]] std::vector<BlockId> to_vector() const;
   void insert(const BlockName& name, BlockId block);
   void remove(BlockId block);
   void clear();

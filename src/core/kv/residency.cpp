@@ -64,6 +64,21 @@ void KvResidency::take_events(std::vector<KvEvictionEvent>& out) {
   events_.clear();
 }
 
+std::vector<KvResidency::Followed> KvResidency::followed() const {
+  std::vector<Followed> out;
+  for (std::uint32_t block = 0; block < lives_.size(); ++block) {
+    const Life& life = lives_[block];
+    if (!life.followed) {
+      continue;
+    }
+    Followed& copy = out.emplace_back(Followed{BlockId{block}, life.birth_ns, life.last_access_ns, {}});
+    for (std::uint32_t i = life.num_accesses - std::min(life.num_accesses, kNumAccesses); i < life.num_accesses; ++i) {
+      copy.accesses_ns.push_back(life.accesses_ns[i % kNumAccesses]);
+    }
+  }
+  return out;
+}
+
 std::vector<double> KvResidency::reuse_gaps(const Life& life) {
   std::vector<double> gaps;
   const std::uint32_t first = life.num_accesses > kNumAccesses ? life.num_accesses - kNumAccesses : 0;

@@ -30,6 +30,14 @@ class KvResidency {
   // Moves the events since the last call to the end of `out`, in order of eviction.
   void take_events(std::vector<KvEvictionEvent>& out);
 
+  // When a followed block was taken and used, for comparisons and tests.
+  struct Followed {
+    BlockId block;
+    std::int64_t birth_ns = 0, last_access_ns = 0;
+    std::vector<std::int64_t> accesses_ns;  // the last ones, oldest first
+  };
+  [[nodiscard]] std::vector<Followed> followed() const;
+
  private:
   static constexpr std::uint32_t kNumAccesses = 4;
   struct Life {

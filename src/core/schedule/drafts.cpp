@@ -7,7 +7,7 @@
 namespace quire {
 
 bool Core::State::grammar_advances(const Request& request) const {
-  return request.structured_output && seams.grammar != nullptr && seams.grammar->should_advance(request.id);
+  return request.structured_output && seams.grammar != nullptr && seams.grammar->should_advance(view(request));
 }
 
 std::span<const TokenId> Core::State::fitting(const Request& request, std::span<const TokenId> drafts) const {

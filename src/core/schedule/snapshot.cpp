@@ -82,13 +82,18 @@ void Core::snapshot(CoreSnapshot& out) const {
   for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i) {
     out.blocks.push_back({s.kv.pool().ref_count(BlockId{i}), s.kv.pool().key_of(BlockId{i})});
   }
+  out.cached_blocks = s.kv.pool().index().to_vector();
+  for (const KvResidency::Followed& life : s.kv.pool().residency().followed()) {
+    out.residency.push_back({life.block, life.birth_ns, life.last_access_ns, life.accesses_ns});
+  }
   s.snapshot_encoder_cache(out);
 }
 
 void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
   const auto entry = [this](std::string_view identifier) {
     const auto holders = encoder_cache.references(identifier);
-    return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}};
+    const auto num_embeds = static_cast<std::uint32_t>(encoder_cache.evictable_embeds(identifier));
+    return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}, num_embeds};
   };
   // What nobody refers to can be evicted; whoever refers to something has it among its inputs.
   std::set<std::string_view> cached;
@@ -106,6 +111,8 @@ void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
   for (const std::string_view identifier : cached) {
     to.encoder_cached.push_back(entry(identifier));
   }
+  to.encoder_freed.assign(encoder_cache.freed().begin(), encoder_cache.freed().end());
+  to.encoder_to_tell.assign(encoder_cache.to_report().begin(), encoder_cache.to_report().end());
   to.encoder_free_slots = static_cast<std::uint32_t>(encoder_cache.num_free());
   to.encoder_freeable_slots = static_cast<std::uint32_t>(encoder_cache.num_freeable());
 }
