@@ -1,6 +1,7 @@
 #pragma once
 // The engine: a model, its KV cache and its scheduler, stepped by one thread of its own.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,8 +19,8 @@ namespace quire {
 // What a step produced for one request.
 struct RequestOutput {
   RequestId id;
-  std::vector<TokenId> tokens;              // new since the last output
-  std::vector<PositionLogprobs> logprobs;   // one per new token, if asked for
+  std::vector<TokenId> tokens;             // new since the last output
+  std::vector<PositionLogprobs> logprobs;  // one per new token, if asked for
   bool finished = false;
   FinishReason reason = FinishReason::stop;  // when finished
   TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`
@@ -37,8 +38,30 @@ class OutputSink {
 struct EngineRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
-  std::string cache_salt;  // requests with different salts never share blocks
+  std::string cache_salt{};   // requests with different salts never share blocks
+  std::int64_t priority = 0;  // smaller goes first; 0 unless SchedulingPolicy::priority
 };
+
+// What becomes of the requests at hand when the engine pauses (vLLM's PauseMode). New ones wait in every mode.
+enum class PauseMode : std::uint8_t {
+  abort,  // they end at once, running or waiting
+  wait,   // running ones go on to their end
+  keep    // they stay as they are and go on after resume()
+};
+
+struct PauseOptions {
+  PauseMode mode = PauseMode::abort;
+  bool clear_cache = true;  // forget cached prefixes once nothing runs; kept requests are then computed again
+};
+
+struct CacheResetOptions {
+  bool preempt_running = false;  // put running requests back, to be computed again; else they stand in the way
+  bool external = false;         // what a connector keeps, too
+};
+
+// Called once, on the engine thread between two steps, or at once on the caller's if the engine is shutting down (`shutting_down`): hand it
+// on and return, as from a sink.
+using ControlAnswer = std::function<void(Result<bool>)>;
 
 // Cumulative upper-bound buckets in seconds, as Prometheus has them; counts has one more entry than bounds (+Inf).
 struct HistogramSnapshot {
@@ -51,15 +74,18 @@ struct HistogramSnapshot {
 struct EngineStats {
   std::uint64_t num_steps = 0;
   std::uint32_t num_running = 0;
-  std::uint32_t num_waiting = 0;
-  std::uint32_t num_blocks = 0;  // without the null block
+  std::uint32_t num_waiting = 0;  // preempted and held back ones included
+  std::uint32_t num_blocks = 0;   // without the null block
   std::uint32_t num_free_blocks = 0;
   std::uint64_t num_preemptions = 0;
-  std::uint64_t prompt_tokens = 0;
+  std::uint64_t num_evicted_blocks = 0;
+  std::uint64_t prompt_tokens = 0;         // of requests that have their first token
+  std::uint64_t prompt_tokens_cached = 0;  // of these, found in the prefix cache
   std::uint64_t generation_tokens = 0;
   std::uint64_t prefix_cache_queries = 0;  // tokens
   std::uint64_t prefix_cache_hits = 0;     // tokens
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  bool is_paused = false;
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
 };
 
@@ -77,6 +103,14 @@ class Engine {
   // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.
   // `stop` is for a stop string found by the caller, `abort` for a client that went away.
   virtual void finish(RequestId id, FinishReason reason) = 0;
+
+  // What an operator may ask; thread-safe, and none of them waits.
+  // Forgets all cached prefixes. Answers whether it did: not while requests hold blocks.
+  virtual void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) = 0;
+  // Answers when nothing runs any more: true, or false if resume() came first. Of several pauses the last mode counts.
+  virtual void pause(const PauseOptions& options, ControlAnswer answer) = 0;
+  // Answers true.
+  virtual void resume(ControlAnswer answer) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

@@ -10,6 +10,9 @@
 // States of a job: none -> published (ticket names its chunks left) -> all chunks taken (ticket's low half is 0) -> done (pending is 0).
 // The caller publishes; whoever takes a chunk by moving the ticket may read the job, because the caller cannot leave run(), and so
 // cannot write the next job, before that chunk is done. Threads that take no chunk touch nothing but the ticket.
+//
+// States of a task: none -> offered (start) -> led by one thread, which moved it there and is now the caller of run() -> ended (that
+// thread) -> none (join). The leader works as thread 0, and so does who started the task under the leader's number, which is free.
 
 namespace quire {
 namespace {
@@ -79,6 +82,34 @@ struct ThreadPool::State {
     }
   }
 
+  [[nodiscard]] bool is_offered() const { return stage.load() == kOffered; }
+  [[nodiscard]] bool has_ended() const { return stage.load() == kEnded; }
+
+  // False: another thread has it, or there is none.
+  bool lead(std::uint32_t thread) {
+    std::uint32_t expected = kOffered;
+    if (!stage.compare_exchange_strong(expected, kLed + thread)) return false;
+    task(context);
+    stage.store(kEnded);
+    if (sleepers.load() != 0) wake();
+    return true;
+  }
+
+  template <class Over>
+  void assist(Over over) {
+    lead(0);
+    const auto ready = [&] { return has_chunks() || over(); };
+    while (!over()) {
+      const std::uint32_t led = stage.load();
+      if (led == kEnded) return;
+      if (!spin_until(ready)) {
+        sleep(ready);
+      } else if (!over()) {
+        help(led - kLed);
+      }
+    }
+  }
+
   void run_chunk(std::uint32_t chunk, std::uint32_t thread) {
     const std::uint32_t begin = chunk * job.grain;
     const std::uint32_t left = job.count - begin;
@@ -87,19 +118,21 @@ struct ThreadPool::State {
   }
 
   void work(std::uint32_t thread) {
+    const auto ready = [this] { return has_chunks() || is_offered() || stopping.load(); };
     while (!stopping.load()) {
-      if (spin_until([this] { return has_chunks() || stopping.load(); })) {
+      if (!spin_until(ready)) {
+        sleep(ready);
+      } else if (!lead(thread)) {
         help(thread);
-      } else {
-        sleep();
       }
     }
   }
 
-  void sleep() {
+  template <class Ready>
+  void sleep(Ready ready) {
     const std::uint32_t seen = wakes.load();
     sleepers.fetch_add(1);
-    if (!has_chunks() && !stopping.load()) wakes.wait(seen);
+    if (!ready()) wakes.wait(seen);
     sleepers.fetch_sub(1);
   }
 
@@ -113,7 +146,11 @@ struct ThreadPool::State {
     for (std::uint32_t left = pending.load(); left != 0; left = pending.load()) pending.wait(left);
   }
 
+  static constexpr std::uint32_t kNone = 0, kOffered = 1, kEnded = 2, kLed = 3;  // kLed + thread
+
   const std::uint32_t num_threads;
+  Task task = nullptr;
+  void* context = nullptr;
   Job job;
   std::uint64_t generation = 0;
   // Default (sequentially consistent) order throughout: sleep() and run() must not both miss the other.
@@ -121,6 +158,8 @@ struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> pending{0};  // chunks not done
   alignas(64) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakes{0};
+  std::atomic<std::uint32_t> stage{kNone};
+  std::atomic<bool> excused{false};
   std::atomic<bool> stopping{false};
   std::vector<std::thread> threads;
 };
@@ -131,6 +170,31 @@ ThreadPool::ThreadPool(std::uint32_t num_threads) {
 }
 
 ThreadPool::~ThreadPool() = default;
+
+void ThreadPool::start(Task task, void* context) {
+  State& state = *state_;
+  QUIRE_CHECK(state.stage.load() == State::kNone, "one task at a time");
+  state.task = task;
+  state.context = context;
+  state.excused.store(false);
+  state.stage.store(State::kOffered);
+  if (state.sleepers.load() != 0) state.wake();
+}
+
+void ThreadPool::assist() {
+  state_->assist([this] { return state_->has_ended() || state_->excused.load(); });
+}
+
+void ThreadPool::join() {
+  QUIRE_CHECK(state_->stage.load() != State::kNone, "there is no task");
+  state_->assist([this] { return state_->has_ended(); });
+  state_->stage.store(State::kNone);
+}
+
+void ThreadPool::excuse() {
+  state_->excused.store(true);
+  if (state_->sleepers.load() != 0) state_->wake();
+}
 
 std::uint32_t ThreadPool::num_threads() const {
   return state_->num_threads;

@@ -29,6 +29,17 @@ class ThreadPool {
         &body);
   }
 
+  // A task of many parallel_for()s that goes on while the caller does something else: start, at will assist, join. Between start and join
+  // only the task may call parallel_for(). One thread of the pool, or the caller once it joins in, leads it; with one thread, the caller.
+  using Task = void (*)(void* context);
+  void start(Task task, void* context);
+  // Computes with the others until the task excuses the caller or has ended.
+  void assist();
+  // Computes with the others until the task has ended.
+  void join();
+  // For the task: assist() may return, for its caller is wanted elsewhere soon.
+  void excuse();
+
  private:
   using Function = void (*)(void* context, std::uint32_t begin, std::uint32_t end, std::uint32_t thread);
   void run(std::uint32_t count, std::uint32_t grain, Function function, void* context);

@@ -95,6 +95,12 @@ void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
                  "Most prompt tokens of one request per step; 0: no limit");
   app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", scheduler.enable_chunked_prefill,
                "Compute a prompt over several steps where the budget asks for it (default on)");
+  add_choice<SchedulingPolicy>(app, "--scheduling-policy", scheduler.policy,
+                               "Who goes first: fcfs, by arrival, or priority, by the request's \"priority\" (smaller first; when the KV "
+                               "cache is full, the largest gives way) (default fcfs)",
+                               {{"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}});
+  app.add_flag("--async-scheduling,!--no-async-scheduling", scheduler.async_scheduling,
+               "Plan the next step while one is computed; same answers, less waiting between steps (default on)");
 }
 
 }  // namespace

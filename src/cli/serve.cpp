@@ -60,6 +60,8 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--host", server.host, "Address to listen on; 0.0.0.0 opens it to the network: set --api-key then")->capture_default_str();
   app.add_option("--port", server.port, "Port; 0: any free one")->capture_default_str();
   app.add_option("--api-key", server.api_key, "Clients must send it as a Bearer token")->envname("QUIRE_API_KEY");
+  app.add_flag("--allow-remote-admin", server.allow_remote_admin,
+               "Let clients on other machines pause, resume and reset the prefix cache; needs --api-key (default: this machine only)");
   app.add_option("--max-body-bytes", server.max_body_bytes, "Largest request body")->capture_default_str();
   app.add_option("--max-connections", server.max_connections, "Connections at once")->capture_default_str();
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
@@ -76,6 +78,10 @@ Command add_serve_command(CLI::App& app) {
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n\n"
+      "Operating it, from the same machine:\n"
+      "  curl -X POST 'URL/pause?mode=keep'   keep: freeze requests; wait: let running ones end; abort (default): end all\n"
+      "  curl -X POST URL/resume              new requests waited meanwhile; GET URL/is_paused tells\n"
+      "  curl -X POST URL/reset_prefix_cache  forget cached prefixes (?reset_running_requests=true while busy)\n\n"
       "SIGTERM lets running requests finish; a second one stops at once.");
   return {command, [flags]() { return serve(*flags); }};
 }

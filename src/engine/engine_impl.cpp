@@ -14,13 +14,13 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(worker), std::move(clock));
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core,
-                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock)
+EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
+                       std::shared_ptr<const Clock> clock)
     : options_(options),
       model_(model),
       clock_(std::move(clock)),
       inbox_(options.scheduler.max_num_waiting),
-      loop_(std::move(core), std::move(worker), model.tokenizer.eog, options.seed, clock_),
+      loop_(std::move(core), std::move(worker), {model.tokenizer.eog, options.seed, options.scheduler.async_scheduling}, clock_),
       stats_(loop_.stats()),
       thread_([this] { run(); }) {}
 
@@ -37,6 +37,18 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
 
 void EngineImpl::finish(RequestId id, FinishReason reason) {
   inbox_.finish(id, reason);
+}
+
+void EngineImpl::reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) {
+  inbox_.control({options, std::move(answer)});
+}
+
+void EngineImpl::pause(const PauseOptions& options, ControlAnswer answer) {
+  inbox_.control({options, std::move(answer)});
+}
+
+void EngineImpl::resume(ControlAnswer answer) {
+  inbox_.control({ResumeOptions{}, std::move(answer)});
 }
 
 EngineStats EngineImpl::stats() const {
@@ -61,16 +73,19 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
 void EngineImpl::run() {
   std::vector<Command> commands;
   while (true) {
+    loop_.assist();
     // Read before the queue: what was submitted before close() is then in the queue.
     const Inbox::Phase phase = inbox_.phase();
-    inbox_.take(commands, !loop_.has_work());
+    inbox_.take(commands, !loop_.can_step());
     handle(commands);
-    if (phase.aborting) {
+    // Nobody can resume a closed engine, so what a pause holds back ends, too.
+    if (phase.aborting || (phase.closed && !loop_.can_step())) {
       num_aborted_ += loop_.abort_all();
     }
-    if (loop_.has_work()) {
+    if (loop_.can_step()) {
       loop_.step();
     }
+    controls_.settle();
     publish();
     if (phase.closed && !loop_.has_work()) {
       return;
@@ -82,9 +97,10 @@ void EngineImpl::handle(std::vector<Command>& commands) {
   for (Command& command : commands) {
     if (Submission* submission = std::get_if<Submission>(&command)) {
       loop_.add(std::move(*submission));
+    } else if (const Ending* ending = std::get_if<Ending>(&command)) {
+      loop_.finish(ending->id, ending->reason);
     } else {
-      const Ending& ending = std::get<Ending>(command);
-      loop_.finish(ending.id, ending.reason);
+      controls_.take(std::move(std::get<Control>(command)));
     }
   }
 }
@@ -95,8 +111,10 @@ void EngineImpl::publish() {
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = loop_.stats();
+    stats_.is_paused = controls_.is_paused();
   }
   loop_.deliver();
+  controls_.answer();
   inbox_.ended(loop_.ended());
   loop_.clear_news();
 }

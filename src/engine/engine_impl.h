@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "engine/controls.h"
 #include "engine/inbox.h"
 #include "engine/step_loop.h"
 #include "quire/engine.h"
@@ -27,6 +28,9 @@ class EngineImpl final : public Engine {
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
   void finish(RequestId id, FinishReason reason) override;
+  void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override;
+  void pause(const PauseOptions& options, ControlAnswer answer) override;
+  void resume(ControlAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
@@ -41,7 +45,8 @@ class EngineImpl final : public Engine {
   const ModelInfo model_;
   const std::shared_ptr<const Clock> clock_;
   Inbox inbox_;
-  StepLoop loop_;  // the engine thread's
+  StepLoop loop_;                        // the engine thread's
+  Controls controls_ = Controls(loop_);  // the engine thread's
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
   std::mutex stop_mutex_;

@@ -5,11 +5,18 @@
 #include <chrono>
 
 namespace quire {
+namespace {
+
+std::unexpected<Error> refuse_closed() {
+  return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
+}
+
+}  // namespace
 
 Result<RequestId> Inbox::submit(EngineRequest request, OutputSink& sink, double arrival_s) {
   const std::lock_guard lock(mutex_);
   if (phase_.closed) {
-    return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
+    return refuse_closed();
   }
   if (num_queued_ >= max_num_waiting_) {
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_queued_), "try again later");
@@ -31,6 +38,18 @@ void Inbox::finish(RequestId id, FinishReason reason) {
   found->second.ending = true;
   commands_.emplace_back(Ending{id, reason});
   wake_.notify_one();
+}
+
+void Inbox::control(Control control) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!phase_.closed) {
+      commands_.emplace_back(std::move(control));
+      wake_.notify_one();
+      return;
+    }
+  }
+  control.answer(refuse_closed());
 }
 
 void Inbox::take(std::vector<Command>& commands, bool wait) {

@@ -31,7 +31,15 @@ struct Ending {
   FinishReason reason = FinishReason::abort;
 };
 
-using Command = std::variant<Submission, Ending>;
+struct ResumeOptions {};
+
+// What an operator asks.
+struct Control {
+  std::variant<PauseOptions, ResumeOptions, CacheResetOptions> verb;
+  ControlAnswer answer;
+};
+
+using Command = std::variant<Submission, Ending, Control>;
 
 class Inbox {
  public:
@@ -41,6 +49,8 @@ class Inbox {
   Result<RequestId> submit(EngineRequest request, OutputSink& sink, double arrival_s);
   // Client threads. At most one ending per request ever enters the queue.
   void finish(RequestId id, FinishReason reason);
+  // Client threads. Once closed it is answered here.
+  void control(Control control);
 
   // The engine thread: all commands so far, in order, into `commands`; waits for one, or for close(), if `wait`.
   void take(std::vector<Command>& commands, bool wait);

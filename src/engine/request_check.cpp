@@ -31,6 +31,11 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
 }  // namespace
 
 Result<void> admit_at_border(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
+  if (request.priority != 0 && options.scheduler.policy != SchedulingPolicy::priority) {
+    return fail(ErrorCode::invalid_argument, "priority",
+                fmt::format("is {}, but requests are served first come, first served", request.priority),
+                "serve with --scheduling-policy priority, or leave it out");
+  }
   if (request.prompt.empty()) {
     return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
   }

@@ -32,12 +32,10 @@ RequestStatus status_of(FinishReason reason) {
 
 }  // namespace
 
-StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids, std::uint64_t seed,
-                   std::shared_ptr<const Clock> clock)
+StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock)
     : core_(std::move(core)),
       worker_(std::move(worker)),
-      eos_ids_(std::move(eos_ids)),
-      seed_(seed),
+      options_(std::move(options)),
       clock_(std::move(clock)),
       stats_(make_engine_stats()) {}
 
@@ -48,7 +46,7 @@ void StepLoop::add(Submission submission) {
   Live& live = place->second;
   live.sampling = std::move(submission.request.sampling);
   if (!live.sampling.seed.has_value()) {
-    live.sampling.seed = Random(seed_ ^ Random(id.value).next()).next();
+    live.sampling.seed = Random(options_.seed ^ Random(id.value).next()).next();
   }
   live.sink = submission.sink;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
@@ -61,7 +59,7 @@ void StepLoop::add(Submission submission) {
   request.max_tokens = live.sampling.max_tokens;
   request.min_tokens = live.sampling.min_tokens;
   if (!live.sampling.ignore_eos) {
-    request.eos_ids = eos_ids_;
+    request.eos_ids = options_.eos_ids;
   }
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.cache_salt = submission.request.cache_salt;
@@ -98,23 +96,55 @@ std::uint32_t StepLoop::abort_all() {
 }
 
 void StepLoop::step() {
-  const double start_s = clock_->now_s();
-  const StepPlan& plan = core_->schedule();
-  const double planned_s = clock_->now_s();
-  const WorkerResult result = worker_->execute(plan);
+  std::optional<Planned> next;
+  if (core_->counters().num_unfinished > 0) {
+    next = plan();
+  }
+  if (next.has_value() && !options_.async_scheduling) {
+    start(*std::exchange(next, std::nullopt));
+  }
+  const std::optional<Running> finished = std::exchange(running_, std::nullopt);
+  const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
+  if (next.has_value()) {
+    start(*next);
+  }
+  if (finished.has_value()) {
+    apply(*finished, result, ran_s);
+  }
+}
+
+StepLoop::Planned StepLoop::plan() {
+  const double begin_s = clock_->now_s();
+  const StepPlan& plan = core_->schedule({.now = begin_s});
+  const double end_s = clock_->now_s();
+  return {&plan, {.planned_s = end_s, .started_s = end_s, .plan_time_s = end_s - begin_s}};
+}
+
+void StepLoop::start(Planned planned) {
+  planned.running.started_s = clock_->now_s();
+  running_ = planned.running;
+  worker_->start(*planned.plan);
+}
+
+void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
+  const double begin_s = clock_->now_s();
   end_failed(result);
-  const auto applied = core_->apply(result.step);
+  const auto applied = core_->apply(result.step, {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
-  take_admissions(outcome, planned_s);
+  take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
   for (const RequestId id : outcome.retired) {
     requests_.erase(id);
   }
-  const double end_s = clock_->now_s();
-  observe(stats_.step_time_s, end_s - start_s);
-  observe(stats_.scheduler_time_s, (planned_s - start_s) + (end_s - ran_s));
+  const double apply_time_s = clock_->now_s() - begin_s;
+  observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
+  observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
+}
+
+Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
+  return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
 // Before apply(), so that the core drops the token that stands for the failure.
@@ -171,6 +201,7 @@ void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
   stats_.generation_tokens += num_tokens;
   if (live.last_token_s < 0.0) {
     stats_.prompt_tokens += live.num_prompt_tokens;
+    stats_.prompt_tokens_cached += live.num_cached_tokens;
     observe(stats_.time_to_first_token_s, now_s - live.arrival_s);
   } else {
     observe(stats_.inter_token_latency_s, now_s - live.last_token_s);
@@ -238,6 +269,7 @@ const EngineStats& StepLoop::stats() {
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
   stats_.num_preemptions = counters.num_preemptions;
+  stats_.num_evicted_blocks = counters.num_evicted_blocks;
   stats_.prefix_cache_queries = counters.prefix_query_tokens;
   stats_.prefix_cache_hits = counters.prefix_hit_tokens;
   return stats_;

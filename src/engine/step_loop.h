@@ -1,12 +1,16 @@
 #pragma once
 // The step: plan, run, apply, deliver. Belongs to one thread; tests step it by hand.
 //
+// With asynchronous scheduling the worker is never without a step while there is work: plan N+1 is made when step N is nearly done, before
+// its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
+//
 // States of a request here, and who moves it:
 //   live      known to the core                                add
 //   ended     its last output is made, a plan still names it   end
 //   gone      forgotten                                        the core's `retired`
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -22,9 +26,12 @@ namespace quire {
 
 class StepLoop {
  public:
-  // `seed` is for requests without one of their own.
-  StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, std::vector<TokenId> eos_ids, std::uint64_t seed,
-           std::shared_ptr<const Clock> clock);
+  struct Options {
+    std::vector<TokenId> eos_ids;
+    std::uint64_t seed = 0;         // for requests without one of their own
+    bool async_scheduling = false;  // as the core was built
+  };
+  StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
 
   void add(Submission submission);
   // Unknown or ended requests are ignored.
@@ -32,8 +39,17 @@ class StepLoop {
   // Returns how many.
   std::uint32_t abort_all();
 
-  [[nodiscard]] bool has_work() const { return core_->has_work(); }
+  // A request is known that has not ended, or a step is under way.
+  [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value(); }
+  // step() would do something: not while everything is paused.
+  [[nodiscard]] bool can_step() const { return running_.has_value() || core_->counters().num_unfinished > 0; }
+  // Computes with the worker until it is time to step; what comes in meanwhile still gets into the next plan.
+  void assist() { worker_->assist(); }
   void step();
+
+  void set_pause_state(PauseState state) { core_->set_pause_state(state); }
+  // Whether it was reset.
+  Result<bool> reset_prefix_cache(const CacheResetOptions& options);
 
   // Hands each sink what has come up since the last call, in one call per sink. A sink may be gone after its request's last output.
   void deliver();
@@ -62,7 +78,20 @@ class StepLoop {
     OutputSink* sink = nullptr;
     RequestOutput output;
   };
+  // A step that the worker has begun.
+  struct Running {
+    double planned_s = 0.0;
+    double started_s = 0.0;
+    double plan_time_s = 0.0;
+  };
+  struct Planned {
+    const StepPlan* plan;
+    Running running;
+  };
 
+  [[nodiscard]] Planned plan();
+  void start(Planned planned);
+  void apply(const Running& step, const WorkerResult& result, double ran_s);
   void end_failed(const WorkerResult& result);
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
@@ -72,8 +101,8 @@ class StepLoop {
 
   std::unique_ptr<Core> core_;
   std::unique_ptr<WorkerBase> worker_;
-  std::vector<TokenId> eos_ids_;
-  std::uint64_t seed_;
+  Options options_;
+  std::optional<Running> running_;
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<Outgoing> outgoing_;

@@ -48,7 +48,7 @@ void Completion::abort() {
 }
 
 EngineRequest Completion::engine_request(std::uint32_t prompt, std::uint32_t child) const {
-  EngineRequest request{start_.prompts[prompt], start_.request.sampling, start_.request.cache_salt};
+  EngineRequest request{start_.prompts[prompt], start_.request.sampling, start_.request.cache_salt, start_.request.priority};
   // Children of one request differ by their seed, as in vLLM.
   if (request.sampling.seed) *request.sampling.seed += child;
   return request;

@@ -16,6 +16,10 @@ void EngineClient::finish(RequestId id, FinishReason reason) {
   if (entries_.erase(id) > 0) engine_->finish(id, reason);
 }
 
+ControlAnswer EngineClient::on_server(std::function<void(const Result<bool>&)> then) {
+  return [this, then = std::move(then)](Result<bool> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
+}
+
 void EngineClient::deliver(std::vector<RequestOutput> outputs) {
   // std::function wants a copyable task.
   post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });

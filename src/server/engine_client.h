@@ -29,6 +29,9 @@ class EngineClient final : public OutputSink {
   // Ends a request; nothing of it is delivered any more.
   void finish(RequestId id, FinishReason reason);
 
+  // For the engine's control verbs: `then` runs on the server's thread. The engine must have answered before this goes.
+  [[nodiscard]] ControlAnswer on_server(std::function<void(const Result<bool>&)> then);
+
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;
 

@@ -13,6 +13,8 @@ struct HttpRequest {
   std::string target;  // path and query, as sent
   std::string authorization;
   std::string body;
+  bool is_local = false;      // comes from this machine, and no proxy says that it speaks for another
+  bool is_from_page = false;  // a browser sends it for a web page (Origin)
 
   [[nodiscard]] std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
 };

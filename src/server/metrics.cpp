@@ -64,12 +64,13 @@ class Writer {
 void write_engine(Writer& out, const EngineStats& engine) {
   const double used = engine.num_blocks == 0 ? 0.0 : 1.0 - static_cast<double>(engine.num_free_blocks) / engine.num_blocks;
   out.gauge("vllm:num_requests_running", "Requests in the running batch.", engine.num_running);
-  out.gauge("vllm:num_requests_waiting", "Requests that wait for admission.", engine.num_waiting);
+  out.gauge("vllm:num_requests_waiting", "Requests that wait for admission, preempted and held back ones included.", engine.num_waiting);
   out.gauge("vllm:kv_cache_usage_perc", "KV cache blocks in use; 1 means all of them.", used);
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", engine.prefix_cache_queries);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", engine.prefix_cache_hits);
   out.counter("vllm:num_preemptions_total", "Requests put back to be computed again.", engine.num_preemptions);
-  out.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", engine.prompt_tokens);
+  out.counter("vllm:prompt_tokens_total", "Prompt tokens, computed or found in a cache.", engine.prompt_tokens);
+  out.counter("vllm:prompt_tokens_cached_total", "Prompt tokens found in a cache.", engine.prompt_tokens_cached);
   out.counter("vllm:generation_tokens_total", "Tokens generated.", engine.generation_tokens);
   out.header("vllm:request_success_total", "counter", "Requests that ended, by reason.");
   out.value("vllm:request_success_total", engine.finished_stop, R"(,finished_reason="stop")");
@@ -83,6 +84,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", engine.e2e_latency_s);
   out.histogram("vllm:request_queue_time_seconds", "From arrival to admission.", engine.queue_time_s);
   out.counter("quire:steps_total", "Engine steps.", engine.num_steps);
+  out.gauge("quire:paused", "1 while the engine is paused.", engine.is_paused ? 1 : 0);
+  out.counter("quire:kv_cache_evicted_blocks_total", "Cached blocks taken for other content.", engine.num_evicted_blocks);
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
   out.histogram("quire:step_seconds", "One engine step.", engine.step_time_s);

@@ -11,6 +11,7 @@ namespace {
 
 const char* error_type(unsigned status) {
   if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
   if (status == 429) return "rate_limit_error";
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
@@ -19,6 +20,8 @@ const char* error_code(const Error& error, unsigned status) {
   switch (status) {
     case 401:
       return "\"invalid_api_key\"";
+    case 403:
+      return "\"forbidden\"";
     case 404:
       return error.field == "model" ? "\"model_not_found\"" : "\"not_found\"";
     case 405:

@@ -159,6 +159,16 @@ void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
   if (wanted) request.sampling.logprobs = static_cast<std::uint32_t>(count.value_or(0));
 }
 
+// As in vLLM: an empty salt is a slip, not the wish for none.
+void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(), kMost = std::numeric_limits<std::int64_t>::max();
+  request.priority = reader.integer("priority", 0, kLeast, kMost);
+  if (const json::value* salt = reader.find("cache_salt"); salt != nullptr && salt->is_string() && salt->get_string().empty()) {
+    reader.reject("cache_salt", "is empty", "send a string that others cannot guess, or leave it out");
+  }
+  request.cache_salt = reader.text("cache_salt");
+}
+
 // What OpenAI's and vLLM's clients may send and this server does not do.
 void read_known_others(ObjectReader& reader, Api api) {
   for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
@@ -172,7 +182,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("prompt_logprobs", "0", "logprobs are given for outputs");
   reader.only("bad_words", "[]", "use logit_bias");
   reader.only("allowed_token_ids", "null", "use logit_bias");
-  reader.only("priority", "0", "requests are served first come, first served");
   reader.only("spaces_between_special_tokens", "true", "remove it");
   reader.only("detokenize", "true", "remove it");
   reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
@@ -242,7 +251,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_limits(reader, request);
   read_stream(reader, request);
   read_logprobs(reader, request);
-  request.cache_salt = reader.text("cache_salt");
+  read_scheduling(reader, request);
   read_known_others(reader, api);
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));

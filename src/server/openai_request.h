@@ -45,6 +45,7 @@ struct CompletionRequest {
   bool include_stop = false;
   bool skip_special_tokens = true;
   std::string cache_salt;
+  std::int64_t priority = 0;  // smaller goes first
 };
 
 struct RequestLimits {

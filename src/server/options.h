@@ -9,8 +9,9 @@ namespace quire {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 8000;  // 0: any free one
-  std::string api_key{};      // empty: no key asked for
+  std::uint16_t port = 8000;        // 0: any free one
+  std::string api_key{};            // empty: no key asked for
+  bool allow_remote_admin = false;  // /pause, /resume, /reset_prefix_cache also for clients on other machines; needs api_key
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
   std::uint32_t max_header_bytes = 32 << 10;
   std::uint32_t max_header_fields = 100;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "quire/version.h"
+#include "server/admin.h"
 #include "server/chat_page.h"
 #include "server/json_text.h"
 #include "server/openai_error.h"
@@ -21,7 +22,7 @@ std::int64_t now_s() {
 }
 
 Reply json_reply(std::string body) {
-  return {HttpResponse{200, "application/json", std::move(body), {}}, nullptr};
+  return {HttpResponse{200, "application/json", std::move(body), {}}};
 }
 
 std::string token_list(const std::vector<TokenId>& tokens) {
@@ -39,15 +40,19 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
 
 const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
   static constexpr Route kRoutes[] = {
-      {"/", "GET", true, &Router::chat_page},
-      {"/health", "GET", true, &Router::health},
-      {"/v1/models", "GET", false, &Router::models},
-      {"/version", "GET", false, &Router::version},
-      {"/metrics", "GET", false, &Router::metrics},
-      {"/tokenize", "POST", false, &Router::tokenize},
-      {"/detokenize", "POST", false, &Router::detokenize},
-      {"/v1/completions", "POST", false, &Router::completions},
-      {"/v1/chat/completions", "POST", false, &Router::chat_completions},
+      {"/", "GET", Access::open, &Router::chat_page},
+      {"/health", "GET", Access::open, &Router::health},
+      {"/v1/models", "GET", Access::key, &Router::models},
+      {"/version", "GET", Access::key, &Router::version},
+      {"/metrics", "GET", Access::key, &Router::metrics},
+      {"/tokenize", "POST", Access::key, &Router::tokenize},
+      {"/detokenize", "POST", Access::key, &Router::detokenize},
+      {"/v1/completions", "POST", Access::key, &Router::completions},
+      {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
+      {"/reset_prefix_cache", "POST", Access::admin, &Router::reset_prefix_cache},
+      {"/pause", "POST", Access::admin, &Router::pause},
+      {"/resume", "POST", Access::admin, &Router::resume},
+      {"/is_paused", "GET", Access::admin, &Router::is_paused},
   };
   for (const Route& route : kRoutes) {
     if (route.path != path) continue;
@@ -58,7 +63,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
 }
 
 Reply Router::refuse(const Error& error) const {
-  return {error_response(error, options_->retry_after_s), nullptr};
+  return {error_response(error, options_->retry_after_s)};
 }
 
 Result<void> Router::authorize(const HttpRequest& request) const {
@@ -75,8 +80,11 @@ Reply Router::handle(const HttpRequest& request, const Wake& wake) {
   std::string allowed;
   const std::string path(request.path());
   const Route* route = find_route(path, request.method, allowed);
-  if (route == nullptr || !route->open) {
-    if (const auto authorized = authorize(request); !authorized) return {error_response(401, authorized.error()), nullptr};
+  if (route == nullptr || route->access != Access::open) {
+    if (const auto authorized = authorize(request); !authorized) return {error_response(401, authorized.error())};
+  }
+  if (route != nullptr && route->access == Access::admin) {
+    if (const auto admitted = admit_operator(request, *options_); !admitted) return {error_response(403, admitted.error())};
   }
   if (route != nullptr) return (this->*route->handler)(request, wake);
   const std::string shown = repair_utf8(path.substr(0, 200));
@@ -84,15 +92,14 @@ Reply Router::handle(const HttpRequest& request, const Wake& wake) {
     return refuse({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
                    "see /v1/models, /v1/chat/completions and /v1/completions"});
   }
-  Reply reply{error_response(405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method),
-                                   fmt::format("use {}", allowed)}),
-              nullptr};
+  Reply reply{error_response(
+      405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method), fmt::format("use {}", allowed)})};
   reply.response.headers.emplace_back("Allow", allowed);
   return reply;
 }
 
 Reply Router::chat_page(const HttpRequest& /*request*/, const Wake& /*wake*/) {
-  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}, nullptr};
+  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}};
   reply.response.headers = {{"Content-Security-Policy",
                              "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
                              "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
@@ -118,8 +125,7 @@ Reply Router::models(const HttpRequest& /*request*/, const Wake& /*wake*/) {
 
 Reply Router::metrics(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   return {
-      HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}},
-      nullptr};
+      HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}}};
 }
 
 Reply Router::tokenize(const HttpRequest& request, const Wake& /*wake*/) {
@@ -174,6 +180,38 @@ Reply Router::complete(Api api, const HttpRequest& request, const Wake& wake) {
   auto completion = Completion::start(*engine_, *model_, {std::move(*parsed), std::move(*prompts), next_id(api), now_s(), wake});
   if (!completion) return refuse(completion.error());
   return {HttpResponse{}, std::move(*completion)};
+}
+
+Reply Router::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
+  auto pending = std::make_shared<PendingResponse>();
+  ask(engine_->on_server([pending, body, wake, retry_after_s = options_->retry_after_s](const Result<bool>& answer) {
+    pending->response = answer ? HttpResponse{200, "application/json", body(*answer), {}} : error_response(answer.error(), retry_after_s);
+    wake();
+  }));
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
+Reply Router::reset_prefix_cache(const HttpRequest& request, const Wake& wake) {
+  const auto parsed = parse_cache_reset(request);
+  if (!parsed) return refuse(parsed.error());
+  return ask_engine(wake, cache_reset_body,
+                    [&](ControlAnswer answer) { engine_->engine().reset_prefix_cache(*parsed, std::move(answer)); });
+}
+
+Reply Router::pause(const HttpRequest& request, const Wake& wake) {
+  const auto parsed = parse_pause(request);
+  if (!parsed) return refuse(parsed.error());
+  return ask_engine(wake, pause_body, [&](ControlAnswer answer) { engine_->engine().pause(*parsed, std::move(answer)); });
+}
+
+Reply Router::resume(const HttpRequest& request, const Wake& wake) {
+  if (const auto parsed = parse_resume(request); !parsed) return refuse(parsed.error());
+  return ask_engine(
+      wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine_->engine().resume(std::move(answer)); });
+}
+
+Reply Router::is_paused(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+  return json_reply(fmt::format(R"({{"is_paused":{}}})", engine_->engine().stats().is_paused));
 }
 
 }  // namespace quire

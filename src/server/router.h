@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/completion.h"
@@ -14,10 +15,16 @@
 
 namespace quire {
 
-// An answer at once, or one under way.
+// An answer that the engine has still to give.
+struct PendingResponse {
+  std::optional<HttpResponse> response;
+};
+
+// An answer at once, or one under way: then `response` is empty.
 struct Reply {
   HttpResponse response;
-  std::shared_ptr<Completion> completion;  // if set, `response` is empty
+  std::shared_ptr<Completion> completion{};
+  std::shared_ptr<PendingResponse> pending{};
 };
 
 // Server's thread only.
@@ -27,7 +34,7 @@ class Router {
 
   Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options);
 
-  // `wake` is called whenever a completion has something new; it must stay callable as long as the completion lives.
+  // `wake` is called whenever a completion has something new, or a pending response is there; it must stay callable as long as they live.
   [[nodiscard]] Reply handle(const HttpRequest& request, const Wake& wake);
 
   // From now on no completion starts, and /health says so.
@@ -36,10 +43,11 @@ class Router {
 
  private:
   using Handler = Reply (Router::*)(const HttpRequest& request, const Wake& wake);
+  enum class Access : std::uint8_t { open, key, admin };  // admin: with the key, and admit_operator() agrees
   struct Route {
     std::string_view path;
     std::string_view method;
-    bool open;  // needs no key
+    Access access;
     Handler handler;
   };
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
@@ -55,6 +63,12 @@ class Router {
   Reply detokenize(const HttpRequest& request, const Wake& wake);
   Reply completions(const HttpRequest& request, const Wake& wake);
   Reply chat_completions(const HttpRequest& request, const Wake& wake);
+  Reply reset_prefix_cache(const HttpRequest& request, const Wake& wake);
+  Reply pause(const HttpRequest& request, const Wake& wake);
+  Reply resume(const HttpRequest& request, const Wake& wake);
+  Reply is_paused(const HttpRequest& request, const Wake& wake);
+  // `ask` hands its argument to a verb of the engine; the answer's body is made by `body`.
+  Reply ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask);
   [[nodiscard]] Reply refuse(const Error& error) const;
   [[nodiscard]] std::string next_id(Api api);
 

@@ -34,6 +34,14 @@ std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
+// A proxy on this machine makes every client look local, but tells.
+bool is_local(const asio::ip::tcp::socket& socket, const http::request<http::string_body>& message) {
+  boost::system::error_code code;
+  asio::ip::address peer = socket.remote_endpoint(code).address();
+  if (peer.is_v6() && peer.to_v6().is_v4_mapped()) peer = asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6());
+  return !code && peer.is_loopback() && message.count(http::field::forwarded) == 0 && message.count("X-Forwarded-For") == 0;
+}
+
 // What to answer to a request that could not be read, or has too many headers; nothing if it is fine or the client is not there to hear it.
 std::optional<HttpResponse> refusal_of(const boost::system::error_code& code, const http::request<http::string_body>& message,
                                        const ServerOptions& options) {
@@ -103,6 +111,8 @@ Session::Task<bool> Session::serve_one() {
   });
   if (reply.completion != nullptr) {
     alive = co_await answer(request, reply.completion);
+  } else if (reply.pending != nullptr) {
+    alive = co_await answer_later(request, reply.pending);
   } else {
     alive = co_await send_response(request, std::move(reply.response));
   }
@@ -149,6 +159,8 @@ Session::Task<bool> Session::read_request(HttpRequest& request) {
   request.method = text_of(parser.get().method_string());
   request.target = text_of(parser.get().target());
   request.authorization = text_of(parser.get()[http::field::authorization]);
+  request.is_local = is_local(stream_.socket(), parser.get());
+  request.is_from_page = parser.get().count(http::field::origin) > 0;
   request.body = std::move(parser.get().body());
   co_return true;
 }
@@ -224,6 +236,17 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
     completion->abort();
     close();
   }
+  co_await stop_watching();
+  co_return sent && !gone_;
+}
+
+Session::Task<bool> Session::answer_later(const HttpRequest& request, const std::shared_ptr<PendingResponse>& pending) {
+  watch();
+  while (!gone_ && !pending->response) {
+    co_await wait_for_signal();
+  }
+  bool sent = false;
+  if (!gone_) sent = co_await send_response(request, std::move(*pending->response));
   co_await stop_watching();
   co_return sent && !gone_;
 }

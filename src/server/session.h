@@ -42,6 +42,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> send_response(const HttpRequest& request, HttpResponse response);
   Task<void> refuse(HttpResponse response);
   Task<bool> answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion);
+  Task<bool> answer_later(const HttpRequest& request, const std::shared_ptr<PendingResponse>& pending);
   Task<bool> send_stream(Completion& completion);
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);

@@ -95,5 +95,90 @@ TEST(ThreadPool, ManyPoolsComeAndGo) {
   }
 }
 
+// A task of 20 parallel_for()s in a chain.
+struct Chain {
+  ThreadPool* pool;
+  std::vector<std::uint64_t> values = std::vector<std::uint64_t>(64, 0);
+  bool excuses = false;
+
+  static void run(void* context) {
+    auto* self = static_cast<Chain*>(context);
+    for (int link = 0; link < 20; ++link) {
+      if (self->excuses && link == 10) self->pool->excuse();
+      self->pool->parallel_for(64, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+        for (std::uint32_t i = begin; i < end; ++i) self->values[i] += i;
+      });
+    }
+  }
+};
+
+TEST(ThreadPool, ATaskGoesOnBesideTheCallerAndIsDoneAtTheJoin) {
+  for (const std::uint32_t num_threads : {1U, 2U, 4U}) {
+    ThreadPool pool(num_threads);
+    Chain chain{&pool};
+    for (std::uint64_t round = 1; round <= 2000; ++round) {
+      chain.excuses = round % 2 == 0;
+      pool.start(&Chain::run, &chain);
+      if (round % 3 != 0) pool.assist();
+      pool.join();
+      ASSERT_EQ(chain.values[63], 63 * 20 * round);
+      ASSERT_EQ(chain.values[1], 20 * round);
+      pool.parallel_for(64, 4, [](std::uint32_t, std::uint32_t, std::uint32_t) {});
+    }
+  }
+}
+
+TEST(ThreadPool, ScratchOfATaskBelongsToOneThreadAtATime) {
+  struct Sums {
+    ThreadPool* pool;
+    std::vector<std::uint64_t> values;
+    static void run(void* context) {
+      auto* self = static_cast<Sums*>(context);
+      for (int i = 0; i < 10; ++i) {
+        self->pool->parallel_for(50, 1, [&](std::uint32_t begin, std::uint32_t, std::uint32_t thread) { self->values[thread] += begin; });
+      }
+    }
+  };
+  ThreadPool pool(3);
+  Sums sums{&pool, std::vector<std::uint64_t>(3, 0)};
+  for (int round = 0; round < 500; ++round) {
+    pool.start(&Sums::run, &sums);
+    pool.join();
+  }
+  EXPECT_EQ(sums.values[0] + sums.values[1] + sums.values[2], 5000ULL * (49 * 50 / 2));
+}
+
+TEST(ThreadPool, AnExcusedCallerReturnsWhileTheTaskGoesOn) {
+  struct Held {
+    ThreadPool* pool;
+    std::atomic<bool> begun = false, released = false;
+    static void run(void* context) {
+      auto* self = static_cast<Held*>(context);
+      self->begun = true;
+      self->pool->excuse();
+      while (!self->released) std::this_thread::yield();
+    }
+  };
+  ThreadPool pool(2);
+  Held held{&pool};
+  pool.start(&Held::run, &held);
+  while (!held.begun) std::this_thread::yield();  // by the other thread: this one is here
+  pool.assist();
+  held.released = true;
+  pool.join();
+}
+
+TEST(ThreadPool, ATaskWakesThreadsThatHaveGoneToSleep) {
+  ThreadPool pool(3);
+  Chain chain{&pool};
+  for (std::uint64_t round = 1; round <= 30; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 3));
+    pool.start(&Chain::run, &chain);
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 2));
+    pool.join();
+    ASSERT_EQ(chain.values[1], 20 * round);
+  }
+}
+
 }  // namespace
 }  // namespace quire

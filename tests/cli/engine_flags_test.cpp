@@ -30,7 +30,8 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   const EngineOptions options = parsed(
       "--served-model-name m --kv-cache-memory 2GiB --num-blocks 7 --block-size 32 --kv-cache-dtype f32 --no-enable-prefix-caching "
       "--max-num-seqs 3 --max-num-batched-tokens 64 --max-model-len 99 --max-num-waiting 5 --long-prefill-token-threshold 16 "
-      "--no-enable-chunked-prefill --threads 2 --seed 9 --activations f32 --isa reference");
+      "--no-enable-chunked-prefill --scheduling-policy priority --no-async-scheduling --threads 2 --seed 9 --activations f32 --isa "
+      "reference");
   EXPECT_EQ(options.model, "model.gguf");
   EXPECT_EQ(options.served_model_name, "m");
   EXPECT_EQ(options.cache.kv_cache_bytes, 2ULL << 30);
@@ -44,15 +45,25 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.scheduler.max_num_waiting, 5U);
   EXPECT_EQ(options.scheduler.long_prefill_token_threshold, 16U);
   EXPECT_FALSE(options.scheduler.enable_chunked_prefill);
+  EXPECT_EQ(options.scheduler.policy, SchedulingPolicy::priority);
+  EXPECT_FALSE(options.scheduler.async_scheduling);
   EXPECT_EQ(options.num_threads, 2U);
   EXPECT_EQ(options.seed, 9U);
   EXPECT_EQ(options.activations, ActivationMode::f32);
   EXPECT_EQ(options.isa, KernelIsa::reference);
 }
 
+TEST(EngineFlags, SchedulingIsAsynchronousAndByArrivalUnlessToldOtherwise) {
+  EXPECT_TRUE(parsed("").scheduler.async_scheduling);
+  EXPECT_TRUE(parsed("--async-scheduling").scheduler.async_scheduling);
+  EXPECT_EQ(parsed("").scheduler.policy, SchedulingPolicy::fcfs);
+  EXPECT_EQ(parsed("--scheduling-policy fcfs").scheduler.policy, SchedulingPolicy::fcfs);
+}
+
 TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
   for (const auto& [flags, flag, remedy] : {std::tuple{"--isa mmx", "--isa", "avx2"},
                                             {"--kv-cache-dtype f64", "--kv-cache-dtype", "bf16"},
+                                            {"--scheduling-policy lifo", "--scheduling-policy", "fcfs|priority"},
                                             {"--kv-cache-memory 2XB", "--kv-cache-memory", "2GiB"},
                                             {"--block-size x", "--block-size", ""}}) {
     try {

@@ -1,5 +1,6 @@
 #pragma once
 // A sink that gathers what each request got; any thread may wait for the end of one.
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -32,6 +33,7 @@ class Collector final : public OutputSink {
       answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
       if (output.finished) {
         ++answer.num_finals;
+        finished_order_.push_back(output.id);
         answer.reason = output.reason;
         answer.stop_token = output.stop_token;
         answer.error = output.error;
@@ -46,6 +48,15 @@ class Collector final : public OutputSink {
     changed_.wait(lock, [&] { return answers_[id].num_finals > 0; });
     return answers_[id];
   }
+  // False if it has not ended after so long.
+  bool wait_for_end(RequestId id, int within_ms) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::milliseconds(within_ms), [&] { return answers_[id].num_finals > 0; });
+  }
+  std::vector<RequestId> finished_order() {
+    const std::lock_guard lock(mutex_);
+    return finished_order_;
+  }
   // Until the request has at least so many tokens, or has ended.
   void wait_for_tokens(RequestId id, std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -56,6 +67,7 @@ class Collector final : public OutputSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<RequestId, Answer> answers_;
+  std::vector<RequestId> finished_order_;
 };
 
 }  // namespace quire

@@ -3,117 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <semaphore>
 #include <thread>
 
-#include "base/random.h"
-#include "engine/collector.h"
-#include "engine/engine_impl.h"
-#include "engine/resolve_options.h"
-#include "runtime/worker/simulated_worker.h"
+#include "engine/simulated_engine.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kVocab = 200;
-constexpr TokenId kEos = 199;
-constexpr TokenId kPoison = 198;
+class EngineTest : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, EngineTest, testing::ValuesIn(kModes), mode_name);
 
-ModelInfo simulated_model() {
-  ModelInfo model;
-  model.name = "simulated";
-  model.num_layers = model.num_kv_heads = model.head_dim = 1;
-  model.vocab_size = kVocab;
-  model.context_length = 256;
-  model.tokenizer.eog = {kEos};
-  return model;
-}
-
-struct Setup {
-  EngineOptions options;
-  TokenId poison = -1;
-  std::function<void(const StepPlan&)> before_step = {};
-};
-
-std::unique_ptr<Engine> start(Setup setup) {
-  setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
-  const EngineOptions options = resolve_options(setup.options, simulated_model(), 1).value();
-  SimulatedWorkerOptions worker{worker_limits(options), options.cache.block_size,    options.cache.num_blocks, kVocab,
-                                setup.poison,           std::move(setup.before_step)};
-  return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>())
-      .value();
-}
-
-struct Expected {
-  std::vector<TokenId> tokens;
-  FinishReason reason = FinishReason::length;
-  TokenId stop_token = -1;
-};
-
-Expected expected(const EngineRequest& request, TokenId poison = -1) {
-  Expected answer;
-  std::vector<TokenId> history = request.prompt;
-  while (answer.tokens.size() < request.sampling.max_tokens && history.size() < 256) {
-    if (history.back() == poison) {
-      answer.reason = FinishReason::error;
-      return answer;
-    }
-    history.push_back(simulated_token(history, kVocab));
-    answer.tokens.push_back(history.back());
-    const bool is_stop = std::ranges::count(request.sampling.stop_token_ids, history.back()) > 0;
-    if (answer.tokens.size() >= request.sampling.min_tokens && ((history.back() == kEos && !request.sampling.ignore_eos) || is_stop)) {
-      answer.reason = FinishReason::stop;
-      answer.stop_token = history.back();
-      return answer;
-    }
-  }
-  return answer;
-}
-
-EngineRequest make_request(std::uint32_t length, std::uint32_t max_tokens, TokenId first = 1) {
-  EngineRequest request;
-  for (std::uint32_t i = 0; i < length; ++i) {
-    request.prompt.push_back((first + static_cast<TokenId>(i)) % 150);
-  }
-  request.sampling.max_tokens = max_tokens;
-  return request;
-}
-
-// Prompts of a few families, so that prefixes are shared.
-EngineRequest random_request(Random& random) {
-  EngineRequest request;
-  const std::uint64_t family = random.below(4);
-  const std::uint64_t shared = random.below(50);
-  for (std::uint64_t i = 0; i < shared; ++i) {
-    request.prompt.push_back(static_cast<TokenId>((family * 31 + i) % 190));
-  }
-  for (std::uint64_t i = random.below(20) + 1; i > 0; --i) {
-    request.prompt.push_back(static_cast<TokenId>(random.below(198)));
-  }
-  request.sampling.max_tokens = static_cast<std::uint32_t>(random.between(1, 60));
-  request.sampling.ignore_eos = random.chance(0.5);
-  if (random.chance(0.3)) {
-    request.sampling.stop_token_ids = {static_cast<TokenId>(random.below(190))};
-  }
-  if (random.chance(0.2)) {
-    request.sampling.logprobs = 2;
-  }
-  if (random.chance(0.2)) {
-    request.cache_salt = "salt";
-  }
-  return request;
-}
-
-void expect_equal(const Collector::Answer& answer, const Expected& wanted) {
-  EXPECT_EQ(answer.tokens, wanted.tokens);
-  EXPECT_EQ(answer.reason, wanted.reason);
-  EXPECT_EQ(answer.stop_token, wanted.stop_token);
-  EXPECT_EQ(answer.num_finals, 1U);
-  EXPECT_EQ(answer.num_outputs_after_final, 0U);
-}
-
-TEST(Engine, AnswersARequest) {
-  const auto engine = start({});
+TEST_P(EngineTest, AnswersARequest) {
+  const auto engine = start(GetParam(), {});
   Collector sink;
   EngineRequest request = make_request(40, 30);
   request.sampling.logprobs = 0;
@@ -124,8 +25,8 @@ TEST(Engine, AnswersARequest) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST(Engine, RefusesWhatCannotBeServedAndGoesOn) {
-  const auto engine = start({});
+TEST_P(EngineTest, RefusesWhatCannotBeServedAndGoesOn) {
+  const auto engine = start(GetParam(), {});
   Collector sink;
   EXPECT_EQ(engine->submit({}, sink).error().field, "prompt");
   EXPECT_EQ(engine->submit(make_request(256, 1), sink).error().field, "prompt");
@@ -136,8 +37,8 @@ TEST(Engine, RefusesWhatCannotBeServedAndGoesOn) {
   expect_equal(sink.wait(engine->submit(longest, sink).value()), expected(longest));
 }
 
-TEST(Engine, ASecondEqualPromptIsFoundInTheCache) {
-  const auto engine = start({});
+TEST_P(EngineTest, ASecondEqualPromptIsFoundInTheCache) {
+  const auto engine = start(GetParam(), {});
   Collector sink;
   const EngineRequest request = make_request(40, 2);
   EXPECT_EQ(sink.wait(engine->submit(request, sink).value()).num_cached_tokens, 0U);
@@ -147,24 +48,9 @@ TEST(Engine, ASecondEqualPromptIsFoundInTheCache) {
   EXPECT_EQ(sink.wait(engine->submit(salted, sink).value()).num_cached_tokens, 0U);
 }
 
-// Lets steps run one by one.
-struct Gate {
-  std::counting_semaphore<> permits{0};
-  std::atomic<bool> open = false;
-  void pass() {
-    if (!open) {
-      permits.acquire();
-    }
-  }
-  void open_for_good() {
-    open = true;
-    permits.release();
-  }
-};
-
-TEST(Engine, FinishFreesTheBlocksAndSaysTheReason) {
+TEST_P(EngineTest, FinishFreesTheBlocksAndSaysTheReason) {
   Gate gate;
-  const auto engine = start({.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
+  const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
   EngineRequest request = make_request(40, 200);
   request.sampling.ignore_eos = true;
@@ -186,12 +72,12 @@ TEST(Engine, FinishFreesTheBlocksAndSaysTheReason) {
   EXPECT_EQ(stats.finished_stop, 1U);
 }
 
-TEST(Engine, TheWaitingQueueIsBounded) {
+TEST_P(EngineTest, TheWaitingQueueIsBounded) {
   Gate gate;
   EngineOptions options;
   options.scheduler.max_num_seqs = 2;
   options.scheduler.max_num_waiting = 3;
-  const auto engine = start({.options = options, .before_step = [&](const StepPlan&) { gate.pass(); }});
+  const auto engine = start(GetParam(), {.options = options, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
   std::vector<RequestId> ids;
   std::uint32_t num_refused = 0;
@@ -213,8 +99,8 @@ TEST(Engine, TheWaitingQueueIsBounded) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST(Engine, ARequestWithoutADistributionFailsAlone) {
-  const auto engine = start({.options = {}, .poison = kPoison});
+TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   Collector sink;
   EngineRequest bad = make_request(5, 10);
   bad.prompt.back() = kPoison;
@@ -228,8 +114,8 @@ TEST(Engine, ARequestWithoutADistributionFailsAlone) {
   expect_equal(sink.wait(good_id), expected(good, kPoison));
 }
 
-TEST(Engine, StopDrainsThenRefuses) {
-  const auto engine = start({});
+TEST_P(EngineTest, StopDrainsThenRefuses) {
+  const auto engine = start(GetParam(), {});
   Collector sink;
   const EngineRequest request = make_request(30, 50);
   const RequestId id = engine->submit(request, sink).value();
@@ -239,9 +125,9 @@ TEST(Engine, StopDrainsThenRefuses) {
   EXPECT_EQ(engine->stop(0.0), 0U) << "a second stop does nothing";
 }
 
-TEST(Engine, StopAbortsWhatIsLeftAndCountsIt) {
+TEST_P(EngineTest, StopAbortsWhatIsLeftAndCountsIt) {
   Gate gate;
-  const auto engine = start({.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
+  const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
   EngineRequest request = make_request(30, 200);
   request.sampling.ignore_eos = true;
@@ -266,8 +152,8 @@ TEST(Engine, StopAbortsWhatIsLeftAndCountsIt) {
   EXPECT_EQ(sink.wait(second).reason, FinishReason::abort);
 }
 
-TEST(Engine, StatisticsAddUp) {
-  const auto engine = start({});
+TEST_P(EngineTest, StatisticsAddUp) {
+  const auto engine = start(GetParam(), {});
   Collector sink;
   std::uint64_t num_tokens = 0;
   for (int i = 0; i < 10; ++i) {
@@ -292,7 +178,7 @@ struct Storm {
   std::uint64_t least_preemptions;
 };
 
-class EngineStorm : public testing::TestWithParam<Storm> {};
+class EngineStorm : public testing::TestWithParam<std::tuple<Mode, Storm>> {};
 
 // One client: submits, waits for or aborts its requests, and checks each answer.
 void storm_client(Engine& engine, std::uint64_t seed, std::uint32_t num_requests) {
@@ -322,7 +208,7 @@ void storm_client(Engine& engine, std::uint64_t seed, std::uint32_t num_requests
 }
 
 TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
-  const Storm& storm = GetParam();
+  const auto& [mode, storm] = GetParam();
   EngineOptions options;
   options.cache.num_blocks = storm.num_blocks;
   options.cache.block_size = storm.block_size;
@@ -330,7 +216,7 @@ TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
   options.scheduler.max_num_seqs = storm.max_num_seqs;
   options.scheduler.max_num_batched_tokens = storm.max_num_batched_tokens;
   options.scheduler.long_prefill_token_threshold = storm.threshold;
-  const auto engine = start({.options = options, .poison = kPoison});
+  const auto engine = start(mode, {.options = options, .poison = kPoison});
   std::vector<std::thread> clients;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     clients.emplace_back([&engine, seed] { storm_client(*engine, seed, 120); });
@@ -344,12 +230,14 @@ TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, EngineStorm,
-                         testing::Values(Storm{"roomy", 2000, 16, 64, 2048, 0, true, 0}, Storm{"tiny_cache", 40, 4, 32, 256, 0, true, 200},
-                                         Storm{"tiny_cache_no_prefix", 40, 4, 32, 256, 0, false, 200},
-                                         Storm{"tiny_steps", 60, 4, 16, 7, 0, true, 0}, Storm{"tiny_chunks", 200, 1, 16, 64, 3, true, 0},
-                                         Storm{"one_at_a_time", 100, 8, 1, 64, 0, true, 0}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, EngineStorm,
+    testing::Combine(testing::ValuesIn(kModes),
+                     testing::Values(Storm{"roomy", 2000, 16, 64, 2048, 0, true, 0}, Storm{"tiny_cache", 40, 4, 32, 256, 0, true, 200},
+                                     Storm{"tiny_cache_no_prefix", 40, 4, 32, 256, 0, false, 200},
+                                     Storm{"tiny_steps", 60, 4, 16, 7, 0, true, 0}, Storm{"tiny_chunks", 200, 1, 16, 64, 3, true, 0},
+                                     Storm{"one_at_a_time", 100, 8, 1, 64, 0, true, 0})),
+    [](const auto& info) { return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name; });
 
 }  // namespace
 }  // namespace quire

@@ -108,46 +108,58 @@ void expect_equal(const Answers& got, const Answers& wanted) {
   }
 }
 
-// One test, because each would need the answers of the requests run alone.
-TEST(Scheduler, IsInvisible) {
-  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) {
-    GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
-  }
-  EngineOptions uncached = base_options();
-  uncached.cache.enable_prefix_caching = false;
-  const Answers alone = run(uncached, false);
+void expect_invisible(bool async_scheduling, const Answers& alone) {
+  EngineOptions base = base_options();
+  base.scheduler.async_scheduling = async_scheduling;
   {
     SCOPED_TRACE("all together");
-    const Answers together = run(base_options(), true);
+    const Answers together = run(base, true);
     EXPECT_GT(together.num_cache_hits, 0U);
     expect_equal(together, alone);
   }
   {
     SCOPED_TRACE("alone, with the cached prefixes of others");
-    const Answers cached = run(base_options(), false);
+    const Answers cached = run(base, false);
     EXPECT_GT(cached.num_cache_hits, 3000U);
     expect_equal(cached, alone);
   }
   {
     SCOPED_TRACE("steps of 16 tokens");
-    uncached.scheduler.max_num_batched_tokens = 16;
-    expect_equal(run(uncached, true), alone);
+    EngineOptions options = base;
+    options.cache.enable_prefix_caching = false;
+    options.scheduler.max_num_batched_tokens = 16;
+    expect_equal(run(options, true), alone);
   }
   {
     SCOPED_TRACE("chunks of 16 prompt tokens");
-    EngineOptions options = base_options();
+    EngineOptions options = base;
     options.scheduler.long_prefill_token_threshold = 16;
     expect_equal(run(options, true), alone);
   }
   {
     SCOPED_TRACE("hundreds of preemptions");
-    EngineOptions options = base_options();
+    EngineOptions options = base;
     options.cache.block_size = 4;
     options.cache.num_blocks = 84;
     const Answers squeezed = run(options, true, 12);
     EXPECT_GE(squeezed.num_preemptions, 200U);
-    RecordProperty("preemptions", static_cast<int>(squeezed.num_preemptions));
+    testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(squeezed.num_preemptions));
     expect_equal(squeezed, alone);
+  }
+}
+
+// One test, because each would need the answers of the requests run alone.
+TEST(Scheduler, IsInvisible) {
+  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) {
+    GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  }
+  EngineOptions plain = base_options();
+  plain.cache.enable_prefix_caching = false;
+  plain.scheduler.async_scheduling = false;
+  const Answers alone = run(plain, false);
+  for (const bool async_scheduling : {false, true}) {
+    SCOPED_TRACE(async_scheduling ? "asynchronous" : "synchronous");
+    expect_invisible(async_scheduling, alone);
   }
 }
 

@@ -114,9 +114,10 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
       {"stop_token_ids", [](EngineRequest& r) { r.sampling.stop_token_ids = {100}; }},
       {"logit_bias", [](EngineRequest& r) { r.sampling.logit_bias = {{100, 1.0F}}; }},
       {"temperature", [](EngineRequest& r) { r.sampling.temperature = 3.0F; }},
+      {"priority", [](EngineRequest& r) { r.priority = -1; }},
   };
   for (const Case& c : cases) {
-    EngineRequest request{{1, 2, 3}, {}, {}};
+    EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};
     c.spoil(request);
     const Result<void> result = admit_at_border(request, border(), 100);
     ASSERT_FALSE(result.has_value()) << c.field;
@@ -125,8 +126,19 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
   }
 }
 
+TEST(RequestCheck, PrioritiesNeedTheirPolicyAndItsFlagIsNamed) {
+  EngineRequest request;
+  request.prompt = {1, 2, 3};
+  request.priority = 5;
+  EXPECT_NE(admit_at_border(request, border(), 100).error().remedy.find("--scheduling-policy priority"), std::string::npos);
+  EngineOptions options = border();
+  options.scheduler.policy = SchedulingPolicy::priority;
+  EXPECT_TRUE(admit_at_border(request, options, 100).has_value());
+  EXPECT_EQ(request.priority, 5);
+}
+
 TEST(RequestCheck, OutputsAreClippedToTheRemainingContext) {
-  EngineRequest request{{1, 2, 3}, {}, {}};
+  EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};
   request.sampling.max_tokens = 1000;
   request.sampling.min_tokens = 500;
   ASSERT_TRUE(admit_at_border(request, border(), 100).has_value());

@@ -1,5 +1,7 @@
 #pragma once
 // An engine that a test plays by hand, or that answers every request with the same text at once. Tokens are bytes.
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -115,6 +117,29 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
   }
 
+  // Control verbs are written down, for a test to answer.
+  struct Control {
+    std::string verb;
+    PauseOptions pause;
+    CacheResetOptions reset;
+    ControlAnswer answer;
+  };
+  void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override {
+    add_control({"reset_prefix_cache", {}, options, std::move(answer)});
+  }
+  void pause(const PauseOptions& options, ControlAnswer answer) override { add_control({"pause", options, {}, std::move(answer)}); }
+  void resume(ControlAnswer answer) override { add_control({"resume", {}, {}, std::move(answer)}); }
+  // Waits for the next verb.
+  Control take_control() {
+    EXPECT_TRUE(wait([&] { return !controls_.empty(); }));
+    const std::lock_guard lock(mutex_);
+    Control control = std::move(controls_.front());
+    controls_.erase(controls_.begin());
+    return control;
+  }
+  // Before the server starts.
+  void set_paused(bool paused) { stats_.is_paused = paused; }
+
   [[nodiscard]] EngineStats stats() const override { return stats_; }
   [[nodiscard]] const ModelInfo& model() const override { return info_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
@@ -156,6 +181,12 @@ class FakeEngine final : public Engine {
   }
 
  private:
+  void add_control(Control control) {
+    const std::lock_guard lock(mutex_);
+    controls_.push_back(std::move(control));
+    changed_.notify_all();
+  }
+
   template <class Condition>
   bool wait(const Condition& condition) {
     std::unique_lock lock(mutex_);
@@ -198,6 +229,7 @@ class FakeEngine final : public Engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Submitted> submitted_;
+  std::vector<Control> controls_;
 };
 
 }  // namespace quire

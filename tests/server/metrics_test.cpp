@@ -15,11 +15,24 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   engine.num_running = 3;
   engine.num_blocks = 10;
   engine.num_free_blocks = 5;
+  engine.num_waiting = 4;
+  engine.num_preemptions = 2;
+  engine.prefix_cache_queries = 100;
+  engine.prefix_cache_hits = 48;
+  engine.prompt_tokens = 90;
+  engine.prompt_tokens_cached = 32;
+  engine.is_paused = true;
   engine.finished_length = 7;
   engine.time_to_first_token_s = {{0.1, 1.0}, {1, 2, 4}, 3.5};
   const std::string text = metrics_text(engine, {}, "m\"x");
   for (const char* line :
        {"vllm:num_requests_running{engine=\"0\",model_name=\"m\\\"x\"} 3\n",
+        "vllm:num_requests_waiting{engine=\"0\",model_name=\"m\\\"x\"} 4\n",
+        "vllm:num_preemptions_total{engine=\"0\",model_name=\"m\\\"x\"} 2\n",
+        "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\\\"x\"} 100\n",
+        "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\\\"x\"} 48\n",
+        "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\\\"x\"} 90\n",
+        "vllm:prompt_tokens_cached_total{engine=\"0\",model_name=\"m\\\"x\"} 32\n", "quire:paused{engine=\"0\",model_name=\"m\\\"x\"} 1\n",
         "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\\\"x\"} 0.5\n",
         "vllm:request_success_total{engine=\"0\",model_name=\"m\\\"x\",finished_reason=\"length\"} 7\n",
         "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\\\"x\",le=\"0.1\"} 1\n",

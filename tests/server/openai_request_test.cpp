@@ -41,7 +41,7 @@ TEST(OpenAiRequest, EverySamplingFieldArrives) {
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,
          "frequency_penalty": -0.3, "seed": 42, "logprobs": 3, "logit_bias": {"5": 1.5, "7": -100}, "max_tokens": 20, "min_tokens": 2,
          "stop_token_ids": [1, 2], "ignore_eos": true, "stop": ["a", "b"], "include_stop_str_in_output": true,
-         "skip_special_tokens": false, "cache_salt": "s", "n": 2, "echo": false)");
+         "skip_special_tokens": false, "cache_salt": "s", "priority": -3, "n": 2, "echo": false)");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
   const SamplingParams& sampling = request->sampling;
   EXPECT_EQ(sampling.temperature, 0.5F);
@@ -62,6 +62,7 @@ TEST(OpenAiRequest, EverySamplingFieldArrives) {
   EXPECT_TRUE(request->include_stop);
   EXPECT_FALSE(request->skip_special_tokens);
   EXPECT_EQ(request->cache_salt, "s");
+  EXPECT_EQ(request->priority, -3);
   EXPECT_EQ(request->n, 2U);
 }
 
@@ -123,6 +124,10 @@ TEST(OpenAiRequest, WrongTypesAndRangesNameTheirField) {
       {R"("stream": true, "stream_options": {"include_usages": true})", "stream_options.include_usages"},
       {R"("ignore_eos": 1)", "ignore_eos"},
       {R"("cache_salt": 1)", "cache_salt"},
+      {R"("cache_salt": "")", "cache_salt"},
+      {R"("priority": "high")", "priority"},
+      {R"("priority": 1.5)", "priority"},
+      {R"("priority": 9223372036854775808)", "priority"},
       {R"("echo": true, "logprobs": 1)", "echo"},
       {R"("suffix": "end")", "suffix"},
       {R"("best_of": 3)", "best_of"},

@@ -32,9 +32,11 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
                options_.block_size, options_.num_blocks}),
       batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens),
       kv_(std::size_t{options_.num_blocks} * options_.block_size, 0),
-      params_(options_.limits.max_num_seqs, nullptr) {}
+      params_(options_.limits.max_num_seqs, nullptr),
+      pool_(options_.num_threads),
+      task_(pool_, options_.limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {}
 
-WorkerResult SimulatedWorker::execute(const StepPlan& plan) {
+void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
   if (options_.before_step) {
     options_.before_step(plan);
   }
@@ -51,17 +53,18 @@ WorkerResult SimulatedWorker::execute(const StepPlan& plan) {
   batch_.build(plan);
   // As a layer does: the keys and values of all rows are written before any row attends.
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
-  outcomes_.clear();
-  sampled_.clear();
+  pool_.excuse();
+  results.outcomes.clear();
+  results.sampled.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     verify(request);
     if (request.samples) {
-      outcomes_.push_back(sample(request));
-      sampled_.push_back({request.id, outcomes_.back().token});
-      batch_.append(request.slot, outcomes_.back().token);
+      results.outcomes.push_back(sample(request));
+      const TokenId token = results.outcomes.back().token;
+      results.sampled.push_back({request.id, token});
+      batch_.append(request.slot, token);
     }
   }
-  return {{plan.step, sampled_}, outcomes_};
 }
 
 void SimulatedWorker::copy_block(BlockCopy copy) {

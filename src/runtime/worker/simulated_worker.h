@@ -10,6 +10,7 @@
 #include "quire/ids.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/step_task.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
@@ -21,8 +22,9 @@ struct SimulatedWorkerOptions {
   std::uint32_t vocab_size = 0;
   // After this token a row has no distribution, as if the model had given NaN; -1: never.
   TokenId poison = -1;
-  // Called before each step on the worker's thread; may be empty.
+  // Called before each step on the thread that runs it; may be empty.
   std::function<void(const StepPlan&)> before_step;
+  std::uint32_t num_threads = 1;  // 1: a step runs in finish(); 2: on a thread of its own
 };
 
 // What a simulated model says after this history.
@@ -31,9 +33,12 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 class SimulatedWorker final : public WorkerBase {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
-  WorkerResult execute(const StepPlan& plan) override;
+  void start(const StepPlan& plan) override { task_.start(plan); }
+  void assist() override { task_.assist(); }
+  WorkerResult finish() override { return task_.finish(); }
 
  private:
+  void run(const StepPlan& plan, StepResults& results);
   void copy_block(BlockCopy copy);
   void write(const ScheduledRequest& request);
   void verify(const ScheduledRequest& request) const;
@@ -44,8 +49,8 @@ class SimulatedWorker final : public WorkerBase {
   Batch batch_;
   std::vector<std::uint64_t> kv_;  // [block][block_size]: the name of the history up to that token; 0: never written
   std::vector<const SamplingParams*> params_;
-  std::vector<SampleOutcome> outcomes_;
-  std::vector<SampledToken> sampled_;
+  ThreadPool pool_;
+  StepTask task_;  // last: it uses all the others
 };
 
 }  // namespace quire

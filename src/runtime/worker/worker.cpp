@@ -1,7 +1,5 @@
 #include "runtime/worker/worker.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace quire {
@@ -20,15 +18,31 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       tables_(table_limits(limits, cache_.shape())),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer.eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
-      logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)) {
+      logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
+      task_(*pool_, limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {
   rows_.reserve(limits.max_num_seqs);
-  outcomes_.reserve(limits.max_num_seqs);
-  sampled_.reserve(limits.max_num_seqs);
 }
 
 Worker::~Worker() = default;
 
-WorkerResult Worker::execute(const StepPlan& plan) {
+// By the thread that leads the step.
+void Worker::run(const StepPlan& plan, StepResults& results) {
+  update_batch(plan);
+  forward(plan);
+  pool_->excuse();
+  results.outcomes.resize(rows_.size());
+  sampler_.sample(rows_, results.outcomes);
+  results.sampled.clear();
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (request.samples) {
+      const TokenId token = results.outcomes[results.sampled.size()].token;
+      batch_.append(request.slot, token);
+      results.sampled.push_back({request.id, token});
+    }
+  }
+}
+
+void Worker::update_batch(const StepPlan& plan) {
   for (const Slot slot : plan.released) {
     batch_.release(slot);
     sampler_.release(slot);
@@ -44,29 +58,16 @@ WorkerResult Worker::execute(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.copies) {
     cache_.copy_block(copy.source, copy.target);
   }
-  forward(plan);
-  sampler_.sample(rows_, outcomes_);
-  std::size_t i = 0;
-  for (const ScheduledRequest& request : plan.scheduled) {
-    if (request.samples) {
-      batch_.append(request.slot, outcomes_[i].token);
-      sampled_.push_back({request.id, outcomes_[i].token});
-      ++i;
-    }
-  }
-  return {{plan.step, sampled_}, outcomes_};
 }
 
 void Worker::forward(const StepPlan& plan) {
   rows_.clear();
-  sampled_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
   for (const ScheduledRequest& request : plan.scheduled) {
     if (request.samples) {
       rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
     }
   }
-  outcomes_.resize(rows_.size());
   const BatchInput input = batch_.build(plan);
   if (!input.tokens.empty()) {
     model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});

@@ -12,22 +12,10 @@
 #include "runtime/model/model.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/step_task.h"
+#include "runtime/worker/worker_base.h"
 
 namespace quire {
-
-// Views, valid until the next execute(). `outcomes` is parallel to step.sampled; a failed one has token 0 there, and its request must be
-// finished before its history is used again. Log probabilities may be moved out.
-struct WorkerResult {
-  StepResult step;
-  std::span<SampleOutcome> outcomes;
-};
-
-// The seam between the engine and what computes. One thread at a time; plans in order, each exactly once.
-class WorkerBase {
- public:
-  virtual ~WorkerBase() = default;
-  virtual WorkerResult execute(const StepPlan& plan) = 0;
-};
 
 struct WorkerLimits {
   std::uint32_t max_num_seqs = 0;
@@ -42,10 +30,14 @@ class Worker final : public WorkerBase {
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache);
   ~Worker() override;
 
-  WorkerResult execute(const StepPlan& plan) override;
+  void start(const StepPlan& plan) override { task_.start(plan); }
+  void assist() override { task_.assist(); }
+  WorkerResult finish() override { return task_.finish(); }
 
  private:
-  void forward(const StepPlan& plan);
+  void run(const StepPlan& plan, StepResults& results);
+  void update_batch(const StepPlan& plan);
+  void forward(const StepPlan& plan);  // fills rows_
 
   std::unique_ptr<ThreadPool> pool_;  // before its users
   std::unique_ptr<Model> model_;
@@ -55,8 +47,7 @@ class Worker final : public WorkerBase {
   Batch batch_;
   std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size]; pages never written cost nothing
   std::vector<SampleRow> rows_;
-  std::vector<SampleOutcome> outcomes_;
-  std::vector<SampledToken> sampled_;
+  StepTask task_;  // last: it uses all the others
 };
 
 }  // namespace quire

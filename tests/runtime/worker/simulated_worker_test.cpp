@@ -10,21 +10,42 @@ constexpr std::uint32_t kVocab = 1000;
 // One request of `prompt` in slot 0, driven by hand.
 class Drive {
  public:
-  explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1)
-      : tokens_(std::move(prompt)), worker_({{4, 64, 64}, 4, 16, kVocab, poison, {}}) {
+  explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1, std::uint32_t num_threads = 1)
+      : tokens_(std::move(prompt)), worker_({{4, 64, 64}, 4, 16, kVocab, poison, {}, num_threads}) {
     admitted_ = {{RequestId{7}, Slot{0}, tokens_, static_cast<std::uint32_t>(tokens_.size()), &params_}};
   }
 
   WorkerResult run(std::uint32_t computed, std::uint32_t count, std::vector<BlockId> blocks, bool samples = true, Slot slot = Slot{0}) {
+    start(computed, count, std::move(blocks), samples, slot);
+    return finish();
+  }
+  void start(std::uint32_t computed, std::uint32_t count, std::vector<BlockId> blocks, bool samples = true, Slot slot = Slot{0}) {
     blocks_ = std::move(blocks);
     deltas_.clear();
     if (!blocks_.empty()) {
-      deltas_.push_back({slot, TableUpdate::append, 0, blocks_});
+      BlockTableDelta& delta = deltas_.emplace_back();
+      delta.slot = slot;
+      delta.blocks = blocks_;
     }
-    scheduled_ = {{RequestId{7}, slot, computed, count, samples}};
-    plan_ = {step_, released_, admitted_, deltas_, copies_, scheduled_, count};
+    scheduled_.resize(1);
+    scheduled_[0].id = RequestId{7};
+    scheduled_[0].slot = slot;
+    scheduled_[0].num_computed_tokens = computed;
+    scheduled_[0].num_tokens = count;
+    scheduled_[0].samples = samples;
+    plan_.step = step_;
+    plan_.released = released_;
+    plan_.admitted = admitted_;
+    plan_.table_deltas = deltas_;
+    plan_.copies = copies_;
+    plan_.scheduled = scheduled_;
+    plan_.num_scheduled_tokens = count;
     ++step_.value;
-    const WorkerResult result = worker_.execute(plan_);
+    worker_.start(plan_);
+  }
+  WorkerResult finish() {
+    worker_.assist();
+    const WorkerResult result = worker_.finish();
     admitted_.clear();
     released_.clear();
     copies_.clear();
@@ -59,6 +80,21 @@ TEST(SimulatedWorker, FeedsItsOwnSamplesBack) {
     EXPECT_EQ(token, simulated_token(history, kVocab));
     history.push_back(token);
     token = drive.run(i, 1, i == 4 ? std::vector{BlockId{2}} : std::vector<BlockId>{}).step.sampled[0].token;
+  }
+}
+
+TEST(SimulatedWorker, AResultOutlivesTheNextStep) {
+  for (const std::uint32_t num_threads : {1U, 2U}) {
+    Drive drive({1, 2, 3}, -1, num_threads);
+    std::vector<TokenId> history = drive.tokens();
+    WorkerResult before = drive.run(0, 3, {BlockId{1}});
+    for (std::uint32_t i = 3; i < 60; ++i) {
+      drive.start(i, 1, i % 4 == 0 ? std::vector{BlockId{i / 4 + 1}} : std::vector<BlockId>{});
+      ASSERT_EQ(before.step.sampled[0].token, simulated_token(history, kVocab)) << "while the next one runs";
+      ASSERT_EQ(before.step.step.value, i - 3);
+      history.push_back(before.step.sampled[0].token);
+      before = drive.finish();
+    }
   }
 }
 

@@ -1,0 +1,167 @@
+#pragma once
+// An engine around the simulated worker, in every mode in which steps may follow each other, and what it must answer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <ostream>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/collector.h"
+#include "engine/engine_impl.h"
+#include "engine/resolve_options.h"
+#include "runtime/worker/simulated_worker.h"
+
+namespace quire {
+
+inline constexpr std::uint32_t kVocab = 200;
+inline constexpr TokenId kEos = 199;
+inline constexpr TokenId kPoison = 198;
+
+inline ModelInfo simulated_model() {
+  ModelInfo model;
+  model.name = "simulated";
+  model.num_layers = model.num_kv_heads = model.head_dim = 1;
+  model.vocab_size = kVocab;
+  model.context_length = 256;
+  model.tokenizer.eog = {kEos};
+  return model;
+}
+
+// How steps follow each other.
+struct Mode {
+  const char* name;
+  bool async_scheduling;
+  std::uint32_t worker_threads;
+  friend void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
+};
+
+inline constexpr Mode kModes[] = {{"sync", false, 1}, {"async", true, 1}, {"async_overlapped", true, 2}};
+
+inline std::string mode_name(const testing::TestParamInfo<Mode>& info) {
+  return info.param.name;
+}
+
+struct Setup {
+  EngineOptions options;
+  TokenId poison = -1;
+  std::function<void(const StepPlan&)> before_step = {};
+};
+
+inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
+  setup.options.scheduler.async_scheduling = mode.async_scheduling;
+  setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
+  const EngineOptions options = resolve_options(setup.options, simulated_model(), 1).value();
+  SimulatedWorkerOptions worker{worker_limits(options), options.cache.block_size,     options.cache.num_blocks, kVocab,
+                                setup.poison,           std::move(setup.before_step), mode.worker_threads};
+  return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>())
+      .value();
+}
+
+struct Expected {
+  std::vector<TokenId> tokens;
+  FinishReason reason = FinishReason::length;
+  TokenId stop_token = -1;
+};
+
+inline Expected expected(const EngineRequest& request, TokenId poison = -1) {
+  Expected answer;
+  std::vector<TokenId> history = request.prompt;
+  while (answer.tokens.size() < request.sampling.max_tokens && history.size() < 256) {
+    if (history.back() == poison) {
+      answer.reason = FinishReason::error;
+      return answer;
+    }
+    history.push_back(simulated_token(history, kVocab));
+    answer.tokens.push_back(history.back());
+    const bool is_stop = std::ranges::count(request.sampling.stop_token_ids, history.back()) > 0;
+    if (answer.tokens.size() >= request.sampling.min_tokens && ((history.back() == kEos && !request.sampling.ignore_eos) || is_stop)) {
+      answer.reason = FinishReason::stop;
+      answer.stop_token = history.back();
+      return answer;
+    }
+  }
+  return answer;
+}
+
+inline EngineRequest make_request(std::uint32_t length, std::uint32_t max_tokens, TokenId first = 1) {
+  EngineRequest request;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    request.prompt.push_back((first + static_cast<TokenId>(i)) % 150);
+  }
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+// Prompts of a few families, so that prefixes are shared.
+inline EngineRequest random_request(Random& random) {
+  EngineRequest request;
+  const std::uint64_t family = random.below(4);
+  const std::uint64_t shared = random.below(50);
+  for (std::uint64_t i = 0; i < shared; ++i) {
+    request.prompt.push_back(static_cast<TokenId>((family * 31 + i) % 190));
+  }
+  for (std::uint64_t i = random.below(20) + 1; i > 0; --i) {
+    request.prompt.push_back(static_cast<TokenId>(random.below(198)));
+  }
+  request.sampling.max_tokens = static_cast<std::uint32_t>(random.between(1, 60));
+  request.sampling.ignore_eos = random.chance(0.5);
+  if (random.chance(0.3)) {
+    request.sampling.stop_token_ids = {static_cast<TokenId>(random.below(190))};
+  }
+  if (random.chance(0.2)) {
+    request.sampling.logprobs = 2;
+  }
+  if (random.chance(0.2)) {
+    request.cache_salt = "salt";
+  }
+  return request;
+}
+
+inline void expect_equal(const Collector::Answer& answer, const Expected& wanted) {
+  EXPECT_EQ(answer.tokens, wanted.tokens);
+  EXPECT_EQ(answer.reason, wanted.reason);
+  EXPECT_EQ(answer.stop_token, wanted.stop_token);
+  EXPECT_EQ(answer.num_finals, 1U);
+  EXPECT_EQ(answer.num_outputs_after_final, 0U);
+}
+
+// The answer to a control verb.
+class Answered {
+ public:
+  ControlAnswer callback() {
+    return [promise = promise_](Result<bool> answer) { promise->set_value(std::move(answer)); };
+  }
+  bool ready(int within_ms = 0) { return future_.wait_for(std::chrono::milliseconds(within_ms)) == std::future_status::ready; }
+  Result<bool> wait() { return future_.get(); }
+
+ private:
+  std::shared_ptr<std::promise<Result<bool>>> promise_ = std::make_shared<std::promise<Result<bool>>>();
+  std::future<Result<bool>> future_ = promise_->get_future();
+};
+
+// Lets steps run one by one.
+struct Gate {
+  std::counting_semaphore<> permits{0};
+  std::atomic<bool> open = false;
+  void pass() {
+    if (!open) {
+      permits.acquire();
+    }
+  }
+  void open_for_good() {
+    open = true;
+    permits.release();
+  }
+  // While no step runs; one more may still pass.
+  void close() { open = false; }
+};
+
+}  // namespace quire

@@ -1,0 +1,89 @@
+"""What an operator may ask of a running server, and fields that need a flag."""
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from quire_server import running
+
+
+def call(url, body=None, method="POST", headers=None):
+    data = json.dumps(body).encode() if body is not None else (b"" if method == "POST" else None)
+    request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def complete(url, **fields):
+    status, answer = call(url + "/v1/completions", {"prompt": "One, two, three,", "max_tokens": 8, "temperature": 0, **fields})
+    assert status == 200, answer
+    return answer["choices"][0]["text"]
+
+
+@pytest.fixture(scope="module", params=["--async-scheduling", "--no-async-scheduling"])
+def url(request):
+    with running(request.param) as base:
+        yield base
+
+
+def test_a_kept_request_goes_on_where_it_was(url):
+    plain = complete(url, max_tokens=200, ignore_eos=True)
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(complete(url, max_tokens=200, ignore_eos=True)))
+    client.start()
+    time.sleep(0.2)
+    assert call(url + "/pause?mode=keep") == (200, {"status": "paused"})
+    assert call(url + "/is_paused", method="GET") == (200, {"is_paused": True})
+    late = threading.Thread(target=lambda: answers.append(complete(url)))
+    late.start()
+    time.sleep(0.3)
+    had_ended = len(answers)
+    assert call(url + "/resume") == (200, {"status": "resumed"})
+    assert call(url + "/is_paused", method="GET") == (200, {"is_paused": False})
+    client.join(60)
+    late.join(60)
+    assert had_ended <= 1 and len(answers) == 2
+    assert plain in answers and complete(url) in answers
+
+
+def test_abort_ends_what_runs_and_wait_lets_it_end(url):
+    for mode, reason in [("abort", "abort"), ("wait", "length")]:
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(
+            call(url + "/v1/completions", {"prompt": "Count:", "max_tokens": 200, "temperature": 0, "ignore_eos": True})))
+        client.start()
+        time.sleep(0.15)
+        assert call(url + f"/pause?mode={mode}&clear_cache=false") == (200, {"status": "paused"})
+        client.join(60)
+        assert answers[0][1]["choices"][0]["finish_reason"] in (reason, "length")
+        assert call(url + "/resume")[0] == 200
+
+
+def test_the_prefix_cache_is_forgotten(url):
+    prompt = {"prompt": "a river runs through it " * 20, "max_tokens": 1}
+    cached = lambda: call(url + "/v1/completions", prompt)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+    cached()
+    assert cached() > 0
+    assert call(url + "/reset_prefix_cache") == (200, {"reset": True})
+    assert cached() == 0
+
+
+def test_slips_and_strangers_are_refused(url):
+    status, answer = call(url + "/pause?mod=keep")
+    assert status == 400 and answer["error"]["param"] == "mod" and "'mode'" in answer["error"]["message"]
+    assert call(url + "/pause", headers={"Origin": "http://example.com"})[0] == 403
+    assert call(url + "/pause", headers={"X-Forwarded-For": "192.0.2.1"})[0] == 403
+    assert call(url + "/is_paused", method="GET")[1] == {"is_paused": False}
+
+
+def test_priority_needs_its_policy(url):
+    status, answer = call(url + "/v1/completions", {"prompt": "a", "priority": 1})
+    assert status == 400 and answer["error"]["param"] == "priority" and "--scheduling-policy priority" in answer["error"]["message"]
+    with running("--scheduling-policy", "priority") as other:
+        assert complete(other, priority=-5) == complete(other)

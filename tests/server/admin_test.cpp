@@ -1,0 +1,147 @@
+// The operator's endpoints over real sockets, and who may use them.
+#include "server/admin.h"
+
+#include <string>
+
+#include "server/query.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using AdminTest = RunningServer;
+
+HttpRequest request_for(const std::string& target) {
+  HttpRequest request;
+  request.target = target;
+  request.is_local = true;
+  return request;
+}
+
+TEST(Query, FieldsAreDecodedAndTheLastOfEqualNamesCounts) {
+  QueryReader query("/x?a=1%202+3&a=%41%&b&c=oN&#fragment");
+  EXPECT_EQ(query.text("a", ""), "A%");
+  EXPECT_EQ(query.text("b", "absent"), "");
+  EXPECT_EQ(query.text("d", "absent"), "absent");
+  EXPECT_TRUE(query.boolean("c", false));
+  EXPECT_TRUE(query.finish().has_value());
+}
+
+TEST(Query, WhatIsWrongIsNamed) {
+  QueryReader wrong("/x?flag=maybe");
+  EXPECT_FALSE(wrong.boolean("flag", true));
+  EXPECT_EQ(wrong.finish().error().field, "flag");
+  QueryReader slip("/x?flags=true");
+  EXPECT_FALSE(slip.boolean("flag", false));
+  EXPECT_EQ(slip.finish().error().field, "flags");
+  EXPECT_NE(slip.finish().error().remedy.find("'flag'"), std::string::npos);
+  EXPECT_TRUE(QueryReader("/x").finish().has_value());
+  EXPECT_TRUE(QueryReader("/x?").finish().has_value());
+}
+
+TEST(Admin, PauseParametersAreThoseOfVllm) {
+  EXPECT_EQ(parse_pause(request_for("/pause"))->mode, PauseMode::abort);
+  EXPECT_TRUE(parse_pause(request_for("/pause"))->clear_cache);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=wait"))->mode, PauseMode::wait);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=keep"))->mode, PauseMode::keep);
+  EXPECT_EQ(parse_pause(request_for("/pause?wait_for_inflight_requests=true"))->mode, PauseMode::wait);
+  EXPECT_FALSE(parse_pause(request_for("/pause?clear_cache=false"))->clear_cache);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=Keep")).error().field, "mode");
+  EXPECT_EQ(parse_pause(request_for("/pause?mod=keep")).error().field, "mod") << "a slip must not abort everything";
+  EXPECT_EQ(parse_resume(request_for("/resume?mode=keep")).error().field, "mode");
+}
+
+TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
+  HttpRequest remote = request_for("/pause");
+  remote.is_local = false;
+  EXPECT_NE(admit_operator(remote, {}).error().remedy.find("--allow-remote-admin"), std::string::npos);
+  ServerOptions open;
+  open.api_key = "secret";
+  EXPECT_FALSE(admit_operator(remote, open).has_value()) << "a key alone is for clients";
+  open.allow_remote_admin = true;
+  EXPECT_TRUE(admit_operator(remote, open).has_value());
+  EXPECT_TRUE(open.validate().has_value());
+  open.api_key.clear();
+  EXPECT_EQ(open.validate().error().field, "allow_remote_admin");
+}
+
+TEST_F(AdminTest, PauseAnswersWhenTheEngineDoesAndOthersAreServedMeanwhile) {
+  start();
+  HttpClient operating(port);
+  operating.send(HttpClient::post_text("/pause?mode=wait&clear_cache=false", ""));
+  const FakeEngine::Control control = engine.take_control();
+  EXPECT_EQ(control.verb, "pause");
+  EXPECT_EQ(control.pause.mode, PauseMode::wait);
+  EXPECT_FALSE(control.pause.clear_cache);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  control.answer(true);
+  const ClientResponse paused = operating.receive();
+  EXPECT_EQ(paused.status, 200U);
+  EXPECT_EQ(paused.json().at("status"), "paused");
+  EXPECT_EQ(operating.get("/health").status, 200U) << "the connection goes on";
+}
+
+TEST_F(AdminTest, EveryVerbReachesTheEngine) {
+  engine.set_paused(true);
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/reset_prefix_cache?reset_running_requests=true&reset_external=1", ""));
+  FakeEngine::Control control = engine.take_control();
+  EXPECT_EQ(control.verb, "reset_prefix_cache");
+  EXPECT_TRUE(control.reset.preempt_running && control.reset.external);
+  control.answer(false);
+  ClientResponse response = client.receive();
+  EXPECT_EQ(response.status, 200U);
+  EXPECT_EQ(response.json().at("reset"), false);
+  client.send(HttpClient::post_text("/resume", ""));
+  control = engine.take_control();
+  EXPECT_EQ(control.verb, "resume");
+  control.answer(true);
+  EXPECT_EQ(client.receive().json().at("status"), "resumed");
+  EXPECT_EQ(client.get("/is_paused").json().at("is_paused"), true);
+}
+
+TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/pause", ""));
+  engine.take_control().answer(fail(ErrorCode::shutting_down, "", "the engine is shutting down"));
+  EXPECT_EQ(client.receive().status, 503U);
+}
+
+TEST_F(AdminTest, AnOperatorWhoLeavesLeavesNothingBehind) {
+  start();
+  HttpClient leaving(port);
+  leaving.send(HttpClient::post_text("/pause?mode=wait", ""));
+  const FakeEngine::Control control = engine.take_control();
+  leaving.close();
+  while (HttpClient(port).get("/metrics").body.find("quire:connections{engine=\"0\",model_name=\"bytes\"} 1\n") == std::string::npos) {
+  }
+  control.answer(true);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(AdminTest, StrangersAreRefused) {
+  start();
+  HttpClient client(port);
+  for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "Forwarded: for=192.0.2.1\r\n", "Origin: http://example.com\r\n"}) {
+    for (const char* path : {"/pause", "/resume", "/reset_prefix_cache"}) {
+      const ClientResponse refused = client.post(path, "", header);
+      EXPECT_EQ(refused.status, 403U) << path << " " << header;
+      EXPECT_EQ(refused.json().at("error").at("type"), "permission_error");
+    }
+    EXPECT_EQ(client.get("/is_paused", header).status, 403U);
+  }
+  EXPECT_EQ(client.get("/pause").status, 405U);
+}
+
+TEST_F(AdminTest, TheKeyIsAskedForAndOpensToPages) {
+  start({.api_key = "secret"});
+  HttpClient client(port);
+  EXPECT_EQ(client.post("/pause", "").status, 401U);
+  EXPECT_EQ(client.get("/is_paused").status, 401U);
+  EXPECT_EQ(client.get("/is_paused", "Authorization: Bearer secret\r\nOrigin: http://example.com\r\n").status, 200U);
+}
+
+}  // namespace
+}  // namespace quire
