@@ -1,8 +1,9 @@
-// Steps that admit nothing new allocate nothing.
+// Steps that admit and end nothing allocate nothing: plain ones, with drafts, with tokens in flight, and while statistics are kept.
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
 #include "support/count_allocations.h"
 
@@ -51,3 +52,91 @@ TEST(NoAllocation, TenThousandDecodeSteps) {
 
 }  // namespace
 }  // namespace quire
+
+namespace quire::test {
+namespace {
+
+constexpr std::uint64_t kNumRequests = 8;
+constexpr std::uint32_t kNumDrafts = 2;
+
+// Results are made in memory of their own: what is counted is the core's.
+class Decoding {
+ public:
+  explicit Decoding(CoreConfig config) {
+    config.num_spec_tokens = kNumDrafts;
+    config.kv.num_blocks = 8 * 2000;
+    config.scheduler.max_model_len = 4000;
+    core_ = Core::create(config).value();
+    for (std::uint64_t id = 0; id < kNumRequests; ++id) {
+      const Tokens prompt = CoreDriver::prompt(id, 5);
+      EXPECT_TRUE(core_->add(CoreDriver::request(id, prompt, 3900)));
+    }
+    sampled_.reserve(kNumRequests * (1 + kNumDrafts));
+    drafts_.reserve(kNumRequests);
+    depth_ = config.max_outstanding_plans;
+  }
+
+  // Every second draft is accepted.
+  void run(int num_steps) {
+    for (int step = 0; step < num_steps; ++step) {
+      const StepPlan& plan = core_->schedule({.now = static_cast<double>(step)});
+      plans_[step % 2] = &plan;
+      if (depth_ == 1 || step > 0) {
+        apply(*plans_[(step + 1 - static_cast<int>(depth_)) & 1], step);
+      }
+    }
+    if (depth_ == 2) {
+      apply(*plans_[(num_steps - 1) % 2], num_steps);
+    }
+  }
+
+  [[nodiscard]] std::uint32_t num_running() const { return core_->counters().num_running; }
+
+ private:
+  void apply(const StepPlan& plan, int step) {
+    sampled_.clear();
+    drafts_.clear();
+    for (const ScheduledRequest& s : plan.scheduled) {
+      const std::size_t num_tokens = s.samples ? 1 + s.drafts.size() / 2 : 0;
+      for (std::size_t i = 0; i < num_tokens; ++i) {
+        sampled_.push_back({s.id, static_cast<TokenId>(10 + step % 90)});
+      }
+      drafts_.push_back({s.id, kDraftTokens});
+    }
+    ASSERT_TRUE(core_->apply({.step = plan.step, .sampled = sampled_}, {.now = static_cast<double>(step)}));
+    if (depth_ == 1) {
+      core_->set_drafts(drafts_);
+    }
+  }
+
+  static constexpr TokenId kDraftTokens[kNumDrafts] = {50, 51};
+  std::unique_ptr<Core> core_;
+  std::vector<SampledToken> sampled_;
+  std::vector<Draft> drafts_;
+  const StepPlan* plans_[2] = {};
+  std::uint32_t depth_ = 1;
+};
+
+void expect_none(const CoreConfig& config) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) {
+    GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  }
+  Decoding decoding(config);
+  decoding.run(20);
+  ASSERT_EQ(decoding.num_running(), kNumRequests);
+  const std::uint64_t before = num_allocations;
+  decoding.run(1000);
+  EXPECT_EQ(num_allocations - before, 0U);
+  EXPECT_EQ(decoding.num_running(), kNumRequests);
+}
+
+TEST(NoAllocation, ASpeculatingStep) {
+  expect_none(sync_config());
+}
+
+TEST(NoAllocation, ASpeculatingStepWithTokensInFlight) {
+  expect_none(async_config());
+}
+
+}  // namespace
+}  // namespace quire::test
