@@ -55,7 +55,7 @@ def _new_request(data) -> tuple:
         [list(group) for group in data.block_ids],
         data.num_computed_tokens,
         data.lora_request,
-        None if data.prompt_embeds is None else id(data.prompt_embeds),
+        _array(data.prompt_embeds),
         None if data.prefill_token_ids is None else list(data.prefill_token_ids),
     )
 

@@ -24,4 +24,6 @@ def isolated(function, *arguments):
             return pickle.loads(answer), None
         errors.seek(0)
         text = errors.read().decode(errors="replace").strip()
-    return None, f"the process died (wait status {status})\n{text[-2000:]}"
+    lines = text.splitlines()
+    kept = lines if len(lines) <= 24 else [*lines[:12], "...", *lines[-12:]]
+    return None, "\n".join([f"the process died (wait status {status})", *kept])

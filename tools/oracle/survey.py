@@ -15,7 +15,7 @@ def run(arguments, names: tuple) -> int:
         failure = fuzz.failure_of(generate.script(seed), names)
         if failure is None:
             continue
-        kind = failure[0] if failure[0] != "death" else failure[1].splitlines()[-1][:120]
+        kind = failure[0] if failure[0] != "death" else "death: " + (failure[1].splitlines() + [""])[1][:120]
         kinds[kind] += 1
         if kind not in examples:
             examples[kind] = (seed, failure[1])
