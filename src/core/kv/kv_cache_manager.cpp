@@ -119,7 +119,10 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
   remove_skipped(request.blocks, computed);
-  if (const std::uint32_t lack = missing(request.blocks, slots, hit); lack > 0) {
+  // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
+  GroupDemand counted = slots;
+  counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
+  if (const std::uint32_t lack = missing(request.blocks, counted, hit); lack > 0) {
     return lack;
   }
   const std::span<GroupBlockList> groups = lists(request.blocks);

@@ -89,6 +89,15 @@ TEST(KvCacheManager, AFailedAllocationTakesNothing) {
   EXPECT_EQ(kv.pool().free_queue().to_vector(), queue);
 }
 
+TEST(KvCacheManager, ExternalTokensBeyondTheModelLengthFailInsteadOfRunningOutOfBlocks) {
+  KvCacheOptions options = test::options_of();
+  options.max_model_len = 8;
+  KvCacheManager kv(test::config_of(5, {test::full()}), options);
+  TestRequest request(std::string(30, 'x'), 4);
+  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 1, .num_external_tokens = 20}), 1U);
+  EXPECT_EQ(kv.pool().num_free_blocks(), 4U);
+}
+
 TEST(KvCacheManager, WithoutCachingNothingIsNamedOrFound) {
   KvCacheOptions options = test::options_of();
   options.enable_caching = false;
