@@ -1,5 +1,6 @@
 #pragma once
 // A request as it enters the core, and as others may look at it there.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -63,6 +64,9 @@ struct NewRequest {
   std::string_view lora_name{};
   std::string_view cache_salt{};                    // requests with different salts never share blocks
   std::span<const MultimodalFeature> multimodal{};  // ascending by offset
+
+  // Embeddings handed in instead of a prompt, row after row, as many rows as `prompt` has tokens. They name its blocks. Empty: none.
+  std::span<const std::byte> prompt_embeds{};
 
   // Names of the full blocks of the prompt (as many bytes each as the hash mode has), where another engine made them; empty: the core
   // names the blocks itself. The blocks after them continue the chain.

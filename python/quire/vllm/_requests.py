@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from vllm.v1.utils import tensor_data
+
 
 def ending(sampling_params) -> dict:
     """How a request ends: of a new one, and of each input of a session."""
@@ -44,6 +46,7 @@ def new_request(request, caching: bool) -> dict:
         "lora_name": lora.lora_name if lora else "",
         "cache_salt": request.cache_salt or "",
         "multimodal": features(request.mm_features),
+        "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if caching and request.prompt_embeds is not None else None,
         "wants_logprobs": sampling is not None and sampling.logprobs is not None,
         "pass_hashes": caching,
         # The core names blocks only where it caches; a session's request is cut and grown here.

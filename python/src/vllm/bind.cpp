@@ -66,8 +66,13 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>(fields["multimodal"]));
   const auto lora_name = nb::cast<std::string>(fields["lora_name"]);
   const auto cache_salt = nb::cast<std::string>(fields["cache_salt"]);
+  const nb::object embeds = fields["prompt_embeds"];
   NewRequest made;
   put(ending, made);
+  if (!embeds.is_none()) {
+    const auto bytes = nb::cast<nb::bytes>(embeds);
+    made.prompt_embeds = {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+  }
   made.client_index = nb::cast<std::uint32_t>(fields["client_index"]);
   made.priority = nb::cast<std::int64_t>(fields["priority"]);
   made.arrival_time = nb::cast<double>(fields["arrival_time"]);

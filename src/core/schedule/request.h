@@ -86,6 +86,8 @@ struct Request {
   std::int64_t lora_id = 0;
   std::vector<MultimodalFeature> features;
   std::string lora_name, cache_salt;
+  std::vector<std::byte> prompt_embeds;  // where blocks are named
+  std::size_t embed_bytes = 0;           // of a token's row; 0: no embeddings
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

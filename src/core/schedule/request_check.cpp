@@ -92,6 +92,11 @@ Result<void> check_always(const NewRequest& request, const CoreConfig& config, c
   if (request.structured_output && !request.pooling && seams.grammar == nullptr) {
     return fail(ErrorCode::unsupported, "structured_output", "no grammar engine is attached", "ask for free output");
   }
+  if (request.prompt_embeds.size() % request.prompt.size() != 0) {
+    return fail(ErrorCode::invalid_argument, "prompt_embeds",
+                fmt::format("{} bytes are not rows of {} tokens", request.prompt_embeds.size(), request.prompt.size()),
+                "give one row for each token of the prompt");
+  }
   const std::size_t hash_bytes = hash_size(config.hash);
   if (request.block_hashes.size() % hash_bytes != 0 ||
       request.block_hashes.size() / hash_bytes > request.prompt.size() / config.block_size) {

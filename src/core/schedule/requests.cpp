@@ -57,6 +57,10 @@ Request& Core::State::create_request(const NewRequest& given) {
   r.cache_salt = given.cache_salt;
   r.features.assign(given.multimodal.begin(), given.multimodal.end());
   r.sampling = given.sampling;
+  if (names_blocks() && !given.prompt_embeds.empty()) {
+    r.prompt_embeds.assign(given.prompt_embeds.begin(), given.prompt_embeds.end());
+    r.embed_bytes = given.prompt_embeds.size() / given.prompt.size();
+  }
   const std::size_t hash_bytes = hash_size(config.hash);
   for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes) {
     std::memcpy(r.hashes.emplace_back().bytes.data(), &given.block_hashes[at], hash_bytes);
@@ -113,7 +117,7 @@ RequestContent Core::State::content(const Request& request) const {
           .lora_name = request.lora_name,
           .multimodal = request.features,
           .cache_salt = request.cache_salt,
-          .prompt_embeds = {}};
+          .prompt_embeds = {request.prompt_embeds, request.embed_bytes}};
 }
 
 KvRequest Core::State::kv_request(Request& request) {
