@@ -81,7 +81,7 @@ struct SampledToken {
 };
 
 struct StepResult {
-  StepId step;
+  StepId step{};
   std::span<const SampledToken> sampled{};
 
   std::span<const RequestId> pooled{};            // have their pooled output

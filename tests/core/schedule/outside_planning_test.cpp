@@ -1,0 +1,198 @@
+// What the seams decide in a plan: a connector's look-ups and loads, and encoder inputs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::ScriptedConnector;
+using test::sync_config;
+using test::Tokens;
+using Ids = std::vector<std::uint64_t>;
+using Log = std::vector<std::string>;
+
+Ids scheduled_ids(const StepPlan& plan) {
+  Ids ids;
+  std::ranges::transform(plan.scheduled, std::back_inserter(ids), [](const ScheduledRequest& s) { return s.id.value; });
+  return ids;
+}
+
+TEST(ConnectorLookup, UnknownMatchesPassARequestOver) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 8, 4);
+  d.add(2, 8, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2}));
+  EXPECT_EQ(connector.take_log()[0], "match 1 local=0");
+  d.apply();
+  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1}));
+}
+
+TEST(ConnectorLookup, ASyncMatchRunsOnlyTheRest) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = false};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 10, 4);
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 4U);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 6U);
+  EXPECT_EQ(connector.take_log(), Log({"match 1 local=0", "allocated 1 blocks=[1 2 3] external=4", "planned 6"}));
+  EXPECT_EQ(d.view(1).num_external_computed_tokens, 4);
+  EXPECT_EQ(d.view(1).num_cached_tokens, 4);
+  d.apply();
+}
+
+TEST(ConnectorLookup, IsToldOfExternalTokensEvenIfTheRequestThenDoesNotEnter) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = false};
+  CoreDriver d(sync_config(7), {.connector = &connector});
+  d.add(1, 15, 4);
+  d.step();
+  d.add(2, 20, 1);
+  d.step();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting);
+  EXPECT_EQ(d.view(2).num_external_computed_tokens, 4);
+}
+
+TEST(ConnectorLoad, BlocksAreHeldWhileTheyAreFilledAndFoundOnlyAfterwards) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 8, 4);
+  EXPECT_TRUE(d.plan().scheduled.empty());
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+  EXPECT_EQ(d.view(1).num_computed_tokens, 8U);
+  const std::vector<BlockId> blocks = d.blocks(1);
+  ASSERT_EQ(blocks.size(), 2U);
+  EXPECT_FALSE(d.cached(blocks[0]));
+  const RequestId received[] = {RequestId{1}};
+  d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+  (void)connector.take_log();
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 7U) << "a token must run to sample from";
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 1U);
+  EXPECT_EQ(plan.scheduled[0].kind, ScheduledKind::fresh);
+  EXPECT_TRUE(d.cached(blocks[0]));
+  EXPECT_EQ(connector.take_log()[0], "allocated 1 blocks=[1 2] external=0") << "told again, and not asked again";
+  d.apply();
+}
+
+TEST(ConnectorLoad, ARequestThatWasPreemptedOnceComesBackAsResumed) {
+  ScriptedConnector connector;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  d.add(1, 8, 8);
+  d.step();
+  ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
+  d.plan();
+  const RequestId received[] = {RequestId{1}};
+  d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+  EXPECT_EQ(d.plan().scheduled[0].kind, ScheduledKind::resumed);
+  d.apply();
+}
+
+TEST(ConnectorLoad, APromotedRequestThatDoesNotFitStaysInFrontWithItsBlocks) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = true};
+  CoreConfig config = sync_config(6);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(2, 8, 4);
+  d.plan();
+  d.add(1, 15, 4);
+  const RequestId received[] = {RequestId{2}};
+  d.apply();
+  d.plan();  // 1 takes the other blocks
+  d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+  d.step();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting);
+  EXPECT_EQ(d.blocks(2).size(), 1U);
+  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({2}));
+}
+
+CoreConfig encoder_config() {
+  CoreConfig config = sync_config(64);
+  config.max_encoder_tokens = 8;
+  config.encoder_cache_size = 8;
+  return config;
+}
+
+NewRequest with_items(std::uint64_t id, const Tokens& prompt, const std::vector<MultimodalFeature>& items) {
+  NewRequest request = CoreDriver::request(id, prompt, 4);
+  request.multimodal = items;
+  return request;
+}
+
+std::vector<std::uint32_t> inputs_of(const ScheduledRequest& s) {
+  return {s.encoder_inputs.begin(), s.encoder_inputs.end()};
+}
+
+TEST(EncoderInputs, TokensEndBeforeAnItemThatCannotBeHad) {
+  CoreDriver d(encoder_config());
+  const Tokens prompt = CoreDriver::prompt(1, 20);
+  const std::vector<MultimodalFeature> items{{"a", PlaceholderRange(2, 6U)}, {"b", PlaceholderRange(10, 4U)}};
+  d.add(with_items(1, prompt, items));
+  const StepPlan& first = d.plan();
+  EXPECT_EQ(inputs_of(first.scheduled[0]), (std::vector<std::uint32_t>{0}));
+  EXPECT_EQ(first.scheduled[0].num_tokens, 10U) << "up to the second item: 2 embeds of the budget are left";
+  d.apply();
+  const StepPlan& second = d.plan();
+  EXPECT_EQ(inputs_of(second.scheduled[0]), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(second.scheduled[0].num_tokens, 10U);
+  d.apply();
+  EXPECT_EQ(d.snapshot().encoder_freeable.size(), 1U) << "the first was evicted for the second, which is computed now";
+}
+
+TEST(EncoderInputs, EqualItemsAreComputedOnce) {
+  CoreDriver d(encoder_config());
+  const Tokens prompt = CoreDriver::prompt(1, 12);
+  const Tokens other = CoreDriver::prompt(2, 12);
+  d.add(with_items(1, prompt, {{"a", PlaceholderRange(0, 4U)}, {"a", PlaceholderRange(6, 4U)}}));
+  d.add(with_items(2, other, {{"a", PlaceholderRange(2, 4U)}}));
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 2U);
+  EXPECT_EQ(inputs_of(plan.scheduled[0]), (std::vector<std::uint32_t>{0}));
+  EXPECT_TRUE(inputs_of(plan.scheduled[1]).empty());
+  d.apply();
+}
+
+TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
+  CoreConfig config = encoder_config();
+  config.disable_chunked_mm_input = true;
+  config.scheduler.max_num_batched_tokens = 8;
+  CoreDriver d(config);
+  const Tokens prompt = CoreDriver::prompt(1, 12);
+  d.add(with_items(1, prompt, {{"a", PlaceholderRange(4, 6U)}}));
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 4U);
+  d.apply();
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 8U);
+  d.apply();
+}
+
+TEST(EncoderInputs, ARequestThatDoesNotEnterGivesItsReferencesBack) {
+  CoreConfig config = encoder_config();
+  config.kv.num_blocks = 7;
+  CoreDriver d(config);
+  const Tokens prompt = CoreDriver::prompt(1, 12);
+  const std::vector<MultimodalFeature> items{{"a", PlaceholderRange(0, 4U)}};
+  d.add(with_items(1, prompt, items));
+  d.step();
+  const Tokens other = CoreDriver::prompt(2, 20);
+  d.add(with_items(2, other, items));
+  d.step();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting);
+  const CoreSnapshot snapshot = d.snapshot();
+  ASSERT_EQ(snapshot.encoder_cached.size(), 1U);
+  EXPECT_TRUE(snapshot.encoder_cached[0].holders.empty());
+}
+
+}  // namespace
+}  // namespace quire

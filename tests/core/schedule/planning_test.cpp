@@ -1,0 +1,477 @@
+// What vLLM's planning does that a re-implementation misses easily: the running loop, preemption, the waiting loop, both policies.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/kv/event_sink.h"
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire {
+namespace {
+
+using test::async_config;
+using test::CoreDriver;
+using test::ScriptedConnector;
+using test::ScriptedGrammar;
+using test::sync_config;
+using test::Tokens;
+using Ids = std::vector<std::uint64_t>;
+
+Ids scheduled_ids(const StepPlan& plan) {
+  Ids ids;
+  std::ranges::transform(plan.scheduled, std::back_inserter(ids), [](const ScheduledRequest& s) { return s.id.value; });
+  return ids;
+}
+
+CoreConfig priority_config(std::uint32_t num_blocks) {
+  CoreConfig config = sync_config(num_blocks);
+  config.scheduler.policy = SchedulingPolicy::priority;
+  return config;
+}
+
+void add(CoreDriver& d, std::uint64_t id, std::uint32_t num_prompt_tokens, std::int64_t priority, double arrival_time,
+         std::uint32_t max_tokens = 6) {
+  const Tokens prompt = CoreDriver::prompt(id, num_prompt_tokens);
+  NewRequest request = CoreDriver::request(id, prompt, max_tokens);
+  request.priority = priority;
+  request.arrival_time = arrival_time;
+  d.add(request);
+}
+
+// Slots are taken for drafts to come too, but never beyond max_model_len.
+TEST(Slots, ReachTheLookaheadAndEndAtMaxModelLen) {
+  CoreConfig config = sync_config();
+  config.num_spec_tokens = config.num_lookahead_tokens = 4;
+  config.use_eagle = true;
+  config.scheduler.max_model_len = 10;
+  CoreDriver d(config);
+  d.add(1, 4, 6);
+  d.step();
+  EXPECT_EQ(d.blocks(1).size(), 1U) << "a fresh prefill gets no slots for drafts";
+  d.step();
+  EXPECT_EQ(d.blocks(1).size(), 3U) << "4 computed, 1 new and 4 for drafts";
+  d.step();
+  d.step();
+  EXPECT_EQ(d.blocks(1).size(), 3U) << "12 slots would be beyond the 10 tokens of the model";
+}
+
+// A request that was promoted with computed tokens gets the lookahead on admission, one that starts anew does not.
+TEST(Slots, LookaheadOnAdmissionDependsOnComputedTokens) {
+  CoreConfig config = sync_config();
+  config.num_spec_tokens = config.num_lookahead_tokens = 4;
+  config.use_eagle = true;
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 8, 6);
+  d.step();
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+  d.plan();
+  const RequestId received[] = {RequestId{1}};
+  d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+  d.step();
+  EXPECT_EQ(d.blocks(1).size(), 3U) << "8 tokens and 4 slots for drafts";
+}
+
+TEST(FullSequence, MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
+  for (const bool reserve : {true, false}) {
+    CoreConfig config = sync_config(7);
+    config.scheduler.max_num_batched_tokens = 8;
+    config.scheduler.max_model_len = 24;
+    config.scheduler.reserve_full_isl = reserve;
+    CoreDriver d(config);
+    d.add(1, 4, 4);
+    d.step();
+    d.add(2, 23, 1);
+    d.add(3, 1, 1);
+    EXPECT_EQ(scheduled_ids(d.plan()), reserve ? Ids({1}) : Ids({1, 2})) << "request 3 would fit, but is behind one that does not";
+    d.apply();
+  }
+}
+
+TEST(Running, ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
+  CoreConfig config = sync_config(8);
+  config.max_outstanding_plans = 2;
+  config.scheduler.reserve_full_isl = false;
+  config.scheduler.max_num_batched_tokens = 10;
+  CoreDriver d(config);
+  d.add(1, 4, 8);
+  d.add(2, 11, 8);
+  d.plan();
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "the first one's token is not known yet";
+}
+
+TEST(Running, LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
+  CoreConfig config = sync_config();
+  config.scheduler.long_prefill_token_threshold = 6;
+  config.scheduler.max_num_batched_tokens = 10;
+  CoreDriver d(config);
+  d.add(1, 20, 4);
+  d.add(2, 20, 4);
+  const StepPlan& first = d.plan();
+  EXPECT_EQ(first.scheduled[0].num_tokens, 6U);
+  EXPECT_EQ(first.scheduled[1].num_tokens, 4U);
+  d.apply();
+  const StepPlan& second = d.plan();
+  EXPECT_EQ(second.scheduled[0].num_tokens, 6U);
+  EXPECT_EQ(second.scheduled[1].num_tokens, 4U);
+  d.apply();
+}
+
+TEST(Preemption, FcfsTakesTheYoungestAndPutsItFirst) {
+  CoreDriver d(sync_config(5));
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.add(3, 3, 2);
+  d.step();
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(scheduled_ids(plan), Ids({1}));
+  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({2, 3}));
+  d.apply();
+}
+
+// Priority 5 was scheduled before the best one lacked a block: it leaves the plan, its tokens come back, and the cursor follows.
+TEST(Preemption, APriorityVictimOfThisStepLeavesThePlan) {
+  CoreConfig config = priority_config(6);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config);
+  add(d, 1, 7, 5, 1.0);
+  d.step();
+  add(d, 2, 8, 0, 2.0);
+  d.step();  // both run with 2 blocks each, one is free, and 1 takes it first
+  EXPECT_EQ(test::values(d.snapshot().running), Ids({1, 2}));
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(scheduled_ids(plan), Ids({2})) << "1 was scheduled first and taken back";
+  EXPECT_EQ(test::values(plan.preempted), Ids({1}));
+  EXPECT_EQ(plan.num_scheduled_tokens, 1U);
+  ASSERT_EQ(plan.table_deltas.size(), 1U) << "none of the victim's";
+  EXPECT_EQ(plan.table_deltas[0].id, RequestId{2});
+  d.apply();
+}
+
+TEST(Preemption, TheFirstOfEqualPrioritiesGivesWay) {
+  CoreConfig config = priority_config(7);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config);
+  add(d, 1, 7, 3, 1.0);
+  add(d, 2, 7, 3, 1.0);
+  add(d, 3, 8, 0, 0.5);
+  d.step();
+  EXPECT_EQ(test::values(d.snapshot().running), Ids({3, 1, 2})) << "the name decides between equals";
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "of 1 and 2 the first in the batch";
+  EXPECT_EQ(scheduled_ids(plan), Ids({3, 2}));
+  d.apply();
+}
+
+// The victim stands before the cursor but was passed over in this step: the loop does not go back, and skips one request.
+TEST(Preemption, AVictimThatWasPassedOverMakesTheLoopSkipOne) {
+  CoreConfig config = priority_config(9);
+  config.max_outstanding_plans = 3;
+  config.scheduler.reserve_full_isl = false;
+  config.scheduler.long_prefill_token_threshold = 8;
+  config.scheduler.max_num_batched_tokens = 24;
+  CoreDriver d(config);
+  add(d, 1, 8, 9, 0.0);
+  d.plan();
+  add(d, 2, 12, 0, 0.0);
+  add(d, 3, 12, 1, 0.0);
+  add(d, 4, 12, 2, 0.0);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 3, 4})) << "two blocks each, and now none is free";
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "its token is in flight, so it was passed over";
+  EXPECT_EQ(scheduled_ids(plan), Ids({2, 4}));
+}
+
+// With the option, nobody can find blocks that a request taken back was to fill.
+TEST(Preemption, UnwrittenBlocksStayFindableUnlessAskedOtherwise) {
+  for (const bool forget : {false, true}) {
+    CoreConfig config = priority_config(9);
+    config.scheduler.reserve_full_isl = false;
+    config.scheduler.long_prefill_token_threshold = 8;
+    config.forget_unwritten_blocks = forget;
+    CoreDriver d(config);
+    add(d, 1, 23, 5, 1.0);
+    d.step();
+    add(d, 2, 8, 0, 2.0);
+    d.step();
+    ASSERT_EQ(d.blocks(1).size(), 4U);
+    EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "1 took the last two blocks for 7 tokens, and was taken back";
+    EXPECT_EQ(d.blocks(2).back(), BlockId{8});
+    EXPECT_TRUE(d.cached(BlockId{4}));
+    EXPECT_EQ(d.cached(BlockId{7}), !forget) << "its tokens 16 to 19 never ran";
+    d.apply();
+  }
+}
+
+TEST(Preemption, KeepsPlaceholdersAndDropsDrafts) {
+  CoreConfig config = async_config(5);
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.plan();
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1U);
+  d.plan();
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1U) << "its token is still on the way";
+  d.apply();
+  EXPECT_EQ(d.view(2).num_output_placeholders, 0U);
+  EXPECT_EQ(d.outputs(2).size(), 1U);
+  d.apply();
+}
+
+TEST(Waiting, NobodyEntersInAStepThatPreempted) {
+  CoreDriver d(sync_config(6));
+  d.add(1, 8, 8);
+  d.add(2, 11, 8);
+  d.step();
+  d.add(3, 1, 1);
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(scheduled_ids(plan), Ids({1})) << "there is room for 3 now, but not in this step";
+  d.apply();
+}
+
+TEST(Waiting, PausesStopNewRequestsOrAll) {
+  CoreDriver d(sync_config());
+  d.add(1, 4, 8);
+  d.step();
+  d.add(2, 4, 8);
+  d.core->set_pause_state(PauseState::paused_new);
+  EXPECT_EQ(d.core->counters().num_unfinished, 1U);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1}));
+  d.apply();
+  d.core->set_pause_state(PauseState::paused_all);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_TRUE(d.plan().scheduled.empty());
+  d.apply();
+  d.core->set_pause_state(PauseState::unpaused);
+  EXPECT_EQ(d.core->counters().num_unfinished, 2U);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2}));
+  d.apply();
+}
+
+NewRequest structured(std::uint64_t id, const Tokens& prompt) {
+  NewRequest request = CoreDriver::request(id, prompt, 4);
+  request.structured_output = true;
+  return request;
+}
+
+// Those passed over come before those that wait, in their order, and ahead of those passed over earlier.
+TEST(Waiting, RequestsPassedOverKeepTheirOrderAndComeFirst) {
+  ScriptedGrammar grammar;
+  CoreConfig config = sync_config();
+  config.scheduler.max_num_seqs = 2;
+  CoreDriver d(config, {.grammar = &grammar});
+  for (const std::uint64_t id : {1U, 2U, 3U}) {
+    grammar.not_ready.insert(RequestId{id});
+    const Tokens prompt = CoreDriver::prompt(id, 4);
+    d.add(structured(id, prompt));
+  }
+  d.add(4, 4, 8);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({4}));
+  d.apply();
+  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1, 2, 3}));
+  d.add(5, 4, 8);
+  grammar.not_ready.erase(RequestId{2});
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({4, 2})) << "2 before 5, which never was passed over";
+  d.apply();
+  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1, 3}));
+  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({5}));
+}
+
+TEST(Waiting, ByPriorityTheHeadsOfBothQueuesAreCompared) {
+  ScriptedGrammar grammar;
+  CoreConfig config = priority_config(32);
+  CoreDriver d(config, {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 4);
+  NewRequest request = structured(1, prompt);
+  request.priority = 1;
+  d.add(request);
+  add(d, 2, 4, 0, 5.0);
+  add(d, 3, 4, 2, 1.0);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 1, 3}));
+  d.apply();
+}
+
+TEST(Waiting, AnAdapterTooManyIsPassedOver) {
+  CoreConfig config = sync_config();
+  config.max_loras = 1;
+  CoreDriver d(config);
+  for (const std::uint64_t id : {1U, 2U, 3U}) {
+    const Tokens prompt = CoreDriver::prompt(id, 4);
+    NewRequest request = CoreDriver::request(id, prompt, id == 1 ? 2 : 8);
+    request.lora_id = id == 3 ? 1 : static_cast<std::int64_t>(id);
+    request.lora_name = id == 2 ? "two" : "one";
+    d.add(request);
+  }
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 3})) << "3 has the adapter that runs";
+  d.apply();
+  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({2}));
+}
+
+TEST(Waiting, WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
+  CoreConfig config = sync_config(64);
+  config.scheduler.enable_chunked_prefill = false;
+  config.scheduler.max_num_batched_tokens = 100;
+  CoreDriver d(config);
+  d.add(1, 60, 4);
+  d.add(2, 60, 4);
+  d.add(3, 10, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1}));
+  d.apply();
+}
+
+TEST(Plan, TellsAllTokensOfThoseThatWereNotInThePlanBefore) {
+  CoreDriver d(sync_config(5));
+  d.add(1, 8, 3);
+  d.add(2, 7, 8);
+  d.step();
+  d.step();  // 2 is preempted
+  d.step();  // 1 ends
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(scheduled_ids(plan), Ids({2}));
+  EXPECT_EQ(plan.scheduled[0].kind, ScheduledKind::resumed);
+  EXPECT_TRUE(plan.scheduled[0].send_all_tokens);
+  EXPECT_EQ(plan.table_deltas[0].update, TableUpdate::replace_all) << "a resumed request sends all its blocks";
+  d.apply();
+  const StepPlan& next = d.plan();
+  EXPECT_FALSE(next.scheduled[0].send_all_tokens);
+  d.apply();
+}
+
+TEST(Plan, AForcedResetMakesTheWorkerForgetWhatItKnew) {
+  CoreDriver d(sync_config());
+  d.add(1, 8, 8);
+  d.step();
+  EXPECT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  EXPECT_EQ(d.view(1).status, RequestStatus::preempted);
+  EXPECT_TRUE(d.view(1).discard_latest_async_tokens);
+  const StepPlan& plan = d.plan();
+  EXPECT_TRUE(plan.preempted.empty()) << "it was not this plan that preempted it";
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_TRUE(plan.scheduled[0].send_all_tokens);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 9U);
+  d.apply();
+}
+
+TEST(Plan, NamesFinishedRequestsOnce) {
+  CoreDriver d(sync_config());
+  d.add(1, 4, 8);
+  d.add(2, 4, 1);
+  d.step();
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_TRUE(d.core->has_finished_requests());
+  EXPECT_EQ(test::values(d.plan().finished), Ids({2, 1}));
+  EXPECT_FALSE(d.core->has_finished_requests());
+  d.apply();
+  EXPECT_TRUE(d.plan().finished.empty());
+  d.apply();
+}
+
+TEST(Plan, CommonPrefixCountsEveryoneWithBlocks) {
+  CoreDriver d(sync_config());
+  const Tokens prompt = CoreDriver::prompt(1, 9);
+  d.add(CoreDriver::request(1, prompt, 8));
+  d.add(CoreDriver::request(2, prompt, 8));
+  EXPECT_EQ(d.plan().num_common_prefix_blocks[0], 2U);
+  d.apply();
+  d.add(3, 4, 8);
+  EXPECT_EQ(d.plan().num_common_prefix_blocks[0], 0U);
+  d.apply();
+}
+
+TEST(Plan, APipelineSendsTheSampledTokensBack) {
+  for (const bool pipeline : {false, true}) {
+    CoreConfig config = sync_config();
+    config.pipeline_parallel = pipeline;
+    CoreDriver d(config);
+    d.add(1, 4, 8);
+    d.step({{1, {77}}});
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled[0].new_tokens.size(), pipeline ? 1U : 0U);
+    if (pipeline) {
+      EXPECT_EQ(plan.scheduled[0].new_tokens[0], 77);
+    }
+    d.apply();
+  }
+}
+
+TEST(Async, PlaceholdersStandForTokensInFlight) {
+  CoreDriver d(async_config());
+  d.add(1, 4, 3);
+  EXPECT_EQ(d.plan().scheduled[0].num_output_tokens, 0U);
+  const StepPlan& second = d.plan();
+  ASSERT_EQ(second.scheduled.size(), 1U);
+  EXPECT_EQ(second.scheduled[0].num_computed_tokens, 4U);
+  EXPECT_EQ(second.scheduled[0].num_output_tokens, 1U);
+  d.apply();
+  EXPECT_EQ(d.plan().scheduled.size(), 1U);
+  d.apply();
+  EXPECT_TRUE(d.plan().scheduled.empty()) << "the token in flight is surely the last";
+  EXPECT_TRUE(d.apply().updates[0].finished);
+}
+
+TEST(Async, DraftPlaceholdersFillTheNextPlan) {
+  CoreConfig config = async_config();
+  config.num_spec_tokens = 2;
+  CoreDriver d(config);
+  d.add(1, 4, 20);
+  d.plan();
+  EXPECT_EQ(d.view(1).draft_tokens.size(), 2U);
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 3U);
+  EXPECT_EQ(Tokens(plan.scheduled[0].drafts.begin(), plan.scheduled[0].drafts.end()), Tokens({-1, -1}));
+  EXPECT_EQ(d.view(1).num_output_placeholders, 4U);
+}
+
+TEST(Async, TellsWhenAGrammarWaitsForTokens) {
+  ScriptedGrammar grammar;
+  CoreDriver d(async_config(), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 4);
+  d.add(structured(1, prompt));
+  const StepPlan& first = d.plan();
+  EXPECT_TRUE(first.has_structured_output);
+  EXPECT_FALSE(first.pending_structured_output);
+  EXPECT_TRUE(d.plan().pending_structured_output);
+}
+
+// Chunks end where a state can be kept; with EAGLE the last kept one lies a block earlier.
+TEST(MambaAlign, ChunksEndAtBlockEnds) {
+  for (const bool eagle : {false, true}) {
+    CoreConfig config = sync_config(64);
+    config.mamba_align = true;
+    config.use_eagle = eagle;
+    config.num_spec_tokens = config.num_lookahead_tokens = eagle ? 1 : 0;
+    config.cache_block_size = 4;
+    config.scheduler.max_num_batched_tokens = 11;
+    CoreDriver d(config);
+    d.add(1, 18, 4);
+    std::vector<std::uint32_t> chunks;
+    for (int step = 0; step < 3; ++step) {
+      chunks.push_back(d.plan().scheduled[0].num_tokens);
+      d.apply();
+    }
+    EXPECT_EQ(chunks, eagle ? (std::vector<std::uint32_t>{8, 4, 6}) : (std::vector<std::uint32_t>{8, 8, 2}));
+  }
+}
+
+TEST(MambaAlign, ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningOnes) {
+  CoreConfig config = sync_config(64);
+  config.mamba_align = true;
+  config.scheduler.max_num_batched_tokens = 6;
+  CoreDriver d(config);
+  d.add(1, 12, 4);
+  d.add(2, 12, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "2 tokens are left, which keep no state";
+  d.apply();
+}
+
+}  // namespace
+}  // namespace quire
