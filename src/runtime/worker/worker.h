@@ -35,17 +35,27 @@ struct WorkerLimits {
   std::uint32_t max_num_batched_tokens = 0;  // of one step
 };
 
+// Sees each row of logits that a token is sampled from, as the model gave it. Called by execute(), before the sampler runs.
+class LogitsObserver {
+ public:
+  virtual ~LogitsObserver() = default;
+  // `num_tokens` of the request are known so far: the row tells of the next one.
+  virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
+};
+
 // The model on this machine's processors.
 class Worker final : public WorkerBase {
  public:
-  // `model` was loaded with `pool`.
-  Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache);
+  // `model` was loaded with `pool`. `observer` may be null; it must outlive the worker.
+  Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
+         LogitsObserver* observer = nullptr);
   ~Worker() override;
 
   WorkerResult execute(const StepPlan& plan) override;
 
  private:
   void forward(const StepPlan& plan);
+  void show_logits(const StepPlan& plan) const;
 
   std::unique_ptr<ThreadPool> pool_;  // before its users
   std::unique_ptr<Model> model_;
@@ -57,6 +67,7 @@ class Worker final : public WorkerBase {
   std::vector<SampleRow> rows_;
   std::vector<SampleOutcome> outcomes_;
   std::vector<SampledToken> sampled_;
+  LogitsObserver* observer_;
 };
 
 }  // namespace quire
