@@ -58,7 +58,6 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(attention, rows * config.q_size());
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
-    carver.take(last, std::size_t{limits.sequences} * config.hidden_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
     inner_codes =
         carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));

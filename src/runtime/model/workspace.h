@@ -42,7 +42,6 @@ class Workspace {
   float* attention = nullptr;          // [row][q_size]
   float* gate = nullptr;               // [kFeedForwardRows][intermediate_size]
   float* up = nullptr;                 // same
-  float* last = nullptr;               // [sequence][hidden_size]: the rows whose logits are wanted
   std::span<std::byte> hidden_codes;   // activations of hidden_size columns
   std::span<std::byte> inner_codes;    // of q_size and of intermediate_size columns
   std::vector<AttentionItem> items;

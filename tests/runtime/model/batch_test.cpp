@@ -190,6 +190,40 @@ TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
 }
 
+// Rows without logits leave the last layer early: what they wrote to the cache must be the same.
+TEST_F(Batches, AnyChoiceOfRowsGetsTheSameLogits) {
+  for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
+    const std::vector<std::vector<TokenId>> prompts{prompt_of(21), prompt_of(22, 40), prompt_of(23, 70)};
+    Random random(24);
+    tiny::Rig rig(path, options);
+    std::vector<std::vector<float>> expected;
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      expected.push_back(alone(path, options, prompts[r]));
+      rig.give_blocks(Slot{r}, tiny::blocks_for(kTokens, 16, 1 + r, 3));
+    }
+    for (std::uint32_t done = 0; done < 40; done += 20) {
+      std::vector<TokenId> tokens;
+      std::vector<BatchSequence> sequences;
+      std::vector<std::uint32_t> rows;
+      std::vector<float> wanted;
+      for (std::uint32_t r = 0; r < 3; ++r) {
+        sequences.push_back({Slot{r}, done, 20});
+        const double share = random.unit();
+        for (std::uint32_t i = done; i < done + 20; ++i) {
+          tokens.push_back(prompts[r][i]);
+          if (!random.chance(share)) continue;
+          rows.push_back(static_cast<std::uint32_t>(tokens.size()) - 1);
+          const auto row = std::span(expected[r]).subspan(i * rig.vocab(), rig.vocab());
+          wanted.insert(wanted.end(), row.begin(), row.end());
+        }
+      }
+      std::vector<float> logits(wanted.size());
+      rig.model().forward({tokens, sequences, rows}, rig.cache(), rig.tables(), logits);
+      expect_same(wanted, logits, std::to_string(rows.size()) + " rows");
+    }
+  });
+}
+
 TEST_F(Batches, AllInstructionSetsAgreeBitForBit) {
   for_each_variant([](const std::string& path, tiny::RigOptions options) {
     const auto prompt = prompt_of(6);
