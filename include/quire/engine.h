@@ -18,8 +18,8 @@ namespace quire {
 // What a step produced for one request.
 struct RequestOutput {
   RequestId id;
-  std::vector<TokenId> tokens;              // new since the last output
-  std::vector<PositionLogprobs> logprobs;   // one per new token, if asked for
+  std::vector<TokenId> tokens;             // new since the last output
+  std::vector<PositionLogprobs> logprobs;  // one per new token, if asked for
   bool finished = false;
   FinishReason reason = FinishReason::stop;  // when finished
   TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`

@@ -16,8 +16,8 @@ namespace quire {
 struct AdmittedRequest {
   RequestId id;
   Slot slot;
-  std::span<const TokenId> tokens;       // prompt, then outputs known so far
-  std::uint32_t num_prompt_tokens = 0;   // tokens[0 .. num_prompt_tokens) are the prompt
+  std::span<const TokenId> tokens;      // prompt, then outputs known so far
+  std::uint32_t num_prompt_tokens = 0;  // tokens[0 .. num_prompt_tokens) are the prompt
   const SamplingParams* sampling = nullptr;
 };
 
