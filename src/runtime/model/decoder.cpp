@@ -93,6 +93,7 @@ void Decoder::lay_out(const BatchInput& input, const BlockTables& tables) {
     add_items(tables.row(sequence.slot).data(), row, sequence.num_tokens, row);
     row += sequence.num_tokens;
   }
+  cut_long_rows();
 }
 
 // What attends for `count` rows of one sequence; their results become rows `out_row` and on.
@@ -112,6 +113,27 @@ void Decoder::add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t 
                          .group = config_.group(),
                          .blocks = blocks,
                          .scale = config_.attention_scale});
+    }
+  }
+}
+
+// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
+void Decoder::cut_long_rows() {
+  Workspace& w = workspace_;
+  w.joins.clear();
+  const std::size_t num_items = w.items.size();
+  if (pool_.num_threads() == 1 || num_items >= std::size_t{kItemsPerThread} * pool_.num_threads()) return;
+  float* partials = w.partials;
+  for (std::size_t i = 0; i < num_items; ++i) {
+    AttentionItem item = w.items[i];
+    item.end_segment = item.first_position / kSegmentTokens + 1;
+    if (item.rows > 1 || item.end_segment == 1) continue;
+    item.partials = partials;
+    partials += item.end_segment * attention_partial_floats(config_.head_dim, item.group);
+    w.joins.push_back(item);
+    for (; item.first_segment < w.joins.back().end_segment; ++item.first_segment) {
+      item.end_segment = item.first_segment + 1;
+      item.first_segment == 0 ? w.items[i] = item : w.items.emplace_back(item);
     }
   }
 }
@@ -136,6 +158,7 @@ void Decoder::keep_logit_rows(const BatchInput& input, const BlockTables& tables
     }
   }
   rows_ = kept;
+  cut_long_rows();
 }
 
 void Decoder::embed(const BatchInput& input) {
@@ -208,6 +231,7 @@ void Decoder::run_attention(const PagedKvLayer& kv) {
   pool_.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     for (std::uint32_t i = begin; i < end; ++i) kernels_.attend(kv, workspace_.items[i], workspace_.attention_scratch(thread));
   });
+  for (const AttentionItem& item : workspace_.joins) kernels_.join_segments(kv, item);
 }
 
 // In tiles of rows: a tile's outcome replaces its own rows of hidden and input, which no other tile reads.

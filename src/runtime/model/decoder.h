@@ -38,6 +38,7 @@ class Decoder {
   void lay_out(const BatchInput& input, const BlockTables& tables);
   void embed(const BatchInput& input);
   void add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row);
+  void cut_long_rows();
   void keep_logit_rows(const BatchInput& input, const BlockTables& tables);
   void write_kv(const LayerWeights& layer, const PagedKvLayer& kv);
   void attend(const LayerWeights& layer, const PagedKvLayer& kv);

@@ -160,11 +160,11 @@ TEST(Attention, ADecodingRowHasTheBitsOfTheSameRowInAChunk) {
     for (const std::uint32_t head_dim : {16U, 48U, 64U, 80U, 128U, 240U, 256U}) {
       for (std::uint32_t group = 1; group <= 8; ++group) {
         const Cache cache(rng, dtype, 16, 1, head_dim, 60 + random_below(rng, 80));
-        const Queries queries = random_queries(rng, cache, group, 50);
-        const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 50);
+        const Queries queries = random_queries(rng, cache, group, 12);
+        const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 12);
         for (const Kernels* kernels : available_kernels()) {
           ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 1), expected)) << kernels->name << " dim " << head_dim << " of " << group;
-          ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 50), expected)) << kernels->name << " dim " << head_dim << " of " << group;
+          ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 12), expected)) << kernels->name << " dim " << head_dim << " of " << group;
         }
       }
     }
@@ -182,6 +182,57 @@ TEST(Attention, LongContextsKeepTheContract) {
     }
     const std::vector<double> exact = exact_row(cache, queries, 1, 2);
     for (std::uint32_t d = 0; d < 64; ++d) ASSERT_NEAR(expected[(3 + 2) * 64 + d], exact[d], 5e-6);
+  }
+}
+
+// Chunks whose rows lie on both sides of the end of a segment.
+TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
+  Rng rng(55);
+  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
+    for (const std::uint32_t length : {512U, 513U, 530U, 1040U}) {
+      const Cache cache(rng, dtype, 16, 1, 32, length);
+      const Queries queries = random_queries(rng, cache, 2, 40);
+      const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 40);
+      for (const Kernels* kernels : available_kernels()) {
+        for (const std::uint32_t rows_per_item : {1U, 7U, 40U}) {
+          ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected)) << kernels->name << " length " << length;
+        }
+      }
+    }
+  }
+}
+
+// However the segments of a row are dealt out, and in whatever order they are made, the row is the same.
+TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
+  Rng rng(56);
+  for (const std::uint32_t length : {1U, 500U, 513U, 1024U, 1025U, 2500U}) {
+    for (const std::uint32_t group : {1U, 3U, 7U}) {
+      const Cache cache(rng, length % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 16, 1, 48, length);
+      const Queries queries = random_queries(rng, cache, group, 1);
+      const std::uint32_t num_segments = (length - 1) / kSegmentTokens + 1;
+      for (const Kernels* kernels : available_kernels()) {
+        const std::vector<float> expected = attend(*kernels, cache, queries, 1);
+        for (std::uint32_t per_piece = 1; per_piece <= num_segments; ++per_piece) {
+          AlignedVector<std::byte> scratch(attention_scratch_bytes(48, group), std::byte{0xFF});
+          std::vector<float> partials(num_segments * attention_partial_floats(48, group), NAN);
+          std::vector<float> out(expected.size(), 777.0F);
+          AttentionItem item{.q = queries.q.data(), .out = out.data(), .rows = 1, .first_position = length - 1, .group = group};
+          item.blocks = cache.blocks.data();
+          item.scale = 0.125F;
+          item.partials = partials.data();
+          for (std::uint32_t end = num_segments; end > 0; end -= std::min(end, per_piece)) {  // the last ones first
+            item.first_segment = end - std::min(end, per_piece);
+            item.end_segment = end;
+            kernels->attend(cache.layer, item, scratch);
+          }
+          EXPECT_EQ(out[0], 777.0F) << "only the join writes it";
+          item.first_segment = 0;
+          item.end_segment = num_segments;
+          kernels->join_segments(cache.layer, item);
+          ASSERT_TRUE(same_bits(out, expected)) << kernels->name << " length " << length << " group " << group << " by " << per_piece;
+        }
+      }
+    }
   }
 }
 
@@ -263,6 +314,13 @@ TEST(AttentionDeath, BrokenShapesStopTheProgram) {
     other.group = 0;
     EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "heads");
     EXPECT_DEATH(kernels->attend(cache.layer, item, std::span(scratch).first(100)), "scratch too small");
+    std::vector<float> partials(attention_partial_floats(32, 1));
+    other = item;
+    other.partials = partials.data();
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row");
+    other.end_segment = 2;
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row");
+    EXPECT_DEATH(kernels->join_segments(cache.layer, other), "every segment");
     PagedKvLayer odd = cache.layer;
     odd.head_dim = 24;
     EXPECT_DEATH(kernels->attend(odd, item, scratch), "head_dim");

@@ -171,6 +171,31 @@ TEST_F(Batches, ManyRowsEqualFewRows) {
   expect_same(expected, logits, "seven passes of 100");
 }
 
+// One decoding row of a long context is shared by the threads in segments; alone in a chunk, or on one thread, it is not.
+TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
+  constexpr std::uint32_t kLong = 1100;
+  ModelConfig config = tiny::small_llama();
+  config.context_length = kLong;
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, config, "Q8_0");
+  const auto prompt = prompt_of(25, kLong);
+  for (const KvDtype kv : {KvDtype::bf16, KvDtype::f32}) {
+    tiny::RigOptions options{.kv = kv, .num_threads = 1, .max_rows = kLong, .num_slots = kLong, .max_tokens = kLong, .num_blocks = 70};
+    const auto expected = alone(path, options, prompt);
+    options.num_threads = 4;
+    tiny::Rig rig(path, options);
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kLong, 16, 1));
+    std::uint32_t done = 500;
+    rig.run(std::span(prompt).first(done), {{Slot{0}, 0, done}});
+    while (done < kLong) {
+      const std::uint32_t count = done % 100 < 30 ? 1 : 70;
+      const auto logits = rig.run(std::span(prompt).subspan(done, count), {{Slot{0}, done, count}});
+      expect_same(std::span(expected).subspan(done * rig.vocab(), count * rig.vocab()), logits, "row " + std::to_string(done));
+      done += count;
+    }
+  }
+}
+
 TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::string path = folder_.file("model.gguf");
   tiny::write_gguf(path, tiny::small_llama(), "Q8_0");

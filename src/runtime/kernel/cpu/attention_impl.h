@@ -14,6 +14,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kSubtiles = kTileTokens / 16;
+constexpr std::uint32_t kSegmentTiles = kSegmentTokens / kTileTokens;
 
 // What stays the same for the rows of one pass.
 struct Pass {
@@ -266,20 +267,31 @@ void attend_once(const Pass& pass, const Tile& tile, const Tile& next) {
   if constexpr (R > 1) attend_once<R - 1>(pass, tile, next);
 }
 
-void walk_tiles(const Pass& pass) {
-  const std::uint32_t last = pass.position(pass.num_queries - 1);
+void begin_segment(const Pass& pass) {
+  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+    pass.scratch.maxima[i] = -INFINITY;
+    pass.scratch.sums[i] = 0.0F;
+  }
+  const std::size_t floats = std::size_t{pass.num_queries} * pass.layer->head_dim;
+  for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
+}
+
+// All queries against positions first .. last, from the start of a segment on; finish(segment) takes what the scratch holds of each.
+template <class Finish>
+void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
   const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
   Tile tiles[2];
-  const auto find = [&](std::uint32_t first, Tile& tile) {
+  const auto find = [&](std::uint32_t begin, Tile& tile) {
     tile.count = 0;
-    if (first <= last) find_tile(pass, first, last - first + 1 < kTileTokens ? last - first + 1 : kTileTokens, tile);
+    if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
   };
-  find(0, tiles[0]);
+  find(first, tiles[0]);
   for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch(pass, tiles[0], sub);
-  for (std::uint32_t i = 0; i <= last / kTileTokens; ++i) {
-    const Tile& tile = tiles[i % 2];
-    Tile& next = tiles[(i + 1) % 2];
+  for (std::uint32_t i = first / kTileTokens; i <= last / kTileTokens; ++i) {
+    const Tile& tile = tiles[(i - first / kTileTokens) % 2];
+    Tile& next = tiles[(i - first / kTileTokens + 1) % 2];
     find((i + 1) * kTileTokens, next);
+    if (i % kSegmentTiles == 0) begin_segment(pass);
     if (once) {
       attend_once<Vec::kQueries>(pass, tile, next);
     } else {
@@ -287,21 +299,64 @@ void walk_tiles(const Pass& pass) {
       load_values(pass, tile);
       attend_queries<Vec::kQueries>(pass, 0, tile);
     }
+    if ((i + 1) % kSegmentTiles == 0 || next.count == 0) finish(i / kSegmentTiles);
+  }
+}
+
+// (maximum, sum, out) of a stretch of the context joins that of what lies before it.
+void join(float maximum, float sum, const float* out, std::uint32_t dim, float* total_maximum, float* total_sum, float* total_out) {
+  const float largest = maximum > *total_maximum ? maximum : *total_maximum;
+  const Vec a = exp_polynomial(Vec::set(*total_maximum - largest));
+  const Vec b = exp_polynomial(Vec::set(maximum - largest));
+  *total_maximum = largest;
+  Vec::fma(Vec::set(*total_sum), a, Vec::set(sum) * b).store_first(total_sum, 1);
+  for (std::uint32_t d = 0; d < dim; d += 16) Vec::fma(Vec::load(total_out + d), a, Vec::load(out + d) * b).store(total_out + d);
+}
+
+void divide(const float* out, float sum, std::uint32_t dim, float* quotient) {
+  for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) / Vec::set(sum)).store(quotient + d);
+}
+
+// The scratch of a segment to the totals of the queries that see it.
+void fold_segment(const Pass& pass, std::uint32_t segment) {
+  const AttentionScratch& s = pass.scratch;
+  const std::uint32_t dim = pass.layer->head_dim;
+  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+    if (pass.position(i) < segment * kSegmentTokens) continue;
+    const float* out = s.out + std::size_t{i} * dim;
+    float* total = s.total_out + std::size_t{i} * dim;
+    if (segment > 0) {
+      join(s.maxima[i], s.sums[i], out, dim, &s.total_maxima[i], &s.total_sums[i], total);
+      continue;
+    }
+    s.total_maxima[i] = s.maxima[i];
+    s.total_sums[i] = s.sums[i];
+    for (std::uint32_t d = 0; d < dim; d += 16) Vec::load(out + d).store(total + d);
   }
 }
 
 void run_pass(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
+  const std::uint32_t last = pass.position(pass.num_queries - 1);
+  walk_segments(pass, 0, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
-    pass.scratch.maxima[i] = -INFINITY;
-    pass.scratch.sums[i] = 0.0F;
-    for (std::uint32_t d = 0; d < dim; d += 16) Vec::zero().store(pass.scratch.out + std::size_t{i} * dim + d);
+    divide(pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_sums[i], dim, pass.out(i));
   }
-  walk_tiles(pass);
-  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
-    const Vec sum = Vec::set(pass.scratch.sums[i]);
-    for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(pass.scratch.out + std::size_t{i} * dim + d) / sum).store(pass.out(i) + d);
-  }
+}
+
+// Some segments of one row, each to its place in the partials.
+void run_partial(const Pass& pass) {
+  const std::uint32_t end = pass.item->end_segment * kSegmentTokens - 1;
+  const std::uint32_t last = end < pass.item->first_position ? end : pass.item->first_position;
+  walk_segments(pass, pass.item->first_segment * kSegmentTokens, last, [&](std::uint32_t segment) {
+    const AttentionPartial partial = partial_of(*pass.item, pass.layer->head_dim, segment);
+    const std::uint32_t floats = pass.num_queries * pass.layer->head_dim;
+    for (std::uint32_t at = 0; at < floats; at += 16) Vec::load(pass.scratch.out + at).store(partial.out + at);
+    for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+      partial.maxima[i] = pass.scratch.maxima[i];
+      partial.sums[i] = pass.scratch.sums[i];
+    }
+  });
 }
 
 void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte* scratch) {
@@ -309,7 +364,20 @@ void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte
   for (std::uint32_t row = 0; row < item.rows; row += kAttentionItemRows) {
     pass.first_row = row;
     pass.num_queries = (item.rows - row < kAttentionItemRows ? item.rows - row : kAttentionItemRows) * item.group;
-    run_pass(pass);
+    item.partials == nullptr ? run_pass(pass) : run_partial(pass);
+  }
+}
+
+void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
+  const std::uint32_t dim = layer.head_dim;
+  for (std::uint32_t i = 0; i < item.group; ++i) {
+    const AttentionPartial total = partial_of(item, dim, 0);
+    for (std::uint32_t segment = 1; segment < item.end_segment; ++segment) {
+      const AttentionPartial next = partial_of(item, dim, segment);
+      join(next.maxima[i], next.sums[i], next.out + std::size_t{i} * dim, dim, &total.maxima[i], &total.sums[i],
+           total.out + std::size_t{i} * dim);
+    }
+    divide(total.out + std::size_t{i} * dim, total.sums[i], dim, item.out + (std::size_t{item.kv_head} * item.group + i) * dim);
   }
 }
 
