@@ -68,6 +68,7 @@ void Scheduler::State::take_tokens(const PlanArena& arena, std::span<const Sampl
 void Scheduler::State::take_token(Request& request, TokenId token) {
   request.tokens.push_back(token);
   kv.extend_hashes(request.kv, request.tokens, request.extra_keys);
+  QUIRE_CHECK(request.num_cached_tokens.has_value(), "a running request was admitted");
   RequestUpdate update{.id = request.id, .tokens = {}, .num_cached_tokens = *request.num_cached_tokens};
   if (const std::optional<Stop> stop = check_stop(request)) {
     update.finished = true;

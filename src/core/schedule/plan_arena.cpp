@@ -37,6 +37,7 @@ void PlanArena::admit(const Request& request, bool first_time) {
                        .num_prompt_tokens = request.num_prompt_tokens,
                        .sampling = request.sampling});
   if (first_time) {
+    QUIRE_CHECK(request.num_cached_tokens.has_value(), "an admitted request knows its cached tokens");
     first_admissions_.push_back({request.id, *request.num_cached_tokens});
   }
 }
