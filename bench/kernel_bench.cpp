@@ -1,10 +1,12 @@
 // Speed of the kernels: kernel_bench [THREADS] [SECONDS PER LINE]. Prints, per instruction set and format, the time of one product, the
 // bandwidth of its weights and its arithmetic; then the products of one SmolLM2-135M token, and attention.
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -186,6 +188,60 @@ void bench_attention(Setup& setup, const Kernels& kernels) {
   }
 }
 
+// Zeros in large pages, as a KV cache has them.
+struct HugeMemory {
+  explicit HugeMemory(std::size_t size) : bytes(size) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    data = static_cast<std::byte*>(memory);
+    std::fill_n(data, bytes, std::byte{0});
+  }
+  ~HugeMemory() { munmap(data, bytes); }
+  HugeMemory(const HugeMemory&) = delete;
+  HugeMemory& operator=(const HugeMemory&) = delete;
+
+  std::byte* data;
+  std::size_t bytes;
+};
+
+// One token of each of `streams` requests in every layer, as decoding does it: blocks lie anywhere in a cache beyond the processor's own.
+void bench_decode(Setup& setup, const Kernels& kernels) {
+  constexpr std::uint32_t kLayers = 30, kHeads = 3, kGroup = 3, kDim = 64, kBlock = 16, kMostTokens = 24 * 1536;
+  constexpr std::size_t kRow = std::size_t{kHeads} * kGroup * kDim;
+  PagedKvLayer layer{.dtype = KvDtype::bf16, .block_size = kBlock, .num_kv_heads = kHeads, .head_dim = kDim};
+  layer.token_stride = kDim;
+  layer.head_stride = std::size_t{kBlock} * kDim;
+  layer.block_stride = layer.head_stride * kHeads;
+  const std::size_t layer_bytes = 2 * layer.block_stride * (kMostTokens / kBlock);
+  const HugeMemory cache(2 * kLayers * layer_bytes);
+  std::vector<BlockId> blocks(kMostTokens / kBlock);
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = BlockId{i};
+  std::ranges::shuffle(blocks, std::mt19937(1));
+  const std::size_t bytes = attention_scratch_bytes(kDim, kGroup);
+  AlignedVector<std::byte> scratch(bytes * setup.pool.num_threads());
+  for (const auto& [streams, context] : {std::pair{1U, 128U}, {1U, 1536U}, {24U, 128U}, {24U, 1536U}}) {
+    std::vector<float> q(streams * kRow, 0.5F);
+    std::vector<float> out(streams * kRow);
+    const double time = measure(setup, [&] {
+      for (std::uint32_t l = 0; l < kLayers; ++l) {
+        layer.keys = cache.data + 2 * l * layer_bytes;
+        layer.values = layer.keys + layer_bytes;
+        setup.pool.parallel_for(streams * kHeads, 1, [&](std::uint32_t i, std::uint32_t, std::uint32_t thread) {
+          AttentionItem item{.q = q.data() + i / kHeads * kRow, .out = out.data() + i / kHeads * kRow, .rows = 1};
+          item.first_position = context - 1;
+          item.kv_head = i % kHeads;
+          item.group = kGroup;
+          item.blocks = blocks.data() + i / kHeads * (context / kBlock);
+          kernels.attend(layer, item, std::span(scratch).subspan(bytes * thread, bytes));
+        });
+      }
+    });
+    fmt::print("{:9} decode attention streams={:<3} context={:<5} {} layers heads=9/3 dim=64  {:9.1f} us  {:7.2f} GB/s of K and V\n",
+               kernels.name, streams, context, kLayers, time * 1e6, 4.0 * kLayers * streams * context * kHeads * kDim / time * 1e-9);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -197,6 +253,7 @@ int main(int argc, char** argv) {
     if (!kernels) continue;
     bench_model(setup, **kernels, model);
     bench_attention(setup, **kernels);
+    bench_decode(setup, **kernels);
     bench_products(setup, **kernels);
   }
 }

@@ -23,24 +23,24 @@ struct TokenizerSpec {
   };
 
   Algorithm algorithm = Algorithm::unsupported;
-  std::string pre;                      // GGUF's tokenizer.ggml.pre; empty when split_patterns tells
+  std::string pre;                          // GGUF's tokenizer.ggml.pre; empty when split_patterns tells
   std::vector<std::string> split_patterns;  // tokenizer.json: regular expressions applied in turn
-  std::vector<std::string> tokens;      // id -> piece (byte-level alphabet for bpe_bytes, U+2581 spaces for sentencepiece)
-  std::vector<TokenType> types;         // per token
-  std::vector<float> scores;            // per token, sentencepiece only
-  std::vector<std::string> merges;      // "left right" in rank order, bpe_bytes and merge-based sentencepiece
-  std::string normalizer;               // "", "nfc"
+  std::vector<std::string> tokens;          // id -> piece (byte-level alphabet for bpe_bytes, U+2581 spaces for sentencepiece)
+  std::vector<TokenType> types;             // per token
+  std::vector<float> scores;                // per token, sentencepiece only
+  std::vector<std::string> merges;          // "left right" in rank order, bpe_bytes and merge-based sentencepiece
+  std::string normalizer;                   // "", "nfc"
   bool add_space_prefix = false;
   bool space_prefix_first_only = false;      // the prefix goes before the text only, not before each piece between added tokens
   bool space_prefix_unless_present = false;  // and not where the text (or piece) begins with a space already
   bool add_bos = false;
   bool add_eos = false;
-  bool ignore_merges = false;           // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)
+  bool ignore_merges = false;  // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)
   std::optional<TokenId> bos, eos, unk, pad;
-  std::vector<TokenId> eog;             // every id that ends a generation, eos included
-  std::vector<AddedToken> added_tokens; // those with a flag set
-  std::string chat_template;            // empty: none
-  std::string unsupported;              // why, when algorithm is unsupported
+  std::vector<TokenId> eog;              // every id that ends a generation, eos included
+  std::vector<AddedToken> added_tokens;  // those with a flag set
+  std::string chat_template;             // empty: none
+  std::string unsupported;               // why, when algorithm is unsupported
 };
 
 struct ModelInfo {
@@ -55,7 +55,7 @@ struct ModelInfo {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
   std::uint64_t num_parameters = 0;
-  std::uint64_t weight_bytes = 0;    // in memory, unpacked into kernel formats
+  std::uint64_t weight_bytes = 0;  // in memory, unpacked into kernel formats
   TokenizerSpec tokenizer;
 };
 

@@ -15,8 +15,8 @@ enum class ActivationMode : std::uint8_t { int16, f32 };
 enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512 };
 
 struct CacheOptions {
-  std::uint32_t block_size = 16;    // tokens per block
-  std::uint32_t num_blocks = 0;     // with the null block; 0: as many as kv_cache_bytes hold
+  std::uint32_t block_size = 16;  // tokens per block
+  std::uint32_t num_blocks = 0;   // with the null block; 0: as many as kv_cache_bytes hold
   std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;
   KvDtype dtype = KvDtype::bf16;
   bool enable_prefix_caching = true;
@@ -26,11 +26,11 @@ struct CacheOptions {
 enum class SchedulingPolicy : std::uint8_t { fcfs, priority };
 
 struct SchedulerOptions {
-  std::uint32_t max_num_seqs = 128;             // requests in the running batch
-  std::uint32_t max_num_batched_tokens = 2048;  // token budget of one step
-  std::uint32_t max_model_len = 0;              // prompt and output; 0: the model's context, or what the cache holds if less
+  std::uint32_t max_num_seqs = 128;                // requests in the running batch
+  std::uint32_t max_num_batched_tokens = 2048;     // token budget of one step
+  std::uint32_t max_model_len = 0;                 // prompt and output; 0: the model's context, or what the cache holds if less
   std::uint32_t long_prefill_token_threshold = 0;  // at most this many prompt tokens of a request per step; 0: no limit
-  std::uint32_t max_num_waiting = 1024;         // further requests are refused with `overloaded`
+  std::uint32_t max_num_waiting = 1024;            // further requests are refused with `overloaded`
   bool enable_chunked_prefill = true;
   bool reserve_full_isl = true;  // admit only when the whole input fits (vLLM: scheduler_reserve_full_isl)
   SchedulingPolicy policy = SchedulingPolicy::fcfs;

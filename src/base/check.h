@@ -8,9 +8,9 @@ namespace quire {
 
 }  // namespace quire
 
-#define QUIRE_CHECK(condition, ...)                                             \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]] {                                            \
-      ::quire::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__);    \
-    }                                                                           \
+#define QUIRE_CHECK(condition, ...)                                          \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]] {                                         \
+      ::quire::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__); \
+    }                                                                        \
   } while (false)

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/output_queue.h"
@@ -60,6 +61,7 @@ Result<Session> open_session(const RunFlags& flags) {
 }
 
 Result<std::vector<TokenId>> encode_chat(const Session& session, const boost::json::array& messages) {
+  QUIRE_CHECK(session.chat.has_value(), "a model without a chat template takes prompts");
   const Tokenizer& tokenizer = *session.tokenizer;
   const boost::json::object context = {{"messages", messages},
                                        {"tools", nullptr},

@@ -1,4 +1,6 @@
 // Engine::create: a model on this machine's processors.
+#include "engine/create.h"
+
 #include <thread>
 
 #include "engine/engine_impl.h"
@@ -6,7 +8,12 @@
 #include "runtime/model/model.h"
 
 namespace quire {
+
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, void (*progress)(double)) {
+  return create_engine(options, progress, nullptr);
+}
+
+Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer) {
   const Result<ModelInfo> header = inspect(options.model);
   if (!header) {
     return std::unexpected(header.error());
@@ -30,7 +37,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, voi
     return std::unexpected(model.error());
   }
   const ModelInfo info = (*model)->info();
-  auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache));
+  auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), observer);
   return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>());
 }
 

@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -70,6 +72,24 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 void MappedFile::release() noexcept {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<void> MappedFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
+  QUIRE_CHECK(contains(part) && part.size() == out.size(), "a part of the map");
+  const auto begin = static_cast<std::size_t>(part.data() - bytes_.data());
+  for (std::size_t done = 0; done < out.size();) {
+    const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(begin + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(ErrorCode::io, path_, "cannot be read: " + reason(errno));
+    if (got == 0) return check_unchanged();
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+bool MappedFile::contains(std::span<const std::byte> part) const {
+  const auto address = [](const std::byte* byte) { return reinterpret_cast<std::uintptr_t>(byte); };
+  return address(part.data()) >= address(bytes_.data()) && address(part.data() + part.size()) <= address(bytes_.data() + bytes_.size());
 }
 
 Result<void> MappedFile::check_unchanged() const {

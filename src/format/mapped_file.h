@@ -12,7 +12,7 @@ namespace quire {
 // Owns the map; bytes() keeps its address when the object is moved. Immutable, hence thread-safe.
 //
 // The size is the file's size at open. A file that shrinks afterwards makes the operating system stop the program on the first touch
-// past its new end; whoever maps a file that others may replace asks check_unchanged() before a long read.
+// past its new end; who reads much of a file that others may replace uses read(), and asks check_unchanged() in the end.
 class MappedFile {
  public:
   // Errors: `not_found`, `io` (not readable, not a regular file). An empty file maps to an empty span.
@@ -26,6 +26,10 @@ class MappedFile {
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
   [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] bool contains(std::span<const std::byte> part) const;
+
+  // Copies a part of bytes() out of the file, not through the map. `io` where the file no longer reaches.
+  [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
 
   // `io` if the file has been truncated or rewritten since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;

@@ -255,4 +255,12 @@ std::vector<const SafetensorsTensor*> SafetensorsFolder::tensors() const {
   return all;
 }
 
+std::vector<const MappedFile*> SafetensorsFolder::files() const {
+  std::vector<const MappedFile*> all;
+  for (const SafetensorsFile& shard : shards_) {
+    if (shard.file() != nullptr) all.push_back(shard.file());
+  }
+  return all;
+}
+
 }  // namespace quire

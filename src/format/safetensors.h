@@ -60,6 +60,8 @@ class SafetensorsFolder {
   [[nodiscard]] const SafetensorsTensor* find(std::string_view name) const;
   // Every tensor once, shard by shard.
   [[nodiscard]] std::vector<const SafetensorsTensor*> tensors() const;
+  // The shards' maps.
+  [[nodiscard]] std::vector<const MappedFile*> files() const;
 
  private:
   SafetensorsFolder() = default;

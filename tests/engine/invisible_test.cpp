@@ -1,12 +1,15 @@
-// The scheduler is invisible: what a request gets, token ids and log probabilities bit for bit, does not depend on how it was scheduled.
+// The scheduler is invisible: what a request gets, token ids and every logit bit for bit, does not depend on how it was scheduled.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <map>
 
+#include "base/digest.h"
 #include "base/random.h"
 #include "engine/collector.h"
+#include "engine/create.h"
 #include "quire/engine.h"
 
 namespace quire {
@@ -15,8 +18,23 @@ namespace {
 constexpr std::uint32_t kNumOutputs = 24;
 constexpr std::uint32_t kNumShort = 16;  // the first requests, of at most 27 prompt tokens
 
-// The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens. A log probability is a logit less the
-// logarithm of the sum over the whole row, so a change of any logit that matters shows.
+// The digest of every row of logits, by request and number of tokens known; a request that is preempted samples no token twice.
+class LogitsDigests final : public LogitsObserver {
+ public:
+  void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) override {
+    sha_.update(std::as_bytes(logits));
+    const bool is_new = digests_[id.value].emplace(num_tokens, sha_.finish()).second;
+    EXPECT_TRUE(is_new) << "request " << id.value << " sampled twice after " << num_tokens << " tokens";
+  }
+  // After the engine has stopped.
+  [[nodiscard]] const std::map<std::uint32_t, Sha256Digest>& of(RequestId id) const { return digests_.at(id.value); }
+
+ private:
+  Sha256 sha_;
+  std::map<std::uint64_t, std::map<std::uint32_t, Sha256Digest>> digests_;
+};
+
+// The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens.
 std::vector<std::uint32_t> bits_of(const Collector::Answer& answer) {
   std::vector<std::uint32_t> bits;
   for (const TokenId token : answer.tokens) {
@@ -59,13 +77,15 @@ std::vector<EngineRequest> make_requests(std::uint32_t vocab_size) {
 
 struct Answers {
   std::vector<std::vector<std::uint32_t>> bits;
+  std::vector<std::map<std::uint32_t, Sha256Digest>> logits;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_cache_hits = 0;  // tokens
 };
 
 // `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
 Answers run(const EngineOptions& options, bool together, std::uint32_t short_rounds = 0) {
-  auto engine = Engine::create(options);
+  LogitsDigests digests;
+  auto engine = create_engine(options, nullptr, &digests);
   EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
   Answers answers;
@@ -86,6 +106,11 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
     answers.bits.push_back(bits_of(answer));
   }
   EXPECT_EQ((*engine)->stop(60.0), 0U);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    answers.logits.push_back(digests.of(ids[i]));
+    EXPECT_EQ(answers.logits.back().size(), kNumOutputs);
+    EXPECT_EQ(answers.logits.back().begin()->first, requests[i].prompt.size());
+  }
   const EngineStats stats = (*engine)->stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
   answers.num_preemptions = stats.num_preemptions;
@@ -104,7 +129,9 @@ EngineOptions base_options() {
 void expect_equal(const Answers& got, const Answers& wanted) {
   ASSERT_GE(got.bits.size(), wanted.bits.size());
   for (std::size_t i = 0; i < got.bits.size(); ++i) {
-    EXPECT_TRUE(got.bits[i] == wanted.bits[i < wanted.bits.size() ? i : i % kNumShort]) << "request " << i;
+    const std::size_t same = i < wanted.bits.size() ? i : i % kNumShort;
+    EXPECT_TRUE(got.bits[i] == wanted.bits[same]) << "tokens or log probabilities of request " << i;
+    EXPECT_TRUE(got.logits[i] == wanted.logits[same]) << "logits of request " << i;
   }
 }
 

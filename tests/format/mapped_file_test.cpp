@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "format/temp_folder.h"
@@ -60,6 +61,26 @@ TEST(MappedFile, NoticesThatTheFileWasCut) {
   const auto check = file->check_unchanged();
   ASSERT_FALSE(check);
   EXPECT_EQ(check.error().code, ErrorCode::io);
+}
+
+TEST(MappedFile, ReadsPartsOfAFileThatWasCut) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "a longer text");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  const auto all = file->bytes();
+  std::array<std::byte, 4> out{};
+  ASSERT_TRUE(file->read(all.subspan(2, 4), out));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(out.data()), 4), "long");
+  EXPECT_TRUE(file->contains(all));
+  EXPECT_FALSE(file->contains(out));
+  std::filesystem::resize_file(path, 5);
+  EXPECT_TRUE(file->read(all.first(4), out)) << "still there";
+  const auto beyond = file->read(all.subspan(3, 4), out);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::io);
+  EXPECT_EQ(beyond.error().field, path);
+  EXPECT_DEATH((void)file->read(out, out), "a part of the map");
 }
 
 TEST(ReadTextFile, HasALimit) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "server/fake_engine.h"
 #include "server/http_client.h"
@@ -15,9 +16,11 @@ class RunningServer : public ::testing::Test {
  protected:
   ~RunningServer() override { stop(); }
 
-  void start(ServerOptions options = {}) {
+  void start(ServerOptions options = {}) { start_with(engine, std::move(options)); }
+  // `other` outlives the test's server, or is stopped after it.
+  void start_with(Engine& other, ServerOptions options = {}) {
     options.port = 0;
-    auto server = Server::create(engine, options);
+    auto server = Server::create(other, options);
     ASSERT_TRUE(server.has_value()) << server.error().to_string();
     server_ = std::move(*server);
     port = server_->port();

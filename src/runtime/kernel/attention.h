@@ -1,11 +1,13 @@
 #pragma once
 // Paged attention: causal, grouped-query. The kernels themselves are in the table of kernel.h.
 //
-// Numeric contract. Keys are taken in tiles of 64 aligned to absolute positions; a row sees positions 0 .. its own:
-//   score = (fma chain over even dims + fma chain over odd dims) * scale; m' = max(m, scores of the tile);
-//   p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's p); out likewise, tokens ascending; out / l at the
-//   end.
-// So a row's result depends on its own position and the cache alone, not on the chunk, the batch or the block size.
+// Numeric contract. A row sees positions 0 .. its own, in segments of 512 and tiles of 64 aligned to absolute positions.
+//   In a segment, tile by tile: score = (fma chain over even dims + fma chain over odd dims) * scale; m' = max(m, scores of the tile);
+//   p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's p); out likewise, tokens ascending.
+//   The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a = exp(m - m'); b = exp(m_s - m');
+//   l = fma(l, a, l_s * b); out likewise. out / l at the end.
+// So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
+// segments.
 #include <cstddef>
 #include <cstdint>
 
@@ -43,7 +45,21 @@ struct AttentionItem {
   std::uint32_t group = 1;          // query heads per KV head: heads kv_head * group .. + group - 1 are computed
   const BlockId* blocks = nullptr;  // block table: position p lies in blocks[p / block_size]
   float scale = 1.0F;
+
+  // One row in pieces, so that threads share a long context: with `partials` set, rows is 1 and attend() computes segments first_segment
+  // .. end_segment - 1 only; segment s goes to partials + s * attention_partial_floats(), and out stays as it is. When all segments of the
+  // row are there, join_segments() makes out.
+  float* partials = nullptr;
+  std::uint32_t first_segment = 0;
+  std::uint32_t end_segment = 0;
 };
+
+inline constexpr std::uint32_t kSegmentTokens = 512;
+
+// (out, m, l) of one segment for `group` query heads.
+constexpr std::size_t attention_partial_floats(std::uint32_t head_dim, std::uint32_t group) {
+  return std::size_t{group} * head_dim + 2 * std::size_t{(group + 15) / 16 * 16};
+}
 
 // Rows worth handing out as one item: more reuse each K/V tile better, fewer balance better.
 inline constexpr std::uint32_t kAttentionItemRows = 32;

@@ -16,6 +16,10 @@ struct AttentionScratch {
   float* out;     // [queries][head_dim]
   float* maxima;  // [queries]
   float* sums;    // [queries]
+  // The segments before the present one:
+  float* total_out;     // [queries][head_dim]
+  float* total_maxima;  // [queries]
+  float* total_sums;    // [queries]
   std::size_t total_floats;
 };
 
@@ -37,8 +41,24 @@ static inline AttentionScratch layout_attention_scratch(float* base, std::uint32
   scratch.out = take(queries * head_dim);
   scratch.maxima = take(padded);
   scratch.sums = take(padded);
+  scratch.total_out = take(queries * head_dim);
+  scratch.total_maxima = take(padded);
+  scratch.total_sums = take(padded);
   scratch.total_floats = at;
   return scratch;
+}
+
+// One segment's part of AttentionItem::partials.
+struct AttentionPartial {
+  float* out;     // [group][head_dim]
+  float* maxima;  // [group]
+  float* sums;    // [group]
+};
+
+static inline AttentionPartial partial_of(const AttentionItem& item, std::uint32_t head_dim, std::uint32_t segment) {
+  float* out = item.partials + segment * attention_partial_floats(head_dim, item.group);
+  float* maxima = out + std::size_t{item.group} * head_dim;
+  return {out, maxima, maxima + (item.group + 15) / 16 * 16};
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@
   void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end);                                               \
   void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end); \
   void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                  \
+  void join_segments(const PagedKvLayer& layer, const AttentionItem& item);                                                         \
   void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                   \
   void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
   void softmax(float* x, std::uint32_t n);
@@ -33,5 +34,6 @@ const Kernels* cpu_kernels(KernelIsa isa);
 // Broken contracts stop the program; compiled once, for no special instruction set.
 void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);
+void check_join(const PagedKvLayer& layer, const AttentionItem& item);
 
 }  // namespace quire

@@ -13,6 +13,7 @@ constexpr Kernels kReference = {
     .matmul = reference::matmul,
     .write_kv = portable::write_kv,
     .attend = reference::attend,
+    .join_segments = reference::join_segments,
     .rms_norm = reference::rms_norm,
     .rope = portable::rope,
     .silu_mul = reference::silu_mul,

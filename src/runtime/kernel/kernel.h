@@ -34,6 +34,8 @@ struct Kernels {
                    std::span<const std::uint64_t> slots) = nullptr;
 
   void (*attend)(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) = nullptr;
+  // The row of an item whose partials are all there; its segments are those of the whole row.
+  void (*join_segments)(const PagedKvLayer& layer, const AttentionItem& item) = nullptr;
 
   // out = x * weight / sqrt(mean(x^2) + epsilon), over n values. Use it per head for Qwen3's q and k norms.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) = nullptr;

@@ -46,10 +46,15 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(input, tables);
   embed(input);
   for (std::uint32_t i = 0; i < config_.num_layers; ++i) {
-    attend(weights_.layers[i], kv_layer(cache, i));
-    feed_forward(weights_.layers[i], i + 1 < config_.num_layers ? &weights_.layers[i + 1].attn_norm : nullptr);
+    const bool is_last = i + 1 == config_.num_layers;
+    const PagedKvLayer kv = kv_layer(cache, i);
+    write_kv(weights_.layers[i], kv);
+    if (is_last) keep_logit_rows(input, tables);
+    if (rows_ == 0) return;
+    attend(weights_.layers[i], kv);
+    feed_forward(weights_.layers[i], is_last ? nullptr : &weights_.layers[i + 1].attn_norm);
   }
-  output(input.logit_rows, logits);
+  output(logits);
 }
 
 void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<const float> logits) const {
@@ -66,7 +71,10 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<con
     QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= config_.context_length, "a position beyond the context");
   }
   QUIRE_CHECK(rows == input.tokens.size(), "sequences and tokens differ in length");
-  for (const std::uint32_t row : input.logit_rows) QUIRE_CHECK(row < rows, "logits of no row");
+  for (std::size_t i = 0; i < input.logit_rows.size(); ++i) {
+    QUIRE_CHECK(input.logit_rows[i] < rows, "logits of no row");
+    QUIRE_CHECK(i == 0 || input.logit_rows[i - 1] < input.logit_rows[i], "logit rows ascend");
+  }
   for (const TokenId token : input.tokens)
     QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
 }
@@ -78,27 +86,79 @@ void Decoder::lay_out(const BatchInput& input, const BlockTables& tables) {
   attention_work_ = 0;
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
-    for (std::uint32_t done = 0; done < sequence.num_tokens; done += kAttentionItemRows) {
-      const std::uint32_t count = std::min(kAttentionItemRows, sequence.num_tokens - done);
-      attention_work_ += std::uint64_t{count} * (sequence.first_position + done + count) * config_.q_size();
-      for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-        w.items.push_back({.q = w.qkv + (row + done) * qkv_size(),
-                           .out = w.attention + std::size_t{row + done} * config_.q_size(),
-                           .q_stride = qkv_size(),
-                           .out_stride = config_.q_size(),
-                           .rows = count,
-                           .first_position = sequence.first_position + done,
-                           .kv_head = head,
-                           .group = config_.group(),
-                           .blocks = tables.row(sequence.slot).data(),
-                           .scale = config_.attention_scale});
-      }
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
+      w.positions[row + i] = sequence.first_position + i;
+      w.kv_slots[row + i] = tables.kv_slot(sequence.slot, w.positions[row + i]);
     }
-    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i, ++row) {
-      w.positions[row] = sequence.first_position + i;
-      w.kv_slots[row] = tables.kv_slot(sequence.slot, w.positions[row]);
+    add_items(tables.row(sequence.slot).data(), row, sequence.num_tokens, row);
+    row += sequence.num_tokens;
+  }
+  cut_long_rows();
+}
+
+// What attends for `count` rows of one sequence; their results become rows `out_row` and on.
+void Decoder::add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
+  Workspace& w = workspace_;
+  for (std::uint32_t done = 0; done < count; done += kAttentionItemRows) {
+    const std::uint32_t rows = std::min(kAttentionItemRows, count - done);
+    attention_work_ += std::uint64_t{rows} * (w.positions[row + done] + rows) * config_.q_size();
+    for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
+      w.items.push_back({.q = w.qkv + (row + done) * qkv_size(),
+                         .out = w.attention + std::size_t{out_row + done} * config_.q_size(),
+                         .q_stride = qkv_size(),
+                         .out_stride = config_.q_size(),
+                         .rows = rows,
+                         .first_position = w.positions[row + done],
+                         .kv_head = head,
+                         .group = config_.group(),
+                         .blocks = blocks,
+                         .scale = config_.attention_scale});
     }
   }
+}
+
+// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
+void Decoder::cut_long_rows() {
+  Workspace& w = workspace_;
+  w.joins.clear();
+  const std::size_t num_items = w.items.size();
+  if (pool_.num_threads() == 1 || num_items >= std::size_t{kItemsPerThread} * pool_.num_threads()) return;
+  float* partials = w.partials;
+  for (std::size_t i = 0; i < num_items; ++i) {
+    AttentionItem item = w.items[i];
+    item.end_segment = item.first_position / kSegmentTokens + 1;
+    if (item.rows > 1 || item.end_segment == 1) continue;
+    item.partials = partials;
+    partials += item.end_segment * attention_partial_floats(config_.head_dim, item.group);
+    w.joins.push_back(item);
+    for (; item.first_segment < w.joins.back().end_segment; ++item.first_segment) {
+      item.end_segment = item.first_segment + 1;
+      item.first_segment == 0 ? w.items[i] = item : w.items.emplace_back(item);
+    }
+  }
+}
+
+// After the last layer's keys and values are written, only the rows whose logits are wanted go on: they become the first ones.
+void Decoder::keep_logit_rows(const BatchInput& input, const BlockTables& tables) {
+  const std::size_t width = config_.hidden_size;
+  const std::span<const std::uint32_t> wanted = input.logit_rows;
+  workspace_.items.clear();
+  attention_work_ = 0;
+  std::uint32_t end = 0;
+  std::uint32_t kept = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    end += sequence.num_tokens;
+    while (kept < wanted.size() && wanted[kept] < end) {
+      const std::uint32_t row = wanted[kept];
+      std::uint32_t count = 1;
+      while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
+      std::copy_n(workspace_.hidden + row * width, row == kept ? 0 : count * width, workspace_.hidden + kept * width);
+      add_items(tables.row(sequence.slot).data(), row, count, kept);
+      kept += count;
+    }
+  }
+  rows_ = kept;
+  cut_long_rows();
 }
 
 void Decoder::embed(const BatchInput& input) {
@@ -116,7 +176,8 @@ void Decoder::embed(const BatchInput& input) {
   });
 }
 
-void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
+// Queries, keys and values of every row; keys and values go to the cache.
+void Decoder::write_kv(const LayerWeights& layer, const PagedKvLayer& kv) {
   const std::size_t q_size = config_.q_size();
   const std::size_t kv_size = config_.kv_size();
   float* qkv = workspace_.qkv;
@@ -125,6 +186,9 @@ void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
            hidden_activations());
   pool_.parallel_for(rows_, row_grain(rows_),
                      [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { rotate_and_write(layer, kv, begin, end); });
+}
+
+void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
   run_attention(kv);
   const Activations x = activations(workspace_.attention, rows_, config_.q_size(), workspace_.inner_codes);
   prepare(x);
@@ -167,6 +231,7 @@ void Decoder::run_attention(const PagedKvLayer& kv) {
   pool_.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     for (std::uint32_t i = begin; i < end; ++i) kernels_.attend(kv, workspace_.items[i], workspace_.attention_scratch(thread));
   });
+  for (const AttentionItem& item : workspace_.joins) kernels_.join_segments(kv, item);
 }
 
 // In tiles of rows: a tile's outcome replaces its own rows of hidden and input, which no other tile reads.
@@ -217,18 +282,17 @@ void Decoder::add_and_norm(const std::vector<float>& bias, const std::vector<flo
   if (norm != nullptr) kernels_.prepare(hidden_activations(), row_begin, row_end);
 }
 
-void Decoder::output(std::span<const std::uint32_t> logit_rows, std::span<float> logits) {
-  const auto count = static_cast<std::uint32_t>(logit_rows.size());
+void Decoder::output(std::span<float> logits) {
   const std::uint32_t width = config_.hidden_size;
-  const Activations x = activations(workspace_.last, count, width, workspace_.hidden_codes);
-  pool_.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+  const Activations x = hidden_activations();
+  pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i) {
-      kernels_.rms_norm(workspace_.hidden + std::size_t{logit_rows[i]} * width, weights_.output_norm.data(), config_.norm_epsilon,
-                        workspace_.last + std::size_t{i} * width, width);
+      const std::size_t at = std::size_t{i} * width;
+      kernels_.rms_norm(workspace_.hidden + at, weights_.output_norm.data(), config_.norm_epsilon, workspace_.input + at, width);
     }
     kernels_.prepare(x, begin, end);
   });
-  if (count > 0) multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
+  multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
 }
 
 void Decoder::prepare(const Activations& x) {

@@ -37,12 +37,16 @@ class Decoder {
   void check(const BatchInput& input, const KvCache& cache, std::span<const float> logits) const;
   void lay_out(const BatchInput& input, const BlockTables& tables);
   void embed(const BatchInput& input);
+  void add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row);
+  void cut_long_rows();
+  void keep_logit_rows(const BatchInput& input, const BlockTables& tables);
+  void write_kv(const LayerWeights& layer, const PagedKvLayer& kv);
   void attend(const LayerWeights& layer, const PagedKvLayer& kv);
   void rotate_and_write(const LayerWeights& layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end);
   void run_attention(const PagedKvLayer& kv);
   void feed_forward(const LayerWeights& layer, const std::vector<float>* next_norm);
   void gate_and_up(const LayerWeights& layer, const Activations& x);
-  void output(std::span<const std::uint32_t> logit_rows, std::span<float> logits);
+  void output(std::span<float> logits);
 
   // hidden += input + bias, then input = norm(hidden), ready for a product; without a norm the stream is all there is.
   void add_and_norm(const std::vector<float>& bias, const std::vector<float>* norm, std::uint32_t row_begin, std::uint32_t row_end);
@@ -63,7 +67,7 @@ class Decoder {
   ThreadPool& pool_;
   Workspace workspace_;
   std::vector<float> frequencies_;
-  std::uint32_t rows_ = 0;            // of the pass under way
+  std::uint32_t rows_ = 0;            // of the pass under way; after the last keys and values, those whose logits are wanted
   std::uint64_t attention_work_ = 0;  // multiplications of its attention, in one layer
 };
 

@@ -66,9 +66,9 @@ class Model {
   std::unique_ptr<State> state_;
 };
 
-// `path` is a GGUF file or a Hugging Face folder (config.json, safetensors). The files are read through memory maps that are dropped again
-// once the weights are packed. Errors: those of the formats, `unsupported` (architecture, tensor type, instruction set), `corrupt` (tensor
-// missing or of the wrong shape), naming the key or the tensor.
+// `path` is a GGUF file or a Hugging Face folder (config.json, safetensors). The files are closed again once the weights are packed; one
+// that is cut or rewritten meanwhile is an error (`io`). Errors: those of the formats, `unsupported` (architecture, tensor type,
+// instruction set), `corrupt` (tensor missing or of the wrong shape), naming the key or the tensor.
 Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options);
 
 // Reads headers only. Errors as above; a tokenizer this build cannot run is no error (TokenizerSpec::unsupported says why).

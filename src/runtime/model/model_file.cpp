@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/check.h"
 #include "format/dequant.h"
 #include "format/json.h"
 #include "format/quote.h"
@@ -152,9 +153,24 @@ Result<ModelInfo> ModelFile::info() const {
   return info;
 }
 
+std::vector<const MappedFile*> ModelFile::files() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return {gguf->file()};
+  return std::get<SafetensorsFolder>(weights_).files();
+}
+
+Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
+  for (const MappedFile* file : files()) {
+    if (file->contains(part)) return file->read(part, out);
+  }
+  QUIRE_CHECK(false, "data of another model");
+  return {};
+}
+
 Result<void> ModelFile::check_unchanged() const {
-  const auto* gguf = std::get_if<GgufFile>(&weights_);
-  return gguf != nullptr && gguf->file() != nullptr ? gguf->file()->check_unchanged() : Result<void>{};
+  for (const MappedFile* file : files()) {
+    if (auto same = file->check_unchanged(); !same) return same;
+  }
+  return {};
 }
 
 }  // namespace quire

@@ -39,6 +39,8 @@ class ModelFile {
   [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer) const;
   // Everything but weight_bytes as loaded, which is estimated from the types.
   [[nodiscard]] Result<ModelInfo> info() const;
+  // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.
+  [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
   // `io` if a file has changed since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
 
@@ -46,6 +48,7 @@ class ModelFile {
   ModelFile() = default;
   [[nodiscard]] Result<TokenizerSpec> tokenizer() const;
   [[nodiscard]] std::string model_name() const;
+  [[nodiscard]] std::vector<const MappedFile*> files() const;
 
   std::string path_;
   std::variant<std::monostate, GgufFile, SafetensorsFolder> weights_;

@@ -1,8 +1,6 @@
 #include "runtime/model/weights.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,8 +12,8 @@
 #include "format/dequant.h"
 #include "format/quote.h"
 
-// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. Packing
-// cannot fail, so its tasks run on any thread in any order.
+// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. The tasks
+// of the last part are independent and run on any thread in any order; they fail only if a file changes meanwhile.
 
 namespace quire {
 namespace {
@@ -182,47 +180,61 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
   }
 }
 
-// Whole pages inside the span leave our resident set; they stay in the system's file cache.
-void release_pages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::vector<float>& vector) {
+  std::vector<std::byte> bytes(source.data.size());
+  if (auto read = file.read(source.data, bytes); !read) return read;
+  vector.resize(source.columns);
+  dequantise_row(source.type, bytes, vector);
+  return {};
 }
 
-void run_task(const PackTask& task) {
-  const TensorView& source = task.source;
+// Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
+  constexpr std::size_t kReadBytes = 256 << 10;
   const std::size_t row_size = source.data.size() / source.rows;
-  if (task.vector != nullptr) {
-    task.vector->resize(source.columns);
-    dequantise_row(source.type, source.data, *task.vector);
-    return;
-  }
+  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
   const UnpackedFormat format = *unpacked_format(source.type);
   MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns));
   RowBuffers buffers(source.columns);
-  for (std::uint32_t row = 0; row < source.rows; ++row) {
-    pack_row(source, format, row, source.data.subspan(row * row_size, row_size), buffers, packer);
+  std::vector<std::byte> bytes(rows_at_once * row_size);
+  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
+    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
+    const std::span part(bytes.data(), count * row_size);
+    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
+    for (std::size_t i = 0; i < count; ++i) {
+      pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
+    }
   }
-  *task.matrix = packer.finish();
-  release_pages(source.data);
+  matrix = packer.finish();
+  return {};
 }
 
-void run_tasks(std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
+Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
   // The largest first, so that no thread starts one when the others have finished.
   std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
   std::uint64_t total = 1;
   for (const PackTask& task : tasks) total += task.source.data.size();
   std::atomic<std::uint64_t> done{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  Result<void> outcome;
   const auto caller = std::this_thread::get_id();
   pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::uint32_t i = begin; i < end; ++i) {
-      run_task(tasks[i]);
-      const std::uint64_t so_far = done.fetch_add(tasks[i].source.data.size()) + tasks[i].source.data.size();
+    for (std::uint32_t i = begin; i < end && !failed; ++i) {
+      const PackTask& task = tasks[i];
+      auto packed = task.vector != nullptr ? pack_vector(file, task.source, *task.vector) : pack_matrix(file, task.source, *task.matrix);
+      if (!packed) {
+        const std::lock_guard lock(mutex);
+        failed = true;
+        outcome = std::move(packed);
+        return;
+      }
+      const std::uint64_t so_far = done.fetch_add(task.source.data.size()) + task.source.data.size();
       if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
     }
   });
-  if (progress != nullptr) progress(1.0);
+  if (outcome && progress != nullptr) progress(1.0);
+  return outcome;
 }
 
 std::uint64_t bytes_of(const Linear& linear) {
@@ -248,7 +260,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   auto tasks = collect(file, weights);
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
-  run_tasks(*tasks, pool, progress);
+  if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   return weights;
 }

@@ -45,6 +45,8 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t rows = limits.rows;
   const std::size_t ffn_rows = std::min(limits.rows, kFeedForwardRows);
   const std::size_t code_rows = std::max(limits.rows, limits.sequences);
+  const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
+  const std::size_t segments = config.context_length / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
@@ -58,17 +60,18 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(attention, rows * config.q_size());
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
-    carver.take(last, std::size_t{limits.sequences} * config.hidden_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
     inner_codes =
         carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+    carver.take(partials, shared_rows * segments * attention_partial_floats(config.head_dim, config.group()));
     attention_scratch_ = carver.take_bytes(attention_scratch_bytes_ * limits.threads);
     return carver.used();
   };
   bytes_ = carve(nullptr);
   storage_.reset(static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{kAlign})));
   carve(storage_.get());
-  items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences));
+  items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
+  joins.reserve(shared_rows);
 }
 
 }  // namespace quire

@@ -19,6 +19,9 @@ struct WorkspaceLimits {
   std::uint32_t threads = 0;
 };
 
+// Fewer attention items than this per thread are cut into segments of the context, where these are long enough.
+inline constexpr std::uint32_t kItemsPerThread = 2;
+
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
 
@@ -42,10 +45,11 @@ class Workspace {
   float* attention = nullptr;          // [row][q_size]
   float* gate = nullptr;               // [kFeedForwardRows][intermediate_size]
   float* up = nullptr;                 // same
-  float* last = nullptr;               // [sequence][hidden_size]: the rows whose logits are wanted
   std::span<std::byte> hidden_codes;   // activations of hidden_size columns
   std::span<std::byte> inner_codes;    // of q_size and of intermediate_size columns
   std::vector<AttentionItem> items;
+  float* partials = nullptr;         // of the rows whose context threads share
+  std::vector<AttentionItem> joins;  // those rows
 
  private:
   struct Free {

@@ -11,7 +11,8 @@ BlockTableLimits table_limits(const WorkerLimits& limits, const KvShape& shape) 
 
 }  // namespace
 
-Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache)
+Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
+               LogitsObserver* observer)
     : pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
@@ -19,6 +20,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer.eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
+      observer_(observer),
       task_(*pool_, limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {
   rows_.reserve(limits.max_num_seqs);
 }
@@ -29,6 +31,9 @@ Worker::~Worker() = default;
 void Worker::run(const StepPlan& plan, StepResults& results) {
   update_batch(plan);
   forward(plan);
+  if (observer_ != nullptr) {
+    show_logits(plan);
+  }
   pool_->excuse();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
@@ -71,6 +76,16 @@ void Worker::forward(const StepPlan& plan) {
   const BatchInput input = batch_.build(plan);
   if (!input.tokens.empty()) {
     model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});
+  }
+}
+
+void Worker::show_logits(const StepPlan& plan) const {
+  std::size_t i = 0;
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (request.samples) {
+      observer_->see(request.id, request.num_computed_tokens + request.num_tokens, rows_[i].logits);
+      ++i;
+    }
   }
 }
 

@@ -23,11 +23,20 @@ struct WorkerLimits {
   std::uint32_t max_num_batched_tokens = 0;  // of one step
 };
 
+// Sees each row of logits that a token is sampled from, as the model gave it. Called by execute(), before the sampler runs.
+class LogitsObserver {
+ public:
+  virtual ~LogitsObserver() = default;
+  // `num_tokens` of the request are known so far: the row tells of the next one.
+  virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
+};
+
 // The model on this machine's processors.
 class Worker final : public WorkerBase {
  public:
-  // `model` was loaded with `pool`.
-  Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache);
+  // `model` was loaded with `pool`. `observer` may be null; it must outlive the worker.
+  Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
+         LogitsObserver* observer = nullptr);
   ~Worker() override;
 
   void start(const StepPlan& plan) override { task_.start(plan); }
@@ -38,6 +47,7 @@ class Worker final : public WorkerBase {
   void run(const StepPlan& plan, StepResults& results);
   void update_batch(const StepPlan& plan);
   void forward(const StepPlan& plan);  // fills rows_
+  void show_logits(const StepPlan& plan) const;
 
   std::unique_ptr<ThreadPool> pool_;  // before its users
   std::unique_ptr<Model> model_;
@@ -47,6 +57,7 @@ class Worker final : public WorkerBase {
   Batch batch_;
   std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size]; pages never written cost nothing
   std::vector<SampleRow> rows_;
+  LogitsObserver* observer_;
   StepTask task_;  // last: it uses all the others
 };
 

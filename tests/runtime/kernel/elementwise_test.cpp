@@ -1,5 +1,6 @@
 #include "runtime/kernel/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/kernel/kernel_fixtures.h"
@@ -67,6 +68,70 @@ TEST(Elementwise, IsCloseToDoublePrecision) {
   }
 }
 
+TEST(Elementwise, ResultsMayReplaceTheirInputs) {
+  Rng rng(33);
+  for (const std::uint32_t n : {1U, 16U, 33U, 576U}) {
+    const std::vector<float> a = random_floats(rng, n);
+    const std::vector<float> b = random_floats(rng, n);
+    for (const Kernels* kernels : available_kernels()) {
+      std::vector<float> apart(n), over_a = a, over_b = b;
+      kernels->silu_mul(a.data(), b.data(), apart.data(), n);
+      kernels->silu_mul(over_a.data(), b.data(), over_a.data(), n);
+      kernels->silu_mul(a.data(), over_b.data(), over_b.data(), n);
+      EXPECT_TRUE(same_bits(over_a, apart) && same_bits(over_b, apart)) << kernels->name;
+      over_a = a;
+      kernels->rms_norm(a.data(), b.data(), 1e-5F, apart.data(), n);
+      kernels->rms_norm(over_a.data(), b.data(), 1e-5F, over_a.data(), n);
+      EXPECT_TRUE(same_bits(over_a, apart)) << kernels->name;
+    }
+  }
+}
+
+// Nothing is written past the end, whatever the length is to the vectors.
+TEST(Elementwise, TouchesItsOwnLengthOnly) {
+  for (const Kernels* kernels : available_kernels()) {
+    for (std::uint32_t n = 1; n <= 40; ++n) {
+      std::vector<float> x(n + 16, 2.0F);
+      const std::vector<float> y(n + 16, NAN);
+      std::vector<float> weight(n, 1.0F);
+      kernels->rms_norm(x.data(), weight.data(), 1e-5F, x.data(), n);
+      kernels->silu_mul(x.data(), weight.data(), x.data(), n);
+      kernels->softmax(x.data(), n);
+      kernels->add(x.data(), y.data(), n);
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::isnan(x[i]), i < n) << kernels->name << " n " << n;
+      for (std::size_t i = n; i < x.size(); ++i) ASSERT_EQ(x[i], 2.0F) << kernels->name << " n " << n;
+    }
+  }
+}
+
+TEST(Elementwise, SoftmaxOfAnyFiniteRowAddsUpToOne) {
+  Rng rng(34);
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<float> one{-3e38F};
+    kernels->softmax(one.data(), 1);
+    EXPECT_EQ(one[0], 1.0F);
+    for (const float deviation : {0.0F, 1.0F, 100.0F, 1e30F}) {
+      std::vector<float> x = random_floats(rng, 1000, 1.0F);
+      for (float& value : x) value *= deviation;
+      const auto largest = std::ranges::max_element(x) - x.begin();
+      kernels->softmax(x.data(), 1000);
+      double sum = 0.0;
+      for (const float value : x) sum += static_cast<double>(value);
+      EXPECT_NEAR(sum, 1.0, 1e-5) << kernels->name << " " << deviation;
+      EXPECT_EQ(std::ranges::max_element(x)[0], x[static_cast<std::size_t>(largest)]);
+    }
+  }
+}
+
+TEST(Elementwise, NormOfZerosIsZero) {
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<float> x(50, 0.0F);
+    const std::vector<float> weight(50, 3.0F);
+    kernels->rms_norm(x.data(), weight.data(), 1e-5F, x.data(), 50);
+    for (const float value : x) EXPECT_EQ(value, 0.0F) << kernels->name;
+  }
+}
+
 TEST(Elementwise, SiluOfLargeValuesIsFinite) {
   const Kernels& kernels = select_kernels(KernelIsa::best);
   const std::vector<float> gate{-1000.0F, -88.0F, 0.0F, 1000.0F};
@@ -98,6 +163,51 @@ TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRest) {
                                       first(20, 40, 1), second(10, 30, 0), second(20, 40, 1), 50, 60}));
   EXPECT_EQ(pairs, (std::vector<float>{first(1, 2, 0), second(1, 2, 0), first(3, 4, 1), second(3, 4, 1), 5, 6, first(10, 20, 0),
                                        second(10, 20, 0), first(30, 40, 1), second(30, 40, 1), 50, 60}));
+}
+
+TEST(Rope, AnglesOfLateWideContextsAreThoseOfDoublePrecision) {
+  const std::vector<float> frequencies{1.0F, 0.7498942F, 1e-3F, 1e-6F};
+  std::vector<float> cosines(4), sines(4);
+  for (const std::uint32_t position : {0U, 1U, 8191U, 131'071U, 10'000'000U}) {
+    rope_angles(position, frequencies, cosines, sines);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double angle = position * static_cast<double>(frequencies[i]);
+      EXPECT_EQ(cosines[i], static_cast<float>(std::cos(angle)));
+      EXPECT_EQ(sines[i], static_cast<float>(std::sin(angle)));
+    }
+  }
+}
+
+TEST(Rope, KeepsThePairsLengthsAndAgreesOverTables) {
+  Rng rng(35);
+  const std::vector<float> frequencies{1.0F, 0.3F, 0.09F, 0.027F};
+  std::vector<float> cosines(4), sines(4);
+  rope_angles(77, frequencies, cosines, sines);
+  for (const RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
+    const std::vector<float> x = random_floats(rng, 3 * 10);  // three heads of 10, the first 8 rotate
+    std::vector<float> expected = x;
+    select_kernels(KernelIsa::reference).rope(style, expected.data(), 3, 10, 8, cosines.data(), sines.data());
+    for (const Kernels* kernels : available_kernels()) {
+      std::vector<float> rotated = x;
+      kernels->rope(style, rotated.data(), 3, 10, 8, cosines.data(), sines.data());
+      EXPECT_TRUE(same_bits(rotated, expected)) << kernels->name;
+    }
+    for (std::size_t head = 0; head < 3; ++head) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t a = head * 10 + (style == RopeStyle::half_split ? i : 2 * i);
+        const std::size_t b = style == RopeStyle::half_split ? a + 4 : a + 1;
+        EXPECT_NEAR(std::hypot(expected[a], expected[b]), std::hypot(x[a], x[b]), 1e-6);
+      }
+      EXPECT_EQ(expected[head * 10 + 8], x[head * 10 + 8]);
+      EXPECT_EQ(expected[head * 10 + 9], x[head * 10 + 9]);
+    }
+  }
+}
+
+TEST(RopeDeath, AnglesHaveOnePlaceEach) {
+  const std::vector<float> frequencies(2, 1.0F);
+  std::vector<float> two(2), three(3);
+  EXPECT_DEATH(rope_angles(1, frequencies, two, three), "one angle per frequency");
 }
 
 TEST(Kernels, EveryInstructionSetHasATableOrAnErrorThatSaysWhy) {

@@ -1,5 +1,7 @@
 #include "runtime/kernel/pack.h"
 
+#include <cmath>
+
 #include "runtime/kernel/kernel_fixtures.h"
 
 namespace quire {
@@ -47,6 +49,50 @@ TEST(MatrixPacker, RowsMayComeInAnyOrder) {
   EXPECT_EQ(row, (std::vector<float>{1.0F, 1.0F}));
 }
 
+TEST(MatrixPacker, RoundsToBf16AndWidensFromIt) {
+  const std::vector<float> values{1.00390625F, -1.01171875F, 0.1F};  // two ties, one down and one up to even
+  MatrixPacker narrow(WeightFormat::bf16, 1, 3);
+  narrow.put_f32(0, values);
+  std::vector<float> row(3);
+  unpack_row(narrow.finish(), 0, row);
+  EXPECT_EQ(row, (std::vector<float>{1.0F, -1.015625F, bf16_to_float(float_to_bf16(0.1F))}));
+  MatrixPacker wide(WeightFormat::f32, 1, 3);
+  wide.put_bf16(0, std::vector<std::uint16_t>{0x3F80, 0xC000, 0x3DCD});
+  unpack_row(wide.finish(), 0, row);
+  EXPECT_EQ(row, (std::vector<float>{1.0F, -2.0F, bf16_to_float(0x3DCD)}));
+}
+
+TEST(MatrixPacker, MergesPairsOfEqualScalesOnlyWhereAllAreEqual) {
+  const std::vector<std::uint8_t> codes(64, 130);
+  for (const float last : {0.5F, 0.25F}) {
+    MatrixPacker packer(WeightFormat::q8, 2, 64);
+    packer.put_q8(0, codes, std::vector<float>(4, 0.5F), std::vector<float>(4, 0.0F));
+    packer.put_q8(1, codes, std::vector<float>{0.5F, 0.5F, 0.5F, last}, std::vector<float>(4, 0.0F));
+    const PackedMatrix packed = packer.finish();
+    EXPECT_EQ(packed.scale_columns, last == 0.5F ? 32U : 16U);
+    EXPECT_EQ(packed.scale_bytes, 2U);
+    EXPECT_FALSE(packed.has_minimums);
+    std::vector<float> row(64);
+    unpack_row(packed, 1, row);
+    EXPECT_EQ(row[0], 1.0F);
+    EXPECT_EQ(row[63], 2.0F * last);
+  }
+}
+
+TEST(MatrixPacker, PanelsStartOnCacheLinesAndRowsPastTheEndAreZero) {
+  Rng rng(23);
+  for (const WeightCase& kind : weight_cases()) {
+    const MatrixCase matrix = random_matrix(rng, kind, 5, 64);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(matrix.packed.storage.data()) % kCacheLineBytes, 0U) << kind.name;
+    EXPECT_EQ(matrix.packed.panel_bytes % kCacheLineBytes, 0U) << kind.name;
+    if (kind.format != WeightFormat::f32 && kind.format != WeightFormat::bf16) continue;
+    const std::size_t element = kind.format == WeightFormat::f32 ? 4 : 2;
+    for (std::size_t i = 0; i < matrix.packed.storage.size(); ++i) {
+      if (i / element % kPanelRows >= 5) ASSERT_EQ(matrix.packed.storage[i], 0) << kind.name;
+    }
+  }
+}
+
 TEST(MatrixPackerDeath, WrongSizesStopTheProgram) {
   EXPECT_DEATH(MatrixPacker(WeightFormat::q4, 1, 33), "multiple of 32");
   MatrixPacker packer(WeightFormat::f32, 1, 4);
@@ -66,6 +112,25 @@ TEST(Half, EveryF16RoundTrips) {
   EXPECT_FALSE(is_exact_in_f16(0.1F));
   EXPECT_FALSE(is_exact_in_f16(65536.0F));
   EXPECT_FALSE(is_exact_in_f16(0x1p-26F));
+}
+
+TEST(Half, EveryBf16RoundTrips) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = bf16_to_float(static_cast<std::uint16_t>(bits));
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(bf16_to_float(float_to_bf16(value))));
+    } else {
+      ASSERT_EQ(float_to_bf16(value), bits);
+    }
+  }
+}
+
+TEST(Half, F16HasInfinitiesAndNan) {
+  EXPECT_EQ(f16_to_float(0x7C00), INFINITY);
+  EXPECT_EQ(f16_to_float(0xFC00), -INFINITY);
+  EXPECT_TRUE(std::isnan(f16_to_float(0x7E01)));
+  EXPECT_EQ(f16_to_float(0x8001), -0x1p-24F);
+  EXPECT_EQ(f16_to_float(0x7BFF), 65504.0F);
 }
 
 TEST(Half, Bf16RoundsToNearestEven) {

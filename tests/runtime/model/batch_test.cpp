@@ -171,6 +171,31 @@ TEST_F(Batches, ManyRowsEqualFewRows) {
   expect_same(expected, logits, "seven passes of 100");
 }
 
+// One decoding row of a long context is shared by the threads in segments; alone in a chunk, or on one thread, it is not.
+TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
+  constexpr std::uint32_t kLong = 1100;
+  ModelConfig config = tiny::small_llama();
+  config.context_length = kLong;
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, config, "Q8_0");
+  const auto prompt = prompt_of(25, kLong);
+  for (const KvDtype kv : {KvDtype::bf16, KvDtype::f32}) {
+    tiny::RigOptions options{.kv = kv, .num_threads = 1, .max_rows = kLong, .num_slots = kLong, .max_tokens = kLong, .num_blocks = 70};
+    const auto expected = alone(path, options, prompt);
+    options.num_threads = 4;
+    tiny::Rig rig(path, options);
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kLong, 16, 1));
+    std::uint32_t done = 500;
+    rig.run(std::span(prompt).first(done), {{Slot{0}, 0, done}});
+    while (done < kLong) {
+      const std::uint32_t count = done % 100 < 30 ? 1 : 70;
+      const auto logits = rig.run(std::span(prompt).subspan(done, count), {{Slot{0}, done, count}});
+      expect_same(std::span(expected).subspan(done * rig.vocab(), count * rig.vocab()), logits, "row " + std::to_string(done));
+      done += count;
+    }
+  }
+}
+
 TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::string path = folder_.file("model.gguf");
   tiny::write_gguf(path, tiny::small_llama(), "Q8_0");
@@ -188,6 +213,40 @@ TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
                 "row");
   }
   rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
+}
+
+// Rows without logits leave the last layer early: what they wrote to the cache must be the same.
+TEST_F(Batches, AnyChoiceOfRowsGetsTheSameLogits) {
+  for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
+    const std::vector<std::vector<TokenId>> prompts{prompt_of(21), prompt_of(22, 40), prompt_of(23, 70)};
+    Random random(24);
+    tiny::Rig rig(path, options);
+    std::vector<std::vector<float>> expected;
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      expected.push_back(alone(path, options, prompts[r]));
+      rig.give_blocks(Slot{r}, tiny::blocks_for(kTokens, 16, 1 + r, 3));
+    }
+    for (std::uint32_t done = 0; done < 40; done += 20) {
+      std::vector<TokenId> tokens;
+      std::vector<BatchSequence> sequences;
+      std::vector<std::uint32_t> rows;
+      std::vector<float> wanted;
+      for (std::uint32_t r = 0; r < 3; ++r) {
+        sequences.push_back({Slot{r}, done, 20});
+        const double share = random.unit();
+        for (std::uint32_t i = done; i < done + 20; ++i) {
+          tokens.push_back(prompts[r][i]);
+          if (!random.chance(share)) continue;
+          rows.push_back(static_cast<std::uint32_t>(tokens.size()) - 1);
+          const auto row = std::span(expected[r]).subspan(i * rig.vocab(), rig.vocab());
+          wanted.insert(wanted.end(), row.begin(), row.end());
+        }
+      }
+      std::vector<float> logits(wanted.size());
+      rig.model().forward({tokens, sequences, rows}, rig.cache(), rig.tables(), logits);
+      expect_same(wanted, logits, std::to_string(rows.size()) + " rows");
+    }
+  });
 }
 
 TEST_F(Batches, AllInstructionSetsAgreeBitForBit) {

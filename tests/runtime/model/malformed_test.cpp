@@ -41,15 +41,19 @@ class Malformed : public testing::Test {
   [[nodiscard]] Error load_config(ModelConfig config) {
     return load_gguf(tiny::gguf_header(config), tiny::make_tensors(tiny::small_llama(), true, "F32"));
   }
-  // A sound folder whose config.json has one member set.
-  [[nodiscard]] Error load_hf(const std::string& key, const boost::json::value& value) {
+  static void write_sound_folder(const std::string& path, const std::string& key = "model_type",
+                                 const boost::json::value& value = "llama") {
     boost::json::object json{
         {"model_type", "llama"},  {"vocab_size", 300},           {"hidden_size", 256},       {"intermediate_size", 256},
         {"num_hidden_layers", 2}, {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"max_position_embeddings", 128},
         {"rms_norm_eps", 1e-5},   {"tie_word_embeddings", false}};
     json[key] = value;
-    const std::string path = folder_.file("hf");
     tiny::write_hf_folder(path, json, tiny::make_tensors(tiny::small_llama(), false, "F32"));
+  }
+  // A sound folder whose config.json has one member set.
+  [[nodiscard]] Error load_hf(const std::string& key, const boost::json::value& value) {
+    const std::string path = folder_.file("hf");
+    write_sound_folder(path, key, value);
     return load(path);
   }
 
@@ -178,6 +182,39 @@ TEST_F(Malformed, SurvivesTurnedBytesAndCutFiles) {
     EXPECT_TRUE(info || !info.error().message.empty());
     const auto model = load_model(path, {.pool = &pool_});
     EXPECT_TRUE(model || !model.error().message.empty());
+  }
+}
+
+// What the progress callback does to the file under way.
+std::string file_to_cut;
+std::string file_to_touch;
+
+void meddle(double progress) {
+  if (progress >= 1.0) return;
+  if (!file_to_cut.empty()) std::filesystem::resize_file(file_to_cut, 0);
+  if (!file_to_touch.empty()) std::filesystem::last_write_time(file_to_touch, std::filesystem::file_time_type::clock::now());
+}
+
+// A file that others cut or rewrite while it is loaded is an error, not the end of the program.
+TEST_F(Malformed, SaysThatAFileChangedWhileItWasLoaded) {
+  ThreadPool one(1);
+  for (const bool gguf : {true, false}) {
+    for (const bool cut : {true, false}) {
+      const std::string path = folder_.file(gguf ? "changing.gguf" : "changing");
+      if (gguf) {
+        tiny::write_gguf(path, tiny::small_llama(), "F32");
+      } else {
+        write_sound_folder(path);
+      }
+      const std::string file = gguf ? path : path + "/model.safetensors";
+      file_to_cut = cut ? file : "";
+      file_to_touch = cut ? "" : file;
+      const auto model = load_model(path, {.pool = &one, .progress = meddle});
+      ASSERT_FALSE(model) << file;
+      EXPECT_EQ(model.error().code, ErrorCode::io);
+      EXPECT_EQ(model.error().field, file);
+      EXPECT_NE(model.error().message.find("changed while in use"), std::string::npos) << model.error().message;
+    }
   }
 }
 

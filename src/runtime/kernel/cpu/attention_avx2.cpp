@@ -10,4 +10,9 @@ void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std:
   attend_impl(layer, item, scratch.data());
 }
 
+void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
+  check_join(layer, item);
+  join_impl(layer, item);
+}
+
 }  // namespace quire::avx2

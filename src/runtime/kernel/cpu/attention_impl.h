@@ -2,7 +2,9 @@
 // Paged attention over Vec; include a vec_*.h first. Contract in attention.h, bits in reference/attention.cpp.
 //
 // Up to 32 rows times the query heads of one KV head walk over the keys in tiles of 64. Keys of a tile are transposed and widened once,
-// values widened once; then a few queries at a time take scores, exponentials and the weighted sum of values.
+// values widened once; then a few queries at a time take scores, exponentials and the weighted sum of values. A decoding row with few query
+// heads uses each key and value once only: it takes them from registers, without the scratch. While a tile is worked on the next one is
+// fetched, because blocks lie anywhere and no hardware guesses where.
 #include <cmath>
 
 #include "runtime/kernel/attention_scratch.h"
@@ -12,6 +14,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kSubtiles = kTileTokens / 16;
+constexpr std::uint32_t kSegmentTiles = kSegmentTokens / kTileTokens;
 
 // What stays the same for the rows of one pass.
 struct Pass {
@@ -33,33 +36,57 @@ struct Pass {
   }
 };
 
-// Addresses of the K (or V) rows of tokens tile .. tile + 63; those from `count` on repeat the last one.
-void find_rows(const Pass& pass, const std::byte* cache, std::uint32_t tile, std::uint32_t count, const std::byte** rows) {
+// 64 positions from `first` on, `count` of them wanted, and where their rows lie; keys from `count` on repeat the last one.
+struct Tile {
+  std::uint32_t first;
+  std::uint32_t count;
+  const std::byte* keys[kTileTokens];
+  const std::byte* values[kTileTokens];
+};
+
+std::size_t element_bytes(const Pass& pass) {
+  return pass.layer->dtype == KvDtype::f32 ? 4 : 2;
+}
+
+void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
   const PagedKvLayer& layer = *pass.layer;
-  const std::size_t element_bytes = layer.dtype == KvDtype::f32 ? 4 : 2;
-  for (std::uint32_t t = 0; t < kTileTokens; ++t) {
-    if (t >= count) {
-      rows[t] = rows[count - 1];
-      continue;
+  tile.first = first;
+  tile.count = count;
+  const std::size_t bytes = element_bytes(pass);
+  std::uint32_t block = first / layer.block_size;
+  std::uint32_t offset = first % layer.block_size;
+  for (std::uint32_t t = 0; t < count; ++block, offset = 0) {
+    const std::size_t at = pass.item->blocks[block].value * layer.block_stride + pass.item->kv_head * layer.head_stride;
+    for (; t < count && offset < layer.block_size; ++t, ++offset) {
+      tile.keys[t] = layer.keys + (at + offset * layer.token_stride) * bytes;
+      tile.values[t] = layer.values + (at + offset * layer.token_stride) * bytes;
     }
-    const std::uint32_t position = tile + t;
-    const std::size_t at = pass.item->blocks[position / layer.block_size].value * layer.block_stride +
-                           pass.item->kv_head * layer.head_stride + position % layer.block_size * layer.token_stride;
-    rows[t] = cache + at * element_bytes;
+  }
+  for (std::uint32_t t = count; t % 16 != 0; ++t) tile.keys[t] = tile.keys[count - 1];
+}
+
+// Tokens 16 * sub .. 16 * sub + 15 of a tile on their way to the cache.
+void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
+  const std::size_t row_bytes = pass.layer->head_dim * element_bytes(pass);
+  const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
+  for (std::uint32_t t = 16 * sub; t < end; ++t) {
+    for (std::size_t at = 0; at < row_bytes; at += 64) {
+      __builtin_prefetch(tile.keys[t] + at);
+      __builtin_prefetch(tile.values[t] + at);
+    }
   }
 }
 
-void load_keys(const Pass& pass, std::uint32_t tile, std::uint32_t count) {
-  const std::byte* rows[kTileTokens];
-  find_rows(pass, pass.layer->keys, tile, count, rows);
+void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
   const std::uint32_t dim = pass.layer->head_dim;
   const bool full = pass.layer->dtype == KvDtype::f32;
   const std::uint32_t num_words = full ? dim : dim / 2;
-  for (std::uint32_t sub = 0; sub * 16 < count; ++sub) {
+  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
+    fetch(pass, next, sub);
     float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
     for (std::uint32_t first = 0; first < num_words; first += 16) {
       const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
-      const Words words = Words::transpose(rows + std::size_t{16} * sub, std::size_t{4} * first, n);
+      const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
       for (std::uint32_t w = 0; w < n; ++w) {
         if (full) {
           words.store(static_cast<int>(w), out + std::size_t{first + w} * 16);
@@ -72,15 +99,13 @@ void load_keys(const Pass& pass, std::uint32_t tile, std::uint32_t count) {
   }
 }
 
-void load_values(const Pass& pass, std::uint32_t tile, std::uint32_t count) {
-  const std::byte* rows[kTileTokens];
-  find_rows(pass, pass.layer->values, tile, count, rows);
+void load_values(const Pass& pass, const Tile& tile) {
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.values;
-  for (std::uint32_t t = 0; t < count; ++t, out += dim) {
+  for (std::uint32_t t = 0; t < tile.count; ++t, out += dim) {
     for (std::uint32_t d = 0; d < dim; d += 16) {
-      const Vec v = pass.layer->dtype == KvDtype::f32 ? Vec::load(reinterpret_cast<const float*>(rows[t]) + d)
-                                                      : Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(rows[t]) + d);
+      const Vec v = pass.layer->dtype == KvDtype::f32 ? Vec::load(reinterpret_cast<const float*>(tile.values[t]) + d)
+                                                      : Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d);
       v.store(out + d);
     }
   }
@@ -103,6 +128,38 @@ void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtil
       for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][d]), k0, even[r]);
       for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][d + 1]), k1, odd[r]);
     }
+    for (int r = 0; r < R; ++r) ((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+  }
+}
+
+// N words of 16 keys, that is 2 N dims from `dim` on, against R queries.
+template <int R, int N>
+void add_products(const Words& words, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
+  for (int w = 0; w < N; ++w) {
+    const Vec k0 = words.even(w);
+    const Vec k1 = words.odd(w);
+    for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][dim + 2 * static_cast<std::uint32_t>(w)]), k0, even[r]);
+    for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][dim + 2 * static_cast<std::uint32_t>(w) + 1]), k1, odd[r]);
+  }
+}
+
+// take_scores<R> of queries 0 .. R - 1, straight from bf16 keys.
+template <int R>
+void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
+  const float* q[R];
+  for (int r = 0; r < R; ++r) q[r] = pass.q(static_cast<std::uint32_t>(r));
+  const std::uint32_t dim = pass.layer->head_dim;
+  const Vec scale = Vec::set(pass.item->scale);
+  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
+    fetch(pass, next, sub);
+    Vec even[R];
+    Vec odd[R];
+    for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();
+    std::uint32_t d = 0;
+    for (; d + 32 <= dim; d += 32) {
+      add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
+    }
+    if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
     for (int r = 0; r < R; ++r) ((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
@@ -132,8 +189,9 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, std::ui
   return lanes[0];
 }
 
-template <int R, int C>
-void add_values(const Pass& pass, std::uint32_t query, const float* factors, std::uint32_t count, std::uint32_t d) {
+// C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there.
+template <int R, int C, class Load>
+void add_values(const Pass& pass, std::uint32_t query, const float* factors, std::uint32_t count, std::uint32_t d, Load load) {
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
   const float* p = pass.scratch.scores;
@@ -141,11 +199,12 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, std
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C; ++c) acc[r][c] = Vec::load(out + r * dim + 16 * c) * Vec::set(factors[r]);
   }
-  const float* v = pass.scratch.values + d;
-  for (std::uint32_t t = 0; t < count; ++t, v += dim) {
+  for (std::uint32_t t = 0; t < count; ++t) {
+    Vec v[C];
+    for (int c = 0; c < C; ++c) v[c] = load(t, c);
     for (int r = 0; r < R; ++r) {
       const Vec weight = Vec::set(p[r * kTileTokens + t]);
-      for (int c = 0; c < C; ++c) acc[r][c] = Vec::fma(weight, Vec::load(v + 16 * c), acc[r][c]);
+      for (int c = 0; c < C; ++c) acc[r][c] = Vec::fma(weight, v[c], acc[r][c]);
     }
   }
   for (int r = 0; r < R; ++r) {
@@ -153,52 +212,151 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, std
   }
 }
 
-// R queries against the tile in the scratch; `count` tokens of it exist.
+// R queries against the tile in the scratch.
 template <int R>
-void attend_tile(const Pass& pass, std::uint32_t query, std::uint32_t tile, std::uint32_t count) {
+void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const std::uint32_t last = pass.position(query + R - 1);
-  if (last < tile) return;
-  const std::uint32_t seen = last - tile + 1 < count ? last - tile + 1 : count;
+  if (last < tile.first) return;
+  const std::uint32_t seen = last - tile.first + 1 < tile.count ? last - tile.first + 1 : tile.count;
   const std::uint32_t num_subtiles = (seen + 15) / 16;
   take_scores<R>(pass, query, num_subtiles);
   float factors[R];
   for (int r = 0; r < R; ++r) {
     const std::uint32_t position = pass.position(query + static_cast<std::uint32_t>(r));
-    const std::uint32_t valid = position < tile ? 0 : position - tile + 1 < seen ? position - tile + 1 : seen;
+    const std::uint32_t valid = position < tile.first ? 0 : position - tile.first + 1 < seen ? position - tile.first + 1 : seen;
     float* scores = pass.scratch.scores + r * kTileTokens;
     factors[r] = take_weights(pass, query + static_cast<std::uint32_t>(r), scores, valid, num_subtiles);
   }
+  const std::uint32_t dim = pass.layer->head_dim;
   std::uint32_t d = 0;
-  for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors) {
-    add_values<R, Vec::kValueVectors>(pass, query, factors, seen, d);
+  const auto load = [&](std::uint32_t t, int c) { return Vec::load(pass.scratch.values + std::size_t{t} * dim + d + 16 * c); };
+  for (; d + 16 * Vec::kValueVectors <= dim; d += 16 * Vec::kValueVectors) {
+    add_values<R, Vec::kValueVectors>(pass, query, factors, seen, d, load);
   }
-  for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d);
+  for (; d < dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d, load);
+}
+
+// One row with R query heads, all of which see the whole tile.
+template <int R>
+void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
+  take_scores_once<R>(pass, tile, next);
+  float factors[R];
+  for (int r = 0; r < R; ++r) {
+    factors[r] =
+        take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, tile.count, (tile.count + 15) / 16);
+  }
+  std::uint32_t d = 0;
+  const auto load = [&](std::uint32_t t, int c) {
+    return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c);
+  };
+  for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors) {
+    add_values<R, Vec::kValueVectors>(pass, 0, factors, tile.count, d, load);
+  }
+  for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, tile.count, d, load);
 }
 
 template <int R>
-void attend_queries(const Pass& pass, std::uint32_t query, std::uint32_t tile, std::uint32_t count) {
-  for (; query + R <= pass.num_queries; query += R) attend_tile<R>(pass, query, tile, count);
-  if constexpr (R > 1) attend_queries<R - 1>(pass, query, tile, count);
+void attend_queries(const Pass& pass, std::uint32_t query, const Tile& tile) {
+  for (; query + R <= pass.num_queries; query += R) attend_tile<R>(pass, query, tile);
+  if constexpr (R > 1) attend_queries<R - 1>(pass, query, tile);
+}
+
+template <int R>
+void attend_once(const Pass& pass, const Tile& tile, const Tile& next) {
+  if (pass.num_queries == R) return attend_tile_once<R>(pass, tile, next);
+  if constexpr (R > 1) attend_once<R - 1>(pass, tile, next);
+}
+
+void begin_segment(const Pass& pass) {
+  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+    pass.scratch.maxima[i] = -INFINITY;
+    pass.scratch.sums[i] = 0.0F;
+  }
+  const std::size_t floats = std::size_t{pass.num_queries} * pass.layer->head_dim;
+  for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
+}
+
+// All queries against positions first .. last, from the start of a segment on; finish(segment) takes what the scratch holds of each.
+template <class Finish>
+void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
+  const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
+  Tile tiles[2];
+  const auto find = [&](std::uint32_t begin, Tile& tile) {
+    tile.count = 0;
+    if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
+  };
+  find(first, tiles[0]);
+  for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch(pass, tiles[0], sub);
+  for (std::uint32_t i = first / kTileTokens; i <= last / kTileTokens; ++i) {
+    const Tile& tile = tiles[(i - first / kTileTokens) % 2];
+    Tile& next = tiles[(i - first / kTileTokens + 1) % 2];
+    find((i + 1) * kTileTokens, next);
+    if (i % kSegmentTiles == 0) begin_segment(pass);
+    if (once) {
+      attend_once<Vec::kQueries>(pass, tile, next);
+    } else {
+      load_keys(pass, tile, next);
+      load_values(pass, tile);
+      attend_queries<Vec::kQueries>(pass, 0, tile);
+    }
+    if ((i + 1) % kSegmentTiles == 0 || next.count == 0) finish(i / kSegmentTiles);
+  }
+}
+
+// (maximum, sum, out) of a stretch of the context joins that of what lies before it.
+void join(float maximum, float sum, const float* out, std::uint32_t dim, float* total_maximum, float* total_sum, float* total_out) {
+  const float largest = maximum > *total_maximum ? maximum : *total_maximum;
+  const Vec a = exp_polynomial(Vec::set(*total_maximum - largest));
+  const Vec b = exp_polynomial(Vec::set(maximum - largest));
+  *total_maximum = largest;
+  Vec::fma(Vec::set(*total_sum), a, Vec::set(sum) * b).store_first(total_sum, 1);
+  for (std::uint32_t d = 0; d < dim; d += 16) Vec::fma(Vec::load(total_out + d), a, Vec::load(out + d) * b).store(total_out + d);
+}
+
+void divide(const float* out, float sum, std::uint32_t dim, float* quotient) {
+  for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) / Vec::set(sum)).store(quotient + d);
+}
+
+// The scratch of a segment to the totals of the queries that see it.
+void fold_segment(const Pass& pass, std::uint32_t segment) {
+  const AttentionScratch& s = pass.scratch;
+  const std::uint32_t dim = pass.layer->head_dim;
+  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+    if (pass.position(i) < segment * kSegmentTokens) continue;
+    const float* out = s.out + std::size_t{i} * dim;
+    float* total = s.total_out + std::size_t{i} * dim;
+    if (segment > 0) {
+      join(s.maxima[i], s.sums[i], out, dim, &s.total_maxima[i], &s.total_sums[i], total);
+      continue;
+    }
+    s.total_maxima[i] = s.maxima[i];
+    s.total_sums[i] = s.sums[i];
+    for (std::uint32_t d = 0; d < dim; d += 16) Vec::load(out + d).store(total + d);
+  }
 }
 
 void run_pass(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
-  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
-    pass.scratch.maxima[i] = -INFINITY;
-    pass.scratch.sums[i] = 0.0F;
-    for (std::uint32_t d = 0; d < dim; d += 16) Vec::zero().store(pass.scratch.out + std::size_t{i} * dim + d);
-  }
   const std::uint32_t last = pass.position(pass.num_queries - 1);
-  for (std::uint32_t tile = 0; tile <= last; tile += kTileTokens) {
-    const std::uint32_t count = last - tile + 1 < kTileTokens ? last - tile + 1 : kTileTokens;
-    load_keys(pass, tile, count);
-    load_values(pass, tile, count);
-    attend_queries<Vec::kQueries>(pass, 0, tile, count);
-  }
+  walk_segments(pass, 0, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
-    const Vec sum = Vec::set(pass.scratch.sums[i]);
-    for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(pass.scratch.out + std::size_t{i} * dim + d) / sum).store(pass.out(i) + d);
+    divide(pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_sums[i], dim, pass.out(i));
   }
+}
+
+// Some segments of one row, each to its place in the partials.
+void run_partial(const Pass& pass) {
+  const std::uint32_t end = pass.item->end_segment * kSegmentTokens - 1;
+  const std::uint32_t last = end < pass.item->first_position ? end : pass.item->first_position;
+  walk_segments(pass, pass.item->first_segment * kSegmentTokens, last, [&](std::uint32_t segment) {
+    const AttentionPartial partial = partial_of(*pass.item, pass.layer->head_dim, segment);
+    const std::uint32_t floats = pass.num_queries * pass.layer->head_dim;
+    for (std::uint32_t at = 0; at < floats; at += 16) Vec::load(pass.scratch.out + at).store(partial.out + at);
+    for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+      partial.maxima[i] = pass.scratch.maxima[i];
+      partial.sums[i] = pass.scratch.sums[i];
+    }
+  });
 }
 
 void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte* scratch) {
@@ -206,7 +364,20 @@ void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte
   for (std::uint32_t row = 0; row < item.rows; row += kAttentionItemRows) {
     pass.first_row = row;
     pass.num_queries = (item.rows - row < kAttentionItemRows ? item.rows - row : kAttentionItemRows) * item.group;
-    run_pass(pass);
+    item.partials == nullptr ? run_pass(pass) : run_partial(pass);
+  }
+}
+
+void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
+  const std::uint32_t dim = layer.head_dim;
+  for (std::uint32_t i = 0; i < item.group; ++i) {
+    const AttentionPartial total = partial_of(item, dim, 0);
+    for (std::uint32_t segment = 1; segment < item.end_segment; ++segment) {
+      const AttentionPartial next = partial_of(item, dim, segment);
+      join(next.maxima[i], next.sums[i], next.out + std::size_t{i} * dim, dim, &total.maxima[i], &total.sums[i],
+           total.out + std::size_t{i} * dim);
+    }
+    divide(total.out + std::size_t{i} * dim, total.sums[i], dim, item.out + (std::size_t{item.kv_head} * item.group + i) * dim);
   }
 }
 

@@ -106,13 +106,17 @@ struct Words {
     put(out, v[2 * word]);
     put(out + 8, v[2 * word + 1]);
   }
-  // The word as two bf16 values, the low one first.
-  void store_bf16(int word, float* even, float* odd) const {
-    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
-    for (int half = 0; half < 2; ++half) {
-      put(even + 8 * half, _mm256_slli_epi32(v[2 * word + half], 16));
-      put(odd + 8 * half, _mm256_and_si256(v[2 * word + half], high));
-    }
+  // The word as two bf16 values: the low one, and the high one.
+  [[nodiscard]] Vec even(int word) const {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(v[2 * word], 16)), _mm256_castsi256_ps(_mm256_slli_epi32(v[2 * word + 1], 16))};
+  }
+  [[nodiscard]] Vec odd(int word) const {
+    const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+    return {_mm256_castsi256_ps(_mm256_and_si256(v[2 * word], mask)), _mm256_castsi256_ps(_mm256_and_si256(v[2 * word + 1], mask))};
+  }
+  void store_bf16(int word, float* low, float* high) const {
+    even(word).store(low);
+    odd(word).store(high);
   }
 
  private:

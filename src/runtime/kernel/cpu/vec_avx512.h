@@ -94,10 +94,14 @@ struct Words {
     return t;
   }
   void store(int word, float* out) const { _mm512_storeu_si512(out, v[word]); }
-  // The word as two bf16 values, the low one first.
-  void store_bf16(int word, float* even, float* odd) const {
-    _mm512_storeu_si512(even, _mm512_slli_epi32(v[word], 16));
-    _mm512_storeu_si512(odd, _mm512_and_si512(v[word], _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  // The word as two bf16 values: the low one, and the high one.
+  [[nodiscard]] Vec even(int word) const { return {_mm512_castsi512_ps(_mm512_slli_epi32(v[word], 16))}; }
+  [[nodiscard]] Vec odd(int word) const {
+    return {_mm512_castsi512_ps(_mm512_and_si512(v[word], _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
+  }
+  void store_bf16(int word, float* low, float* high) const {
+    even(word).store(low);
+    odd(word).store(high);
   }
 };
 

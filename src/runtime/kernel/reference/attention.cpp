@@ -36,45 +36,112 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
   return (even + odd) * item.scale;
 }
 
-void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, float* out) {
+// What a stretch of the context gives one query: the weighted values relative to exp(maximum).
+struct Sums {
   float maximum = -INFINITY;
   float sum = 0.0F;
-  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = 0.0F;
-  for (std::uint32_t tile = 0; tile <= position; tile += kTileTokens) {
-    const std::uint32_t count = position - tile + 1 < kTileTokens ? position - tile + 1 : kTileTokens;
-    float p[kTileTokens] = {};
-    float next = maximum;
+  float* out = nullptr;
+};
+
+void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t tile, std::uint32_t count,
+                 Sums& sums) {
+  float p[kTileTokens] = {};
+  float next = sums.maximum;
+  for (std::uint32_t t = 0; t < count; ++t) {
+    p[t] = score(layer, item, q, tile + t);
+    next = p[t] > next ? p[t] : next;
+  }
+  Lanes lanes{};
+  for (std::uint32_t t = 0; t < count; ++t) {
+    p[t] = exp_polynomial(p[t] - next);
+    lanes[t % 16] += p[t];
+  }
+  const float factor = exp_polynomial(sums.maximum - next);
+  sums.sum = std::fma(sums.sum, factor, sum_lanes(lanes));
+  sums.maximum = next;
+  for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
+    sums.out[d] *= factor;
     for (std::uint32_t t = 0; t < count; ++t) {
-      p[t] = score(layer, item, q, tile + t);
-      next = p[t] > next ? p[t] : next;
-    }
-    Lanes sums{};
-    for (std::uint32_t t = 0; t < count; ++t) {
-      p[t] = exp_polynomial(p[t] - next);
-      sums[t % 16] += p[t];
-    }
-    const float factor = exp_polynomial(maximum - next);
-    sum = std::fma(sum, factor, sum_lanes(sums));
-    maximum = next;
-    for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
-      out[d] *= factor;
-      for (std::uint32_t t = 0; t < count; ++t) {
-        out[d] = std::fma(p[t], element(layer, layer.values, offset_of(layer, item, tile + t) + d), out[d]);
-      }
+      sums.out[d] = std::fma(p[t], element(layer, layer.values, offset_of(layer, item, tile + t) + d), sums.out[d]);
     }
   }
-  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] /= sum;
+}
+
+void attend_segment(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, std::uint32_t segment,
+                    Sums& sums) {
+  for (std::uint32_t d = 0; d < layer.head_dim; ++d) sums.out[d] = 0.0F;
+  const std::uint32_t begin = segment * kSegmentTokens;
+  const std::uint32_t end = position + 1 - begin < kSegmentTokens ? position + 1 : begin + kSegmentTokens;
+  for (std::uint32_t tile = begin; tile < end; tile += kTileTokens) {
+    attend_tile(layer, item, q, tile, end - tile < kTileTokens ? end - tile : kTileTokens, sums);
+  }
+}
+
+void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {
+  const float maximum = next.maximum > sums.maximum ? next.maximum : sums.maximum;
+  const float a = exp_polynomial(sums.maximum - maximum);
+  const float b = exp_polynomial(next.maximum - maximum);
+  sums.maximum = maximum;
+  sums.sum = std::fma(sums.sum, a, next.sum * b);
+  for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = std::fma(sums.out[d], a, next.out[d] * b);
+}
+
+void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, float* out) {
+  float segment_out[kMaxHeadDim];
+  Sums sums{.out = out};
+  attend_segment(layer, item, q, position, 0, sums);
+  for (std::uint32_t segment = 1; segment <= position / kSegmentTokens; ++segment) {
+    Sums next{.out = segment_out};
+    attend_segment(layer, item, q, position, segment, next);
+    join(next, layer.head_dim, sums);
+  }
+  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] /= sums.sum;
+}
+
+std::size_t head_offset(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i) {
+  return std::size_t{item.kv_head * item.group + i} * layer.head_dim;
+}
+
+void attend_partially(const PagedKvLayer& layer, const AttentionItem& item) {
+  for (std::uint32_t segment = item.first_segment; segment < item.end_segment; ++segment) {
+    const AttentionPartial partial = partial_of(item, layer.head_dim, segment);
+    for (std::uint32_t i = 0; i < item.group; ++i) {
+      Sums sums{.out = partial.out + std::size_t{i} * layer.head_dim};
+      attend_segment(layer, item, item.q + head_offset(layer, item, i), item.first_position, segment, sums);
+      partial.maxima[i] = sums.maximum;
+      partial.sums[i] = sums.sum;
+    }
+  }
 }
 
 }  // namespace
 
 void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) {
   check_attention(layer, item, scratch.size());
+  if (item.partials != nullptr) return attend_partially(layer, item);
   for (std::uint32_t row = 0; row < item.rows; ++row) {
     for (std::uint32_t i = 0; i < item.group; ++i) {
-      const std::size_t head = std::size_t{item.kv_head * item.group + i} * layer.head_dim;
+      const std::size_t head = head_offset(layer, item, i);
       attend_one(layer, item, item.q + row * item.q_stride + head, item.first_position + row, item.out + row * item.out_stride + head);
     }
+  }
+}
+
+void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
+  check_join(layer, item);
+  for (std::uint32_t i = 0; i < item.group; ++i) {
+    Sums sums;
+    for (std::uint32_t segment = 0; segment < item.end_segment; ++segment) {
+      const AttentionPartial partial = partial_of(item, layer.head_dim, segment);
+      const Sums next{partial.maxima[i], partial.sums[i], partial.out + std::size_t{i} * layer.head_dim};
+      if (segment == 0) {
+        sums = next;
+      } else {
+        join(next, layer.head_dim, sums);
+      }
+    }
+    float* out = item.out + head_offset(layer, item, i);
+    for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = sums.out[d] / sums.sum;
   }
 }
 

@@ -1,0 +1,81 @@
+// Clients that leave a server with a real engine: their blocks come back, whatever the engine is doing.
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "engine/engine_impl.h"
+#include "engine/resolve_options.h"
+#include "runtime/worker/simulated_worker.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMaxTokens = 50'000;  // a minute and more of steps: nothing here ends by itself
+
+std::unique_ptr<Engine> slow_engine() {
+  ModelInfo model = byte_model();
+  model.num_layers = model.num_kv_heads = model.head_dim = 1;
+  model.context_length = 2 * kMaxTokens;
+  EngineOptions options;
+  options.cache.num_blocks = 2 * kMaxTokens / 16 + 10;
+  options = resolve_options(options, model, 1).value();
+  SimulatedWorkerOptions worker{
+      worker_limits(options), options.cache.block_size, options.cache.num_blocks, kFakeVocab, -1, [](const StepPlan&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }};
+  return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>()).value();
+}
+
+class LeavingTest : public RunningServer {
+ protected:
+  LeavingTest() { start_with(*engine_); }
+  ~LeavingTest() override { stop(); }
+
+  // Within ten seconds.
+  template <class Condition>
+  bool becomes(Condition condition) {
+    for (int i = 0; i < 2000; ++i) {
+      if (condition(engine_->stats())) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  void leaves_nothing_behind(const std::string& options, const std::string& more = {}) {
+    HttpClient client(port);
+    const std::string body =
+        R"({"prompt": "a story", "max_tokens": )" + std::to_string(kMaxTokens) + R"(, "ignore_eos": true)" + options + "}";
+    client.send(HttpClient::post_text("/v1/completions", body));
+    ASSERT_TRUE(becomes([](const EngineStats& stats) { return stats.generation_tokens > 3; }));
+    EXPECT_LT(engine_->stats().num_free_blocks, engine_->stats().num_blocks);
+    client.send(more);
+    client.close();
+    EXPECT_TRUE(becomes([](const EngineStats& stats) { return stats.num_running == 0 && stats.num_free_blocks == stats.num_blocks; }));
+    EXPECT_GE(engine_->stats().finished_abort, 1U);
+    EXPECT_EQ(engine_->stats().finished_length, 0U);
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_ = slow_engine();
+};
+
+TEST_F(LeavingTest, AStreamGivesItsBlocksBack) {
+  leaves_nothing_behind(R"(, "stream": true)");
+}
+
+TEST_F(LeavingTest, AWholeAnswerGivesItsBlocksBack) {
+  leaves_nothing_behind("");
+}
+
+TEST_F(LeavingTest, SoDoesEveryChoiceOfSeveral) {
+  leaves_nothing_behind(R"(, "n": 3)");
+}
+
+TEST_F(LeavingTest, SoDoesAClientThatHasSentItsNextRequestAlready) {
+  leaves_nothing_behind("", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+}
+
+}  // namespace
+}  // namespace quire
