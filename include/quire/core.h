@@ -67,6 +67,7 @@ struct CoreConfig {
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
   bool include_finished_set = false;
+  bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
 
   [[nodiscard]] Result<void> validate() const;
 };

@@ -154,6 +154,7 @@ CoreConfig random_config(Source& in) {
   config.lifo_free_blocks = chance(in, 4);
   config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
   config.include_finished_set = chance(in, 2);
+  config.count_common_prefix = chance(in, 2);
   return config;
 }
 
@@ -172,6 +173,7 @@ class CoreEvents {
   }
 
   [[nodiscard]] bool valid() const { return core_ != nullptr; }
+  [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
 
   void one_event() {
     switch (in_.below(32)) {
