@@ -1,5 +1,7 @@
 // What callers may rely on beyond vLLM's decisions: errors as values, bounds, no allocation.
-#include "offload_support.h"
+#include <gtest/gtest.h>
+
+#include "core/offload/offload_support.h"
 #include "support/count_allocations.h"
 
 namespace quire::test {

@@ -1,9 +1,11 @@
 // The ledger beside the naive manager, and its structures beside naive ones, over seeded random calls.
+#include <gtest/gtest.h>
+
 #include <map>
 
 #include "base/random.h"
+#include "core/offload/offload_support.h"
 #include "core/offload/recency_order.h"
-#include "offload_support.h"
 
 namespace quire::test {
 namespace {

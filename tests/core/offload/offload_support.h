@@ -1,14 +1,12 @@
 #pragma once
 // A ledger driven with numbers for keys.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/offload/naive_offload.h"
 #include "core/offload/offload_ledger.h"
-#include "naive_offload.h"
 
 namespace quire::test {
 
@@ -81,7 +79,7 @@ class NumberLedger {
   void complete_store(const Numbers& numbers, bool success = true) { ledger_->complete_store(keys(numbers), success); }
   // Stored and ready.
   void put(const Numbers& numbers) {
-    ASSERT_TRUE(store(numbers));
+    QUIRE_CHECK(store(numbers).has_value(), "the keys find no room");
     complete_store(numbers);
   }
   std::vector<NaiveEvent> events() const {

@@ -1,5 +1,7 @@
 // Where vLLM 0.19.0's offloading managers decide otherwise than one would guess: traps 40 (manager) and 41 (ARC).
-#include "offload_support.h"
+#include <gtest/gtest.h>
+
+#include "core/offload/offload_support.h"
 
 namespace quire::test {
 namespace {

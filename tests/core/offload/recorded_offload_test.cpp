@@ -1,12 +1,13 @@
 // Every call that tools/record_offload.py made to vLLM's managers gets the same answer here.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
-#include "offload_support.h"
+#include "core/offload/offload_support.h"
 
 namespace quire::test {
 namespace {
