@@ -147,17 +147,16 @@ cmd_oracle() {
     fuzz | replay | survey | coverage | record)
       need_oracle
       oracle_package "$@"
-      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
+      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
     *) die "oracle: setup, fuzz, replay, survey, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
   esac
 }
 
-# The Python package, built for the interpreter of vLLM's environment; not needed where vLLM is compared with itself.
+# Not needed where vLLM is compared with itself, or only recorded.
 oracle_package() {
-  case " $* " in *" coverage "* | *" --against stock "* | *" --help "*) return 0 ;; esac
-  say "Building the Python package for $ORACLE"
-  "$ORACLE/bin/pip" install --disable-pip-version-check -q --upgrade --target build/python ./python >"$(log_file oracle-package)" 2>&1 ||
-    { tail -n 20 "$(log_file oracle-package)" >&2; die "the package does not build; the whole log is in $(log_file oracle-package)"; }
+  case " $* " in *" coverage "* | *" record "* | *" --against stock "* | *" --help "*) return 0 ;; esac
+  python_flags
+  configure_and_build release quire_python quire_python_files
 }
 
 cmd_lint() {

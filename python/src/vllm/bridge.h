@@ -156,6 +156,7 @@ class Bridge {
   std::vector<nb::handle> rows_;  // during update(), per scheduled request: its list of sampled tokens; null: none
   std::vector<Py_ssize_t> row_numbers_;
   std::vector<std::vector<BlockId>> routed_blocks_;
+  std::vector<std::pair<RequestId, std::int64_t>> nans_;
 };
 
 // vLLM's statistics as plain values for the adapter.

@@ -59,7 +59,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   }
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
   if (const nb::handle found = get(output.nans, record->name)) {
-    record->num_nans = nb::cast<std::int64_t>(found);
+    nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
   }
   row_numbers_.back() = number;
   if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) {
@@ -81,6 +81,7 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
   rows_.clear();
   row_numbers_.clear();
   routed_blocks_.clear();
+  nans_.clear();
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     take_row(scheduled, output, sampled, pooled);
     if (options_.routed_group >= 0) {
@@ -266,6 +267,11 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();
+  for (const auto& [id, count] : nans_) {
+    if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) {
+      records_.find(id)->num_nans = count;
+    }
+  }
   const nb::dict outputs = tell(outcome, output);
   for (const auto& transferred : {received, sent}) {
     for (const RequestId id : transferred) {
