@@ -155,7 +155,7 @@ cmd_oracle() {
 # Not needed where vLLM is compared with itself, or only recorded.
 oracle_package() {
   case " $* " in *" coverage "* | *" record "* | *" --against stock "* | *" --help "*) return 0 ;; esac
-  python_flags
+  with_package
   configure_and_build release quire_python quire_python_files
 }
 
