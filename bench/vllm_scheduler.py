@@ -142,7 +142,7 @@ def native_figures(binary):
     if binary is None or not Path(binary).exists():
         return {}
     text = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
-    return {int(num): float(value) for num, value in re.findall(r"^\s*(\d+) running.*?([\d.]+) us per request", text, re.M)}
+    return {int(num): float(ns) / 1000 for num, ns in re.findall(r"^\s*(\d+)\s+([\d.]+)\s*$", text, re.M)}
 
 
 def main():

@@ -4,6 +4,7 @@ quire_room(format format DEPS base LIBS Boost::json)
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
 
 quire_room(core_kv core/kv DEPS base)
+quire_room(core_offload core/offload DEPS base)
 quire_room(core_schedule core/schedule DEPS base core_kv)
 
 quire_room(memory runtime/memory DEPS base)

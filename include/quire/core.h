@@ -67,6 +67,7 @@ struct CoreConfig {
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
   bool include_finished_set = false;
+  bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
 
   [[nodiscard]] Result<void> validate() const;
 };
@@ -144,6 +145,7 @@ struct StepOutcome {
   std::span<const RequestUpdate> updates;            // in the plan's order
   std::span<const FirstAdmission> first_admissions;  // of this step's plan
   std::span<const RequestId> preempted;              // when this step's plan was made
+  std::span<const RequestId> failed_loads;           // blocks of theirs could not be loaded: the plan's results of these were not taken
   std::span<const RequestId> retired;                // the core refers to these no more: their `sampling` may go
   std::span<const KvEvent> kv_events;                // of the cache, since the last outcome
   std::span<const FinishedSet> finished_sets;

@@ -110,11 +110,9 @@ void bind_engine(Class& c) {
 
 // One group of full attention where the caller named none: enough to step the scheduler by hand.
 void default_group(CoreConfig& config) {
-  if (config.kv.groups.empty()) {
-    FullAttentionSpec spec;
-    spec.block_size = config.block_size;
-    config.kv.groups.push_back({{"layer"}, spec, {}});
-  }
+  FullAttentionSpec spec;
+  spec.block_size = config.block_size;
+  config.kv.groups.push_back({{"layer"}, spec, {}});
 }
 
 void init_config(nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) {
@@ -131,7 +129,9 @@ void init_config(nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& opti
   if (config->scheduler.async_scheduling && !options.contains("max_outstanding_plans")) {
     config->max_outstanding_plans = 2;
   }
-  default_group(*config);
+  if (!options.contains("groups")) {
+    default_group(*config);
+  }
 }
 
 }  // namespace

@@ -22,10 +22,19 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
+Tokens tokens_of(nb::handle value) {
+  Tokens tokens;
+  if (!nb::try_cast(value, tokens)) {
+    throw nb::type_error("tokens: every value must be a list of int");
+  }
+  return tokens;
+}
+
 // The core with what Python's manners need: ids given out here, results as {id: tokens}, misuse as exceptions.
 class PyCore {
  public:
-  explicit PyCore(const CoreConfig& config) : core_(value_or_raise(Core::create(config))), max_plans_(config.max_outstanding_plans) {}
+  explicit PyCore(const CoreConfig& config)
+      : core_(value_or_raise(Core::create(config))), max_plans_(config.max_outstanding_plans), num_groups_(config.kv.groups.size()) {}
 
   std::uint64_t add(const Tokens& prompt, const NewRequest& shape, std::optional<std::uint64_t> id, StepInput input) {
     NewRequest request = shape;
@@ -76,7 +85,7 @@ class PyCore {
     std::vector<Draft> out;
     kept.reserve(drafts.size());
     for (auto [id, tokens] : drafts) {
-      kept.push_back(nb::cast<Tokens>(tokens));
+      kept.push_back(tokens_of(tokens));
       out.push_back({RequestId{nb::cast<std::uint64_t>(id)}, kept.back()});
     }
     core_->set_drafts(out);
@@ -92,6 +101,9 @@ class PyCore {
 
   std::vector<std::uint32_t> blocks(std::uint64_t id, std::uint32_t group) const {
     view(id);
+    if (group >= num_groups_) {
+      throw nb::value_error(("group: is " + std::to_string(group) + ", and there are " + std::to_string(num_groups_)).c_str());
+    }
     std::vector<std::uint32_t> out;
     for (const BlockId block : core_->blocks(RequestId{id}, group)) {
       out.push_back(block.value);
@@ -127,7 +139,7 @@ class PyCore {
       if (!samples) {
         throw nb::value_error(("tokens: request " + std::to_string(id.value) + " samples nothing in this step; leave it out").c_str());
       }
-      for (const TokenId token : nb::cast<Tokens>(tokens[key])) {
+      for (const TokenId token : tokens_of(tokens[key])) {
         out.push_back({id, token});
       }
     }
@@ -139,6 +151,7 @@ class PyCore {
 
   std::unique_ptr<Core> core_;
   std::uint32_t max_plans_;
+  std::size_t num_groups_;
   std::uint64_t next_id_ = 0;
   std::vector<Pending> pending_;
 };

@@ -117,6 +117,7 @@ CoreConfig core_config(const EngineOptions& options) {
   config.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
   config.forget_unwritten_blocks = true;
   config.discard_only_in_flight = true;
+  config.count_common_prefix = false;
   config.log_stats = false;  // the engine counts for itself
   // The engine bounds new requests itself; preempted ones wait as well and must never be refused.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;

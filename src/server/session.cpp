@@ -246,7 +246,10 @@ Session::Task<bool> Session::answer_later(const HttpRequest& request, const std:
     co_await wait_for_signal();
   }
   bool sent = false;
-  if (!gone_) sent = co_await send_response(request, std::move(*pending->response));
+  if (!gone_) {
+    HttpResponse response = std::move(*pending->response);
+    sent = co_await send_response(request, std::move(response));
+  }
   co_await stop_watching();
   co_return sent && !gone_;
 }

@@ -129,9 +129,9 @@ CoreConfig random_config(Source& in) {
   SchedulerOptions& scheduler = config.scheduler;
   scheduler.max_num_seqs = 1 + in.below(6);
   scheduler.max_num_batched_tokens = 1 + in.below(40);
-  scheduler.max_model_len = 2 + in.below(40);
+  scheduler.max_model_len = 2 + in.below(60);
   scheduler.long_prefill_token_threshold = chance(in, 3) ? in.below(6) : 0;
-  scheduler.max_num_waiting = 1 + in.below(12);
+  scheduler.max_num_waiting = 1 + in.below(24);
   const std::uint32_t flags = in.below(256);
   config.enable_prefix_caching = (flags & 3U) != 0;
   scheduler.enable_chunked_prefill = (flags & 12U) != 0;
@@ -154,6 +154,7 @@ CoreConfig random_config(Source& in) {
   config.lifo_free_blocks = chance(in, 4);
   config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
   config.include_finished_set = chance(in, 2);
+  config.count_common_prefix = chance(in, 2);
   return config;
 }
 
@@ -172,6 +173,7 @@ class CoreEvents {
   }
 
   [[nodiscard]] bool valid() const { return core_ != nullptr; }
+  [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
 
   void one_event() {
     switch (in_.below(32)) {
@@ -261,7 +263,7 @@ class CoreEvents {
   }
 
   void add() {
-    std::vector<TokenId> prompt(in_.below(45));
+    std::vector<TokenId> prompt(in_.below(chance(in_, 16) ? 45 : config_.scheduler.max_model_len));
     const std::uint32_t start = in_.below(256);
     for (std::size_t i = 0; i < prompt.size(); ++i) {
       prompt[i] = static_cast<TokenId>((start >> (i % 8)) & 1U);
@@ -275,7 +277,7 @@ class CoreEvents {
       items.push_back({std::string(1, static_cast<char>('a' + in_.below(3))), PlaceholderRange(offset, length)});
     }
     NewRequest request{.id = RequestId{next_id_++}, .prompt = prompt};
-    request.max_tokens = in_.below(44);
+    request.max_tokens = chance(in_, 16) ? in_.below(44) : 1 + in_.below(8);
     request.min_tokens = in_.below(4) == 0 ? in_.below(4) : 0;
     request.stop_token_ids = std::span(stops).first(in_.below(2));
     request.cache_salt = chance(in_, 8) ? "salt" : "";

@@ -9,9 +9,9 @@ from quire_server import running
 QUESTION = [{"role": "user", "content": "Name three rivers in Europe, please."}]
 
 
-@pytest.fixture(scope="module")
-def client():
-    with running() as url:
+@pytest.fixture(scope="module", params=["--async-scheduling", "--no-async-scheduling"])
+def client(request):
+    with running(request.param) as url:
         yield openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
 
 

@@ -16,10 +16,19 @@ configure_and_build() {
 }
 CMAKE_FLAGS=()
 
+# The Python package is part of the release build, except where `serve` alone made it.
+with_package() {
+  need_apt python3-dev
+  need_python build
+  CMAKE_FLAGS+=(-DQUIRE_BUILD_PYTHON=ON "-DPython_EXECUTABLE=$VENV/bin/python")
+  grep -qs 'QUIRE_BUILD_PYTHON:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+}
+
 cmd_build() {
   local preset=release
   if [ "${1:-}" = --preset ]; then preset="${2:?--preset needs a name}"; shift 2; fi
   need_apt $APT_TEST
+  [ "$preset" != release ] || with_package
   configure_and_build "$preset" "$@"
 }
 
@@ -40,6 +49,7 @@ test_preset() {
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   # serve alone configures without tests
   [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
+  [ "$preset" != release ] || with_package
   configure_and_build "$preset"
   say "Testing build/$preset"
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$JOBS" "$@"
@@ -52,9 +62,16 @@ test_fuzzers() {
   ctest --test-dir build/fuzz --output-on-failure --no-tests=error -L fuzz
 }
 
+# The Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, else the one that `./dev oracle setup` makes; empty where there is none.
+vllm_python() {
+  local python="${QUIRE_VLLM_PYTHON:-$ORACLE/bin/python}"
+  [ ! -x "$python" ] || echo "$python"
+}
+
 test_python() {
   say "Testing with the official clients and reference libraries (Python)"
-  QUIRE_BINARY="$PWD/build/release/quire" \
+  QUIRE_BINARY="$PWD/build/release/quire" PYTHONPATH="$PWD/build/release/python" QUIRE_PYTHON_PACKAGE="$PWD/build/release/python" \
+  QUIRE_VLLM_PYTHON="$(vllm_python)" \
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
     HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider tests/python "$@"
 }
@@ -98,7 +115,12 @@ cmd_bench() {
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
-      exec "build/release/${name}_bench" "$@" ;;
+      [ "$name" = scheduler ] && [ -n "$(vllm_python)" ] || exec "build/release/${name}_bench" "$@"
+      "build/release/${name}_bench" "$@"
+      say "Beside vLLM's own scheduler, in its Python"
+      with_package
+      configure_and_build release quire_python quire_python_files
+      PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench ;;
     hash)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
@@ -125,17 +147,16 @@ cmd_oracle() {
     fuzz | replay | survey | coverage | record)
       need_oracle
       oracle_package "$@"
-      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
+      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
     *) die "oracle: setup, fuzz, replay, survey, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
   esac
 }
 
-# The Python package, built for the interpreter of vLLM's environment; not needed where vLLM is compared with itself.
+# Not needed where vLLM is compared with itself, or only recorded.
 oracle_package() {
-  case " $* " in *" coverage "* | *" --against stock "* | *" --help "*) return 0 ;; esac
-  say "Building the Python package for $ORACLE"
-  "$ORACLE/bin/pip" install --disable-pip-version-check -q --upgrade --target build/python ./python >"$(log_file oracle-package)" 2>&1 ||
-    { tail -n 20 "$(log_file oracle-package)" >&2; die "the package does not build; the whole log is in $(log_file oracle-package)"; }
+  case " $* " in *" coverage "* | *" record "* | *" --against stock "* | *" --help "*) return 0 ;; esac
+  with_package
+  configure_and_build release quire_python quire_python_files
 }
 
 cmd_lint() {

@@ -105,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("--minimum", type=float, default=95.0)
     added = command("record", cmd_record, "write scenarios with vLLM's answers for the tests without vLLM")
     added.add_argument("--out", default="tests/golden/oracle")
-    added.add_argument("--scenarios", type=int, default=300)
+    added.add_argument("--scenarios", type=int, default=500)
     return top
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
@@ -66,8 +67,10 @@ def _failure_of(script: dict, names: tuple) -> tuple | None:
 
 
 def _shape(path: str) -> str:
-    """The path without what changes when a script is shrunk."""
-    return path.split("[", 1)[0].split(".r", 1)[0]
+    """The path without what changes when a script is shrunk: of requests and lists only which field."""
+    path = re.sub(r"\.r\d+", ".request", re.sub(r"\.[0-9a-f]{16,}", ".key", path))
+    *heads, last = re.split(r"(?=\[)", path)
+    return "".join(re.sub(r"\d+", "#", head) for head in heads) + (last if heads and heads[-1].endswith(("]", "request")) else re.sub(r"\d+", "#", last))
 
 
 def play_seeds(seeds, names: tuple, note=None) -> Tally:

@@ -228,8 +228,6 @@ def configuration(rng: random.Random) -> dict:
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
     if rng.random() < 0.002:
         config["policy"] = "lottery"  # refused
-    if rng.random() < 0.003:
-        config["num_blocks"] = 1 + sum(group.get("sink", 0) for group in config["groups"])
     if config["async"]:
         config["queue_depth"] = 2
     if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else

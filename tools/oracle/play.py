@@ -202,6 +202,13 @@ class Player:
                 side.connector.sync_loads = {}
         return batch
 
+    def _take(self, side: Side, plan, result):
+        outputs = side.scheduler.update_from_output(plan, result.make())
+        if side is self.sides[0]:
+            # It would raise when it takes that request next.
+            assert not any(r.is_finished() for r in side.scheduler.skipped_waiting), "vLLM leaves a finished request in a queue"
+        return outputs
+
     def _bitmask(self, batch) -> None:
         plans = dict(zip(map(id, self.sides), batch.outputs))
         self._both("get_grammar_bitmask", lambda side: side.scheduler.get_grammar_bitmask(plans[id(side)]), compare.grammar)
@@ -211,7 +218,7 @@ class Player:
         result = results.sample(self, batch, seed)
         self._both(
             "update_from_output",
-            lambda side: side.scheduler.update_from_output(plans[id(side)], result.make()),
+            lambda side: self._take(side, plans[id(side)], result),
             compare.outputs,
         )
         for side in self.sides:

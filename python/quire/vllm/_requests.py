@@ -49,8 +49,8 @@ def new_request(request, caching: bool) -> dict:
         "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if caching and request.prompt_embeds is not None else None,
         "wants_logprobs": sampling is not None and sampling.logprobs is not None,
         "pass_hashes": caching,
-        # The core names blocks only where it caches; a session's request is cut and grown here.
-        "python_hashes": request._block_hasher is not None and (not caching or request.resumable),
+        # The core names blocks only where it caches.
+        "python_hashes": request._block_hasher is not None and not caching,
     }
 
 
@@ -63,22 +63,13 @@ def session_input(update) -> dict:
     }
 
 
-def continue_session(request, update, status) -> None:
-    """The next input of a session, in the Python request: the last sampled token is dropped, what was computed becomes prompt."""
-    computed = request.num_computed_tokens
-    kept = request._all_token_ids[request.num_prompt_tokens : computed]
-    del request._all_token_ids[computed:]
-    request._output_token_ids.clear()
-    request.prompt_token_ids.extend(kept)
+def take_session_input(request, update, num_prompt_tokens: int) -> bool:
+    """What the next input of a session sets in the Python request, besides tokens; the core has taken it already. True: logprobs are wanted."""
     if update.mm_features:
-        base = request.num_tokens
+        base = num_prompt_tokens - len(update.prompt_token_ids or ())
         for feature in update.mm_features:
             feature.mm_position = replace(feature.mm_position, offset=feature.mm_position.offset + base)
         request.mm_features.extend(update.mm_features)
-    request._all_token_ids.extend(update.prompt_token_ids or ())
-    request.prompt_token_ids.extend(update.prompt_token_ids or ())
-    request.update_block_hashes()
-    request.num_prompt_tokens = len(request.prompt_token_ids)
     request.arrival_time = update.arrival_time
     request.sampling_params = update.sampling_params
-    request.status = status
+    return update.sampling_params is not None and update.sampling_params.logprobs is not None

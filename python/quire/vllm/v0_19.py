@@ -364,15 +364,14 @@ class Scheduler(SchedulerInterface):
         name = session.request_id
         if session.streaming_queue is None:
             raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
-        if session.status != RequestStatus.WAITING_FOR_STREAMING_REQ:
-            session.streaming_queue.append(update)
-            self._native.continue_session(name, None if update is None else _requests.session_input(update), time.monotonic())
-        elif update is None:
+        waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+        if waits and update is None:
             self.finish_requests(name, RequestStatus.FINISHED_ABORTED)
-        else:
-            self._native.continue_session(name, _requests.session_input(update), time.monotonic())
-            _requests.continue_session(session, update, RequestStatus.WAITING)
-            self._native.session_shown(name)
+            return
+        self._native.continue_session(name, None if update is None else _requests.session_input(update), time.monotonic())
+        session.streaming_queue.append(update)
+        if waits:
+            self._native.show_session_input(name)
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[tuple[str, int]]:
         if not RequestStatus.is_finished(finished_status):
@@ -533,12 +532,8 @@ class _Hooks:
     def grammar_count_valid(self, request, drafts):
         return len(request.structured_output_request.grammar.validate_tokens(drafts))
 
-    def session_input_ended(self, request):
-        if request.streaming_queue:
-            update = request.streaming_queue.popleft()
-            _requests.continue_session(request, update, RequestStatus.WAITING)
-        else:
-            request.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+    def session_input_taken(self, request, num_prompt_tokens):
+        return _requests.take_session_input(request, request.streaming_queue.popleft(), num_prompt_tokens)
 
     def routed_experts(self, block_ids, num_tokens):
         scheduler = self._scheduler

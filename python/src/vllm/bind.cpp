@@ -124,7 +124,7 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
 void bind_steps(Class& c) {
   c.def("add", &add, nb::arg("request"), nb::arg("fields"), nb::arg("now"));
   c.def("continue_session", &continue_session, nb::arg("name"), nb::arg("fields").none(), nb::arg("now"));
-  c.def("session_shown", &Bridge::session_shown, nb::arg("name"));
+  c.def("show_session_input", &Bridge::show_session_input, nb::arg("name"));
   c.def(
       "schedule", [](Bridge& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now"),
       nb::arg("random"));

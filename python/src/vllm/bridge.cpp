@@ -87,6 +87,7 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
     const std::vector<std::uint8_t> hashes = pass_hashes ? joined(record.block_hashes) : std::vector<std::uint8_t>{};
     const auto text = nb::cast<std::string>(name);
     record.num_tokens = record.num_shown_tokens = prompt.size();
+    record.num_prompt_tokens = static_cast<std::uint32_t>(prompt.size());
     fields.id = record.id;
     fields.name = text;
     fields.prompt = prompt;
@@ -105,11 +106,18 @@ void Bridge::continue_session(nb::handle name, const SessionInput* input, StepIn
   value_or_raise(core_->continue_session(record.id, input, now));
 }
 
-void Bridge::session_shown(nb::handle name) {
+void Bridge::show_session_input(nb::handle name) {
   Record& record = known(name);
-  record.num_shown_tokens = record.num_tokens = static_cast<std::uint64_t>(nb::len(record.all_tokens));
-  record.unseen.clear();
-  record.shown.status = static_cast<RequestStatus>(nb::cast<int>(record.request.attr("status")) - 1);
+  take_session_input(record, *core_->view(record.id));
+  record.input_taken = false;
+}
+
+// What vLLM's _update_request_as_session does to the Python request: the adapter takes the input's parameters, the tokens are the core's.
+void Bridge::take_session_input(Record& record, const RequestView& view) {
+  record.wants_logprobs = nb::cast<bool>(options_.hooks.attr("session_input_taken")(record.request, view.num_prompt_tokens));
+  record.input_taken = true;
+  record.num_prompt_tokens = view.num_prompt_tokens;
+  mirror_.show_session(record, view);
 }
 
 void Bridge::drop_name(Record& record) {
@@ -156,10 +164,7 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
     if (record == nullptr || record->finished) {
       continue;
     }
-    const auto view = core_->view(record->id);
-    if (view) {
-      mirror_.show(*record, *view);
-    }
+    refreshed(record->id);
     const FinishEffect effect = guarded([&] { return core_->finish(record->id, status, input); });
     if (effect == FinishEffect::unknown) {
       continue;

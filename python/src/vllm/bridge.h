@@ -50,8 +50,8 @@ class Bridge {
   void add(const nb::object& request, NewRequest fields, bool pass_hashes, StepInput input);
   // Null: no more input will come.
   void continue_session(nb::handle name, const SessionInput* input, StepInput now);
-  // The adapter has put the next input of a waiting session into its Python request.
-  void session_shown(nb::handle name);
+  // A waiting session goes on: its Python request takes the next input.
+  void show_session_input(nb::handle name);
 
   // The pieces of a SchedulerOutput; (pieces or None where a connector was shown them, has_structured_output, pending_structured_output).
   nb::tuple schedule(StepInput input);
@@ -112,6 +112,7 @@ class Bridge {
 
   Record& known(nb::handle name) const;
   std::vector<Draft> drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const;
+  void take_session_input(Record& record, const RequestView& view);
   void end(Record& record, RequestStatus status);
   void drop_name(Record& record);
   void drop_if_gone(Record& record);
@@ -119,6 +120,7 @@ class Bridge {
 
   nb::object pieces_of(const StepPlan& plan);
   nb::object tokens_of(RequestId id) const;
+  [[nodiscard]] nb::object empty_blocks() const;
   void prepare_blocks(const StepPlan& plan);
 
   void require_oldest(nb::handle scheduled) const;
@@ -128,6 +130,7 @@ class Bridge {
   nb::dict tell(const StepOutcome& outcome, const StepOutput& output);
   void tell_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs);
   nb::object told_tokens(const RequestUpdate& update) const;
+  void show_session_pause(Record& record);
   void note_tokens(Record& record, const RequestUpdate& update);
   nb::object finished_sets(const StepOutcome& outcome);
   void forget(const StepOutcome& outcome);
@@ -153,6 +156,7 @@ class Bridge {
   std::vector<nb::handle> rows_;  // during update(), per scheduled request: its list of sampled tokens; null: none
   std::vector<Py_ssize_t> row_numbers_;
   std::vector<std::vector<BlockId>> routed_blocks_;
+  std::vector<std::pair<RequestId, std::int64_t>> nans_;
 };
 
 // vLLM's statistics as plain values for the adapter.

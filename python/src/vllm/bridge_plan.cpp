@@ -32,15 +32,20 @@ struct Cached {
 
 }  // namespace
 
+nb::object Bridge::empty_blocks() const {
+  nb::object out = fast::steal(PyTuple_New(num_groups_));
+  for (std::uint32_t group = 0; group < num_groups_; ++group) {
+    PyTuple_SET_ITEM(out.ptr(), group, fast::owned(PyList_New(0)));
+  }
+  return out;
+}
+
 // Gathers the block-table deltas of each request into the tuple of lists that vLLM sends.
 void Bridge::prepare_blocks(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) {
     Record& record = *records_.find(delta.id);
     if (!record.new_blocks.is_valid()) {
-      record.new_blocks = fast::steal(PyTuple_New(num_groups_));
-      for (std::uint32_t group = 0; group < num_groups_; ++group) {
-        PyTuple_SET_ITEM(record.new_blocks.ptr(), group, fast::owned(PyList_New(0)));
-      }
+      record.new_blocks = empty_blocks();
     }
     if (delta.update != TableUpdate::replace_one) {
       fast::extend(nb::handle(PyTuple_GET_ITEM(record.new_blocks.ptr(), delta.group)), delta.blocks);
@@ -60,8 +65,9 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
   nb::dict num_scheduled, drafts, encoder_inputs;
   std::vector<std::pair<Record*, const ScheduledRequest*>> resumed;
   const auto add_fresh = [&](Record& record, const ScheduledRequest& scheduled) {
-    fresh.append(nb::make_tuple(record.request, std::exchange(record.new_blocks, nb::object()), scheduled.num_computed_tokens,
-                                options_.fold_resumed ? tokens_of(record.id) : nb::none()));
+    const nb::object blocks = record.new_blocks.is_valid() ? std::exchange(record.new_blocks, nb::object()) : empty_blocks();
+    fresh.append(
+        nb::make_tuple(record.request, blocks, scheduled.num_computed_tokens, options_.fold_resumed ? tokens_of(record.id) : nb::none()));
   };
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     Record& record = *records_.find(scheduled.id);

@@ -59,7 +59,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   }
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
   if (const nb::handle found = get(output.nans, record->name)) {
-    record->num_nans = nb::cast<std::int64_t>(found);
+    nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
   }
   row_numbers_.back() = number;
   if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) {
@@ -81,6 +81,7 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
   rows_.clear();
   row_numbers_.clear();
   routed_blocks_.clear();
+  nans_.clear();
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     take_row(scheduled, output, sampled, pooled);
     if (options_.routed_group >= 0) {
@@ -104,11 +105,13 @@ nb::object Bridge::told_tokens(const RequestUpdate& update) const {
 }
 
 void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
-  record.num_tokens += update.tokens.size();
-  const std::uint64_t held = record.num_shown_tokens + record.unseen.size();
-  if (held < record.num_tokens) {
-    const auto news = update.tokens.last(static_cast<std::size_t>(record.num_tokens - held));
-    record.unseen.insert(record.unseen.end(), news.begin(), news.end());
+  if (!record.input_taken) {
+    record.num_tokens += update.tokens.size();
+    const std::uint64_t held = record.num_shown_tokens + record.unseen.size();
+    if (held < record.num_tokens) {
+      const auto news = update.tokens.last(static_cast<std::size_t>(record.num_tokens - held));
+      record.unseen.insert(record.unseen.end(), news.begin(), news.end());
+    }
   }
   if (update.stop_token && update.finished && update.status == RequestStatus::finished_stopped) {
     record.stop_reason = nb::int_(*update.stop_token);
@@ -126,12 +129,30 @@ nb::object Bridge::routed_experts(const RequestUpdate& update) {
   return options_.hooks.attr("routed_experts")(fast::list(blocks), record.num_tokens - 1);
 }
 
+// The Python request of a session whose input ended.
+void Bridge::show_session_pause(Record& record) {
+  const RequestView view = *core_->view(record.id);
+  if (!std::exchange(record.input_taken, false) && view.status != RequestStatus::waiting_for_input) {
+    take_session_input(record, view);
+    record.input_taken = false;
+  } else {
+    mirror_.show(record, view);
+  }
+}
+
 void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
   Record& record = *records_.find(update.id);
   note_tokens(record, update);
   const Py_ssize_t row = update.result_index < row_numbers_.size() ? row_numbers_[update.result_index] : -1;
   const nb::object tokens = told_tokens(update);
   OutputFields fields;
+  if (update.finished) {
+    fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
+    fields[OutputFields::routed_experts] = routed_experts(update);
+  }
+  if (update.session_waits) {
+    show_session_pause(record);
+  }
   if (row >= 0) {
     if (record.wants_logprobs && has_items(output.logprobs)) {
       fields[OutputFields::new_logprobs] = output.logprobs.attr("slice_request")(row, update.tokens.size());
@@ -157,10 +178,6 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
   if (!update.events.empty()) {
     fields[OutputFields::events] = outputs_.events(update.events);
   }
-  if (update.finished) {
-    fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
-    fields[OutputFields::routed_experts] = routed_experts(update);
-  }
   const nb::object client = nb::int_(record.client_index);
   nb::handle list = get(outputs, client);
   if (!list.is_valid()) {
@@ -169,11 +186,7 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
   }
   const nb::object made = outputs_.make(record.name, tokens, fields);
   fast::check(PyList_Append(list.ptr(), made.ptr()));
-  if (update.session_waits) {
-    mirror_.show_pause(record, RequestStatus::waiting_for_input);
-    options_.hooks.attr("session_input_ended")(record.request);
-    session_shown(record.name);
-  } else if (update.finished) {
+  if (update.finished && !update.session_waits) {
     end(record, update.status);
   }
 }
@@ -254,6 +267,11 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();
+  for (const auto& [id, count] : nans_) {
+    if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) {
+      records_.find(id)->num_nans = count;
+    }
+  }
   const nb::dict outputs = tell(outcome, output);
   for (const auto& transferred : {received, sent}) {
     for (const RequestId id : transferred) {

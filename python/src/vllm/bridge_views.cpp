@@ -10,16 +10,18 @@ namespace quire::python {
 
 nb::object Bridge::refreshed(const RequestView& view) {
   Record* record = records_.find(view.id);
-  mirror_.show(*record, view);
+  if (record->session && view.num_prompt_tokens != record->num_prompt_tokens) {
+    take_session_input(*record, view);
+  } else {
+    mirror_.show(*record, view);
+  }
   return record->request;
 }
 
 nb::object Bridge::refreshed(RequestId id) {
   Record* record = records_.find(id);
-  if (const auto view = core_->view(id)) {
-    mirror_.show(*record, *view);
-  }
-  return record->request;
+  const auto view = core_->view(id);
+  return view ? refreshed(*view) : record->request;
 }
 
 void Bridge::refresh_running() {
@@ -31,9 +33,7 @@ nb::dict Bridge::requests() {
     if (!record.request.is_valid()) {
       return;
     }
-    if (const auto view = core_->view(record.id)) {
-      mirror_.show(record, *view);
-    }
+    refreshed(record.id);
   });
   return requests_;
 }

@@ -25,6 +25,8 @@ Mirror::Mirror(nb::list statuses, std::uint32_t hash_bytes)
       is_prefill_chunk_(fast::interned("is_prefill_chunk")),
       discard_latest_async_tokens_(fast::interned("discard_latest_async_tokens")),
       spec_token_ids_(fast::interned("spec_token_ids")),
+      prompt_token_ids_(fast::interned("prompt_token_ids")),
+      num_prompt_tokens_(fast::interned("num_prompt_tokens")),
       stop_reason_(fast::interned("stop_reason")),
       num_nans_in_logits_(fast::interned("num_nans_in_logits")),
       update_block_hashes_(fast::interned("update_block_hashes")) {}
@@ -92,7 +94,22 @@ void Mirror::show(Record& record, const RequestView& view) {
   set_number(record, num_nans_in_logits_, &Shown::num_nans, record.num_nans);
 }
 
-void Mirror::show_pause(Record& record, RequestStatus status) {
+void Mirror::show_session(Record& record, const RequestView& view) {
+  const nb::object prompt = fast::list(view.tokens.first(view.num_prompt_tokens));
+  const nb::object own_prompt = record.request.attr(prompt_token_ids_);
+  fast::check(PyList_SetSlice(own_prompt.ptr(), 0, PyList_GET_SIZE(own_prompt.ptr()), prompt.ptr()));
+  fast::check(PyList_SetSlice(record.all_tokens.ptr(), 0, PyList_GET_SIZE(record.all_tokens.ptr()), prompt.ptr()));
+  fast::check(PyList_SetSlice(record.output_tokens.ptr(), 0, PyList_GET_SIZE(record.output_tokens.ptr()), nullptr));
+  nb::setattr(record.request, num_prompt_tokens_, nb::int_(view.num_prompt_tokens));
+  record.num_shown_tokens = record.num_tokens = view.num_prompt_tokens;
+  if (record.python_hashes) {
+    record.request.attr(update_block_hashes_)();
+  }
+  show(record, view);
+  record.num_tokens = view.tokens.size();
+}
+
+void Mirror::show_finished(Record& record, RequestStatus status) {
   append_tokens(record, record.unseen);
   record.unseen.clear();
   set_status(record, status);
@@ -100,10 +117,6 @@ void Mirror::show_pause(Record& record, RequestStatus status) {
   if (record.stop_reason.is_valid()) {
     nb::setattr(record.request, stop_reason_, record.stop_reason);
   }
-}
-
-void Mirror::show_finished(Record& record, RequestStatus status) {
-  show_pause(record, status);
 }
 
 }  // namespace quire::python

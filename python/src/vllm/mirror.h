@@ -16,10 +16,10 @@ class Mirror {
 
   // Writes what the core says about the request into the Python object.
   void show(Record& record, const RequestView& view);
+  // The same for a session that has taken its next input: its prompt is another one, and it has no outputs.
+  void show_session(Record& record, const RequestView& view);
   // The last words about a request that the core may have forgotten: `unseen` outputs, status, counters.
   void show_finished(Record& record, RequestStatus status);
-  // Appends `unseen` and writes the counters of a session whose input ended, before its next input is taken over.
-  void show_pause(Record& record, RequestStatus status);
 
  private:
   void append_tokens(Record& record, std::span<const TokenId> outputs);
@@ -31,7 +31,8 @@ class Mirror {
   nb::list statuses_;
   std::uint32_t hash_bytes_;
   nb::object status_, num_computed_tokens_, num_output_placeholders_, num_cached_tokens_, num_external_computed_tokens_, num_preemptions_,
-      is_prefill_chunk_, discard_latest_async_tokens_, spec_token_ids_, stop_reason_, num_nans_in_logits_, update_block_hashes_;
+      is_prefill_chunk_, discard_latest_async_tokens_, spec_token_ids_, prompt_token_ids_, num_prompt_tokens_, stop_reason_,
+      num_nans_in_logits_, update_block_hashes_;
 };
 
 }  // namespace quire::python

@@ -13,7 +13,7 @@ void Core::State::complete(PlanArena& arena) {
     arena.finish(id);
   }
   const std::span<std::uint32_t> common = arena.common_prefix_blocks(num_groups);
-  if (!running.empty()) {
+  if (config.count_common_prefix && !running.empty()) {
     kv.common_prefix_blocks(running.front()->blocks, common);
   }
   if (zero_new_blocks) {

@@ -188,6 +188,7 @@ void Core::State::tell_outcome(const PlanArena& arena) {
                  .updates = out.updates,
                  .first_admissions = arena.first_admissions(),
                  .preempted = arena.preempted(),
+                 .failed_loads = out.failed_ids,
                  .retired = out.retired,
                  .kv_events = out.kv_events,
                  .finished_sets = out.finished_sets,

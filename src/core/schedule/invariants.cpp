@@ -25,8 +25,6 @@ void check_request_state(const Request& request, const CoreConfig& config, std::
   QUIRE_CHECK(request.queue != QueueName::step_skipped, "that queue lives for one step");
   QUIRE_CHECK(request.known || (request.finished() && request.num_in_flight > 0), "forgotten, but for the plans that name it");
   QUIRE_CHECK(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
-  QUIRE_CHECK(request.status != RequestStatus::preempted || !holds_blocks(request, num_groups) || request.num_computed_tokens > 0,
-              "a preempted request starts anew");
   QUIRE_CHECK(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens());
   if (running) {
     QUIRE_CHECK(request.num_computed_tokens <=

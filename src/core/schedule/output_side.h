@@ -18,6 +18,7 @@ struct OutputSide {
   std::vector<TokenId> updated_tokens;
   std::vector<std::vector<RequestEvent>> updated_events;  // the first num_updated_events count
   std::size_t num_updated_events = 0;
+  std::vector<RequestId> failed_ids;
   std::vector<RequestId> retired;
   std::vector<KvEvent> kv_events;
   std::vector<RequestId> finished_ids;  // grouped by client

@@ -10,6 +10,26 @@
 
 namespace quire {
 
+namespace {
+
+enum class Held : std::uint8_t { nothing, fresh, met };
+
+// What a request holds that looks for more; `met`: the KV manager takes external tokens for it.
+Held held(const KvBlocks& blocks) {
+  Held result = Held::nothing;
+  for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
+    if (!blocks.blocks(group).empty()) {
+      if (!blocks.num_cached_blocks(group)) {
+        return Held::fresh;
+      }
+      result = Held::met;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
 // nullopt: the connector does not know yet.
 std::optional<Computed> Core::State::look_up(Request& request) {
   Computed computed;
@@ -20,6 +40,11 @@ std::optional<Computed> Core::State::look_up(Request& request) {
   }
   computed.hit = kv.find_prefix(kv_request(request));
   count_look_up(request, computed.hit);
+  // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
+  const Held holds = held(request.blocks);
+  if (holds != Held::nothing) {
+    computed.hit = {};
+  }
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (seams.connector != nullptr) {
     const ExternalMatch match = seams.connector->match(view(request), computed.hit.num_tokens);
@@ -29,6 +54,9 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     // At least one token must run unless all are awaited.
     const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
     computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
+    if (holds == Held::fresh) {
+      computed.num_external = 0;
+    }
     computed.load_async = match.load_async && computed.num_external > 0;
     computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
     request.num_external_computed_tokens = computed.num_external;

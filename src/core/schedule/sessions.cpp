@@ -46,14 +46,18 @@ std::size_t num_kept_tokens(const Request& session) {
   return std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
 }
 
+bool fits(const Request& session, std::size_t num_tokens, const SchedulerOptions& options) {
+  return options.admit_oversized || num_kept_tokens(session) + num_tokens < options.max_model_len;
+}
+
 Result<void> check_input(const Request& session, const SessionInput& input, const SchedulerOptions& options) {
   if (input.tokens.empty()) {
     return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
   }
-  const std::size_t num_kept = num_kept_tokens(session);
-  if (num_kept + input.tokens.size() >= options.max_model_len) {
+  if (!fits(session, input.tokens.size(), options)) {
     return fail(ErrorCode::invalid_argument, "tokens",
-                fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept, options.max_model_len),
+                fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept_tokens(session),
+                            options.max_model_len),
                 "end the session and begin another");
   }
   return check_items(input);
@@ -93,7 +97,7 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
     // One that was given in time, and does not fit behind what was put out since, ends the session too.
-    if (!next || num_kept_tokens(session) + next->tokens.size() >= config.scheduler.max_model_len) {
+    if (!next || !fits(session, next->tokens.size(), config.scheduler)) {
       return false;
     }
     take_input(session, *next);

@@ -97,8 +97,10 @@ void Core::State::evict_invalid() {
 }
 
 void Core::State::fail_loads() {
+  out.failed_ids.clear();
   for (Request* request : out.failed_loads) {
     request->load_failed = false;
+    out.failed_ids.push_back(request->id);
   }
   if (config.kv_load_failure == KvLoadFailurePolicy::fail && !out.failed_loads.empty()) {
     finish(out.failed_loads, RequestStatus::finished_error);

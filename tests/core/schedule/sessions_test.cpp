@@ -70,6 +70,23 @@ TEST(Sessions, AnInputAtHandIsTakenAtOnce) {
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 61, 62, 71}));
 }
 
+TEST(Sessions, AnInputThatNoLongerFitsEndsTheSessionUnlessAllAreAdmitted) {
+  for (const bool admit_oversized : {false, true}) {
+    CoreConfig config = sync_config();
+    config.scheduler.max_model_len = 8;
+    config.scheduler.admit_oversized = admit_oversized;
+    CoreDriver d(config);
+    begin(d, 1, 3, 3);
+    go_on(d, 1, {61, 62, 63});
+    d.step();
+    d.step();
+    const Outcome outcome = d.step();
+    EXPECT_TRUE(outcome.updates.at(0).finished);
+    EXPECT_EQ(outcome.updates.at(0).session_waits, admit_oversized);
+    EXPECT_EQ(d.known(1), admit_oversized);
+  }
+}
+
 TEST(Sessions, TheEndIsHeardInEveryState) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);

@@ -77,6 +77,12 @@ class ConnectorStats:
         self.data = data or {}
 
 
+def _quiet_logger(name: str) -> logging.Logger:
+    logger = logging.getLogger(name)
+    logger.setLevel(logging.CRITICAL)
+    return logger
+
+
 class Envs(types.ModuleType):
     def __getattr__(self, name: str):
         if name.startswith("__"):
@@ -124,7 +130,7 @@ def _modules() -> dict:
         "vllm.distributed.kv_transfer.kv_connector.v1": {"KVConnectorRole": Role, "SupportsHMA": type("SupportsHMA", (), {})},
         "vllm.distributed.kv_transfer.kv_connector.v1.base": {"KVConnectorBase_V1": Empty, "KVConnectorMetadata": type("KvMeta", (), {})},
         "vllm.distributed.kv_transfer.kv_connector.v1.metrics": {"KVConnectorStats": ConnectorStats},
-        "vllm.logger": {"init_logger": logging.getLogger},
+        "vllm.logger": {"init_logger": _quiet_logger},
         "vllm.lora.request": named(requests, "LoRARequest"),
         "vllm.model_executor.layers.fused_moe.routed_experts_capturer": {"RoutedExpertsReader": type("RoutedExpertsReader", (), {})},
         "vllm.multimodal": {"MULTIMODAL_REGISTRY": None},
@@ -151,6 +157,7 @@ def _modules() -> dict:
         "vllm.v1.metrics.stats": named(values, "KVCacheEvictionEvent PrefixCacheStats SchedulerStats"),
         "vllm.v1.outputs": named(values, "DraftTokenIds KVConnectorOutput LogprobsLists ModelRunnerOutput"),
         "vllm.v1.request": named(requests, "Request RequestStatus StreamingUpdate"),
+        "vllm.v1.utils": {"tensor_data": lambda tensor: memoryview(tensor.tobytes())},
         "vllm.v1.spec_decode.metrics": named(values, "SpecDecodingStats"),
     }
 

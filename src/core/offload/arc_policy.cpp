@@ -1,0 +1,154 @@
+// A key is in one of: nowhere, T1, T2, B1, B2.
+//   insert        anywhere but T1, T2 -> T1
+//   touch         T1, ready -> T2; else to the newest end of its list; in B1 and B2 this moves the target
+//   evict         T1 -> B1, T2 -> B2; the oldest of a full B1 or B2 -> nowhere
+//   remove        T1 -> nowhere (T2 has ready blocks only)
+#include "core/offload/arc_policy.h"
+
+#include <algorithm>
+
+namespace quire {
+
+GhostKeys::GhostKeys(std::uint32_t capacity)
+    : capacity_(capacity),
+      index_(2 * capacity),
+      list_of_(2UZ * capacity),
+      free_(2UZ * capacity),
+      links_(2UZ * capacity),
+      b1_(links_),
+      b2_(links_) {
+  for (std::size_t i = 0; i < free_.size(); ++i) {
+    free_[i] = static_cast<std::uint32_t>(i);
+  }
+}
+
+void GhostKeys::touch(std::uint32_t entry) {
+  IndexList& list = of(list_of_[entry]);
+  list.remove(entry);
+  list.push_back(entry);
+}
+
+void GhostKeys::push(List list, const OffloadKey& key) {
+  if (of(list).size() == capacity_) {
+    drop(of(list).front());
+  }
+  const std::uint32_t entry = free_.back();
+  free_.pop_back();
+  index_.insert(key, entry);
+  list_of_[entry] = list;
+  of(list).push_back(entry);
+}
+
+void GhostKeys::forget(const OffloadKey& key) {
+  if (const std::uint32_t entry = index_.find(key); entry != kNoIndex) {
+    drop(entry);
+  }
+}
+
+void GhostKeys::drop(std::uint32_t entry) {
+  of(list_of_[entry]).remove(entry);
+  index_.remove(entry);
+  free_.push_back(entry);
+}
+
+std::vector<OffloadKey> GhostKeys::keys(List list) const {
+  std::vector<OffloadKey> keys;
+  of(list).for_each([&](std::uint32_t entry) { keys.push_back(index_.key_of(entry)); });
+  return keys;
+}
+
+void GhostKeys::check_invariants(const KeyIndex& residents) const {
+  QUIRE_CHECK(b1_.size() <= capacity_ && b2_.size() <= capacity_);
+  QUIRE_CHECK(index_.size() == b1_.size() + b2_.size() && index_.size() + free_.size() == links_.size());
+  for (const List list : {List::b1, List::b2}) {
+    of(list).for_each([&](std::uint32_t entry) {
+      QUIRE_CHECK(list_of_[entry] == list && index_.find(index_.key_of(entry)) == entry);
+      QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is remembered as evicted");
+    });
+  }
+}
+
+ArcPolicy::ArcPolicy(std::uint32_t num_slots, const KeyIndex& keys)
+    : num_slots_(num_slots), keys_(keys), links_(num_slots), t1_(links_), t2_(links_), in_t2_(num_slots), ghosts_(num_slots) {}
+
+void ArcPolicy::insert(std::uint32_t slot) {
+  in_t2_[slot] = 0;
+  t1_.push_newest(slot);
+  ghosts_.forget(keys_.key_of(slot));
+}
+
+void ArcPolicy::replace(std::uint32_t old, std::uint32_t slot) {
+  in_t2_[slot] = in_t2_[old];
+  of(old).replace(old, slot);
+}
+
+void ArcPolicy::touch(std::uint32_t slot, bool ready) {
+  if (in_t2_[slot] != 0 || !ready) {
+    return of(slot).touch(slot);
+  }
+  const bool evictable = t1_.is_evictable(slot);
+  t1_.remove(slot);
+  in_t2_[slot] = 1;
+  t2_.push_newest(slot);
+  t2_.set_evictable(slot, evictable);
+}
+
+void ArcPolicy::touch_absent(const OffloadKey& key) {
+  const std::uint32_t entry = ghosts_.find(key);
+  if (entry == kNoIndex) {
+    return;
+  }
+  const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
+  const auto b2 = static_cast<double>(ghosts_.size(GhostKeys::List::b2));
+  if (ghosts_.list_of(entry) == GhostKeys::List::b1) {
+    target_t1_size_ = std::min(target_t1_size_ + std::max(1.0, b2 / b1), static_cast<double>(num_slots_));
+  } else {
+    target_t1_size_ = std::max(target_t1_size_ - std::max(1.0, b1 / b2), 0.0);
+  }
+  ghosts_.touch(entry);
+}
+
+// vLLM picks one by one: from T1 while its size, less the picks so far, has not sunk below the target and something there may go; from T2
+// after that, without a way back. So the picks from T1 are known at once.
+bool ArcPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
+  const auto target = static_cast<std::uint32_t>(target_t1_size_);
+  const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
+  const std::uint32_t from_t1 = std::min({count, t1_.num_evictable(), above_target});
+  if (count - from_t1 > t2_.num_evictable()) {
+    return false;
+  }
+  evict_oldest(t1_, GhostKeys::List::b1, from_t1, slots);
+  evict_oldest(t2_, GhostKeys::List::b2, count - from_t1, slots);
+  return true;
+}
+
+void ArcPolicy::evict_oldest(RecencyOrder& order, GhostKeys::List ghosts, std::uint32_t count, std::vector<std::uint32_t>& slots) {
+  for (; count > 0; --count) {
+    const std::uint32_t slot = order.oldest_evictable();
+    order.remove(slot);
+    ghosts_.push(ghosts, keys_.key_of(slot));
+    slots.push_back(slot);
+  }
+}
+
+PolicySnapshot ArcPolicy::snapshot() const {
+  PolicySnapshot snapshot{.lists = {}, .target_t1_size = target_t1_size_};
+  for (const RecencyOrder* order : {&t1_, &t2_}) {
+    auto& keys = snapshot.lists.emplace_back();
+    order->all().for_each([&](std::uint32_t slot) { keys.push_back(keys_.key_of(slot)); });
+  }
+  snapshot.lists.push_back(ghosts_.keys(GhostKeys::List::b1));
+  snapshot.lists.push_back(ghosts_.keys(GhostKeys::List::b2));
+  return snapshot;
+}
+
+void ArcPolicy::check_invariants() const {
+  t1_.check_invariants();
+  t2_.check_invariants();
+  t1_.all().for_each([&](std::uint32_t slot) { QUIRE_CHECK(in_t2_[slot] == 0); });
+  t2_.all().for_each([&](std::uint32_t slot) { QUIRE_CHECK(in_t2_[slot] == 1); });
+  ghosts_.check_invariants(keys_);
+  QUIRE_CHECK(target_t1_size_ >= 0 && target_t1_size_ <= num_slots_);
+}
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+#pragma once
+// A doubly linked list of the indices of an array. The links lie in an array that lists with disjoint elements may share. Not owned: the
+// links must outlive the list.
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+
+namespace quire {
+
+inline constexpr std::uint32_t kNoIndex = UINT32_MAX;
+
+struct IndexLink {
+  static constexpr std::uint32_t kUnlinked = UINT32_MAX - 1;
+  std::uint32_t prev = kUnlinked;
+  std::uint32_t next = kUnlinked;
+};
+
+class IndexList {
+ public:
+  explicit IndexList(std::span<IndexLink> links) : links_(links) {}
+
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  // kNoIndex when empty.
+  [[nodiscard]] std::uint32_t front() const { return first_; }
+  // Of an element; kNoIndex at the end.
+  [[nodiscard]] std::uint32_t prev(std::uint32_t index) const { return links_[index].prev; }
+  [[nodiscard]] std::uint32_t next(std::uint32_t index) const { return links_[index].next; }
+  // In this list, or in another one that shares its links.
+  [[nodiscard]] bool linked(std::uint32_t index) const { return links_[index].next != IndexLink::kUnlinked; }
+
+  void push_back(std::uint32_t index) { link(index, last_, kNoIndex); }
+  void push_front(std::uint32_t index) { link(index, kNoIndex, first_); }
+  void insert_after(std::uint32_t index, std::uint32_t element) { link(index, element, links_[element].next); }
+  void insert_before(std::uint32_t index, std::uint32_t element) { link(index, links_[element].prev, element); }
+
+  void remove(std::uint32_t index) {
+    QUIRE_CHECK(linked(index), "removed twice");
+    const IndexLink link = links_[index];
+    (link.prev != kNoIndex ? links_[link.prev].next : first_) = link.next;
+    (link.next != kNoIndex ? links_[link.next].prev : last_) = link.prev;
+    links_[index] = {};
+    --size_;
+  }
+
+  // Calls body(index) from front to back; the body must not change the list.
+  template <class Body>
+  void for_each(Body&& body) const {
+    for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) {
+      body(index);
+    }
+  }
+
+ private:
+  void link(std::uint32_t index, std::uint32_t prev, std::uint32_t next) {
+    QUIRE_CHECK(!linked(index), "linked twice");
+    links_[index] = {prev, next};
+    (prev != kNoIndex ? links_[prev].next : first_) = index;
+    (next != kNoIndex ? links_[next].prev : last_) = index;
+    ++size_;
+  }
+
+  std::span<IndexLink> links_;
+  std::uint32_t first_ = kNoIndex;
+  std::uint32_t last_ = kNoIndex;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+#include "core/offload/key_index.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace quire {
+
+KeyIndex::KeyIndex(std::uint32_t num_entries)
+    : keys_(num_entries), next_(num_entries, kNoIndex), buckets_(std::bit_ceil(std::max<std::size_t>(2, num_entries)), kNoIndex) {
+  shift_ = 64U - static_cast<unsigned>(std::countr_zero(buckets_.size()));
+}
+
+std::uint32_t KeyIndex::find(const OffloadKey& key) const {
+  std::uint32_t entry = buckets_[bucket(key)];
+  while (entry != kNoIndex && keys_[entry] != key) {
+    entry = next_[entry];
+  }
+  return entry;
+}
+
+void KeyIndex::insert(const OffloadKey& key, std::uint32_t entry) {
+  std::uint32_t& first = buckets_[bucket(key)];
+  keys_[entry] = key;
+  next_[entry] = first;
+  first = entry;
+  ++size_;
+}
+
+void KeyIndex::remove(std::uint32_t entry) {
+  std::uint32_t* at = &buckets_[bucket(keys_[entry])];
+  while (*at != entry) {
+    QUIRE_CHECK(*at != kNoIndex, "the entry carries no key");
+    at = &next_[*at];
+  }
+  *at = next_[entry];
+  --size_;
+}
+
+}  // namespace quire

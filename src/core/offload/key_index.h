@@ -1,0 +1,37 @@
+#pragma once
+// Which entry of a fixed array carries a key; each key once. Nothing is allocated after construction.
+#include <cstdint>
+#include <vector>
+
+#include "core/offload/index_list.h"
+#include "quire/offload.h"
+
+namespace quire {
+
+class KeyIndex {
+ public:
+  explicit KeyIndex(std::uint32_t num_entries);
+
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  // kNoIndex: no entry carries the key.
+  [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
+  // Of an entry that carries one; valid until it is inserted anew.
+  [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const { return keys_[entry]; }
+
+  // Neither the key nor the entry may be in the index.
+  void insert(const OffloadKey& key, std::uint32_t entry);
+  void remove(std::uint32_t entry);
+
+ private:
+  [[nodiscard]] std::size_t bucket(const OffloadKey& key) const {
+    return ((key.prefix() ^ key.group * 0xC2B2AE3D27D4EB4FULL) * 0x9E3779B97F4A7C15ULL) >> shift_;
+  }
+
+  std::vector<OffloadKey> keys_;
+  std::vector<std::uint32_t> next_;  // in the chain of the bucket
+  std::vector<std::uint32_t> buckets_;
+  unsigned shift_;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace quire

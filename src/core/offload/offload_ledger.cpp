@@ -1,0 +1,295 @@
+// A slot is in one of these states; only the calls named move it.
+//   fresh -> storing                        prepare_store, lowest slot first, before any free one
+//   free -> storing                         prepare_store, the last freed first
+//   storing -> ready                        complete_store
+//   storing -> free                         complete_store without success
+//   ready -> loading -> ready               prepare_load, complete_load, as often as there are loads
+//   ready -> free                           prepare_store, for others (eviction)
+//   storing -> lost                         prepare_store of a key given twice
+// Storing, ready and loading slots are resident: they have a key and a place in the policy's order. Only ready ones are evictable.
+#include "core/offload/offload_ledger.h"
+
+#include <fmt/core.h>
+
+#include "core/offload/arc_policy.h"
+#include "core/offload/lru_policy.h"
+
+namespace quire {
+namespace {
+
+constexpr std::int32_t kStoring = -1;
+constexpr std::int64_t kMaxSlots = 1 << 28;
+
+std::unique_ptr<EvictionPolicy> make_policy(OffloadPolicy policy, std::uint32_t num_slots, const KeyIndex& keys) {
+  if (policy == OffloadPolicy::arc) {
+    return std::make_unique<ArcPolicy>(num_slots, keys);
+  }
+  return std::make_unique<LruPolicy>(num_slots, keys);
+}
+
+std::unexpected<Error> bad_key(std::size_t position, const char* what) {
+  return fail(ErrorCode::invalid_argument, fmt::format("keys[{}]", position), what, "give only keys that lookup counted");
+}
+
+}  // namespace
+
+Result<OffloadPolicy> parse_offload_policy(std::string_view name) {
+  if (name == "lru") {
+    return OffloadPolicy::lru;
+  }
+  if (name == "arc") {
+    return OffloadPolicy::arc;
+  }
+  return fail(ErrorCode::invalid_argument, "eviction_policy", fmt::format("there is no policy \"{}\"", name), "give lru or arc");
+}
+
+Result<std::unique_ptr<OffloadLedger>> OffloadLedger::create(const OffloadOptions& options) {
+  if (options.num_slots < 0 || options.num_slots > kMaxSlots) {
+    return fail(ErrorCode::invalid_argument, "num_slots", fmt::format("{} is out of range", options.num_slots), "give 0 to 268435456");
+  }
+  if (options.max_pending_event_keys < 0) {
+    return fail(ErrorCode::invalid_argument, "max_pending_event_keys", fmt::format("{} is negative", options.max_pending_event_keys),
+                "give 0 or more");
+  }
+  std::unique_ptr<ReuseFilter> filter;
+  if (options.store_threshold >= 2) {
+    auto created = ReuseFilter::create(options.store_threshold, options.max_tracked_keys);
+    if (!created) {
+      return std::unexpected(std::move(created.error()));
+    }
+    filter = std::move(*created);
+  }
+  return std::unique_ptr<OffloadLedger>(new OffloadLedger(options, std::move(filter)));
+}
+
+OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<ReuseFilter> filter)
+    : num_slots_(static_cast<std::uint32_t>(options.num_slots)),
+      index_(num_slots_),
+      ref_counts_(num_slots_),
+      policy_(make_policy(options.policy, num_slots_, index_)),
+      filter_(std::move(filter)),
+      enable_events_(options.enable_events),
+      max_pending_event_keys_(static_cast<std::size_t>(options.max_pending_event_keys)) {
+  free_.reserve(num_slots_);
+}
+
+std::uint32_t OffloadLedger::lookup(std::span<const OffloadKey> keys) {
+  if (filter_) {
+    filter_->count(keys);
+  }
+  std::uint32_t count = 0;
+  for (const OffloadKey& key : keys) {
+    const std::uint32_t slot = index_.find(key);
+    if (slot == kNoIndex || ref_counts_[slot] == kStoring) {
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
+
+Result<std::span<const OffloadSlot>> OffloadLedger::prepare_load(std::span<const OffloadKey> keys) {
+  slots_.clear();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint32_t slot = index_.find(keys[i]);
+    if (slot == kNoIndex) {
+      return bad_key(i, "it is not in the tier");
+    }
+    if (ref_counts_[slot] == kStoring) {
+      return bad_key(i, "it is still being stored");
+    }
+    slots_.push_back(OffloadSlot{slot});
+  }
+  for (const OffloadSlot slot : slots_) {
+    ++ref_counts_[slot.value];
+    policy_->set_evictable(slot.value, false);
+  }
+  return slots_;
+}
+
+Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
+  slots_.clear();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint32_t slot = index_.find(keys[i]);
+    if (slot == kNoIndex || ref_counts_[slot] <= 0) {
+      for (const OffloadSlot taken : slots_) {
+        ++ref_counts_[taken.value];
+      }
+      return bad_key(i, "it is not being loaded");
+    }
+    --ref_counts_[slot];
+    slots_.push_back(OffloadSlot{slot});
+  }
+  for (const OffloadSlot slot : slots_) {
+    policy_->set_evictable(slot.value, ref_counts_[slot.value] == 0);
+  }
+  return {};
+}
+
+void OffloadLedger::touch(std::span<const OffloadKey> keys) {
+  for (std::size_t i = keys.size(); i-- > 0;) {
+    if (const std::uint32_t slot = index_.find(keys[i]); slot != kNoIndex) {
+      policy_->touch(slot, ref_counts_[slot] != kStoring);
+    } else {
+      policy_->touch_absent(keys[i]);
+    }
+  }
+}
+
+std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const OffloadKey> keys) {
+  if (filter_) {
+    keys = filter_->eligible(keys);
+  }
+  slots_.clear();
+  evicted_.clear();
+  evicted_keys_.clear();
+  if (!collect_missing(keys)) {
+    return std::nullopt;
+  }
+  const auto count = static_cast<std::uint32_t>(keys_.size());
+  if (count > num_free() && !make_room(keys, count - num_free())) {
+    return std::nullopt;
+  }
+  for (const OffloadKey& key : keys_) {
+    const std::uint32_t slot = take_slot();
+    begin_store(key, slot);
+    slots_.push_back(OffloadSlot{slot});
+  }
+  return PreparedStore{.keys = keys_, .slots = slots_, .evicted = evicted_keys_};
+}
+
+// False: there are more than slots.
+bool OffloadLedger::collect_missing(std::span<const OffloadKey> keys) {
+  keys_.clear();
+  for (const OffloadKey& key : keys) {
+    if (index_.find(key) != kNoIndex) {
+      continue;
+    }
+    if (keys_.size() == num_slots_) {
+      return false;
+    }
+    keys_.push_back(key);
+  }
+  return true;
+}
+
+bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t count) {
+  set_protected(keys, true);
+  const bool found = policy_->evict(count, evicted_);
+  set_protected(keys, false);
+  for (const std::uint32_t slot : evicted_) {
+    evicted_keys_.push_back(index_.key_of(slot));
+    release(slot);
+  }
+  if (found) {
+    add_event(evicted_keys_, true);
+  }
+  return found;
+}
+
+void OffloadLedger::set_protected(std::span<const OffloadKey> keys, bool is_protected) {
+  for (const OffloadKey& key : keys) {
+    if (const std::uint32_t slot = index_.find(key); slot != kNoIndex && ref_counts_[slot] == 0) {
+      policy_->set_evictable(slot, !is_protected);
+    }
+  }
+}
+
+std::uint32_t OffloadLedger::take_slot() {
+  if (num_taken_ < num_slots_) {
+    return num_taken_++;
+  }
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void OffloadLedger::begin_store(const OffloadKey& key, std::uint32_t slot) {
+  ref_counts_[slot] = kStoring;
+  const std::uint32_t old = index_.find(key);
+  if (old == kNoIndex) {
+    index_.insert(key, slot);
+    policy_->insert(slot);
+    return;
+  }
+  index_.remove(old);
+  index_.insert(key, slot);
+  policy_->replace(old, slot);
+  ++num_lost_;
+}
+
+void OffloadLedger::release(std::uint32_t slot) {
+  index_.remove(slot);
+  free_.push_back(slot);
+}
+
+void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool success) {
+  stored_keys_.clear();
+  for (const OffloadKey& key : keys) {
+    const std::uint32_t slot = index_.find(key);
+    if (slot == kNoIndex || ref_counts_[slot] != kStoring) {
+      continue;
+    }
+    if (success) {
+      ref_counts_[slot] = 0;
+      policy_->set_evictable(slot, true);
+      stored_keys_.push_back(key);
+    } else {
+      policy_->remove(slot);
+      release(slot);
+    }
+  }
+  add_event(stored_keys_, false);
+}
+
+void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
+  if (!enable_events_ || keys.empty()) {
+    return;
+  }
+  if (keys.size() > max_pending_event_keys_ - event_keys_.size()) {
+    num_lost_event_keys_ += keys.size();
+    return;
+  }
+  event_keys_.insert(event_keys_.end(), keys.begin(), keys.end());
+  events_.push_back({event_keys_.size(), removed});
+}
+
+OffloadEvent OffloadLedger::event(std::size_t position) const {
+  const std::size_t begin = position == 0 ? 0 : events_[position - 1].end;
+  return {std::span(event_keys_).subspan(begin, events_[position].end - begin), events_[position].removed};
+}
+
+void OffloadLedger::clear_events() {
+  event_keys_.clear();
+  events_.clear();
+}
+
+std::optional<std::int32_t> OffloadLedger::ref_count(const OffloadKey& key) const {
+  const std::uint32_t slot = index_.find(key);
+  return slot == kNoIndex ? std::nullopt : std::optional(ref_counts_[slot]);
+}
+
+void OffloadLedger::check_invariants() const {
+  policy_->check_invariants();
+  QUIRE_CHECK(policy_->num_resident() == index_.size(), "a resident slot has no place in the order");
+  QUIRE_CHECK(num_taken_ <= num_slots_ && index_.size() + free_.size() + num_lost_ == num_taken_, "a slot leaked");
+  std::vector<std::uint8_t> is_free(num_taken_);
+  for (const std::uint32_t slot : free_) {
+    QUIRE_CHECK(slot < num_taken_ && is_free[slot] == 0, "free twice");
+    is_free[slot] = 1;
+  }
+  std::uint32_t num_resident = 0;
+  for (std::uint32_t slot = 0; slot < num_taken_; ++slot) {
+    if (is_free[slot] != 0 || index_.find(index_.key_of(slot)) != slot) {
+      continue;
+    }
+    ++num_resident;
+    QUIRE_CHECK(policy_->is_evictable(slot) == (ref_counts_[slot] == 0), "only ready slots are evictable");
+  }
+  QUIRE_CHECK(num_resident == index_.size());
+  if (filter_) {
+    filter_->check_invariants();
+  }
+}
+
+}  // namespace quire

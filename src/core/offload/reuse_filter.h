@@ -1,0 +1,46 @@
+#pragma once
+// Stores only what was looked up often enough: counts the lookups of keys, up to a number of keys, forgetting the least recently looked up.
+// Decisions are those of vLLM's FilterReusedOffloadingManager (v0.19.0).
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/offload/key_index.h"
+
+namespace quire {
+
+class ReuseFilter {
+ public:
+  // Errors: store_threshold < 2, max_tracked_keys not in [1, 2^28].
+  static Result<std::unique_ptr<ReuseFilter>> create(std::int64_t store_threshold, std::int64_t max_tracked_keys);
+  ReuseFilter(const ReuseFilter&) = delete;
+  ReuseFilter& operator=(const ReuseFilter&) = delete;
+
+  // Every key counts, also behind the first one that is missing in the tier.
+  void count(std::span<const OffloadKey> keys);
+  // Those of `keys` counted often enough, in their order. Valid until the next call.
+  std::span<const OffloadKey> eligible(std::span<const OffloadKey> keys);
+
+  // The counted keys, least recently looked up first.
+  struct Counted {
+    OffloadKey key;
+    std::uint64_t count;
+  };
+  [[nodiscard]] std::vector<Counted> snapshot() const;
+  void check_invariants() const;
+
+ private:
+  ReuseFilter(std::uint64_t store_threshold, std::uint32_t max_tracked_keys);
+  // An entry without a key, the oldest one's if all are taken.
+  std::uint32_t take_entry();
+
+  std::uint64_t store_threshold_;
+  KeyIndex index_;
+  std::vector<std::uint64_t> counts_;
+  std::vector<IndexLink> links_;
+  IndexList order_;
+  std::vector<OffloadKey> eligible_;
+};
+
+}  // namespace quire

@@ -1,0 +1,164 @@
+// What callers may rely on beyond vLLM's decisions: errors as values, bounds, no allocation.
+#include <gtest/gtest.h>
+
+#include "core/offload/offload_support.h"
+#include "support/count_allocations.h"
+
+namespace quire::test {
+namespace {
+
+TEST(OffloadOptions, OutOfRangeIsAnErrorThatNamesTheField) {
+  auto field = [](const OffloadOptions& options) { return OffloadLedger::create(options).error().field; };
+  EXPECT_EQ(field({.num_slots = -1}), "num_slots");
+  EXPECT_EQ(field({.num_slots = 1LL << 40}), "num_slots");
+  EXPECT_EQ(field({.num_slots = 1, .store_threshold = 2, .max_tracked_keys = 0}), "max_tracked_keys");
+  EXPECT_EQ(field({.num_slots = 1, .max_pending_event_keys = -1}), "max_pending_event_keys");
+  EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .store_threshold = 1, .max_tracked_keys = 0})) << "no filter, so nothing to track";
+  EXPECT_EQ(ReuseFilter::create(1, 10).error().field, "store_threshold");
+}
+
+TEST(OffloadOptions, PoliciesHaveVllmsNames) {
+  EXPECT_EQ(parse_offload_policy("lru"), OffloadPolicy::lru);
+  EXPECT_EQ(parse_offload_policy("arc"), OffloadPolicy::arc);
+  EXPECT_EQ(parse_offload_policy("LRU").error().field, "eviction_policy");
+}
+
+class OffloadLedgerTest : public testing::TestWithParam<OffloadPolicy> {};
+INSTANTIATE_TEST_SUITE_P(Policies, OffloadLedgerTest, testing::Values(OffloadPolicy::lru, OffloadPolicy::arc));
+
+TEST_P(OffloadLedgerTest, LookupCountsUpToTheFirstGap) {
+  NumberLedger ledger(GetParam(), 4);
+  ledger.put({1, 2, 4});
+  EXPECT_EQ(ledger.lookup({1, 2, 3, 4}), 2);
+  EXPECT_EQ(ledger.lookup({}), 0);
+}
+
+TEST_P(OffloadLedgerTest, ARefusedLoadHoldsNothing) {
+  NumberLedger ledger(GetParam(), 3);
+  ledger.put({1, 2});
+  ASSERT_TRUE(ledger.store({3}));
+  const auto absent = ledger->prepare_load(keys({1, 9}));
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().field, "keys[1]");
+  EXPECT_FALSE(ledger.load({1, 3})) << "3 is being stored";
+  EXPECT_EQ(ledger->ref_count(key(1)), 0);
+}
+
+TEST_P(OffloadLedgerTest, ARefusedCompletionChangesNothing) {
+  NumberLedger ledger(GetParam(), 2);
+  ledger.put({1, 2});
+  ASSERT_TRUE(ledger.load({1, 1, 2}));
+  EXPECT_FALSE(ledger.complete_load({1, 2, 2}));
+  EXPECT_EQ(ledger->ref_count(key(1)), 2);
+  EXPECT_EQ(ledger->ref_count(key(2)), 1);
+  EXPECT_TRUE(ledger.complete_load({1, 2}));
+  EXPECT_FALSE(ledger.store({3, 4})) << "1 is loaded once more";
+  EXPECT_EQ(ledger.store({3})->evicted, Numbers{2});
+  ledger->check_invariants();
+}
+
+TEST_P(OffloadLedgerTest, AnsweredKeysCanBeHandedBack) {
+  NumberLedger ledger(GetParam(), 4);
+  const auto store = ledger->prepare_store(keys({1, 2, 3}));
+  ledger->complete_store(store->keys);
+  EXPECT_EQ(ledger.lookup({1, 2, 3}), 3);
+}
+
+TEST_P(OffloadLedgerTest, AKeyGivenTwiceLosesASlotAsInVllm) {
+  NumberLedger ledger(GetParam(), 4);
+  EXPECT_EQ(ledger.store({1, 2, 1}), (NaiveStore{{1, 2, 1}, {0, 1, 2}, {}}));
+  EXPECT_EQ(ledger.lists()[0], (Numbers{1, 2}));
+  ledger.complete_store({1, 2, 1});
+  EXPECT_EQ(ledger.load({1}), Numbers{2});
+  EXPECT_EQ(ledger->num_lost(), 1U);
+  EXPECT_EQ(ledger->num_free(), 1U);
+  ledger->check_invariants();
+}
+
+TEST_P(OffloadLedgerTest, MoreKeysThanSlotsAreRefused) {
+  NumberLedger ledger(GetParam(), 2);
+  EXPECT_FALSE(ledger.store({1, 2, 3}));
+  EXPECT_EQ(ledger->num_free(), 2U);
+  NumberLedger none(GetParam(), 0);
+  EXPECT_FALSE(none.store({1}));
+  EXPECT_EQ(none.store({}), (NaiveStore{}));
+}
+
+TEST_P(OffloadLedgerTest, EventsBeyondTheBoundAreLostAndCounted) {
+  NumberLedger ledger(OffloadOptions{.num_slots = 4, .policy = GetParam(), .enable_events = true, .max_pending_event_keys = 3});
+  ledger.put({1, 2});
+  ledger.put({3, 4});
+  EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}}));
+  EXPECT_EQ(ledger->num_lost_event_keys(), 2U);
+  ledger->clear_events();
+  ledger.put({5});
+  EXPECT_EQ(ledger->num_events(), 2U) << "one left, one came";
+}
+
+TEST_P(OffloadLedgerTest, WithoutEventsNoneAreKept) {
+  NumberLedger ledger(GetParam(), 1);
+  ledger.put({1});
+  ledger.put({2});
+  EXPECT_EQ(ledger->num_events(), 0U);
+}
+
+TEST_P(OffloadLedgerTest, TheGroupIsPartOfTheKey) {
+  NumberLedger ledger(GetParam(), 2);
+  ledger.put({1});
+  OffloadKey other = key(1);
+  other.group = 1;
+  EXPECT_FALSE(ledger->contains(other));
+}
+
+// One round of a full tier: look up, load, touch, store with evictions, complete, read events.
+void play_round(OffloadLedger& ledger, std::span<const OffloadKey> next) {
+  ledger.lookup(next);
+  ledger.lookup(next);
+  ledger.touch(next);
+  const auto store = ledger.prepare_store(next);
+  ledger.complete_store(next, store.has_value());
+  const std::uint32_t hits = ledger.lookup(next);
+  if (ledger.prepare_load(next.first(hits))) {
+    ledger.touch(next);
+    EXPECT_TRUE(ledger.complete_load(next.first(hits)));
+  }
+  ledger.clear_events();
+}
+
+TEST_P(OffloadLedgerTest, AFullTierAllocatesNothing) {
+  NumberLedger ledger(
+      OffloadOptions{.num_slots = 64, .policy = GetParam(), .store_threshold = 2, .max_tracked_keys = 100, .enable_events = true});
+  std::vector<std::vector<OffloadKey>> rounds;
+  for (int i = 0; i < 200; ++i) {
+    rounds.push_back(keys(range(11 * (i % 30), 11 * (i % 30) + 15)));
+  }
+  for (int i = 0; i < 60; ++i) {
+    play_round(*ledger, rounds[static_cast<std::size_t>(i)]);
+  }
+  const std::uint64_t before = num_allocations.load();
+  for (const auto& round : rounds) {
+    play_round(*ledger, round);
+  }
+  if (QUIRE_COUNTS_ALLOCATIONS == 0) {
+    GTEST_SKIP() << "this build does not count allocations";
+  }
+  EXPECT_EQ(num_allocations.load(), before);
+  ledger->check_invariants();
+}
+
+// Thousands of blocks in transfer lie before the evictable ones; each completion finds its place, in whatever order they come.
+TEST_P(OffloadLedgerTest, BlocksInTransferBeforeTheVictimAreSteppedOver) {
+  constexpr int kHalf = 5000;
+  NumberLedger ledger(GetParam(), 2 * kHalf);
+  ASSERT_TRUE(ledger.store(range(0, kHalf - 1)));
+  ledger.put(range(kHalf, 2 * kHalf - 1));
+  EXPECT_EQ(ledger.store({20000, 20001})->evicted, (Numbers{kHalf, kHalf + 1}));
+  for (int i = 0; i < kHalf; ++i) {
+    ledger.complete_store({(i * 2467) % kHalf});
+  }
+  ledger->check_invariants();
+  EXPECT_EQ(ledger.store({30000, 30001})->evicted, (Numbers{0, 1})) << "the order is that of the stores, not of their completion";
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,37 @@
+"""Plays recorded scenarios on quire.vllm.Scheduler, without vLLM, and compares with vLLM's recorded answers.
+
+Run by test_oracle_recorded.py in a process of its own: it puts stand-ins for vLLM and torch among the modules.
+usage: replay_recorded.py SCENARIOS [SEED]
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "tools"), HERE]
+
+
+def main(path: str, only: int | None) -> int:
+    import oracle_vllm
+
+    oracle_vllm.install()
+    from oracle import compare, parties, record
+
+    parties.install_once()
+    played = steps = bad = 0
+    for line in record.read(path):
+        seed = line["script"]["seed"]
+        if only is not None and seed != only:
+            continue
+        try:
+            steps += record.replay(line)
+        except compare.Difference as difference:
+            bad += 1
+            print(f"seed {seed}: {difference}")
+        played += 1
+    print(f"{played} scenarios, {steps} steps, {bad} differ")
+    return 1 if bad or not played else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None))

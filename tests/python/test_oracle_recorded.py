@@ -1,0 +1,37 @@
+"""quire.vllm.Scheduler answers recorded scenarios as vLLM 0.19.0 did; `./dev oracle record` writes them, docs/oracle.md tells of them."""
+
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCENARIOS = os.path.join(HERE, "..", "golden", "oracle", "scenarios.jsonl.xz")
+
+
+def run(*arguments):
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, os.path.join(HERE, "replay_recorded.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_all_recorded_answers_are_given_again():
+    done = run(SCENARIOS)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " 0 differ" in done.stdout
+
+
+def test_a_wrong_answer_is_noticed(tmp_path):
+    # Another limit than in the recorded run must show, or the comparison sees nothing.
+    import json
+    import lzma
+
+    path = tmp_path / "one.jsonl.xz"
+    with lzma.open(SCENARIOS, "rt") as file:
+        line = json.loads(next(file))
+    line["script"]["config"]["max_num_batched_tokens"] = 1
+    line["script"]["config"]["max_num_scheduled_tokens"] = 1
+    with lzma.open(path, "wt") as file:
+        file.write(json.dumps(line) + "\n")
+    done = run(str(path))
+    assert done.returncode == 1
+    assert "differ" in done.stdout

@@ -1,0 +1,54 @@
+"""Run by vLLM's Python: what quire.vllm.Scheduler must refuse, and with which words."""
+import copy
+import os
+from types import SimpleNamespace
+
+from oracle import config as configs, generate, stage
+
+from quire.vllm import Scheduler
+
+
+def refused(text: str, change=None, **arguments):
+    script = generate.script(3)["config"]
+    script.update(connector="", ec_connector=False, kv_events=False, mfu=False, routed_experts=False, encoder_decoder=False)
+    side = stage.Side("quire", 1, script["answers"])
+    stage.enter(side)
+    given = {**configs.scheduler_arguments(script, side), **arguments}
+    if change:
+        change(given)
+    try:
+        Scheduler(**given)
+    except (ValueError, NotImplementedError) as error:
+        assert text in str(error), f"{error!r} does not say {text!r}"
+        print("refused:", error)
+    else:
+        raise AssertionError(f"not refused: {text}")
+
+
+def main():
+    os.environ["PYTHONHASHSEED"] = "0"
+    with stage.CLOCK:
+        configs.prepare(generate.script(3)["config"])
+        refused("constructor arguments ['hash_block_size']", hash_block_size=16)
+        refused("num_gpu_blocks", lambda given: setattr(given["vllm_config"].cache_config, "num_gpu_blocks", 0))
+        refused("Unknown scheduling policy", lambda given: setattr(given["vllm_config"].scheduler_config, "policy", "lottery"))
+        refused("prefix_caching_hash_algo='md5'", unknown_hash)
+        refused("KV-cache specs of type OddSpec", odd_spec)
+        refused("num_blocks", lambda given: setattr(given["kv_cache_config"], "num_blocks", 1))
+
+
+def unknown_hash(given):
+    given["vllm_config"].cache_config.prefix_caching_hash_algo = "md5"
+    given["vllm_config"].cache_config.enable_prefix_caching = True
+
+
+def odd_spec(given):
+    class OddSpec(SimpleNamespace):
+        pass
+
+    given["kv_cache_config"] = copy.copy(given["kv_cache_config"])
+    given["kv_cache_config"].kv_cache_groups = [SimpleNamespace(layer_names=["layer"], kv_cache_spec=OddSpec(block_size=16))]
+
+
+if __name__ == "__main__":
+    main()
