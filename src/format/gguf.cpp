@@ -322,6 +322,7 @@ class GgufParser {
 
   Result<void> check_overlap() const {
     std::vector<const GgufTensor*> order;
+    order.reserve(file_.tensors_.size());
     for (const GgufTensor& tensor : file_.tensors_) order.push_back(&tensor);
     std::ranges::sort(order, {}, &GgufTensor::offset);
     for (std::size_t i = 1; i < order.size(); ++i) {

@@ -179,7 +179,7 @@ template <class T>
 Result<T> GgufFile::get_or(std::string_view key, T fallback) const {
   auto value = get_optional<T>(key);
   if (!value) return std::unexpected(std::move(value.error()));
-  return *value ? std::move(**value) : std::move(fallback);
+  return std::move(*value).value_or(std::move(fallback));
 }
 
 template <class T>

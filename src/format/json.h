@@ -65,7 +65,7 @@ class JsonRef {
   [[nodiscard]] Result<T> get_or(std::string_view key, T fallback) const {
     auto value = get_optional<T>(key);
     if (!value) return std::unexpected(std::move(value.error()));
-    return *value ? std::move(**value) : std::move(fallback);
+    return std::move(*value).value_or(std::move(fallback));
   }
 
   // A `corrupt` error at this path.

@@ -206,7 +206,7 @@ Result<SafetensorsFolder> SafetensorsFolder::open(const std::string& folder) {
   }
   SafetensorsFolder result;
   for (const std::string& name : names) {
-    auto shard = SafetensorsFile::open(folder + "/" + name);
+    auto shard = SafetensorsFile::open(fmt::format("{}/{}", folder, name));
     if (!shard) return std::unexpected(std::move(shard.error()));
     result.shards_.push_back(std::move(*shard));
   }

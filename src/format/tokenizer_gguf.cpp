@@ -138,14 +138,15 @@ class GgufTokenizer {
 
   Result<std::optional<TokenId>> token_id(std::string_view name) const {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
-    auto id = file_.get_optional<std::int64_t>(key);
-    if (!id) return std::unexpected(std::move(id.error()));
+    const auto written = file_.get_or<std::int64_t>(key, -1);
+    if (!written) return std::unexpected(written.error());
+    const std::int64_t id = *written;
     // Converters write -1 (as u32) for "none".
-    if (!*id || **id == -1 || **id == 0xFFFFFFFF) return std::optional<TokenId>{};
-    if (**id < 0 || static_cast<std::uint64_t>(**id) >= spec_.tokens.size()) {
-      return corrupt(key, fmt::format("token {} of a vocabulary of {}", **id, spec_.tokens.size()));
+    if (id == -1 || id == 0xFFFFFFFF) return std::optional<TokenId>{};
+    if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size()) {
+      return corrupt(key, fmt::format("token {} of a vocabulary of {}", id, spec_.tokens.size()));
     }
-    return std::optional<TokenId>(static_cast<TokenId>(**id));
+    return std::optional<TokenId>(static_cast<TokenId>(id));
   }
 
   Result<void> special_tokens() {

@@ -91,6 +91,7 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
 Result<std::vector<TensorView>> ModelFile::tensors() const {
   std::vector<TensorView> views;
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
     for (const SafetensorsTensor* tensor : folder->tensors()) {

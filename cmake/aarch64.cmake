@@ -1,0 +1,9 @@
+# Cross build for aarch64 on Debian 12, with Debian's own compiler and its arm64 libraries; CONTRIBUTING.md tells which packages. Tests run
+# under qemu-user.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++-12)
+find_program(QEMU_AARCH64 NAMES qemu-aarch64-static qemu-aarch64)
+if(QEMU_AARCH64)
+  set(CMAKE_CROSSCOMPILING_EMULATOR ${QEMU_AARCH64})
+endif()
