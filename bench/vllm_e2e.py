@@ -23,6 +23,7 @@ import urllib.request
 os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"})
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # others may use this machine, too
 
 
 def mix(num: int, seed: int = 1) -> list:
@@ -38,6 +39,11 @@ def mix(num: int, seed: int = 1) -> list:
     return requests
 
 
+def number(request_id: str) -> int:
+    """The place of a request in the mix: vLLM adds a random suffix to it."""
+    return int(request_id.split("-")[0])
+
+
 def logged(base, log: list):
     """The scheduler class `base`, which writes down every plan."""
 
@@ -47,11 +53,12 @@ def logged(base, log: list):
             cached = plan.scheduled_cached_reqs
             log.append(
                 [
-                    list(plan.num_scheduled_tokens.items()),
-                    [(new.req_id, [list(ids) for ids in new.block_ids], new.num_computed_tokens) for new in plan.scheduled_new_reqs],
-                    [cached.req_ids, sorted(cached.resumed_req_ids), cached.new_block_ids, cached.num_computed_tokens],
-                    sorted(plan.finished_req_ids),
-                    sorted(plan.preempted_req_ids or ()),
+                    [(number(name), count) for name, count in plan.num_scheduled_tokens.items()],
+                    [(number(new.req_id), [list(ids) for ids in new.block_ids], new.num_computed_tokens) for new in plan.scheduled_new_reqs],
+                    [[number(name) for name in cached.req_ids], cached.new_block_ids, cached.num_computed_tokens],
+                    sorted(map(number, cached.resumed_req_ids)),
+                    sorted(map(number, plan.finished_req_ids)),
+                    sorted(map(number, plan.preempted_req_ids or ())),
                 ]
             )
             return plan
@@ -103,7 +110,7 @@ def exact(arguments) -> int:
         with open(out, encoding="utf-8") as file:
             results.append(json.load(file))
     stock, ours = results
-    preempted = sum(len(step[4]) for step in stock["steps"])
+    preempted = sum(len(step[5]) for step in stock["steps"])
     num_tokens = sum(map(len, stock["tokens"]))
     print(f"{len(stock['tokens'])} requests, {num_tokens} tokens, {len(stock['steps'])} steps, {preempted} preemptions")
     digest = hashlib.sha256(json.dumps(stock["steps"]).encode()).hexdigest()[:16]

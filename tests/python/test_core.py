@@ -108,7 +108,7 @@ MISUSE = {
     "blocks of an unknown request": (KeyError, "ended", lambda core: core.blocks(5)),
     "a cache group that is none": (ValueError, "group", lambda core: core.blocks(core.add([1]), group=9)),
     "an end that is none": (ValueError, "status", lambda core: core.finish(core.add([1]), quire.RequestStatus.RUNNING)),
-    "a negative token count": (TypeError, "", lambda core: core.add([1], max_tokens=-1)),
+    "a negative token count": (TypeError, "incompatible", lambda core: core.add([1], max_tokens=-1)),
     "an unknown option": (TypeError, "no option", lambda core: quire.CoreConfig(nonsense=1)),
     "no blocks": (ValueError, "num_blocks", lambda core: make(num_blocks=0)),
     "no length": (ValueError, "max_model_len", lambda core: make(max_model_len=0)),
