@@ -18,20 +18,24 @@ std::vector<BlockId> some_blocks(Random& random, std::size_t count) {
   return blocks;
 }
 
+BlockTableDelta delta(Slot slot, TableUpdate update, std::uint32_t index, std::span<const BlockId> blocks) {
+  return {.slot = slot, .group = 0, .id = {}, .update = update, .index = index, .blocks = blocks};
+}
+
 // A delta that fits, applied to the tables and to a map of vectors.
 void random_delta(Random& random, BlockTables& tables, std::vector<BlockId>& naive, Slot slot) {
   const auto kind = random.below(4);
   if (kind == 0 && !naive.empty()) {
     const auto index = static_cast<std::uint32_t>(random.below(naive.size()));
     const auto blocks = some_blocks(random, 1);
-    tables.apply({slot, TableUpdate::replace_one, index, blocks});
+    tables.apply(delta(slot, TableUpdate::replace_one, index, blocks));
     naive[index] = blocks[0];
   } else if (kind == 1) {
     naive = some_blocks(random, random.below(kLimits.max_blocks_per_slot + 1));
-    tables.apply({slot, TableUpdate::replace_all, 0, naive});
+    tables.apply(delta(slot, TableUpdate::replace_all, 0, naive));
   } else {
     const auto blocks = some_blocks(random, random.below(kLimits.max_blocks_per_slot - naive.size() + 1));
-    tables.apply({slot, TableUpdate::append, 0, blocks});
+    tables.apply(delta(slot, TableUpdate::append, 0, blocks));
     naive.insert(naive.end(), blocks.begin(), blocks.end());
   }
 }
@@ -62,10 +66,10 @@ TEST(BlockTablesDeath, RefusesWhatDoesNotFit) {
   BlockTables tables(kLimits);
   const std::vector<BlockId> many(kLimits.max_blocks_per_slot + 1);
   const std::vector<BlockId> one(1), outside(1, BlockId{kLimits.num_blocks});
-  EXPECT_DEATH(tables.apply({Slot{0}, TableUpdate::append, 0, many}), "overflows");
-  EXPECT_DEATH(tables.apply({Slot{5}, TableUpdate::append, 0, one}), "no such slot");
-  EXPECT_DEATH(tables.apply({Slot{0}, TableUpdate::replace_one, 0, one}), "not there");
-  EXPECT_DEATH(tables.apply({Slot{0}, TableUpdate::append, 0, outside}), "no such block");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, many)), "overflows");
+  EXPECT_DEATH(tables.apply(delta(Slot{5}, TableUpdate::append, 0, one)), "no such slot");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::replace_one, 0, one)), "not there");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, outside)), "no such block");
   EXPECT_DEATH(static_cast<void>(tables.kv_slot(Slot{0}, 0)), "beyond the block table");
 }
 

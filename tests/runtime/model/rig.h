@@ -55,7 +55,9 @@ class Rig {
         tables_({options.num_slots, (options.max_tokens + options.block_size - 1) / options.block_size, options.block_size,
                  options.num_blocks}) {}
 
-  void give_blocks(Slot slot, const std::vector<BlockId>& blocks) { tables_.apply({slot, TableUpdate::append, 0, blocks}); }
+  void give_blocks(Slot slot, const std::vector<BlockId>& blocks) {
+    tables_.apply({.slot = slot, .group = 0, .id = {}, .update = TableUpdate::append, .index = 0, .blocks = blocks});
+  }
 
   // One pass; logits of every row.
   std::vector<float> run(std::span<const TokenId> tokens, const std::vector<BatchSequence>& sequences) {
