@@ -1,5 +1,7 @@
 """Answers for the Python parties that the core asks in the middle of a step."""
 
+import weakref
+
 import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.logger import init_logger
@@ -7,14 +9,14 @@ from vllm.logger import init_logger
 from quire.vllm import _requests
 from quire.vllm._views import Blocks
 
-logger = init_logger(__name__)
+logger = init_logger("vllm.quire")
 
 
 class Hooks:
     """One method per question; requests come refreshed."""
 
     def __init__(self, scheduler):
-        self._scheduler = scheduler
+        self._scheduler = weakref.proxy(scheduler)  # it owns the core, which owns this
         self._connector = scheduler.connector
         self._encoder = scheduler.ec_connector
         self._grammar = scheduler.structured_output_manager

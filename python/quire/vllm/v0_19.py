@@ -38,7 +38,7 @@ from quire.vllm._hooks import Hooks
 from quire.vllm._snapshot import debug_snapshot
 from quire.vllm._views import KvCacheManager, Queue
 
-logger = init_logger(__name__)
+logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
 
 _STATUSES = [
     RequestStatus.WAITING,
