@@ -7,7 +7,10 @@
 
 #include "quire/version.h"
 
+namespace nb = nanobind;
+
 NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // vLLM's engine ends its process with everything alive
   m.doc() = "The C++ core: which tokens of which requests run in each step, and in which KV-cache blocks.";
   m.attr("__version__") = std::string(quire::kVersion);
   quire::python::bind_specs(m);

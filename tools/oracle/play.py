@@ -41,6 +41,14 @@ class Ended(Exception):
     """vLLM itself gave up on the script: what follows is outside the contract."""
 
 
+def _assert_sound(scheduler) -> None:
+    """vLLM would raise some steps later, when it takes the request that it has left in a wrong queue."""
+    waiting = [*scheduler.waiting, *scheduler.skipped_waiting]
+    assert not any(request.is_finished() for request in waiting), "vLLM leaves a finished request in a queue"
+    queued = waiting + scheduler.running
+    assert len({id(request) for request in queued}) == len(queued), "vLLM has a request in two queues"
+
+
 class Player:
     def __init__(self, script: dict, names=("stock", "stock"), observer=None):
         self.config = script["config"]
@@ -205,8 +213,7 @@ class Player:
     def _take(self, side: Side, plan, result):
         outputs = side.scheduler.update_from_output(plan, result.make())
         if side is self.sides[0]:
-            # It would raise when it takes that request next.
-            assert not any(r.is_finished() for r in side.scheduler.skipped_waiting), "vLLM leaves a finished request in a queue"
+            _assert_sound(side.scheduler)
         return outputs
 
     def _bitmask(self, batch) -> None:

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
 
-import numpy as np
 from vllm import envs
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
 from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory, KVEventBatch
+from vllm.distributed.kv_events import EventPublisherFactory, KVEventBatch
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
 from vllm.multimodal import MULTIMODAL_REGISTRY
@@ -27,18 +26,19 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.kv_cache_interface import AttentionSpec
 from vllm.v1.metrics.perf import ModelMetrics
-from vllm.v1.metrics.stats import KVCacheEvictionEvent, PrefixCacheStats, SchedulerStats
+from vllm.v1.metrics.stats import SchedulerStats
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
-from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 import quire
 from quire import _core
 from quire.vllm import _requests
 from quire.vllm._config import core_config, hash_algorithm, refuse
+from quire.vllm._convert import kv_event, scheduler_stats
+from quire.vllm._hooks import Hooks
 from quire.vllm._snapshot import debug_snapshot
-from quire.vllm._views import Blocks, KvCacheManager, Queue
+from quire.vllm._views import KvCacheManager, Queue
 
-logger = init_logger(__name__)
+logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
 
 _STATUSES = [
     RequestStatus.WAITING,
@@ -181,7 +181,7 @@ class Scheduler(SchedulerInterface):
             self._core_config.root_hash = bytes(root)
         return _core.VllmBridge(
             self._core_config,
-            _Hooks(self),
+            Hooks(self),
             {
                 "statuses": _STATUSES,
                 "output": EngineCoreOutput,
@@ -288,7 +288,7 @@ class Scheduler(SchedulerInterface):
             first = next(iter(outputs.values()), None)
             if first is None:
                 first = outputs[0] = EngineCoreOutputs()
-            first.scheduler_stats = self._stats(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
+            first.scheduler_stats = scheduler_stats(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
         return outputs
 
     def _transfer_stats(self, worker):
@@ -300,28 +300,11 @@ class Scheduler(SchedulerInterface):
         return stats
 
     def _publish(self, events) -> None:
-        batch = [_event(event) for event in events] if events else []
+        batch = [kv_event(event) for event in events] if events else []
         if self.connector is not None:
             batch.extend(self.connector.take_events() or ())
         if batch:
             self.kv_event_publisher.publish(KVEventBatch(ts=time.time(), events=batch))
-
-    @staticmethod
-    def _stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
-        running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions = stats
-        return SchedulerStats(
-            num_running_reqs=running,
-            num_waiting_reqs=waiting,
-            kv_cache_usage=kv_usage,
-            encoder_cache_usage=encoder_usage,
-            prefix_cache_stats=PrefixCacheStats(*prefix),
-            connector_prefix_cache_stats=PrefixCacheStats(*connector_prefix) if connector_prefix else None,
-            kv_cache_eviction_events=[KVCacheEvictionEvent(*event) for event in evictions],
-            spec_decoding_stats=SpecDecodingStats(*spec) if spec else None,
-            kv_connector_stats=transfer_stats.data if transfer_stats else None,
-            cudagraph_stats=cudagraph_stats,
-            perf_stats=perf_stats,
-        )
 
     def get_grammar_bitmask(self, scheduler_output) -> GrammarOutput | None:
         if not scheduler_output.has_structured_output_requests:
@@ -417,7 +400,7 @@ class Scheduler(SchedulerInterface):
 
     def make_stats(self) -> SchedulerStats | None:
         stats = self._native.make_stats()
-        return None if stats is None else self._stats(stats)
+        return None if stats is None else scheduler_stats(stats)
 
     def shutdown(self) -> None:
         if self.kv_event_publisher:
@@ -457,87 +440,3 @@ class Scheduler(SchedulerInterface):
     def debug_snapshot(self) -> dict:
         """Everything the core holds, as plain values: for comparisons and reports of errors."""
         return debug_snapshot(self)
-
-
-def _event(event):
-    kind = event[0]
-    if kind == "cleared":
-        return AllBlocksCleared()
-    convert = kv_cache_utils.maybe_convert_block_hash
-    if kind == "removed":
-        return BlockRemoved(block_hashes=[convert(event[1])], medium=event[2])
-    _, hashes, parent, token_ids, block_size, lora_id, medium, lora_name, extra_keys = event
-    return BlockStored(
-        block_hashes=[convert(value) for value in hashes],
-        parent_block_hash=None if parent is None else convert(parent),
-        token_ids=token_ids,
-        block_size=block_size,
-        lora_id=lora_id,
-        medium=medium,
-        lora_name=lora_name,
-        extra_keys=extra_keys,
-    )
-
-
-class _Hooks:
-    """Answers for the Python parties in the middle of a step. Requests come refreshed."""
-
-    def __init__(self, scheduler: Scheduler):
-        self._scheduler = scheduler
-        self._connector = scheduler.connector
-        self._encoder = scheduler.ec_connector
-        self._grammar = scheduler.structured_output_manager
-
-    def match(self, request, num_local_tokens):
-        return self._connector.get_num_new_matched_tokens(request, num_local_tokens)
-
-    def allocated(self, request, block_ids, num_external_tokens):
-        self._connector.update_state_after_alloc(request, Blocks(self._scheduler._native, block_ids), num_external_tokens)
-
-    def finished(self, request, block_ids):
-        if isinstance(self._connector, SupportsHMA):
-            return self._connector.request_finished_all_groups(request, block_ids)
-        return self._connector.request_finished(request, block_ids[0])
-
-    def planned(self, pieces):
-        output = self._scheduler._make_output(pieces)
-        output.kv_connector_metadata = self._scheduler._build_kv_connector_meta(self._connector, output)
-        self._scheduler._plan_output = output
-
-    def step_output(self):
-        self._connector.update_connector_output(self._scheduler._worker_output)
-
-    def reset(self):
-        return self._scheduler.reset_connector_cache()
-
-    def encoder_has(self, identifier):
-        return self._encoder.has_cache_item(identifier)
-
-    def encoder_allocated(self, request, index):
-        self._encoder.update_state_after_alloc(request, index)
-
-    def grammar_ready(self, request):
-        structured = request.structured_output_request
-        return bool(structured and structured.grammar)
-
-    def grammar_should_advance(self, request):
-        return self._grammar.should_advance(request)
-
-    def grammar_accept(self, request, tokens):
-        accepted = request.structured_output_request.grammar.accept_tokens(request.request_id, tokens)
-        if not accepted:
-            logger.warning("Unexpected: grammar rejected tokens %s for request %s.", tokens, request.request_id)
-        return accepted
-
-    def grammar_count_valid(self, request, drafts):
-        return len(request.structured_output_request.grammar.validate_tokens(drafts))
-
-    def session_input_taken(self, request, num_prompt_tokens):
-        return _requests.take_session_input(request, request.streaming_queue.popleft(), num_prompt_tokens)
-
-    def routed_experts(self, block_ids, num_tokens):
-        scheduler = self._scheduler
-        size = scheduler.kv_cache_config.kv_cache_groups[scheduler._routed_group].kv_cache_spec.block_size
-        blocks = np.array(block_ids, dtype=np.int32).reshape(-1, 1)
-        slots = (np.arange(0, size).reshape(1, -1) + blocks * size).flatten()[:num_tokens]
-        return scheduler.routed_experts_reader.get_routed_experts(indices=slots)

@@ -1,0 +1,76 @@
+"""Answers for the Python parties that the core asks in the middle of a step."""
+
+import weakref
+
+import numpy as np
+from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
+from vllm.logger import init_logger
+
+from quire.vllm import _requests
+from quire.vllm._views import Blocks
+
+logger = init_logger("vllm.quire")
+
+
+class Hooks:
+    """One method per question; requests come refreshed."""
+
+    def __init__(self, scheduler):
+        self._scheduler = weakref.proxy(scheduler)  # it owns the core, which owns this
+        self._connector = scheduler.connector
+        self._encoder = scheduler.ec_connector
+        self._grammar = scheduler.structured_output_manager
+
+    def match(self, request, num_local_tokens):
+        return self._connector.get_num_new_matched_tokens(request, num_local_tokens)
+
+    def allocated(self, request, block_ids, num_external_tokens):
+        self._connector.update_state_after_alloc(request, Blocks(self._scheduler._native, block_ids), num_external_tokens)
+
+    def finished(self, request, block_ids):
+        if isinstance(self._connector, SupportsHMA):
+            return self._connector.request_finished_all_groups(request, block_ids)
+        return self._connector.request_finished(request, block_ids[0])
+
+    def planned(self, pieces):
+        output = self._scheduler._make_output(pieces)
+        output.kv_connector_metadata = self._scheduler._build_kv_connector_meta(self._connector, output)
+        self._scheduler._plan_output = output
+
+    def step_output(self):
+        self._connector.update_connector_output(self._scheduler._worker_output)
+
+    def reset(self):
+        return self._scheduler.reset_connector_cache()
+
+    def encoder_has(self, identifier):
+        return self._encoder.has_cache_item(identifier)
+
+    def encoder_allocated(self, request, index):
+        self._encoder.update_state_after_alloc(request, index)
+
+    def grammar_ready(self, request):
+        structured = request.structured_output_request
+        return bool(structured and structured.grammar)
+
+    def grammar_should_advance(self, request):
+        return self._grammar.should_advance(request)
+
+    def grammar_accept(self, request, tokens):
+        accepted = request.structured_output_request.grammar.accept_tokens(request.request_id, tokens)
+        if not accepted:
+            logger.warning("Unexpected: grammar rejected tokens %s for request %s.", tokens, request.request_id)
+        return accepted
+
+    def grammar_count_valid(self, request, drafts):
+        return len(request.structured_output_request.grammar.validate_tokens(drafts))
+
+    def session_input_taken(self, request, num_prompt_tokens):
+        return _requests.take_session_input(request, request.streaming_queue.popleft(), num_prompt_tokens)
+
+    def routed_experts(self, block_ids, num_tokens):
+        scheduler = self._scheduler
+        size = scheduler.kv_cache_config.kv_cache_groups[scheduler._routed_group].kv_cache_spec.block_size
+        blocks = np.array(block_ids, dtype=np.int32).reshape(-1, 1)
+        slots = (np.arange(0, size).reshape(1, -1) + blocks * size).flatten()[:num_tokens]
+        return scheduler.routed_experts_reader.get_routed_experts(indices=slots)
