@@ -2,6 +2,7 @@
 // The seams that must answer in the middle of a step: a KV connector, an encoder-cache connector, a grammar. Each is a synchronous call on
 // the core's thread; none may call back into the core except for the const members of Core. The rules are those of vLLM V1 (v0.19.0):
 // KVConnectorBase_V1 (scheduler half), ECConnectorBase, StructuredOutputManager.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,6 +35,9 @@ class Connector {
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
   // build_connector_meta: before the planned tokens count as computed
   virtual void planned(const StepPlan& plan) = 0;
+  // Requests that end because their blocks could not be loaded (KvLoadFailurePolicy::fail): in which order they finish, and in which order
+  // that is told. Both come in the order in which they were found, the first num_async still waiting for their blocks; vLLM walks sets.
+  virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*told*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet
   virtual void step_output() = 0;
   // reset_cache

@@ -253,7 +253,8 @@ struct CoreSnapshot {
   struct Request {
     RequestId id;
     RequestStatus status;
-    std::uint32_t num_tokens, num_computed_tokens, num_output_placeholders, num_preemptions;
+    std::uint32_t num_tokens, num_computed_tokens, num_preemptions;
+    std::int32_t num_output_placeholders;
     std::int64_t num_cached_tokens, num_external_computed_tokens;
     bool is_prefill_chunk, discard_latest_async_tokens;
     std::vector<TokenId> tokens, draft_tokens;

@@ -33,7 +33,7 @@ struct ScheduledRequest {
   bool samples = false;  // the last scheduled token is the last known one, so a token is sampled after it
   ScheduledKind kind = ScheduledKind::running;
   bool send_all_tokens = false;                   // was not in the plan before this one: the worker may have forgotten its tokens
-  std::uint32_t num_output_tokens = 0;            // placeholders included
+  std::int32_t num_output_tokens = 0;             // placeholders included
   std::span<const TokenId> drafts;                // the last so many of the scheduled tokens; -1: the worker's own proposals
   std::span<const TokenId> new_tokens;            // pipeline without async: the tokens sampled since, for the first stage
   std::span<const std::uint32_t> encoder_inputs;  // indices of the multimodal inputs whose encoder runs in this step

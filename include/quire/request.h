@@ -97,8 +97,8 @@ struct RequestView {
   std::uint32_t num_prompt_tokens = 0;
   std::span<const TokenId> draft_tokens;  // spec_token_ids
   std::uint32_t num_computed_tokens = 0;
-  std::uint32_t num_output_placeholders = 0;
-  std::int64_t num_cached_tokens = -1;  // hit at first admission; -1: not admitted yet
+  std::int32_t num_output_placeholders = 0;  // below 0 where drafts are refused that a reset has discarded, as in vLLM
+  std::int64_t num_cached_tokens = -1;       // hit at first admission; -1: not admitted yet
   std::int64_t num_external_computed_tokens = 0;
   std::uint32_t num_preemptions = 0;
   bool is_prefill_chunk = false;

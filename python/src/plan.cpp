@@ -20,7 +20,8 @@ struct Plan {
 
 struct Scheduled {
   std::uint64_t id;
-  std::uint32_t slot, num_computed_tokens, num_tokens, num_output_tokens;
+  std::uint32_t slot, num_computed_tokens, num_tokens;
+  std::int32_t num_output_tokens;
   bool samples;
   ScheduledKind kind;
   nb::list drafts, encoder_inputs;
@@ -65,7 +66,9 @@ struct RequestInfo {
   std::uint64_t id;
   RequestStatus status;
   nb::list tokens, draft_tokens;
-  std::uint32_t num_prompt_tokens, num_computed_tokens, num_output_placeholders, num_preemptions;
+  std::uint32_t num_prompt_tokens, num_computed_tokens;
+  std::int32_t num_output_placeholders;
+  std::uint32_t num_preemptions;
   std::int64_t num_cached_tokens;
 };
 

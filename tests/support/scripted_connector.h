@@ -19,6 +19,7 @@ class ScriptedConnector final : public Connector {
   std::map<RequestId, ExternalMatch> matches;  // others: nothing
   std::set<RequestId> keeps_blocks;            // of these, once finished
   bool resets = true;
+  bool reverses_failed = false;  // failed loads finish in the reverse of the scan's order
 
   // What was asked, in order, e.g. "finished 7 status=8 blocks=[1 2]".
   std::vector<std::string> log;
@@ -38,6 +39,12 @@ class ScriptedConnector final : public Connector {
     return keeps_blocks.contains(request.id);
   }
   void planned(const StepPlan& plan) override { log.push_back(fmt::format("planned {}", plan.num_scheduled_tokens)); }
+  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> /*told*/) override {
+    log.push_back(fmt::format("order_failed {} of {}", num_async, finishing.size()));
+    if (reverses_failed) {
+      std::ranges::reverse(finishing);
+    }
+  }
   void step_output() override { log.emplace_back("step_output"); }
   bool reset() override {
     log.emplace_back("reset");

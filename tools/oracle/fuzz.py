@@ -91,7 +91,7 @@ def play_seeds(seeds, names: tuple, note=None) -> Tally:
         tally.scenarios += 1
         tally.steps += player.num_steps
         if player.raised:
-            where = player.raised.split("):", 1)[0] + ")"
+            where = player.raised.where()
             tally.ended[where] += 1
             tally.examples.setdefault(where, seed)
         if tally.failure:
@@ -166,7 +166,7 @@ def report(tally: Tally, seconds: float) -> None:
     print(f"{tally.scenarios:,} scenarios, {tally.steps:,} steps ({tally.steps / max(1, tally.scenarios):.1f} each) in {seconds:,.0f} s")
     if tally.ended:
         share = 100 * sum(tally.ended.values()) / tally.scenarios
-        print(f"vLLM itself raised in {sum(tally.ended.values()):,} of them ({share:.2f} %); these were compared up to there:")
+        print(f"vLLM raised or contradicted itself in {sum(tally.ended.values()):,} of them ({share:.2f} %); these were compared up to there:")
         for where, number in tally.ended.most_common():
             print(f"  {number:6,}  {where}  (seed {tally.examples[where]})")
     print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}")

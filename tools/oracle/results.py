@@ -18,7 +18,9 @@ class Batch:
         self.total = plan.total_num_scheduled_tokens
         self.pending = plan.pending_structured_output_tokens
         self.sync_loads = {}
-        self.rows = [_row(scheduler.requests[request_id]) for request_id in plan.num_scheduled_tokens]
+        requests = scheduler.requests
+        self.requests = {request_id: requests[request_id] for request_id in plan.num_scheduled_tokens}
+        self.rows = [_row(request) for request in self.requests.values()]
 
     def num_drafts(self, request_id: str) -> int:
         return len(self.outputs[0].scheduled_spec_decode_tokens.get(request_id, ()))

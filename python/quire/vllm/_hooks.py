@@ -37,6 +37,14 @@ class Hooks:
         output.kv_connector_metadata = self._scheduler._build_kv_connector_meta(self._connector, output)
         self._scheduler._plan_output = output
 
+    def order_failed(self, names, num_async):
+        # vLLM walks sets of names; these are built as it builds them, so they are walked alike.
+        waiting, running = set(), set()
+        for index, name in enumerate(names):
+            (waiting if index < num_async else running).add(name)
+        failed = waiting | running
+        return list(set(failed)), list(failed)
+
     def step_output(self):
         self._connector.update_connector_output(self._scheduler._worker_output)
 

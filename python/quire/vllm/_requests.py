@@ -30,7 +30,7 @@ def features(mm_features) -> list:
     return out
 
 
-def new_request(request, caching: bool) -> dict:
+def new_request(request, names_blocks: bool) -> dict:
     lora, sampling = request.lora_request, request.sampling_params
     return {
         **ending(sampling),
@@ -46,11 +46,9 @@ def new_request(request, caching: bool) -> dict:
         "lora_name": lora.lora_name if lora else "",
         "cache_salt": request.cache_salt or "",
         "multimodal": features(request.mm_features),
-        "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if caching and request.prompt_embeds is not None else None,
+        "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if names_blocks and request.prompt_embeds is not None else None,
         "wants_logprobs": sampling is not None and sampling.logprobs is not None,
-        "pass_hashes": caching,
-        # The core names blocks only where it caches.
-        "python_hashes": request._block_hasher is not None and not caching,
+        "pass_hashes": names_blocks,
     }
 
 

@@ -95,6 +95,7 @@ class Scheduler(SchedulerInterface):
         self._make_outside_parties()
         self._core_config = core_config(self)
         self._core_config.validate()
+        self._names_blocks = self.cache_config.enable_prefix_caching or self.connector is not None  # vLLM's requests have a hasher then
         self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
         self._worker_output = None  # the KVConnectorOutput of the step that is being taken
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
@@ -340,7 +341,7 @@ class Scheduler(SchedulerInterface):
             return
         if request.resumable:
             request.streaming_queue = deque()
-        native.add(request, _requests.new_request(request, self._core_config.enable_prefix_caching), time.monotonic())
+        native.add(request, _requests.new_request(request, self._names_blocks), time.monotonic())
 
     def _continue_session(self, session: Request, request: Request) -> None:
         update = StreamingUpdate.from_request(request)

@@ -88,7 +88,6 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   self.add(request, made, nb::cast<bool>(fields["pass_hashes"]), {.now = now});
   Record& record = *self.lookup(request.attr("request_id"));
   record.wants_logprobs = nb::cast<bool>(fields["wants_logprobs"]);
-  record.python_hashes = nb::cast<bool>(fields["python_hashes"]);
   const nb::object headers = request.attr("trace_headers");
   record.trace_headers = headers.is_none() ? nb::object() : headers;
 }

@@ -11,8 +11,9 @@
 namespace quire::python {
 namespace {
 
-std::uint32_t hash_bytes_of(const CoreConfig& config) {
-  if (!config.enable_prefix_caching) {
+// 0: the core names no blocks.
+std::uint32_t hash_bytes_of(const CoreConfig& config, bool has_connector) {
+  if (!config.enable_prefix_caching && !has_connector) {
     return 0;
   }
   return config.hash == HashAlgorithm::xxhash || config.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
@@ -41,7 +42,7 @@ Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
     : options_(std::move(options)),
       seams_(*this),
       core_(value_or_raise(Core::create(config, seams_.of_core()))),
-      mirror_(options_.statuses, hash_bytes_of(config)),
+      mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector)),
       outputs_(options_.outputs),
       max_plans_(config.max_outstanding_plans),
       num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),

@@ -81,12 +81,14 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
   rows_.clear();
   row_numbers_.clear();
   routed_blocks_.clear();
+  routed_tokens_.clear();
   nans_.clear();
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     take_row(scheduled, output, sampled, pooled);
     if (options_.routed_group >= 0) {
       const auto blocks = core_->blocks(scheduled.id, static_cast<std::uint32_t>(options_.routed_group));
       routed_blocks_.emplace_back(blocks.begin(), blocks.end());
+      routed_tokens_.push_back(records_.find(scheduled.id)->num_tokens);
     }
   }
 }
@@ -124,9 +126,9 @@ nb::object Bridge::routed_experts(const RequestUpdate& update) {
   if (options_.routed_group < 0 || update.result_index >= routed_blocks_.size()) {
     return {};
   }
-  const Record& record = *records_.find(update.id);
   const std::span<const BlockId> blocks = routed_blocks_[update.result_index];
-  return options_.hooks.attr("routed_experts")(fast::list(blocks), record.num_tokens - 1);
+  const std::uint64_t num_tokens = routed_tokens_[update.result_index] + update.tokens.size();
+  return options_.hooks.attr("routed_experts")(fast::list(blocks), num_tokens - 1);
 }
 
 // The Python request of a session whose input ended.

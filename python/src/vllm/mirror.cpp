@@ -28,8 +28,7 @@ Mirror::Mirror(nb::list statuses, std::uint32_t hash_bytes)
       prompt_token_ids_(fast::interned("prompt_token_ids")),
       num_prompt_tokens_(fast::interned("num_prompt_tokens")),
       stop_reason_(fast::interned("stop_reason")),
-      num_nans_in_logits_(fast::interned("num_nans_in_logits")),
-      update_block_hashes_(fast::interned("update_block_hashes")) {}
+      num_nans_in_logits_(fast::interned("num_nans_in_logits")) {}
 
 void Mirror::append_tokens(Record& record, std::span<const TokenId> outputs) {
   if (outputs.empty()) {
@@ -38,13 +37,10 @@ void Mirror::append_tokens(Record& record, std::span<const TokenId> outputs) {
   fast::extend(record.all_tokens, outputs);
   fast::extend(record.output_tokens, outputs);
   record.num_shown_tokens += outputs.size();
-  if (record.python_hashes) {
-    record.request.attr(update_block_hashes_)();
-  }
 }
 
 void Mirror::append_hashes(Record& record, const RequestView& view) {
-  if (record.python_hashes || hash_bytes_ == 0) {
+  if (hash_bytes_ == 0) {
     return;
   }
   const auto known = static_cast<std::size_t>(PyList_GET_SIZE(record.block_hashes.ptr()));
@@ -102,9 +98,6 @@ void Mirror::show_session(Record& record, const RequestView& view) {
   fast::check(PyList_SetSlice(record.output_tokens.ptr(), 0, PyList_GET_SIZE(record.output_tokens.ptr()), nullptr));
   nb::setattr(record.request, num_prompt_tokens_, nb::int_(view.num_prompt_tokens));
   record.num_shown_tokens = record.num_tokens = view.num_prompt_tokens;
-  if (record.python_hashes) {
-    record.request.attr(update_block_hashes_)();
-  }
   show(record, view);
   record.num_tokens = view.tokens.size();
 }

@@ -32,7 +32,7 @@ class Mirror {
   std::uint32_t hash_bytes_;
   nb::object status_, num_computed_tokens_, num_output_placeholders_, num_cached_tokens_, num_external_computed_tokens_, num_preemptions_,
       is_prefill_chunk_, discard_latest_async_tokens_, spec_token_ids_, prompt_token_ids_, num_prompt_tokens_, stop_reason_,
-      num_nans_in_logits_, update_block_hashes_;
+      num_nans_in_logits_;
 };
 
 }  // namespace quire::python

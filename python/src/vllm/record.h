@@ -49,8 +49,7 @@ struct Record {
   bool pooling = false;
   bool structured = false;
   bool session = false;
-  bool input_taken = false;    // the Python request has the session's next input already
-  bool python_hashes = false;  // the Python request's own hasher extends block_hashes
+  bool input_taken = false;  // the Python request has the session's next input already
 
   bool finished = false;
   bool announced = false;  // a plan has named it among the finished

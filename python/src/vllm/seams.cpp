@@ -55,6 +55,22 @@ void Seams::planned(const StepPlan& plan) {
   bridge_.show_plan(plan);
 }
 
+void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> told) {
+  nb::list names;
+  for (const RequestId id : finishing) {
+    names.append(bridge_.find(id)->name);
+  }
+  const auto orders = nb::cast<nb::tuple>(bridge_.options().hooks.attr("order_failed")(names, num_async));
+  const auto take = [&](nb::handle ordered, std::span<RequestId> ids) {
+    std::size_t at = 0;
+    for (nb::handle name : ordered) {
+      ids[at++] = bridge_.lookup(name)->id;
+    }
+  };
+  take(orders[0], finishing);
+  take(orders[1], told);
+}
+
 void Seams::step_output() {
   bridge_.refresh_running();
   bridge_.options().hooks.attr("step_output")();

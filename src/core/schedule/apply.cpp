@@ -97,7 +97,9 @@ void Core::State::take_back_rejected(const PlanArena& arena, std::uint32_t index
   const std::uint32_t num_accepted = num_sampled - 1;
   const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
   request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
-  request.num_output_placeholders = std::max(request.num_output_placeholders - num_rejected, 0);
+  if (request.num_output_placeholders > 0) {
+    request.num_output_placeholders -= num_rejected;
+  }
   count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
 }
 

@@ -18,7 +18,8 @@ struct OutputSide {
   std::vector<TokenId> updated_tokens;
   std::vector<std::vector<RequestEvent>> updated_events;  // the first num_updated_events count
   std::size_t num_updated_events = 0;
-  std::vector<RequestId> failed_ids;
+  std::vector<RequestId> failed_ids;                     // as they were found
+  std::vector<RequestId> failed_finishing, failed_told;  // as they end, where they do
   std::vector<RequestId> retired;
   std::vector<KvEvent> kv_events;
   std::vector<RequestId> finished_ids;  // grouped by client
@@ -33,6 +34,7 @@ struct OutputSide {
 
   // Within one call.
   std::vector<Request*> failed_loads;  // their results are skipped
+  std::size_t num_failed_async = 0;    // the first so many of them wait for their blocks
   std::vector<Request*> ending;
   std::vector<Request*> stopped_waiting;  // stopped by a late token, while not running
   bool left_running = false;              // `running` has requests that run no more

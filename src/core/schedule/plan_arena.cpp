@@ -81,7 +81,7 @@ void PlanArena::schedule(Request& request, const Grant& grant) {
   s.samples = whole && !request.pooling;
   s.kind = grant.kind;
   s.send_all_tokens = grant.send_all_tokens;
-  s.num_output_tokens = static_cast<std::uint32_t>(request.num_output_tokens + request.num_output_placeholders);
+  s.num_output_tokens = request.num_output_tokens + request.num_output_placeholders;
   entries_.emplace_back();
   requests_.push_back(&request);
   plan_.num_scheduled_tokens += grant.num_tokens;

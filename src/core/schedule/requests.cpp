@@ -146,7 +146,7 @@ RequestView Core::State::view(const Request& request) const {
           .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
           .draft_tokens = request.draft_tokens,
           .num_computed_tokens = static_cast<std::uint32_t>(std::max(request.num_computed_tokens, 0)),
-          .num_output_placeholders = static_cast<std::uint32_t>(std::max(request.num_output_placeholders, 0)),
+          .num_output_placeholders = request.num_output_placeholders,
           .num_cached_tokens = request.num_cached_tokens,
           .num_external_computed_tokens = request.num_external_computed_tokens,
           .num_preemptions = request.num_preemptions,

@@ -161,6 +161,7 @@ struct Core::State {
   void add_to_evict(BlockId block);
   void evict_invalid();
   void fail_loads();
+  void finish_failed_loads();
   void take_transfers(const StepResult& result);
 
   // drafts.cpp, stats.cpp

@@ -35,6 +35,7 @@ void Core::State::find_failed_loads(const PlanArena& arena, std::span<const Bloc
       }
     }
   });
+  out.num_failed_async = out.failed_loads.size();
   out.marked.clear();
   for (Request* request : running) {
     if (cut_at_invalid_block(*request, num_scheduled_tokens(arena, *request), true)) {
@@ -103,16 +104,30 @@ void Core::State::fail_loads() {
     out.failed_ids.push_back(request->id);
   }
   if (config.kv_load_failure == KvLoadFailurePolicy::fail && !out.failed_loads.empty()) {
-    finish(out.failed_loads, RequestStatus::finished_error);
-    for (Request* request : out.failed_loads) {
-      RequestUpdate& update = tell(*request, UINT32_MAX, {});
-      update.finished = true;
-      update.reason = FinishReason::error;
-      update.stop_token.reset();
-      update.num_external_computed_tokens = 0;
-    }
+    finish_failed_loads();
   }
   out.failed_loads.clear();
+}
+
+void Core::State::finish_failed_loads() {
+  out.failed_finishing = out.failed_ids;
+  out.failed_told = out.failed_ids;
+  if (seams.connector != nullptr) {
+    seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_told);
+  }
+  out.ending.clear();
+  for (RequestId id : out.failed_finishing) {
+    out.ending.push_back(table.find(id));
+  }
+  finish(out.ending, RequestStatus::finished_error);
+  for (RequestId id : out.failed_told) {
+    Request& request = *table.find_any(id);
+    RequestUpdate& update = tell(request, UINT32_MAX, {});
+    update.finished = true;
+    update.reason = FinishReason::error;
+    update.stop_token.reset();
+    update.num_external_computed_tokens = 0;
+  }
 }
 
 void Core::State::take_transfers(const StepResult& result) {

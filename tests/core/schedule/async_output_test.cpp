@@ -8,14 +8,14 @@ TEST(AsyncOutput, PlaceholdersStandForTokensInFlight) {
   CoreDriver d(async_config());
   d.add(1, 3, 9);
   d.plan();
-  EXPECT_EQ(d.view(1).num_output_placeholders, 1U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1);
   d.plan();
-  EXPECT_EQ(d.view(1).num_output_placeholders, 2U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 2);
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
   d.apply({{1, {30}}});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 1U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1);
   d.apply({{1, {31}}});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   EXPECT_EQ(d.outputs(1), (Tokens{30, 31}));
 }
 
@@ -47,12 +47,12 @@ CoreDriver preempted_in_flight(CoreConfig config = async_config(4)) {
 TEST(AsyncOutput, Trap21ALateTokenOfAPreemptedRequestIsAppendedAndNotCached) {
   CoreDriver d = preempted_in_flight();
   ASSERT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1U) << "a preemption keeps them";
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "a preemption keeps them";
   const Outcome outcome = d.apply({{1, {11}}, {2, {21}}});
   ASSERT_EQ(outcome.updates.size(), 2U);
   EXPECT_EQ(outcome.updates[1].tokens, Tokens{21});
   EXPECT_EQ(d.outputs(2), (Tokens{20, 21}));
-  EXPECT_EQ(d.view(2).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(2).num_output_placeholders, 0);
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
   EXPECT_TRUE(d.blocks(2).empty());
   EXPECT_EQ(values(d.snapshot().waiting), std::vector<std::uint64_t>{2});
@@ -81,7 +81,7 @@ TEST(AsyncOutput, Trap21AForcedPreemptionDiscardsOneTokenInFlight) {
   d.plan();
   ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
   EXPECT_TRUE(d.view(1).discard_latest_async_tokens);
-  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   const Outcome outcome = d.apply({{1, {31}}});
   EXPECT_TRUE(outcome.updates.empty());
   EXPECT_EQ(d.outputs(1), Tokens{30});
@@ -97,7 +97,7 @@ TEST(AsyncOutput, MoreTokensInFlightThanAreDiscardedDoNoHarm) {
   ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
   EXPECT_TRUE(d.apply({{1, {30}}}).updates.empty());
   EXPECT_EQ(d.apply({{1, {31}}}).updates.at(0).tokens, Tokens{31});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   d.step();
 }
 

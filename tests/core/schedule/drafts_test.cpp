@@ -62,15 +62,30 @@ TEST(Drafts, Trap29PlaceholdersShrinkWithRejectedOnes) {
   CoreDriver d(speculating(async_config()));
   d.add(1, 5, 20);
   d.plan();
-  EXPECT_EQ(d.view(1).num_output_placeholders, 1U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1);
   EXPECT_EQ(drafts_of(d, 1), (Tokens{-1, -1, -1}));
   EXPECT_EQ(planned_drafts(d.plan(), 1), (Tokens{-1, -1, -1}));
-  EXPECT_EQ(d.view(1).num_output_placeholders, 5U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 5);
   d.apply({{1, {40}}});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 4U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 4);
   d.apply({{1, {50, 51}}});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
+}
+
+TEST(Drafts, RefusedOnesOfADiscardedResultLeavePlaceholdersBelowZero) {
+  CoreDriver d(speculating(async_config()));
+  d.add(1, 5, 20);
+  d.plan();
+  d.plan();
+  d.apply({{1, {40}}});
+  ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
+  d.plan();
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1);
+  EXPECT_TRUE(d.apply({{1, {50, 51}}}).updates.empty()) << "discarded";
+  EXPECT_EQ(d.view(1).num_output_placeholders, -1) << "and its two refused drafts are taken back all the same";
+  EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 4U) << "6 tokens and 3 drafts, 1 in flight less than none, 4 computed";
 }
 
 TEST(Drafts, Trap29AStopTrimsWhatComesAfterItAndCountsAllAccepted) {

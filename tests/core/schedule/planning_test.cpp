@@ -215,12 +215,12 @@ TEST(Preemption, KeepsPlaceholdersAndDropsDrafts) {
   d.add(1, 8, 8);
   d.add(2, 7, 8);
   d.plan();
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1U);
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1);
   d.plan();
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1U) << "its token is still on the way";
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "its token is still on the way";
   d.apply();
-  EXPECT_EQ(d.view(2).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(2).num_output_placeholders, 0);
   EXPECT_EQ(d.outputs(2).size(), 1U);
   d.apply();
 }
@@ -405,11 +405,11 @@ TEST(Plan, APipelineSendsTheSampledTokensBack) {
 TEST(Async, PlaceholdersStandForTokensInFlight) {
   CoreDriver d(async_config());
   d.add(1, 4, 3);
-  EXPECT_EQ(d.plan().scheduled[0].num_output_tokens, 0U);
+  EXPECT_EQ(d.plan().scheduled[0].num_output_tokens, 0);
   const StepPlan& second = d.plan();
   ASSERT_EQ(second.scheduled.size(), 1U);
   EXPECT_EQ(second.scheduled[0].num_computed_tokens, 4U);
-  EXPECT_EQ(second.scheduled[0].num_output_tokens, 1U);
+  EXPECT_EQ(second.scheduled[0].num_output_tokens, 1);
   d.apply();
   EXPECT_EQ(d.plan().scheduled.size(), 1U);
   d.apply();
@@ -428,7 +428,7 @@ TEST(Async, DraftPlaceholdersFillTheNextPlan) {
   ASSERT_EQ(plan.scheduled.size(), 1U);
   EXPECT_EQ(plan.scheduled[0].num_tokens, 3U);
   EXPECT_EQ(Tokens(plan.scheduled[0].drafts.begin(), plan.scheduled[0].drafts.end()), Tokens({-1, -1}));
-  EXPECT_EQ(d.view(1).num_output_placeholders, 4U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 4);
 }
 
 TEST(Async, TellsWhenAGrammarWaitsForTokens) {

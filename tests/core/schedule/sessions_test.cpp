@@ -148,7 +148,7 @@ TEST(Sessions, ATokenPlannedAfterTheStopIsAppendedToTheWaitingSession) {
   d.plan();
   EXPECT_TRUE(d.apply({{1, {kEos}}}).updates.at(0).session_waits);
   EXPECT_EQ(d.apply({{1, {33}}}).updates.at(0).tokens, Tokens{33});
-  EXPECT_EQ(d.view(1).num_output_placeholders, 0U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   EXPECT_EQ(d.core->counters().num_unfinished, 0U);
   go_on(d, 1, {61});
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, kEos, 61})) << "the computed ones stay";

@@ -204,6 +204,27 @@ TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
   EXPECT_EQ(outcome.updates[2].id, 2U);
 }
 
+TEST(Transfers, Trap33AConnectorMayOrderFailedOnes) {
+  ScriptedConnector connector = with_prefixes(false);
+  connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
+  connector.reverses_failed = true;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    d.add(id, 10, 5);
+  }
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)};
+  connector.log.clear();
+  const Outcome outcome = d.apply({}, told(bad));
+  ASSERT_EQ(outcome.updates.size(), 3U);
+  EXPECT_EQ(outcome.updates[0].id, 3U) << "told in one order";
+  EXPECT_EQ(outcome.updates[1].id, 1U);
+  ASSERT_GE(connector.log.size(), 4U);
+  EXPECT_EQ(connector.log[0], "order_failed 1 of 3");
+  EXPECT_TRUE(connector.log[1].starts_with("finished 2 ")) << "finished in another";
+  EXPECT_TRUE(connector.log[3].starts_with("finished 3 "));
+}
+
 TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
   ScriptedConnector connector;
   connector.keeps_blocks = {RequestId{1}, RequestId{2}};
