@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import gc
 import json
 import multiprocessing
 import os
@@ -112,6 +113,9 @@ class Worker:
             counter.value += 1
         cls.names, cls.notes = names, lambda seed: notes.__setitem__(place, seed)
         setup()
+        from . import play  # noqa: F401  all of vLLM that a play needs
+
+        gc.freeze()  # its modules need not be searched again and again
 
     @classmethod
     def work(cls, seeds: range) -> Tally:

@@ -89,8 +89,11 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
     return;
   }
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
-  QUIRE_CHECK(std::min(names.size(), list.blocks.size()) >= index(num_full), "a full block of known tokens has slots and a name");
-  const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(index(num_cached), index(num_full - num_cached));
+  // Tokens beyond the model's length have no blocks.
+  const std::size_t end = std::min(list.blocks.size(), index(num_full));
+  const std::size_t begin = std::min(end, index(num_cached));
+  QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
+  const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (blocks[i] != kNullBlock) {
       pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});

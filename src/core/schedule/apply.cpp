@@ -134,7 +134,7 @@ bool Core::State::leave(Request& request, const Stop& stop) {
     out.stopped_waiting.push_back(&request);
   }
   const RequestStatus before = std::exchange(request.status, stop.status);
-  if (stop.token) {
+  if (stop.token || stop.status == RequestStatus::finished_repetition) {
     request.stop_token = stop.token;
   }
   if (request.resumable && continue_stopped_session(request, before)) {

@@ -81,7 +81,7 @@ struct Request {
   std::uint32_t min_tokens = 0;
   std::vector<TokenId> eos_ids, stop_token_ids;
   RepetitionDetection repetition;
-  std::optional<TokenId> stop_token;  // stop_reason: stays, as in vLLM, when a session goes on
+  std::optional<TokenId> stop_token;  // stop_reason: stays, as in vLLM, when a session goes on, until another reason replaces it
 
   std::int64_t lora_id = 0;
   std::vector<MultimodalFeature> features;
