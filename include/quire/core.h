@@ -47,7 +47,8 @@ struct CoreConfig {
   // have filled findable, so that whoever hits them reads what nobody wrote; with this, their names are forgotten.
   bool forget_unwritten_blocks = false;
   // With async scheduling, reset_prefix_cache() drops the next token of each request that it preempts, for that one is in flight. vLLM does
-  // so even when none is, and the request loses a token; with this, only tokens in flight are dropped.
+  // so even when none is: the request loses a token whose placeholder stays, is passed over before its last token (or the last that
+  // max_model_len allows), and stays in the batch until it is aborted. With this, only tokens in flight are dropped.
   bool discard_only_in_flight = false;
   bool enable_kv_events = false;
   bool log_stats = true;

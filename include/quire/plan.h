@@ -74,7 +74,8 @@ struct StepPlan {
   bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
 
-// Grouped by request, in the plan's order: one for each scheduled request with samples == true, and one more for each accepted draft.
+// Grouped by request, in the plan's order: one for each scheduled request with samples == true, and one more for each accepted draft. With
+// asynchronous scheduling the core counts on that one: a request that is given none is passed over in the end, as in vLLM.
 struct SampledToken {
   RequestId id;
   TokenId token = 0;

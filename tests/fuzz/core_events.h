@@ -155,6 +155,7 @@ CoreConfig random_config(Source& in) {
   config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
   config.include_finished_set = chance(in, 2);
   config.count_common_prefix = chance(in, 2);
+  config.discard_only_in_flight = chance(in, 2);
   return config;
 }
 
@@ -163,7 +164,13 @@ class CoreEvents {
  public:
   // Null `core` where the configuration is refused.
   explicit CoreEvents(Source& in)
-      : in_(in), config_(random_config(in)), connector_(in), grammar_(in), has_connector_(chance(in, 3)), has_grammar_(chance(in, 3)) {
+      : in_(in),
+        config_(random_config(in)),
+        connector_(in),
+        grammar_(in),
+        has_connector_(chance(in, 3)),
+        has_grammar_(chance(in, 3)),
+        has_items_(chance(in, 2)) {
     CoreSeams seams;
     seams.connector = has_connector_ ? &connector_ : nullptr;
     seams.grammar = has_grammar_ ? &grammar_ : nullptr;
@@ -238,9 +245,11 @@ class CoreEvents {
     [[nodiscard]] bool contains(RequestId id) const { return std::ranges::find(ids, id.value) != ids.end(); }
   };
 
-  // Whether nothing but the core decides that every request ends.
+  // Whether nothing but the core decides that every request ends. As vLLM has it, a request whose tokens are dropped without need never
+  // does.
   [[nodiscard]] bool can_progress() const {
-    return config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ && !had_items_;
+    return config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ && !has_items_ &&
+           (!config_.scheduler.async_scheduling || config_.discard_only_in_flight);
   }
 
   // For whoever looks at a failure.
@@ -256,9 +265,9 @@ class CoreEvents {
                snapshot.running.size(), snapshot.waiting.size(), snapshot.skipped_waiting.size(), snapshot.free_blocks.size(),
                config_.kv.num_blocks, config_.block_size, config_.kv.groups.size(), static_cast<int>(config_.scheduler.policy),
                config_.scheduler.async_scheduling, plans_.size());
-    fmt::print("max_num_batched_tokens {}, max_model_len {}, chunked {}, threshold {}, connector {}\n",
+    fmt::print("max_num_batched_tokens {}, max_model_len {}, chunked {}, threshold {}, connector {}, discard_only_in_flight {}\n",
                config_.scheduler.max_num_batched_tokens, config_.scheduler.max_model_len, config_.scheduler.enable_chunked_prefill,
-               config_.scheduler.long_prefill_token_threshold, has_connector_);
+               config_.scheduler.long_prefill_token_threshold, has_connector_, config_.discard_only_in_flight);
     std::fflush(stdout);
   }
 
@@ -270,10 +279,9 @@ class CoreEvents {
     }
     const TokenId stops[] = {1};
     std::vector<MultimodalFeature> items;
-    if (chance(in_, 6) && prompt.size() > 2) {
+    if (has_items_ && chance(in_, 6) && prompt.size() > 2) {
       const auto offset = in_.below(static_cast<std::uint32_t>(prompt.size()));
       const auto length = 1 + in_.below(static_cast<std::uint32_t>(prompt.size()) - offset);
-      had_items_ = true;
       items.push_back({std::string(1, static_cast<char>('a' + in_.below(3))), PlaceholderRange(offset, length)});
     }
     NewRequest request{.id = RequestId{next_id_++}, .prompt = prompt};
@@ -448,9 +456,8 @@ class CoreEvents {
   CoreConfig config_;
   RandomConnector<Source> connector_;
   RandomGrammar<Source> grammar_;
-  bool has_connector_, has_grammar_;
+  bool has_connector_, has_grammar_, has_items_;
   std::unique_ptr<Core> core_;
-  bool had_items_ = false;
   std::uint64_t next_id_ = 0;
   std::vector<RequestId> alive_;
   Ids sessions_, poolings_;

@@ -1,7 +1,9 @@
-// Random streams of events for the core, from a seed, in a build without a fuzzer: core_stress [--events N] [--seed S]. Each stream has
-// its own configuration; prints how many events ran.
+// Random streams of events for the core, from a seed, in a build without a fuzzer: core_stress [--events N] [--seed S] [--first K]. Each
+// stream has its own configuration and its own numbers: K is the first to run, so `--first K --events 1` runs stream K alone, whole. Prints
+// the stream at which an invariant broke, and how many events ran.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 
@@ -36,22 +38,31 @@ void run_stream(std::uint64_t seed, std::uint64_t num_events, Met& met) {
   met.hits += counters.prefix_hit_tokens + counters.preempted_prefix_hit_tokens;
 }
 
+struct Running {
+  std::uint64_t seed = 0, stream = 0;
+};
+
+Running running;  // for the message of an invariant that breaks, which ends the program
+
+extern "C" void tell_stream(int /*signal*/) {
+  fmt::print(stderr, "in this stream: core_stress --seed {} --first {} --events 1\n", running.seed, running.stream);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::uint64_t num_events = 1'000'000;
-  std::uint64_t seed = 1;
+  std::uint64_t first = 0;
+  running.seed = 1;
   for (int i = 1; i + 1 < argc; i += 2) {
-    (std::string_view(argv[i]) == "--events" ? num_events : seed) = std::strtoull(argv[i + 1], nullptr, 10);
+    const std::string_view name = argv[i];
+    (name == "--events" ? num_events : name == "--first" ? first : running.seed) = std::strtoull(argv[i + 1], nullptr, 10);
   }
+  std::signal(SIGABRT, tell_stream);
   Met met;
   while (met.events < num_events) {
-    const std::uint64_t stream = (seed << 32U) + met.streams;
-    if (std::getenv("CORE_STRESS_TRACE") != nullptr) {
-      fmt::print("stream {}\n", stream);
-      std::fflush(stdout);
-    }
-    run_stream(stream, std::min(kEventsPerStream, num_events - met.events), met);
+    running.stream = first + met.streams;
+    run_stream((running.seed << 32U) + running.stream, kEventsPerStream, met);
   }
   fmt::print(
       "{} events in {} streams, every invariant checked after each: {} steps, {} tokens, {} preemptions, {} evictions, {} hit tokens\n",

@@ -66,7 +66,7 @@ def debug_snapshot(scheduler) -> dict:
     state = _pool(core)
     for queue in ("running", "waiting", "skipped_waiting"):
         state[queue] = names(core[queue])
-    state["finished"] = sorted(names(core["finished"]))
+    state["finished"] = sorted(set(names(core["finished"])))
     state["prev_step"] = sorted(native.last_step_names())
     state["finished_recving"] = sorted(names(core["finished_receiving"]))
     state["failed_recving"] = sorted(names(core["failed_receiving"]))

@@ -97,7 +97,8 @@ void MambaManager::move_speculative_blocks(GroupBlockList& list, std::int64_t ol
 void MambaManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
   const std::uint32_t before = list.num_cached_blocks.value_or(0);
   GroupManager::cache(list, request, num_tokens);
-  for (std::uint32_t i = before; i < list.num_cached_blocks.value_or(0); ++i) {
+  const std::size_t end = std::min<std::size_t>(list.num_cached_blocks.value_or(0), list.blocks.size());
+  for (std::size_t i = before; i < end; ++i) {
     if (list.blocks[i] != kNullBlock) {
       cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
     }

@@ -124,5 +124,37 @@ TEST(AsyncOutput, SynchronousSchedulingCachesWhenItPlans) {
   d.apply();
 }
 
+// A request forced out of the batch when none of its tokens is in flight, and the steps after that.
+CoreDriver reset_between_steps(bool discard_only_in_flight) {
+  CoreConfig config = async_config();
+  config.discard_only_in_flight = discard_only_in_flight;
+  CoreDriver d(config);
+  d.add(1, 3, 3);
+  d.step({{1, {30}}});
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
+  EXPECT_TRUE(d.core->reset_prefix_cache(true).value());
+  for (TokenId token = 31; token < 40 && d.known(1); ++token) {
+    const bool samples = d.plan().scheduled.size() == 1;
+    d.apply({{1, Tokens(samples ? 1 : 0, token)}});
+  }
+  return d;
+}
+
+TEST(AsyncOutput, ARequestForcedOutBetweenStepsEndsWhereOnlyTokensInFlightAreDiscarded) {
+  EXPECT_FALSE(reset_between_steps(true).known(1));
+}
+
+// vLLM drops the token and keeps its placeholder: it then takes the last token for one that is in flight.
+TEST(AsyncOutput, Trap21ARequestForcedOutBetweenStepsKeepsAPlaceholderForGood) {
+  CoreDriver d = reset_between_steps(false);
+  ASSERT_TRUE(d.known(1));
+  EXPECT_EQ(d.core->num_outstanding_plans(), 0U);
+  EXPECT_EQ(d.view(1).status, RequestStatus::running);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 1);
+  EXPECT_EQ(d.outputs(1).size(), 2U);
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 0U);
+}
+
 }  // namespace
 }  // namespace quire::test
