@@ -217,6 +217,8 @@ class Core {
   // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks; with `preempt_running` all running requests are
   // preempted first. An error when blocks are still held then (transfers), or the connector refuses.
   Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});
+  // Asks the connector to forget what it holds; false: it does not, or there is none.
+  bool reset_connector_cache();
   void reset_encoder_cache();
 
   [[nodiscard]] PauseState pause_state() const;

@@ -171,8 +171,9 @@ template <class T>
 Result<T> GgufFile::get(std::string_view key) const {
   auto value = get_optional<T>(key);
   if (!value) return std::unexpected(std::move(value.error()));
-  if (!*value) return gguf_detail::missing_key(key);
-  return std::move(**value);
+  std::optional<T>& found = *value;
+  if (!found) return gguf_detail::missing_key(key);
+  return std::move(*found);
 }
 
 template <class T>

@@ -14,150 +14,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/random.h"
+#include "fuzz/random_core.h"
 #include "quire/core.h"
 
 namespace quire::test {
-
-// Numbers from a fuzzer's bytes: all 0 when they run out.
-class ByteSource {
- public:
-  explicit ByteSource(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  [[nodiscard]] bool empty() const { return bytes_.empty(); }
-  // Below `bound`, which is at most 256.
-  std::uint32_t below(std::uint32_t bound) {
-    if (bytes_.empty()) {
-      return 0;
-    }
-    const std::uint32_t value = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return value % bound;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-};
-
-// Numbers from a seed, for so many events.
-class SeedSource {
- public:
-  SeedSource(std::uint64_t seed, std::uint64_t num_events) : random_(seed), num_left_(num_events) {}
-  [[nodiscard]] bool empty() const { return num_left_ == 0; }
-  void count() { num_left_ -= num_left_ > 0 ? 1 : 0; }
-  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(random_.below(bound)); }
-
- private:
-  Random random_;
-  std::uint64_t num_left_;
-};
-
-template <class Source>
-bool chance(Source& in, std::uint32_t one_in) {
-  return in.below(one_in) == 0;
-}
-
-// Answers by the source's numbers.
-template <class Source>
-class RandomConnector final : public Connector {
- public:
-  explicit RandomConnector(Source& in) : in_(in) {}
-  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    if (draining || chance(in_, 2)) {
-      return {.num_tokens = 0, .load_async = false};
-    }
-    if (chance(in_, 4)) {
-      return {};
-    }
-    const auto most = static_cast<std::uint32_t>(request.tokens.size()) - num_local_tokens;
-    return {.num_tokens = in_.below(std::min(most + 2, 256U)), .load_async = chance(in_, 2)};
-  }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return !draining && chance(in_, 3); }
-  void planned(const StepPlan& /*plan*/) override {}
-  void step_output() override {}
-  bool reset() override { return chance(in_, 2); }
-
-  bool draining = false;
-
- private:
-  Source& in_;
-};
-
-template <class Source>
-class RandomGrammar final : public Grammar {
- public:
-  explicit RandomGrammar(Source& in) : in_(in) {}
-  bool ready(RequestId /*id*/) override { return draining || chance(in_, 2); }
-  bool should_advance(const RequestView& /*request*/) override { return chance(in_, 2); }
-  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return chance(in_, 2); }
-  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> drafts) override {
-    return in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(drafts.size(), 200)) + 1);
-  }
-
-  bool draining = false;
-
- private:
-  Source& in_;
-};
-
-template <class Spec>
-KvCacheGroup group_of(Spec spec, std::uint32_t block_size) {
-  spec.block_size = block_size;
-  return {.layer_names = {"layer"}, .spec = spec, .layer_specs = {}};
-}
-
-template <class Source>
-std::vector<KvCacheGroup> random_groups(Source& in, std::uint32_t block_size) {
-  std::vector<KvCacheGroup> groups;
-  const std::uint32_t kind = in.below(8);
-  if (kind != 7) {
-    groups.push_back(group_of(FullAttentionSpec{}, block_size));
-  }
-  if (kind >= 5) {
-    SlidingWindowSpec window;
-    window.sliding_window = 1 + in.below(12);
-    groups.push_back(group_of(window, block_size));
-  }
-  return groups;
-}
-
-template <class Source>
-CoreConfig random_config(Source& in) {
-  CoreConfig config;
-  config.block_size = 1 + in.below(5);
-  config.kv = {.num_blocks = 2 + in.below(30), .groups = random_groups(in, config.block_size), .tensors = {}};
-  SchedulerOptions& scheduler = config.scheduler;
-  scheduler.max_num_seqs = 1 + in.below(6);
-  scheduler.max_num_batched_tokens = 1 + in.below(40);
-  scheduler.max_model_len = 2 + in.below(60);
-  scheduler.long_prefill_token_threshold = chance(in, 3) ? in.below(6) : 0;
-  scheduler.max_num_waiting = 1 + in.below(24);
-  const std::uint32_t flags = in.below(256);
-  config.enable_prefix_caching = (flags & 3U) != 0;
-  scheduler.enable_chunked_prefill = (flags & 12U) != 0;
-  scheduler.reserve_full_isl = (flags & 16U) != 0;
-  scheduler.policy = (flags & 32U) != 0 ? SchedulingPolicy::priority : SchedulingPolicy::fcfs;
-  scheduler.async_scheduling = (flags & 64U) != 0;
-  config.log_stats = (flags & 128U) != 0;
-  const std::uint32_t more = in.below(256);
-  config.max_outstanding_plans = 1 + more % 3;
-  config.num_spec_tokens = (more & 4U) != 0 ? 1 + in.below(3) : 0;
-  config.use_eagle = config.num_spec_tokens > 0 && (more & 8U) != 0;
-  config.num_lookahead_tokens = config.use_eagle ? config.num_spec_tokens : 0;
-  config.max_loras = (more & 16U) != 0 ? 1 + in.below(2) : 0;
-  config.enable_kv_events = (more & 32U) != 0;
-  config.pipeline_parallel = (more & 64U) != 0;
-  config.forget_unwritten_blocks = (more & 128U) != 0;
-  config.max_encoder_tokens = in.below(20);
-  config.encoder_cache_size = in.below(20);
-  config.disable_chunked_mm_input = chance(in, 4);
-  config.lifo_free_blocks = chance(in, 4);
-  config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
-  config.include_finished_set = chance(in, 2);
-  config.count_common_prefix = chance(in, 2);
-  config.discard_only_in_flight = chance(in, 2);
-  return config;
-}
 
 template <class Source>
 class CoreEvents {
@@ -407,6 +267,7 @@ class CoreEvents {
     (void)core_->reset_prefix_cache(chance(in_, 2), chance(in_, 2));
     if (chance(in_, 4)) {
       core_->reset_encoder_cache();
+      (void)core_->reset_connector_cache();
     }
   }
 

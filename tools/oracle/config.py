@@ -32,7 +32,8 @@ class EventsConfig:
     publisher: str = "scripted"
 
 
-def _spec(group: dict):
+def kv_spec(group: dict):
+    """A vLLM KVCacheSpec of {"kind", "block_size", ...}, one head of one float wide."""
     kind, size = group["kind"], group["block_size"]
     shape = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float16}
     if kind == "full":
@@ -58,7 +59,7 @@ def _spec(group: dict):
 
 
 def kv_cache_config(config: dict) -> KVCacheConfig:
-    groups = [KVCacheGroupSpec([f"layer{i}"], _spec(group)) for i, group in enumerate(config["groups"])]
+    groups = [KVCacheGroupSpec([f"layer{i}"], kv_spec(group)) for i, group in enumerate(config["groups"])]
     return KVCacheConfig(num_blocks=config["num_blocks"], kv_cache_tensors=[], kv_cache_groups=groups)
 
 

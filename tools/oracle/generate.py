@@ -87,7 +87,7 @@ class Generator:
         elif pick == 3:
             self.events.append(["reset_prefix", True, rng.random() < 0.3])
         elif pick == 4:
-            self.events.append(["reset_encoder"] if rng.random() < 0.3 else ["stats"])
+            self.events.append(rng.choice((["reset_encoder"], ["reset_connector"], ["stats"])))
         elif pick == 5:
             self.events.append(["stats"])
         else:

@@ -1,6 +1,6 @@
 """Records what vLLM's KVCacheManager (0.19.0) does under random use, for tests/core/kv/recorded_test.cpp.
 
-    python -P tools/oracle/kv_cases.py --cases N --seed S [--full] > tests/golden/kv/cases.txt
+    PYTHONPATH=tools VLLM_PYTHON -m oracle.kv_cases --cases N --seed S [--full] > tests/golden/kv/cases.txt
 
 One line per call, then its answer and a digest of the state after it (with --full the state itself). A small stand-in for the scheduler
 makes the calls in orders that occur in service; a case ends where vLLM stops with an assertion.
@@ -18,88 +18,17 @@ from types import SimpleNamespace
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
 os.environ["VLLM_CONFIGURE_LOGGING"] = "0"
 
-import torch  # noqa: E402
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: E402
-from vllm.v1.kv_cache_interface import (  # noqa: E402
-    ChunkedLocalAttentionSpec,
-    CrossAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    MLAAttentionSpec,
-    SinkFullAttentionSpec,
-    SlidingWindowSpec,
-)
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec  # noqa: E402
 
-MASK = (1 << 64) - 1
-
-
-def fnv(data: bytes, value: int = 0xCBF29CE484222325) -> int:
-    for byte in data:
-        value = ((value ^ byte) * 0x100000001B3) & MASK
-    return value
-
-
-def block_hash(parent: int, tokens) -> int:
-    return fnv(struct.pack(f"<Q{len(tokens)}i", parent, *tokens))
-
-
-def hash_bytes(value: int) -> bytes:
-    return struct.pack("<4Q", *((value + i) & MASK for i in range(4)))
+from .config import kv_spec  # noqa: E402
+from .kv_case_text import block_hash, event_text, fnv, hash_bytes, short  # noqa: E402
 
 
 def make_spec(kind, size, a, b):
-    shape = dict(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    if kind == "full":
-        return FullAttentionSpec(**shape)
-    if kind == "mla":
-        return MLAAttentionSpec(**shape)
-    if kind == "sink":
-        return SinkFullAttentionSpec(size, num_kv_heads=1, head_size=1, dtype=torch.float32, sink_len=a)
-    if kind == "window":
-        return SlidingWindowSpec(**shape, sliding_window=a)
-    if kind == "chunked":
-        return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=a)
-    if kind == "cross":
-        return CrossAttentionSpec(**shape)
-    mode = kind.removeprefix("mamba_")
-    return MambaSpec(block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=mode, num_speculative_blocks=b)
-
-
-def short(hash_: bytes) -> str:
-    return "".join(hash_[at : at + 4].hex() for at in range(0, len(hash_), 32))
-
-
-def event_text(event) -> str:
-    if isinstance(event, AllBlocksCleared):
-        return "cleared"
-    if isinstance(event, BlockRemoved):
-        return "removed " + short(event.block_hashes[0])
-    assert isinstance(event, BlockStored)
-    keys = "-"
-    if event.extra_keys is not None:
-        keys = "/".join("-" if k is None else "+".join(key_text(part) for part in k) for k in event.extra_keys)
-    return " ".join(
-        [
-            "stored",
-            ",".join(short(h) for h in event.block_hashes),
-            short(event.parent_block_hash) if event.parent_block_hash is not None else "-",
-            ",".join(map(str, event.token_ids)),
-            str(event.block_size),
-            str(event.lora_id) if event.lora_id is not None else "-",
-            event.lora_name or "-",
-            event.medium,
-            keys,
-        ]
-    )
-
-
-def key_text(part) -> str:
-    if isinstance(part, tuple):
-        return f"{part[0]}@{part[1]}"
-    return part
+    """`a`: what the kind calls its window, chunk or sink, in tokens; `b`: speculative blocks."""
+    kind, _, mode = kind.partition("_")
+    return kv_spec({"kind": "sliding" if kind == "window" else kind, "block_size": size, "window": a, "chunk": a, "sink": a // size, "mode": mode, "spec_blocks": b})
 
 
 class Case:

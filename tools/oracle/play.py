@@ -165,6 +165,9 @@ class Player:
     def _on_reset_prefix(self, running: bool, connector: bool) -> None:
         self._both("reset_prefix_cache", lambda side: side.scheduler.reset_prefix_cache(running, connector))
 
+    def _on_reset_connector(self) -> None:
+        self._both("reset_connector_cache", lambda side: side.scheduler.reset_connector_cache())
+
     def _on_reset_encoder(self) -> None:
         self._both("reset_encoder_cache", lambda side: side.scheduler.reset_encoder_cache())
 

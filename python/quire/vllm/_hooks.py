@@ -49,7 +49,7 @@ class Hooks:
         self._connector.update_connector_output(self._scheduler._worker_output)
 
     def reset(self):
-        return self._scheduler.reset_connector_cache()
+        return self._connector.reset_cache() is not False
 
     def encoder_has(self, identifier):
         return self._encoder.has_cache_item(identifier)

@@ -9,23 +9,13 @@ from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
 
-from vllm import envs
-from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
-from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
-from vllm.distributed.kv_events import EventPublisherFactory, KVEventBatch
-from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_events import KVEventBatch
 from vllm.logger import init_logger
-from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
 from vllm.multimodal import MULTIMODAL_REGISTRY
-from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
 from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
-from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
-from vllm.v1.kv_cache_interface import AttentionSpec
-from vllm.v1.metrics.perf import ModelMetrics
 from vllm.v1.metrics.stats import SchedulerStats
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
@@ -35,6 +25,7 @@ from quire.vllm import _requests
 from quire.vllm._config import core_config, hash_algorithm, refuse
 from quire.vllm._convert import kv_event, scheduler_stats
 from quire.vllm._hooks import Hooks
+from quire.vllm._setup import attach_parties, bind_block_pool, read_encoder_budget, read_limits
 from quire.vllm._snapshot import debug_snapshot
 from quire.vllm._views import KvCacheManager, Queue
 
@@ -90,89 +81,17 @@ class Scheduler(SchedulerInterface):
         self.block_size = block_size
         self.include_finished_set = include_finished_set
         self.log_stats = log_stats
-        self._read_limits()
-        self._read_encoder_budget(mm_registry)
-        self._make_outside_parties()
+        read_limits(self)
+        read_encoder_budget(self, mm_registry)
+        attach_parties(self)
         self._core_config = core_config(self)
         self._core_config.validate()
         self._names_blocks = self.cache_config.enable_prefix_caching or self.connector is not None  # vLLM's requests have a hasher then
         self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
         self._worker_output = None  # the KVConnectorOutput of the step that is being taken
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
-        self._bind_block_pool()
+        bind_block_pool(self)
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
-
-    def _read_limits(self) -> None:
-        scheduler, parallel = self.scheduler_config, self.parallel_config
-        model = self.vllm_config.model_config
-        if not self.cache_config.num_gpu_blocks:
-            raise ValueError(f"cache_config.num_gpu_blocks: is {self.cache_config.num_gpu_blocks}; set it before the scheduler is made")
-        try:
-            self.policy = SchedulingPolicy(scheduler.policy)
-        except ValueError as error:
-            raise ValueError(f"Unknown scheduling policy: {scheduler.policy}") from error
-        self._is_async = bool(scheduler.async_scheduling)
-        self.max_num_running_reqs = scheduler.max_num_seqs
-        self.max_num_scheduled_tokens = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
-        self.max_model_len = model.max_model_len
-        self.is_encoder_decoder = bool(model.is_encoder_decoder)
-        self.enable_kv_cache_events = self.kv_events_config is not None and bool(self.kv_events_config.enable_kv_cache_events)
-        self.dcp_world_size = parallel.decode_context_parallel_size
-        self.pcp_world_size = parallel.prefill_context_parallel_size
-        self.use_pp = parallel.pipeline_parallel_size > 1
-        self.use_v2_model_runner = envs.VLLM_USE_V2_MODEL_RUNNER
-        self.needs_kv_cache_zeroing = self.kv_cache_config.needs_kv_cache_zeroing
-        observability = self.observability_config
-        self.kv_metrics_sample = observability.kv_cache_metrics_sample if observability.kv_cache_metrics else 0.0
-
-    def _read_encoder_budget(self, mm_registry) -> None:
-        budget = None
-        if mm_registry.supports_multimodal_inputs(self.vllm_config.model_config):
-            budget = MultiModalBudget(self.vllm_config, mm_registry)
-        if self.is_encoder_decoder and not (budget and len(budget.mm_max_toks_per_item) <= 1):
-            raise ValueError("encoder-decoder models must have a multimodal interface with at most one modality")
-        self.max_num_encoder_input_tokens = budget.encoder_compute_budget if budget else 0
-        self.encoder_cache_size = budget.encoder_cache_size if budget else 0
-
-    def _make_outside_parties(self) -> None:
-        config = self.vllm_config
-        self.connector = None
-        if config.kv_transfer_config is not None:
-            if self.is_encoder_decoder:
-                raise ValueError("encoder-decoder models are not supported with KV connectors")
-            self.connector = KVConnectorFactory.create_connector(
-                config=config, role=KVConnectorRole.SCHEDULER, kv_cache_config=self.kv_cache_config
-            )
-        self.kv_event_publisher = EventPublisherFactory.create(self.kv_events_config, self.parallel_config.data_parallel_index)
-        self.ec_connector = None
-        if config.ec_transfer_config is not None:
-            self.ec_connector = ECConnectorFactory.create_connector(config=config, role=ECConnectorRole.SCHEDULER)
-        self.perf_metrics = None
-        if self.log_stats and self.observability_config.enable_mfu_metrics:
-            self.perf_metrics = ModelMetrics(config)
-        self._routed_group = -1
-        if config.model_config.enable_return_routed_experts:
-            self._attach_routed_experts()
-
-    def _attach_routed_experts(self) -> None:
-        if self.dcp_world_size != 1 or self.pcp_world_size != 1:
-            raise ValueError("enable_return_routed_experts does not support context parallelism")
-        groups = self.kv_cache_config.kv_cache_groups
-        if not groups:
-            raise ValueError("enable_return_routed_experts requires at least one kv cache group")
-        attention = (i for i, group in enumerate(groups) if isinstance(group.kv_cache_spec, AttentionSpec))
-        self._routed_group = next(attention, 0)
-        smallest = min(group.kv_cache_spec.block_size for group in groups)
-        self.max_num_kv_tokens = self.kv_cache_config.num_blocks // len(groups) * smallest
-        self.routed_experts_reader = RoutedExpertsReader.create()
-        self.routed_experts_reader.attach_buffer(max_num_kv_tokens=self.max_num_kv_tokens, vllm_config=self.vllm_config)
-
-    def _bind_block_pool(self) -> None:
-        for connector in (self.connector, *getattr(self.connector, "_connectors", ())):
-            if type(connector).__name__ == "SimpleCPUOffloadConnector":
-                refuse("SimpleCPUOffloadConnector, which takes blocks out of the scheduler's pool by itself", "use OffloadingConnector")
-        if hasattr(self.connector, "bind_gpu_block_pool"):
-            self.connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
 
     @cached_property
     def _native(self) -> _core.VllmBridge:
@@ -216,19 +135,19 @@ class Scheduler(SchedulerInterface):
         return output
 
     def _make_output(self, pieces) -> SchedulerOutput:
-        new = pieces[0]
-        to_zero = pieces[16]
+        # `cached`: the columns of CachedRequestData, in its order.
+        new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, num_common_blocks, finished, freed_encoder, preempted, to_zero = pieces
         return SchedulerOutput(
             scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],
-            scheduled_cached_reqs=CachedRequestData(*pieces[1:8]),
-            num_scheduled_tokens=pieces[8],
-            total_num_scheduled_tokens=pieces[9],
-            scheduled_spec_decode_tokens=pieces[10],
-            scheduled_encoder_inputs=pieces[11],
-            num_common_prefix_blocks=pieces[12],
-            finished_req_ids=pieces[13],
-            free_encoder_mm_hashes=pieces[14],
-            preempted_req_ids=pieces[15],
+            scheduled_cached_reqs=CachedRequestData(*cached),
+            num_scheduled_tokens=num_tokens,
+            total_num_scheduled_tokens=total_tokens,
+            scheduled_spec_decode_tokens=drafts,
+            scheduled_encoder_inputs=encoder_inputs,
+            num_common_prefix_blocks=num_common_blocks,
+            finished_req_ids=finished,
+            free_encoder_mm_hashes=freed_encoder,
+            preempted_req_ids=preempted,
             new_block_ids_to_zero=to_zero if to_zero and self.needs_kv_cache_zeroing else None,
         )
 
@@ -394,7 +313,7 @@ class Scheduler(SchedulerInterface):
         if self.connector is None:
             logger.warning("reset_connector called but no KV connector is configured.")
             return False
-        return self.connector.reset_cache() is not False
+        return self._native.reset_connector_cache()
 
     def reset_encoder_cache(self) -> None:
         self._native.reset_encoder_cache()

@@ -147,6 +147,7 @@ void bind_steps(Class& c) {
       "reset_prefix_cache",
       [](Bridge& self, bool preempt, bool connector, double now) { return self.reset_prefix_cache(preempt, connector, {.now = now}); },
       nb::arg("preempt_running"), nb::arg("reset_connector"), nb::arg("now"));
+  c.def("reset_connector_cache", &Bridge::reset_connector_cache);
   c.def("reset_encoder_cache", [](Bridge& self) { self.core().reset_encoder_cache(); });
   c.def("make_stats", &Bridge::make_stats);
 }

@@ -184,6 +184,10 @@ bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, Step
   return value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
 }
 
+bool Bridge::reset_connector_cache() {
+  return guarded([&] { return core_->reset_connector_cache(); });
+}
+
 std::vector<Draft> Bridge::drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const {
   std::vector<Draft> out;
   kept.reserve(static_cast<std::size_t>(nb::len(names)));

@@ -63,6 +63,7 @@ class Bridge {
   // [(name, client index), ...] of those that were alive. None: all.
   nb::list finish(nb::handle names, RequestStatus status, StepInput input);
   bool reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input);
+  bool reset_connector_cache();
   nb::object make_stats();
 
   // {name: Request}, every request refreshed; the dict is the bridge's own.

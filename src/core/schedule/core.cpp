@@ -108,10 +108,15 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
                 "wait for the transfers under way");
   }
   if (reset_connector) {
-    const bool connector_done = s.seams.connector != nullptr && s.seams.connector->reset();
-    s.connector_stats.reset |= connector_done && s.config.log_stats;
-    done = done && connector_done;
+    done = reset_connector_cache() && done;
   }
+  return done;
+}
+
+bool Core::reset_connector_cache() {
+  State& s = *state_;
+  const bool done = s.seams.connector != nullptr && s.seams.connector->reset();
+  s.connector_stats.reset |= done && s.config.log_stats;
   return done;
 }
 

@@ -129,8 +129,7 @@ struct Core::State {
            request.status == RequestStatus::waiting_for_input;
   }
 
-  // --- output side (apply.cpp, finish.cpp, sessions.cpp, transfers.cpp, drafts.cpp, stats.cpp) ---
-  // check_result.cpp
+  // check_result.cpp: the output side begins here
   [[nodiscard]] Result<void> check_result(const StepResult& result) const;
   [[nodiscard]] Result<void> check_tokens(const PlanArena& arena, const StepResult& result) const;
   [[nodiscard]] Result<void> check_transfers(const StepResult& result) const;
@@ -164,14 +163,15 @@ struct Core::State {
   void finish_failed_loads();
   void take_transfers(const StepResult& result);
 
-  // drafts.cpp, stats.cpp
+  // drafts.cpp
   [[nodiscard]] bool grammar_advances(const Request& request) const;
   // The leading ones that the request's grammar takes.
   [[nodiscard]] std::span<const TokenId> fitting(const Request& request, std::span<const TokenId> drafts) const;
+
+  // stats.cpp
   void count_drafts(std::uint32_t num_drafts, std::uint32_t num_accepted);
   const SchedulerStats* collect_stats();
   void collect_finished_sets();
-  // --- end of output side ---
 
   const CoreConfig config;
   const CoreSeams seams;

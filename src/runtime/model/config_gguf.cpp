@@ -80,7 +80,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   }
   read_shape(fields, config);
   read_rope(fields, config);
-  if (fields.error()) return std::unexpected(*fields.error());
+  if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr) {
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");
   }

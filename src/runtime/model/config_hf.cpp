@@ -60,7 +60,7 @@ void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& conf
     refuse(fields, "rope_scaling.rope_type", fmt::format("{} is not implemented", in_quotes(*type)),
            "use a model with linear or llama3 scaling, or none");
   }
-  if (rope.error()) fields.refuse(*rope.error());
+  if (const auto& error = rope.error()) fields.refuse(*error);
 }
 
 void read_rope(const JsonRef& json, Fields& fields, ModelConfig& config) {
@@ -95,7 +95,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   ModelConfig config;
   Fields fields(json);
   config.architecture = fields.need<std::string>("model_type");
-  if (fields.error()) return std::unexpected(*fields.error());
+  if (const auto& error = fields.error()) return std::unexpected(*error);
   if (std::ranges::find(kArchitectures, config.architecture) == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a dense model of the families llama (with SmolLM2), mistral, qwen2 or qwen3");
@@ -108,7 +108,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   read_window(fields, config);
   read_rope(json, fields, config);
   read_switches(fields, config);
-  if (fields.error()) return std::unexpected(*fields.error());
+  if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;
 }

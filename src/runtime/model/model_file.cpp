@@ -109,8 +109,8 @@ std::string ModelFile::name_of(TensorRole role, std::uint32_t layer) const {
 
 std::string ModelFile::model_name() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
-    const auto name = gguf->get_optional<std::string>("general.name");
-    if (name && *name && !(*name)->empty()) return **name;
+    const auto name = gguf->get_optional<std::string>("general.name").value_or(std::nullopt);
+    if (name && !name->empty()) return *name;
     return std::filesystem::path(path_).stem().string();
   }
   const std::filesystem::path folder(path_);

@@ -13,6 +13,7 @@
 namespace quire::test {
 
 using Tokens = std::vector<TokenId>;
+using Ids = std::vector<std::uint64_t>;
 
 inline constexpr std::uint32_t kBlockSize = 4;
 inline constexpr TokenId kEos = 1;
@@ -43,6 +44,12 @@ inline CoreConfig async_config(std::uint32_t num_blocks = 32) {
   return config;
 }
 
+inline CoreConfig priority_config(std::uint32_t num_blocks) {
+  CoreConfig config = sync_config(num_blocks);
+  config.scheduler.policy = SchedulingPolicy::priority;
+  return config;
+}
+
 struct Update {
   std::uint64_t id = 0;
   std::uint32_t client_index = 0;
@@ -66,10 +73,16 @@ struct Outcome {
   std::optional<SchedulerStats> stats;
 };
 
-inline std::vector<std::uint64_t> values(std::span<const RequestId> ids) {
-  std::vector<std::uint64_t> result;
+inline Ids values(std::span<const RequestId> ids) {
+  Ids result;
   std::ranges::transform(ids, std::back_inserter(result), &RequestId::value);
   return result;
+}
+
+inline Ids scheduled_ids(const StepPlan& plan) {
+  Ids ids;
+  std::ranges::transform(plan.scheduled, std::back_inserter(ids), [](const ScheduledRequest& s) { return s.id.value; });
+  return ids;
 }
 
 class CoreDriver {
@@ -103,6 +116,15 @@ class CoreDriver {
   void add(const NewRequest& request) {
     const auto added = core->add(request, {.now = now});
     ASSERT_TRUE(added.has_value()) << added.error().to_string();
+  }
+
+  void add_with_priority(std::uint64_t id, std::uint32_t num_prompt_tokens, std::int64_t priority, double arrival_time,
+                         std::uint32_t max_tokens = 6) {
+    const Tokens tokens = prompt(id, num_prompt_tokens);
+    NewRequest given = request(id, tokens, max_tokens);
+    given.priority = priority;
+    given.arrival_time = arrival_time;
+    add(given);
   }
 
   const StepPlan& plan() {

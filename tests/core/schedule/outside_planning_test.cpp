@@ -23,7 +23,7 @@ Ids scheduled_ids(const StepPlan& plan) {
   return ids;
 }
 
-TEST(ConnectorLookup, UnknownMatchesPassARequestOver) {
+TEST(ConnectorLookup, Trap24UnknownMatchesPassARequestOver) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -49,7 +49,7 @@ TEST(ConnectorLookup, ASyncMatchRunsOnlyTheRest) {
   d.apply();
 }
 
-TEST(ConnectorLookup, IsToldOfExternalTokensEvenIfTheRequestThenDoesNotEnter) {
+TEST(ConnectorLookup, Trap26IsToldOfExternalTokensEvenIfTheRequestThenDoesNotEnter) {
   ScriptedConnector connector;
   connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = false};
   CoreDriver d(sync_config(7), {.connector = &connector});
@@ -99,7 +99,22 @@ TEST(ConnectorLoad, ARequestThatWasPreemptedOnceComesBackAsResumed) {
   d.apply();
 }
 
-TEST(ConnectorLoad, APromotedRequestThatDoesNotFitStaysInFrontWithItsBlocks) {
+TEST(ConnectorReset, OnlyAResetThatTheConnectorTookIsCounted) {
+  ScriptedConnector connector;
+  CoreConfig config = sync_config();
+  config.log_stats = true;
+  CoreDriver d(config, {.connector = &connector});
+  connector.resets = false;
+  EXPECT_FALSE(d.core->reset_connector_cache());
+  EXPECT_FALSE(d.core->reset_prefix_cache(false, true).value());
+  EXPECT_FALSE(d.core->make_stats()->connector_prefix_cache.value().reset);
+  connector.resets = true;
+  EXPECT_TRUE(d.core->reset_connector_cache());
+  EXPECT_TRUE(d.core->make_stats()->connector_prefix_cache.value().reset);
+  EXPECT_FALSE(d.core->make_stats()->connector_prefix_cache.value().reset) << "told once";
+}
+
+TEST(ConnectorLoad, Trap24APromotedRequestThatDoesNotFitStaysInFrontWithItsBlocks) {
   ScriptedConnector connector;
   connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = true};
   CoreConfig config = sync_config(6);
@@ -177,7 +192,7 @@ TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
   d.apply();
 }
 
-TEST(EncoderInputs, ARequestThatDoesNotEnterGivesItsReferencesBack) {
+TEST(EncoderInputs, Trap35ARequestThatDoesNotEnterGivesItsReferencesBack) {
   CoreConfig config = encoder_config();
   config.kv.num_blocks = 7;
   CoreDriver d(config);

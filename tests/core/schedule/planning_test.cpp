@@ -1,4 +1,4 @@
-// What vLLM's planning does that a re-implementation misses easily: the running loop, preemption, the waiting loop, both policies.
+// What vLLM's planning does that a re-implementation misses easily: the running loop, the waiting loop, both policies, the plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,35 +13,16 @@ namespace {
 
 using test::async_config;
 using test::CoreDriver;
+using test::Ids;
+using test::priority_config;
+using test::scheduled_ids;
 using test::ScriptedConnector;
 using test::ScriptedGrammar;
 using test::sync_config;
 using test::Tokens;
-using Ids = std::vector<std::uint64_t>;
-
-Ids scheduled_ids(const StepPlan& plan) {
-  Ids ids;
-  std::ranges::transform(plan.scheduled, std::back_inserter(ids), [](const ScheduledRequest& s) { return s.id.value; });
-  return ids;
-}
-
-CoreConfig priority_config(std::uint32_t num_blocks) {
-  CoreConfig config = sync_config(num_blocks);
-  config.scheduler.policy = SchedulingPolicy::priority;
-  return config;
-}
-
-void add(CoreDriver& d, std::uint64_t id, std::uint32_t num_prompt_tokens, std::int64_t priority, double arrival_time,
-         std::uint32_t max_tokens = 6) {
-  const Tokens prompt = CoreDriver::prompt(id, num_prompt_tokens);
-  NewRequest request = CoreDriver::request(id, prompt, max_tokens);
-  request.priority = priority;
-  request.arrival_time = arrival_time;
-  d.add(request);
-}
 
 // Slots are taken for drafts to come too, but never beyond max_model_len.
-TEST(Slots, ReachTheLookaheadAndEndAtMaxModelLen) {
+TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
   CoreConfig config = sync_config();
   config.num_spec_tokens = config.num_lookahead_tokens = 4;
   config.use_eagle = true;
@@ -58,7 +39,7 @@ TEST(Slots, ReachTheLookaheadAndEndAtMaxModelLen) {
 }
 
 // A request that was promoted with computed tokens gets the lookahead on admission, one that starts anew does not.
-TEST(Slots, LookaheadOnAdmissionDependsOnComputedTokens) {
+TEST(Slots, Trap12LookaheadOnAdmissionDependsOnComputedTokens) {
   CoreConfig config = sync_config();
   config.num_spec_tokens = config.num_lookahead_tokens = 4;
   config.use_eagle = true;
@@ -75,7 +56,7 @@ TEST(Slots, LookaheadOnAdmissionDependsOnComputedTokens) {
   EXPECT_EQ(d.blocks(1).size(), 3U) << "8 tokens and 4 slots for drafts";
 }
 
-TEST(FullSequence, MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
+TEST(FullSequence, Trap13MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
   for (const bool reserve : {true, false}) {
     CoreConfig config = sync_config(7);
     config.scheduler.max_num_batched_tokens = 8;
@@ -91,7 +72,7 @@ TEST(FullSequence, MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
   }
 }
 
-TEST(Running, ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
+TEST(Running, Trap19ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
   CoreConfig config = sync_config(8);
   config.max_outstanding_plans = 2;
   config.scheduler.reserve_full_isl = false;
@@ -103,7 +84,7 @@ TEST(Running, ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "the first one's token is not known yet";
 }
 
-TEST(Running, LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
+TEST(Running, Trap19LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
   CoreConfig config = sync_config();
   config.scheduler.long_prefill_token_threshold = 6;
   config.scheduler.max_num_batched_tokens = 10;
@@ -120,112 +101,7 @@ TEST(Running, LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
   d.apply();
 }
 
-TEST(Preemption, FcfsTakesTheYoungestAndPutsItFirst) {
-  CoreDriver d(sync_config(5));
-  d.add(1, 8, 8);
-  d.add(2, 7, 8);
-  d.add(3, 3, 2);
-  d.step();
-  const StepPlan& plan = d.plan();
-  EXPECT_EQ(scheduled_ids(plan), Ids({1}));
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
-  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
-  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({2, 3}));
-  d.apply();
-}
-
-// Priority 5 was scheduled before the best one lacked a block: it leaves the plan, its tokens come back, and the cursor follows.
-TEST(Preemption, APriorityVictimOfThisStepLeavesThePlan) {
-  CoreConfig config = priority_config(6);
-  config.scheduler.reserve_full_isl = false;
-  CoreDriver d(config);
-  add(d, 1, 7, 5, 1.0);
-  d.step();
-  add(d, 2, 8, 0, 2.0);
-  d.step();  // both run with 2 blocks each, one is free, and 1 takes it first
-  EXPECT_EQ(test::values(d.snapshot().running), Ids({1, 2}));
-  const StepPlan& plan = d.plan();
-  EXPECT_EQ(scheduled_ids(plan), Ids({2})) << "1 was scheduled first and taken back";
-  EXPECT_EQ(test::values(plan.preempted), Ids({1}));
-  EXPECT_EQ(plan.num_scheduled_tokens, 1U);
-  ASSERT_EQ(plan.table_deltas.size(), 1U) << "none of the victim's";
-  EXPECT_EQ(plan.table_deltas[0].id, RequestId{2});
-  d.apply();
-}
-
-TEST(Preemption, TheFirstOfEqualPrioritiesGivesWay) {
-  CoreConfig config = priority_config(7);
-  config.scheduler.reserve_full_isl = false;
-  CoreDriver d(config);
-  add(d, 1, 7, 3, 1.0);
-  add(d, 2, 7, 3, 1.0);
-  add(d, 3, 8, 0, 0.5);
-  d.step();
-  EXPECT_EQ(test::values(d.snapshot().running), Ids({3, 1, 2})) << "the name decides between equals";
-  const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "of 1 and 2 the first in the batch";
-  EXPECT_EQ(scheduled_ids(plan), Ids({3, 2}));
-  d.apply();
-}
-
-// The victim stands before the cursor but was passed over in this step: the loop does not go back, and skips one request.
-TEST(Preemption, AVictimThatWasPassedOverMakesTheLoopSkipOne) {
-  CoreConfig config = priority_config(9);
-  config.max_outstanding_plans = 3;
-  config.scheduler.reserve_full_isl = false;
-  config.scheduler.long_prefill_token_threshold = 8;
-  config.scheduler.max_num_batched_tokens = 24;
-  CoreDriver d(config);
-  add(d, 1, 8, 9, 0.0);
-  d.plan();
-  add(d, 2, 12, 0, 0.0);
-  add(d, 3, 12, 1, 0.0);
-  add(d, 4, 12, 2, 0.0);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 3, 4})) << "two blocks each, and now none is free";
-  const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "its token is in flight, so it was passed over";
-  EXPECT_EQ(scheduled_ids(plan), Ids({2, 4}));
-}
-
-// With the option, nobody can find blocks that a request taken back was to fill.
-TEST(Preemption, UnwrittenBlocksStayFindableUnlessAskedOtherwise) {
-  for (const bool forget : {false, true}) {
-    CoreConfig config = priority_config(9);
-    config.scheduler.reserve_full_isl = false;
-    config.scheduler.long_prefill_token_threshold = 8;
-    config.forget_unwritten_blocks = forget;
-    CoreDriver d(config);
-    add(d, 1, 23, 5, 1.0);
-    d.step();
-    add(d, 2, 8, 0, 2.0);
-    d.step();
-    ASSERT_EQ(d.blocks(1).size(), 4U);
-    EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "1 took the last two blocks for 7 tokens, and was taken back";
-    EXPECT_EQ(d.blocks(2).back(), BlockId{8});
-    EXPECT_TRUE(d.cached(BlockId{4}));
-    EXPECT_EQ(d.cached(BlockId{7}), !forget) << "its tokens 16 to 19 never ran";
-    d.apply();
-  }
-}
-
-TEST(Preemption, KeepsPlaceholdersAndDropsDrafts) {
-  CoreConfig config = async_config(5);
-  CoreDriver d(config);
-  d.add(1, 8, 8);
-  d.add(2, 7, 8);
-  d.plan();
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1);
-  d.plan();
-  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "its token is still on the way";
-  d.apply();
-  EXPECT_EQ(d.view(2).num_output_placeholders, 0);
-  EXPECT_EQ(d.outputs(2).size(), 1U);
-  d.apply();
-}
-
-TEST(Waiting, NobodyEntersInAStepThatPreempted) {
+TEST(Waiting, Trap22NobodyEntersInAStepThatPreempted) {
   CoreDriver d(sync_config(6));
   d.add(1, 8, 8);
   d.add(2, 11, 8);
@@ -237,7 +113,7 @@ TEST(Waiting, NobodyEntersInAStepThatPreempted) {
   d.apply();
 }
 
-TEST(Waiting, PausesStopNewRequestsOrAll) {
+TEST(Waiting, Trap22PausesStopNewRequestsOrAll) {
   CoreDriver d(sync_config());
   d.add(1, 4, 8);
   d.step();
@@ -263,7 +139,7 @@ NewRequest structured(std::uint64_t id, const Tokens& prompt) {
 }
 
 // Those passed over come before those that wait, in their order, and ahead of those passed over earlier.
-TEST(Waiting, RequestsPassedOverKeepTheirOrderAndComeFirst) {
+TEST(Waiting, Trap23RequestsPassedOverKeepTheirOrderAndComeFirst) {
   ScriptedGrammar grammar;
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 2;
@@ -285,7 +161,7 @@ TEST(Waiting, RequestsPassedOverKeepTheirOrderAndComeFirst) {
   EXPECT_EQ(test::values(d.snapshot().waiting), Ids({5}));
 }
 
-TEST(Waiting, ByPriorityTheHeadsOfBothQueuesAreCompared) {
+TEST(Waiting, Trap23ByPriorityTheHeadsOfBothQueuesAreCompared) {
   ScriptedGrammar grammar;
   CoreConfig config = priority_config(32);
   CoreDriver d(config, {.grammar = &grammar});
@@ -293,13 +169,13 @@ TEST(Waiting, ByPriorityTheHeadsOfBothQueuesAreCompared) {
   NewRequest request = structured(1, prompt);
   request.priority = 1;
   d.add(request);
-  add(d, 2, 4, 0, 5.0);
-  add(d, 3, 4, 2, 1.0);
+  d.add_with_priority(2, 4, 0, 5.0);
+  d.add_with_priority(3, 4, 2, 1.0);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 1, 3}));
   d.apply();
 }
 
-TEST(Waiting, AnAdapterTooManyIsPassedOver) {
+TEST(Waiting, Trap24AnAdapterTooManyIsPassedOver) {
   CoreConfig config = sync_config();
   config.max_loras = 1;
   CoreDriver d(config);
@@ -315,7 +191,7 @@ TEST(Waiting, AnAdapterTooManyIsPassedOver) {
   EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({2}));
 }
 
-TEST(Waiting, WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
+TEST(Waiting, Trap25WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
   CoreConfig config = sync_config(64);
   config.scheduler.enable_chunked_prefill = false;
   config.scheduler.max_num_batched_tokens = 100;
@@ -327,7 +203,7 @@ TEST(Waiting, WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
   d.apply();
 }
 
-TEST(Plan, TellsAllTokensOfThoseThatWereNotInThePlanBefore) {
+TEST(Plan, Trap31TellsAllTokensOfThoseThatWereNotInThePlanBefore) {
   CoreDriver d(sync_config(5));
   d.add(1, 8, 3);
   d.add(2, 7, 8);
@@ -360,7 +236,7 @@ TEST(Plan, AForcedResetMakesTheWorkerForgetWhatItKnew) {
   d.apply();
 }
 
-TEST(Plan, NamesFinishedRequestsOnce) {
+TEST(Plan, Trap31NamesFinishedRequestsOnce) {
   CoreDriver d(sync_config());
   d.add(1, 4, 8);
   d.add(2, 4, 1);
@@ -374,7 +250,7 @@ TEST(Plan, NamesFinishedRequestsOnce) {
   d.apply();
 }
 
-TEST(Plan, CommonPrefixCountsEveryoneWithBlocks) {
+TEST(Plan, Trap32CommonPrefixCountsEveryoneWithBlocks) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 9);
   d.add(CoreDriver::request(1, prompt, 8));
@@ -443,7 +319,7 @@ TEST(Async, TellsWhenAGrammarWaitsForTokens) {
 }
 
 // Chunks end where a state can be kept; with EAGLE the last kept one lies a block earlier.
-TEST(MambaAlign, ChunksEndAtBlockEnds) {
+TEST(MambaAlign, Trap18ChunksEndAtBlockEnds) {
   for (const bool eagle : {false, true}) {
     CoreConfig config = sync_config(64);
     config.mamba_align = true;
@@ -462,7 +338,7 @@ TEST(MambaAlign, ChunksEndAtBlockEnds) {
   }
 }
 
-TEST(MambaAlign, ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningOnes) {
+TEST(MambaAlign, Trap18ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningOnes) {
   CoreConfig config = sync_config(64);
   config.mamba_align = true;
   config.scheduler.max_num_batched_tokens = 6;

@@ -1,0 +1,94 @@
+"""What the scheduler of vLLM 0.19.0 is made of: limits read from vLLM's configuration, and the parties that answer it."""
+
+from vllm import envs
+from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
+from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
+from vllm.distributed.kv_events import EventPublisherFactory
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+from vllm.multimodal.encoder_budget import MultiModalBudget
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.kv_cache_interface import AttentionSpec
+from vllm.v1.metrics.perf import ModelMetrics
+
+from quire.vllm._config import refuse
+
+
+def read_limits(scheduler) -> None:
+    """What the configuration says of sizes and modes, checked."""
+    limits, parallel = scheduler.scheduler_config, scheduler.parallel_config
+    model = scheduler.vllm_config.model_config
+    if not scheduler.cache_config.num_gpu_blocks:
+        raise ValueError(f"cache_config.num_gpu_blocks: is {scheduler.cache_config.num_gpu_blocks}; set it before the scheduler is made")
+    try:
+        scheduler.policy = SchedulingPolicy(limits.policy)
+    except ValueError as error:
+        raise ValueError(f"Unknown scheduling policy: {limits.policy}") from error
+    scheduler._is_async = bool(limits.async_scheduling)
+    scheduler.max_num_running_reqs = limits.max_num_seqs
+    scheduler.max_num_scheduled_tokens = limits.max_num_scheduled_tokens or limits.max_num_batched_tokens
+    scheduler.max_model_len = model.max_model_len
+    scheduler.is_encoder_decoder = bool(model.is_encoder_decoder)
+    scheduler.enable_kv_cache_events = scheduler.kv_events_config is not None and bool(scheduler.kv_events_config.enable_kv_cache_events)
+    scheduler.dcp_world_size = parallel.decode_context_parallel_size
+    scheduler.pcp_world_size = parallel.prefill_context_parallel_size
+    scheduler.use_pp = parallel.pipeline_parallel_size > 1
+    scheduler.use_v2_model_runner = envs.VLLM_USE_V2_MODEL_RUNNER
+    scheduler.needs_kv_cache_zeroing = scheduler.kv_cache_config.needs_kv_cache_zeroing
+    observability = scheduler.observability_config
+    scheduler.kv_metrics_sample = observability.kv_cache_metrics_sample if observability.kv_cache_metrics else 0.0
+
+
+def read_encoder_budget(scheduler, mm_registry) -> None:
+    budget = None
+    if mm_registry.supports_multimodal_inputs(scheduler.vllm_config.model_config):
+        budget = MultiModalBudget(scheduler.vllm_config, mm_registry)
+    if scheduler.is_encoder_decoder and not (budget and len(budget.mm_max_toks_per_item) <= 1):
+        raise ValueError("encoder-decoder models must have a multimodal interface with at most one modality")
+    scheduler.max_num_encoder_input_tokens = budget.encoder_compute_budget if budget else 0
+    scheduler.encoder_cache_size = budget.encoder_cache_size if budget else 0
+
+
+def attach_parties(scheduler) -> None:
+    """Those who answer the scheduler: connectors, the publisher of events, the reader of routed experts."""
+    config = scheduler.vllm_config
+    scheduler.connector = None
+    if config.kv_transfer_config is not None:
+        if scheduler.is_encoder_decoder:
+            raise ValueError("encoder-decoder models are not supported with KV connectors")
+        scheduler.connector = KVConnectorFactory.create_connector(
+            config=config, role=KVConnectorRole.SCHEDULER, kv_cache_config=scheduler.kv_cache_config
+        )
+    scheduler.kv_event_publisher = EventPublisherFactory.create(scheduler.kv_events_config, scheduler.parallel_config.data_parallel_index)
+    scheduler.ec_connector = None
+    if config.ec_transfer_config is not None:
+        scheduler.ec_connector = ECConnectorFactory.create_connector(config=config, role=ECConnectorRole.SCHEDULER)
+    scheduler.perf_metrics = None
+    if scheduler.log_stats and scheduler.observability_config.enable_mfu_metrics:
+        scheduler.perf_metrics = ModelMetrics(config)
+    scheduler._routed_group = -1
+    if config.model_config.enable_return_routed_experts:
+        _attach_routed_experts(scheduler)
+
+
+def _attach_routed_experts(scheduler) -> None:
+    if scheduler.dcp_world_size != 1 or scheduler.pcp_world_size != 1:
+        raise ValueError("enable_return_routed_experts does not support context parallelism")
+    groups = scheduler.kv_cache_config.kv_cache_groups
+    if not groups:
+        raise ValueError("enable_return_routed_experts requires at least one kv cache group")
+    attention = (i for i, group in enumerate(groups) if isinstance(group.kv_cache_spec, AttentionSpec))
+    scheduler._routed_group = next(attention, 0)
+    smallest = min(group.kv_cache_spec.block_size for group in groups)
+    scheduler.max_num_kv_tokens = scheduler.kv_cache_config.num_blocks // len(groups) * smallest
+    scheduler.routed_experts_reader = RoutedExpertsReader.create()
+    scheduler.routed_experts_reader.attach_buffer(max_num_kv_tokens=scheduler.max_num_kv_tokens, vllm_config=scheduler.vllm_config)
+
+
+def bind_block_pool(scheduler) -> None:
+    for connector in (scheduler.connector, *getattr(scheduler.connector, "_connectors", ())):
+        if type(connector).__name__ == "SimpleCPUOffloadConnector":
+            refuse("SimpleCPUOffloadConnector, which takes blocks out of the scheduler's pool by itself", "use OffloadingConnector")
+    if hasattr(scheduler.connector, "bind_gpu_block_pool"):
+        scheduler.connector.bind_gpu_block_pool(scheduler.kv_cache_manager.block_pool)

@@ -1,0 +1,122 @@
+// Who gives way when blocks run out, and what a plan still says of those who did.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+
+namespace quire {
+namespace {
+
+using test::async_config;
+using test::CoreDriver;
+using test::Ids;
+using test::priority_config;
+using test::scheduled_ids;
+using test::sync_config;
+
+TEST(Preemption, Trap20FcfsTakesTheYoungestAndPutsItFirst) {
+  CoreDriver d(sync_config(5));
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.add(3, 3, 2);
+  d.step();
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(scheduled_ids(plan), Ids({1}));
+  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({2, 3}));
+  d.apply();
+}
+
+// Priority 5 was scheduled before the best one lacked a block: it leaves the plan, its tokens come back, and the cursor follows.
+TEST(Preemption, Trap20APriorityVictimOfThisStepLeavesThePlan) {
+  CoreConfig config = priority_config(6);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config);
+  d.add_with_priority(1, 7, 5, 1.0);
+  d.step();
+  d.add_with_priority(2, 8, 0, 2.0);
+  d.step();  // both run with 2 blocks each, one is free, and 1 takes it first
+  EXPECT_EQ(test::values(d.snapshot().running), Ids({1, 2}));
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(scheduled_ids(plan), Ids({2})) << "1 was scheduled first and taken back";
+  EXPECT_EQ(test::values(plan.preempted), Ids({1}));
+  EXPECT_EQ(plan.num_scheduled_tokens, 1U);
+  ASSERT_EQ(plan.table_deltas.size(), 1U) << "none of the victim's";
+  EXPECT_EQ(plan.table_deltas[0].id, RequestId{2});
+  d.apply();
+}
+
+TEST(Preemption, Trap20TheFirstOfEqualPrioritiesGivesWay) {
+  CoreConfig config = priority_config(7);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config);
+  d.add_with_priority(1, 7, 3, 1.0);
+  d.add_with_priority(2, 7, 3, 1.0);
+  d.add_with_priority(3, 8, 0, 0.5);
+  d.step();
+  EXPECT_EQ(test::values(d.snapshot().running), Ids({3, 1, 2})) << "the name decides between equals";
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "of 1 and 2 the first in the batch";
+  EXPECT_EQ(scheduled_ids(plan), Ids({3, 2}));
+  d.apply();
+}
+
+// The victim stands before the cursor but was passed over in this step: the loop does not go back, and skips one request.
+TEST(Preemption, Trap20AVictimThatWasPassedOverMakesTheLoopSkipOne) {
+  CoreConfig config = priority_config(9);
+  config.max_outstanding_plans = 3;
+  config.scheduler.reserve_full_isl = false;
+  config.scheduler.long_prefill_token_threshold = 8;
+  config.scheduler.max_num_batched_tokens = 24;
+  CoreDriver d(config);
+  d.add_with_priority(1, 8, 9, 0.0);
+  d.plan();
+  d.add_with_priority(2, 12, 0, 0.0);
+  d.add_with_priority(3, 12, 1, 0.0);
+  d.add_with_priority(4, 12, 2, 0.0);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 3, 4})) << "two blocks each, and now none is free";
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "its token is in flight, so it was passed over";
+  EXPECT_EQ(scheduled_ids(plan), Ids({2, 4}));
+}
+
+// With the option, nobody can find blocks that a request taken back was to fill.
+TEST(Preemption, UnwrittenBlocksStayFindableUnlessAskedOtherwise) {
+  for (const bool forget : {false, true}) {
+    CoreConfig config = priority_config(9);
+    config.scheduler.reserve_full_isl = false;
+    config.scheduler.long_prefill_token_threshold = 8;
+    config.forget_unwritten_blocks = forget;
+    CoreDriver d(config);
+    d.add_with_priority(1, 23, 5, 1.0);
+    d.step();
+    d.add_with_priority(2, 8, 0, 2.0);
+    d.step();
+    ASSERT_EQ(d.blocks(1).size(), 4U);
+    EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "1 took the last two blocks for 7 tokens, and was taken back";
+    EXPECT_EQ(d.blocks(2).back(), BlockId{8});
+    EXPECT_TRUE(d.cached(BlockId{4}));
+    EXPECT_EQ(d.cached(BlockId{7}), !forget) << "its tokens 16 to 19 never ran";
+    d.apply();
+  }
+}
+
+TEST(Preemption, Trap21KeepsPlaceholdersAndDropsDrafts) {
+  CoreConfig config = async_config(5);
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.plan();
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1);
+  d.plan();
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "its token is still on the way";
+  d.apply();
+  EXPECT_EQ(d.view(2).num_output_placeholders, 0);
+  EXPECT_EQ(d.outputs(2).size(), 1U);
+  d.apply();
+}
+
+}  // namespace
+}  // namespace quire
