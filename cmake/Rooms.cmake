@@ -15,6 +15,11 @@ quire_room(worker runtime/worker DEPS base memory kernel sample model)
 
 quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
 quire_room(server server DEPS base text engine LIBS Boost::json NO_PCH)
+# The chat page becomes part of the binary.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)
+file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)
+configure_file(src/server/chat_page.cpp.in generated/chat_page.cpp @ONLY)
+target_sources(quire_server PRIVATE "${PROJECT_BINARY_DIR}/generated/chat_page.cpp")
 quire_room(cli cli DEPS base text engine server LIBS CLI11::CLI11 EXCLUDE main.cpp)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)

@@ -89,6 +89,11 @@ def plan(output) -> dict:
     }
 
 
+def plan_sent(output) -> dict:
+    """A SchedulerOutput whose new requests the workers have had already: vLLM may share a list of tokens with a request, which grows."""
+    return {key: value for key, value in plan(output).items() if key != "new_reqs"}
+
+
 def _output(output) -> tuple:
     logprobs = output.new_logprobs
     return (

@@ -146,6 +146,8 @@ def _shared_loads(rng: random.Random, config: dict) -> None:
     """Blocks whose load failed while several requests share them."""
     if len(config["groups"]) != 1 or config["mamba_mode"] != "none":
         return
+    if config["spec"] == "eagle" and config["groups"][0]["kind"] == "chunked":
+        return
     config.update(prefix_caching=True, connector="ScriptedHybridConnector", max_num_batched_tokens=200, max_num_seqs=8, reserve_full_isl=False)
     config["load_failure"] = rng.choice(("fail", "recompute"))
     config["num_blocks"] *= 2

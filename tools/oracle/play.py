@@ -275,6 +275,6 @@ class Player:
                 side.scheduler.update_draft_token_ids_in_output(drafts.make(), plans[id(side)])
                 return plans[id(side)]
 
-            self._both("update_draft_token_ids_in_output", update, compare.plan)
+            self._both("update_draft_token_ids_in_output", update, compare.plan_sent)
         self._bitmask(batch)
         self.queue.append(batch)
