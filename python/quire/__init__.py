@@ -13,6 +13,7 @@
 
 from quire._core import (
     Admitted,
+    AttentionShape,
     CacheDtype,
     ChunkedLocalSpec,
     Core,

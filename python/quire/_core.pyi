@@ -25,10 +25,8 @@ class CacheDtype:
     @bytes.setter
     def bytes(self, arg: int, /) -> None: ...
 
-class FullAttentionSpec:
-    """A layer in which every token attends to all tokens before it."""
-
-    def __init__(self) -> None: ...
+class AttentionShape:
+    """What the specs of all attention layers have."""
 
     @property
     def block_size(self) -> int:
@@ -64,6 +62,11 @@ class FullAttentionSpec:
 
     @page_size_padded.setter
     def page_size_padded(self, arg: int | None) -> None: ...
+
+class FullAttentionSpec(AttentionShape):
+    """A layer in which every token attends to all tokens before it."""
+
+    def __init__(self) -> None: ...
 
     @property
     def head_size_v(self) -> int:
@@ -86,45 +89,10 @@ class FullAttentionSpec:
     @attention_chunk_size.setter
     def attention_chunk_size(self, arg: int | None) -> None: ...
 
-class MlaAttentionSpec:
+class MlaAttentionSpec(AttentionShape):
     """Multi-head latent attention."""
 
     def __init__(self) -> None: ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
 
     @property
     def head_size_v(self) -> int:
@@ -154,45 +122,10 @@ class MlaAttentionSpec:
     @cache_dtype.setter
     def cache_dtype(self, arg: str | None) -> None: ...
 
-class SinkFullAttentionSpec:
+class SinkFullAttentionSpec(AttentionShape):
     """Full attention whose first tokens have blocks set aside for ever."""
 
     def __init__(self) -> None: ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
 
     @property
     def head_size_v(self) -> int:
@@ -222,45 +155,10 @@ class SinkFullAttentionSpec:
     @sink_len.setter
     def sink_len(self, arg: int, /) -> None: ...
 
-class SlidingWindowSpec:
+class SlidingWindowSpec(AttentionShape):
     """A layer in which a token attends to the tokens of a window before it."""
 
     def __init__(self) -> None: ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
 
     @property
     def sliding_window(self) -> int:
@@ -269,45 +167,10 @@ class SlidingWindowSpec:
     @sliding_window.setter
     def sliding_window(self, arg: int, /) -> None: ...
 
-class ChunkedLocalSpec:
+class ChunkedLocalSpec(AttentionShape):
     """A layer in which a token attends to its own chunk."""
 
     def __init__(self) -> None: ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
 
     @property
     def attention_chunk_size(self) -> int:
@@ -316,85 +179,15 @@ class ChunkedLocalSpec:
     @attention_chunk_size.setter
     def attention_chunk_size(self, arg: int, /) -> None: ...
 
-class CrossAttentionSpec:
+class CrossAttentionSpec(AttentionShape):
     """A decoder layer that attends to the encoder's output."""
 
     def __init__(self) -> None: ...
 
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
-
-class EncoderOnlySpec:
+class EncoderOnlySpec(AttentionShape):
     """A layer without a cache."""
 
     def __init__(self) -> None: ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens per block."""
-
-    @block_size.setter
-    def block_size(self, arg: int, /) -> None: ...
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads of keys and of values."""
-
-    @num_kv_heads.setter
-    def num_kv_heads(self, arg: int, /) -> None: ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements per head."""
-
-    @head_size.setter
-    def head_size(self, arg: int, /) -> None: ...
-
-    @property
-    def dtype(self) -> CacheDtype:
-        """Element type."""
-
-    @dtype.setter
-    def dtype(self, arg: CacheDtype, /) -> None: ...
-
-    @property
-    def page_size_padded(self) -> int | None:
-        """Bytes of a block where padding makes pages equal, else None."""
-
-    @page_size_padded.setter
-    def page_size_padded(self, arg: int | None) -> None: ...
 
 class MambaCacheMode(enum.Enum):
     """When the states of a mamba layer are kept."""

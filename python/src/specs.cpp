@@ -13,19 +13,26 @@
 namespace quire::python {
 namespace {
 
+// A base in Python, too, but for full attention's variants: the variant of specs would take those for FullAttentionSpec.
 template <class Spec>
-nb::class_<Spec> bind_attention(nb::module_& m, const char* name, const char* doc) {
-  return nb::class_<Spec>(m, name, doc)
-      .def(nb::init<>())
-      .def_rw("block_size", &Spec::block_size, "Tokens per block.")
-      .def_rw("num_kv_heads", &Spec::num_kv_heads, "Heads of keys and of values.")
-      .def_rw("head_size", &Spec::head_size, "Elements per head.")
-      .def_rw("dtype", &Spec::dtype, "Element type.")
-      .def_rw("page_size_padded", &Spec::page_size_padded, "Bytes of a block where padding makes pages equal, else None.");
+using Attention = nb::class_<Spec, AttentionShape>;
+
+void bind_shape(nb::module_& m) {
+  nb::class_<AttentionShape>(m, "AttentionShape", "What the specs of all attention layers have.")
+      .def_rw("block_size", &AttentionShape::block_size, "Tokens per block.")
+      .def_rw("num_kv_heads", &AttentionShape::num_kv_heads, "Heads of keys and of values.")
+      .def_rw("head_size", &AttentionShape::head_size, "Elements per head.")
+      .def_rw("dtype", &AttentionShape::dtype, "Element type.")
+      .def_rw("page_size_padded", &AttentionShape::page_size_padded, "Bytes of a block where padding makes pages equal, else None.");
 }
 
 template <class Spec>
-nb::class_<Spec> bind_full(nb::module_& m, const char* name, const char* doc) {
+Attention<Spec> bind_attention(nb::module_& m, const char* name, const char* doc) {
+  return Attention<Spec>(m, name, doc).def(nb::init<>());
+}
+
+template <class Spec>
+Attention<Spec> bind_full(nb::module_& m, const char* name, const char* doc) {
   return bind_attention<Spec>(m, name, doc)
       .def_rw("head_size_v", &Spec::head_size_v, "Elements per head of values; 0: head_size.")
       .def_rw("sliding_window", &Spec::sliding_window, "A window of layers that are kept as if they attended to everything.")
@@ -57,6 +64,7 @@ void bind_specs(nb::module_& m) {
           nb::arg("name"), nb::arg("bytes"))
       .def_rw("name", &CacheDtype::name, "E.g. 'bfloat16'.")
       .def_rw("bytes", &CacheDtype::bytes, "Bytes of an element.");
+  bind_shape(m);
   bind_full<FullAttentionSpec>(m, "FullAttentionSpec", "A layer in which every token attends to all tokens before it.");
   bind_full<MlaAttentionSpec>(m, "MlaAttentionSpec", "Multi-head latent attention.")
       .def_rw("cache_dtype", &MlaAttentionSpec::cache_dtype, "'fp8_ds_mla' has a page size of its own.");

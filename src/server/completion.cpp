@@ -70,7 +70,9 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   take_tokens(choice, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
-  if (choice.finish && choice.running) engine_->finish(*std::exchange(choice.running, std::nullopt), FinishReason::stop);
+  if (choice.finish) {
+    if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
+  }
   if (choice.finish) --num_unfinished_;
   if (is_stream()) write_event(index);
   if (is_stream() && finished()) end_stream();

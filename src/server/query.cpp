@@ -60,9 +60,9 @@ const std::string* QueryReader::find(std::string_view name) {
   return last == fields_.rend() ? nullptr : &last->second;
 }
 
-std::string QueryReader::text(std::string_view name, std::string fallback) {
+std::string QueryReader::text(std::string_view name, std::string_view fallback) {
   const std::string* value = find(name);
-  return value == nullptr ? std::move(fallback) : *value;
+  return value == nullptr ? std::string(fallback) : *value;
 }
 
 bool QueryReader::boolean(std::string_view name, bool fallback) {

@@ -17,7 +17,7 @@ class QueryReader {
   explicit QueryReader(std::string_view target);
 
   // Names are literals.
-  [[nodiscard]] std::string text(std::string_view name, std::string fallback);
+  [[nodiscard]] std::string text(std::string_view name, std::string_view fallback);
   // true, 1, yes, on and their opposites, in any case.
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
 

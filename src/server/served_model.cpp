@@ -79,7 +79,7 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
                 fmt::format("has {} tokens, and the context holds {}, answer included", num_tokens, max_model_len_), "shorten it");
   }
   const std::size_t room = max_model_len_ - num_tokens;
-  if (request.max_tokens.value_or(1) <= room) return {};
+  if (!request.max_tokens || *request.max_tokens <= room) return {};
   return fail(
       ErrorCode::invalid_argument, "max_tokens",
       fmt::format("{} tokens after a prompt of {} are more than the context of {} holds", *request.max_tokens, num_tokens, max_model_len_),

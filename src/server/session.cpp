@@ -246,7 +246,7 @@ Session::Task<bool> Session::answer_later(const HttpRequest& request, const std:
     co_await wait_for_signal();
   }
   bool sent = false;
-  if (!gone_) {
+  if (!gone_ && pending->response) {
     HttpResponse response = std::move(*pending->response);
     sent = co_await send_response(request, std::move(response));
   }

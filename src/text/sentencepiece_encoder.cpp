@@ -77,9 +77,15 @@ class SentencePieceEncoder final : public TextEncoder {
 
   // All bytes of the character have tokens, or nothing is appended.
   bool emit_bytes(std::string_view character, std::vector<TokenId>& out) const {
-    const auto has_token = [this](char byte) { return vocabulary_.byte_token(static_cast<unsigned char>(byte)).has_value(); };
-    if (!std::ranges::all_of(character, has_token)) return false;
-    for (const char byte : character) out.push_back(*vocabulary_.byte_token(static_cast<unsigned char>(byte)));
+    const std::size_t before = out.size();
+    for (const char byte : character) {
+      const auto token = vocabulary_.byte_token(static_cast<unsigned char>(byte));
+      if (!token) {
+        out.resize(before);
+        return false;
+      }
+      out.push_back(*token);
+    }
     return true;
   }
 

@@ -40,6 +40,7 @@ inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint
 
 // `offset` is where scales or minimums start in the block.
 inline float scale_in_block(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, std::size_t offset) {
+  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): formats with scales have columns for each
   const std::size_t index = (column % kGroupColumns) / m.scale_columns * kPanelRows + row % kPanelRows;
   const std::uint8_t* at = block_at(m, row, column) + offset + index * m.scale_bytes;
   std::uint16_t half = 0;

@@ -20,7 +20,7 @@ class ConfigFields {
     return keep(source_.template get<T>(prefix_ + std::string(key)), T{});
   }
   template <class T>
-  T get_or(std::string_view key, T fallback) {
+  T get_or(std::string_view key, const T& fallback) {
     return keep(source_.template get_or<T>(prefix_ + std::string(key), fallback), fallback);
   }
   template <class T>

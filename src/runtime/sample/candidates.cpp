@@ -39,11 +39,13 @@ double mass_of(std::span<const Scored> entries) {
 
 // The candidates hold the whole top_p set without holding the whole vocabulary, as a rule.
 void gather_for_top_p(std::span<const float> row, Shape shape, double target, std::vector<Scored>& candidates) {
-  for (float depth = kFirstDepth; depth < kDeepest; depth *= 2) {
+  float depth = kFirstDepth;
+  while (depth < kDeepest) {
     gather(row, shape, shape.max - depth / shape.inverse_temperature, candidates);
     if (mass_of(candidates) >= target * (1.0 + 1e-6)) {
       return;
     }
+    depth *= 2;
   }
   gather(row, shape, -kInfinity, candidates);
 }

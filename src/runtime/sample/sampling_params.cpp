@@ -62,7 +62,7 @@ Result<void> SamplingParams::validate() const {
   if (top_k < -1) {
     return out_of_range("top_k", top_k, "of at least 1, or 0 (or -1) for no limit");
   }
-  if (logprobs.value_or(0) > kMaxLogprobs) {
+  if (logprobs && *logprobs > kMaxLogprobs) {
     return out_of_range("logprobs", *logprobs, "from 0 to 20");
   }
   if (max_tokens == 0) {

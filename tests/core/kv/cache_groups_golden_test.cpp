@@ -7,18 +7,12 @@
 #include <sstream>
 
 #include "core/kv/cache_groups.h"
+#include "support/split.h"
 
 namespace quire {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) {
-    parts.push_back(part);
-  }
-  return parts;
-}
+using test::split;
 
 std::string or_dash(const auto& value) {
   return value ? fmt::format("{}", *value) : "-";

@@ -10,18 +10,12 @@
 #include "base/random.h"
 #include "base/xxhash.h"
 #include "core/kv/hash_function.h"
+#include "support/split.h"
 
 namespace quire {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) {
-    parts.push_back(part);
-  }
-  return parts;
-}
+using test::split;
 
 // "hex" or "hex*count"
 std::string bytes_from(const std::string& text) {

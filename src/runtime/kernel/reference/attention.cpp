@@ -130,16 +130,12 @@ void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std:
 void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
   check_join(layer, item);
   for (std::uint32_t i = 0; i < item.group; ++i) {
-    Sums sums;
-    for (std::uint32_t segment = 0; segment < item.end_segment; ++segment) {
+    const auto sums_of = [&](std::uint32_t segment) {
       const AttentionPartial partial = partial_of(item, layer.head_dim, segment);
-      const Sums next{partial.maxima[i], partial.sums[i], partial.out + std::size_t{i} * layer.head_dim};
-      if (segment == 0) {
-        sums = next;
-      } else {
-        join(next, layer.head_dim, sums);
-      }
-    }
+      return Sums{partial.maxima[i], partial.sums[i], partial.out + std::size_t{i} * layer.head_dim};
+    };
+    Sums sums = sums_of(0);
+    for (std::uint32_t segment = 1; segment < item.end_segment; ++segment) join(sums_of(segment), layer.head_dim, sums);
     float* out = item.out + head_offset(layer, item, i);
     for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = sums.out[d] / sums.sum;
   }
