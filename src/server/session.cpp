@@ -246,10 +246,8 @@ Session::Task<bool> Session::answer_later(const HttpRequest& request, const std:
     co_await wait_for_signal();
   }
   bool sent = false;
-  if (!gone_ && pending->response) {
-    HttpResponse response = std::move(*pending->response);
-    sent = co_await send_response(request, std::move(response));
-  }
+  auto response = std::exchange(pending->response, std::nullopt);
+  if (!gone_ && response) sent = co_await send_response(request, std::move(*response));
   co_await stop_watching();
   co_return sent && !gone_;
 }

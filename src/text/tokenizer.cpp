@@ -49,7 +49,7 @@ class TokenizerImpl final : public Tokenizer {
       text = repaired;
     }
     std::vector<TokenId> out;
-    if (options.add_special && settings_.add_bos) out.push_back(*settings_.bos);
+    if (options.add_special && settings_.add_bos && settings_.bos) out.push_back(*settings_.bos);
     std::size_t at = 0;
     while (const auto match = added_.find(text, at, options.parse_special)) {
       encode_plain(text.substr(at, match->begin - at), at == 0, out);
@@ -57,7 +57,7 @@ class TokenizerImpl final : public Tokenizer {
       at = match->end;
     }
     encode_plain(text.substr(at), at == 0, out);
-    if (options.add_special && settings_.add_eos) out.push_back(*settings_.eos);
+    if (options.add_special && settings_.add_eos && settings_.eos) out.push_back(*settings_.eos);
     return out;
   }
 

@@ -73,7 +73,8 @@ Value map_attribute(Runtime& runtime, const Value& value, const Arguments& argum
   std::vector<Value> out;
   for (const Value& element : runtime.iterate(value)) {
     Value found = runtime.path(element, bound.need(0));
-    out.push_back(found.is<Undefined>() && bound.get(1) != nullptr ? *bound.get(1) : std::move(found));
+    if (found.is<Undefined>() && bound.get(1) != nullptr) found = *bound.get(1);
+    out.push_back(std::move(found));
   }
   return runtime.list(std::move(out), ListKind::generator);
 }
@@ -136,6 +137,7 @@ std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>>
   };
   merge_sort(keyed, before);
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (auto& [key, element] : keyed) out.push_back(std::move(element));
   return out;
 }

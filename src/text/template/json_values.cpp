@@ -166,6 +166,7 @@ class Writer {
 
   void write_dict(const Dict& dict, int depth) {
     std::vector<const std::pair<Value, Value>*> entries;
+    entries.reserve(dict.entries.size());
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
       merge_sort(entries, [&](const auto* a, const auto* b) { return runtime_.less(a->first, b->first); });

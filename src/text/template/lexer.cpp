@@ -140,7 +140,8 @@ class Lexer {
     advance(start - position_);
     for (std::size_t at = source_.find("{%", start); at != std::string::npos; at = source_.find("{%", at + 1)) {
       const auto end_word = tag_word(at, "endraw");
-      const std::size_t end = end_word ? closing(*end_word, '%') : 0;
+      if (!end_word) continue;
+      const std::size_t end = closing(*end_word, '%');
       if (end == 0) continue;
       emit_data(text_before(rest().substr(0, at - position_), sign_at(at + 2), false));
       advance(*end_word + end - position_);

@@ -127,7 +127,8 @@ void check_time_format(Runtime& runtime, std::string_view format) {
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') continue;
     if (i + 1 < format.size() && format[i + 1] == '-') ++i;
-    if (++i == format.size() || std::string_view("aAbBcdDeFHIjklmMnpPrRStTuUVwWxXyYZz%").find(format[i]) == std::string_view::npos) {
+    ++i;
+    if (i == format.size() || std::string_view("aAbBcdDeFHIjklmMnpPrRStTuUVwWxXyYZz%").find(format[i]) == std::string_view::npos) {
       runtime.unsupported(fmt::format("strftime_now format '{}'", format));
     }
   }

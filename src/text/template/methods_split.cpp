@@ -14,6 +14,7 @@ namespace {
 
 Value parts_list(Runtime& runtime, const std::vector<std::string_view>& parts, bool markup, ListKind kind = ListKind::list) {
   std::vector<Value> out;
+  out.reserve(parts.size());
   for (const std::string_view part : parts) out.push_back(runtime.text(std::string(part), markup));
   return runtime.list(std::move(out), kind);
 }
