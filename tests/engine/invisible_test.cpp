@@ -17,8 +17,8 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kNumOutputs = kSanitized ? 8 : 24;
-constexpr std::uint32_t kShortRounds = kSanitized ? 3 : 12;  // of the squeezed run
-constexpr std::uint32_t kNumPreemptions = kSanitized ? 5 : 200;
+constexpr std::uint32_t kShortRounds = 12;  // of the squeezed run
+constexpr std::uint32_t kNumPreemptions = kSanitized ? 20 : 200;
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;

@@ -44,7 +44,8 @@ KvMemoryOptions options(std::uint32_t max_model_len = 1024) {
 
 std::vector<std::size_t> group_sizes(const LayerSpecs& given, bool unify = false) {
   std::vector<std::size_t> sizes;
-  for (const KvCacheGroup& group : kv_cache_groups(given, unify).value()) {
+  const auto groups = kv_cache_groups(given, unify);  // a name: g++ 12 would not keep it for the loop
+  for (const KvCacheGroup& group : groups.value()) {
     sizes.push_back(group.layer_names.size());
   }
   return sizes;
