@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Storm{"tiny_cache_no_prefix", 40, 4, 32, 256, 0, false, 200},
                                      Storm{"tiny_steps", 60, 4, 16, 7, 0, true, 0}, Storm{"tiny_chunks", 200, 1, 16, 64, 3, true, 0},
                                      Storm{"one_at_a_time", 100, 8, 1, 64, 0, true, 0})),
-    [](const auto& info) { return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name; });
+    [](const auto& one) { return std::string(std::get<0>(one.param).name) + "_" + std::get<1>(one.param).name; });
 
 }  // namespace
 }  // namespace quire
