@@ -133,9 +133,11 @@ def main():
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--limit", type=float, default=3.0, help="largest allowed growth of the p99 gap")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     arguments = parser.parse_args()
     port = free_port()
-    server = subprocess.Popen([arguments.binary, "serve", arguments.model, "--port", str(port), "--max-num-seqs", "32"])
+    flags = ["--port", str(port), "--max-num-seqs", "32", *arguments.quire_args.split()]
+    server = subprocess.Popen([arguments.binary, "serve", arguments.model, *flags])
     if not wait_for(port, server, lambda: metric(port, "vllm:num_requests_running") >= 0, 60):
         sys.exit("the server did not come up")
     calm, hostile = Load(port, arguments.seed), Load(port, arguments.seed + 1)
