@@ -52,7 +52,7 @@ def cmd_replay(arguments) -> int:
     if arguments.verbose:
         from .show import show
 
-        show(script, _names(arguments))
+        show(script)
     failure = fuzz.failure_of(script, _names(arguments))
     print("no difference" if failure is None else failure[1])
     return failure is not None
