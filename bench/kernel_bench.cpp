@@ -51,11 +51,10 @@ PackedMatrix make_matrix(WeightFormat format, std::uint32_t rows, std::uint32_t 
       continue;
     }
     for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(rng() % 16);
-    if (format == WeightFormat::q8) {
+    if (format == WeightFormat::q8)
       packer.put_q8(row, codes, scales, minimums);
-    } else {
+    else
       packer.put_q4(row, codes, std::span(scales).first(columns / 32), std::span(minimums).first(columns / 32));
-    }
   }
   return packer.finish();
 }

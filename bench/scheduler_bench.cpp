@@ -52,15 +52,11 @@ double nanoseconds_per_request(std::uint32_t num_requests) {
     for (std::uint32_t step = 0; step < steps; ++step) {
       const StepPlan& plan = core->schedule();
       sampled.clear();
-      for (const ScheduledRequest& s : plan.scheduled) {
-        sampled.push_back({s.id, static_cast<TokenId>(step)});
-      }
+      for (const ScheduledRequest& s : plan.scheduled) sampled.push_back({s.id, static_cast<TokenId>(step)});
       StepResult result;
       result.step = plan.step;
       result.sampled = sampled;
-      if (!core->apply(result)) {
-        std::exit(1);
-      }
+      if (!core->apply(result)) std::exit(1);
     }
   };
   run(16);
@@ -73,7 +69,6 @@ double nanoseconds_per_request(std::uint32_t num_requests) {
 
 int main() {
   fmt::print("running  ns per request and decode step\n");
-  for (std::uint32_t num_requests : {1U, 8U, 64U, 256U, 1024U}) {
+  for (std::uint32_t num_requests : {1U, 8U, 64U, 256U, 1024U})
     fmt::print("{:7}  {:.1f}\n", num_requests, nanoseconds_per_request(num_requests));
-  }
 }

@@ -124,11 +124,8 @@ struct KvCacheConfig {
   std::vector<KvCacheTensor> tensors;
 
   [[nodiscard]] bool has_mamba_layers() const {
-    for (const KvCacheGroup& group : groups) {
-      if (std::holds_alternative<MambaSpec>(group.spec)) {
-        return true;
-      }
-    }
+    for (const KvCacheGroup& group : groups)
+      if (std::holds_alternative<MambaSpec>(group.spec)) return true;
     return false;
   }
 

@@ -19,9 +19,8 @@ class PlaceholderRange {
   PlaceholderRange(std::uint32_t offset, std::span<const std::uint8_t> is_embed)
       : offset_(offset), length_(static_cast<std::uint32_t>(is_embed.size())) {
     embeds_cumsum_.reserve(is_embed.size());
-    for (std::uint8_t embed : is_embed) {
+    for (std::uint8_t embed : is_embed)
       embeds_cumsum_.push_back((embed == 0 ? 0 : 1) + (embeds_cumsum_.empty() ? 0 : embeds_cumsum_.back()));
-    }
   }
 
   [[nodiscard]] std::uint32_t offset() const { return offset_; }
@@ -40,9 +39,7 @@ class PlaceholderRange {
   // The embeddings [first, second) that positions [start, end) of this range take. As in vLLM, an end of 0 or less counts from the back
   // (the scheduler of a drafting model asks so for an item it has not reached). Requires start < length and -length < end <= length.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> embeds_in_range(std::int64_t start, std::int64_t end) const {
-    if (embeds_cumsum_.empty()) {
-      return {start, end};
-    }
+    if (embeds_cumsum_.empty()) return {start, end};
     return {start > 0 ? cumsum_at(start - 1) : 0, cumsum_at(end - 1)};
   }
 

@@ -121,17 +121,12 @@ void init_config(nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& opti
   config->scheduler.async_scheduling = false;
   config->max_outstanding_plans = 1;
   for (auto [name, value] : options) {
-    if (!nb::hasattr(nb::type<CoreConfig>(), name)) {
+    if (!nb::hasattr(nb::type<CoreConfig>(), name))
       throw nb::type_error(("CoreConfig has no option '" + nb::cast<std::string>(name) + "'; dir(quire.CoreConfig) lists them").c_str());
-    }
     nb::setattr(self.h, name, value);
   }
-  if (config->scheduler.async_scheduling && !options.contains("max_outstanding_plans")) {
-    config->max_outstanding_plans = 2;
-  }
-  if (!options.contains("groups")) {
-    default_group(*config);
-  }
+  if (config->scheduler.async_scheduling && !options.contains("max_outstanding_plans")) config->max_outstanding_plans = 2;
+  if (!options.contains("groups")) default_group(*config);
 }
 
 }  // namespace

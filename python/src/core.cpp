@@ -24,9 +24,7 @@ using Tokens = std::vector<TokenId>;
 
 Tokens tokens_of(nb::handle value) {
   Tokens tokens;
-  if (!nb::try_cast(value, tokens)) {
-    throw nb::type_error("tokens: every value must be a list of int");
-  }
+  if (!nb::try_cast(value, tokens)) throw nb::type_error("tokens: every value must be a list of int");
   return tokens;
 }
 
@@ -46,26 +44,21 @@ class PyCore {
   }
 
   nb::object schedule(StepInput input) {
-    if (core_->num_outstanding_plans() >= max_plans_) {
+    if (core_->num_outstanding_plans() >= max_plans_)
       raise_state("schedule(): as many plans are outstanding as max_outstanding_plans allows; apply() the oldest first");
-    }
     const StepPlan& plan = core_->schedule(input);
     remember(plan);
     return to_python(plan);
   }
 
   nb::object apply(const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, StepInput input) {
-    if (pending_.empty()) {
-      raise_state("apply(): no plan is outstanding; schedule() makes one");
-    }
+    if (pending_.empty()) raise_state("apply(): no plan is outstanding; schedule() makes one");
     const Pending& oldest = pending_.front();
     StepResult result;
     result.step = oldest.step;
     std::vector<SampledToken> sampled = in_plan_order(oldest, tokens);
     std::vector<RequestId> pooled_ids;
-    for (const std::uint64_t id : pooled) {
-      pooled_ids.push_back(RequestId{id});
-    }
+    for (const std::uint64_t id : pooled) pooled_ids.push_back(RequestId{id});
     result.sampled = sampled;
     result.pooled = pooled_ids;
     const StepOutcome* outcome = value_or_raise(core_->apply(result, input));
@@ -74,9 +67,8 @@ class PyCore {
   }
 
   bool finish(std::uint64_t id, RequestStatus status) {
-    if (!is_finished(status)) {
+    if (!is_finished(status))
       throw nb::value_error("status: not a finished one; give RequestStatus.FINISHED_ABORTED, FINISHED_STOPPED or another FINISHED_ value");
-    }
     return core_->finish(RequestId{id}, status) != FinishEffect::unknown;
   }
 
@@ -93,21 +85,16 @@ class PyCore {
 
   nb::object view(std::uint64_t id) const {
     const std::optional<RequestView> view = core_->view(RequestId{id});
-    if (!view) {
-      throw nb::key_error(("no request " + std::to_string(id) + "; it may have ended").c_str());
-    }
+    if (!view) throw nb::key_error(("no request " + std::to_string(id) + "; it may have ended").c_str());
     return to_python(*view);
   }
 
   std::vector<std::uint32_t> blocks(std::uint64_t id, std::uint32_t group) const {
     view(id);
-    if (group >= num_groups_) {
+    if (group >= num_groups_)
       throw nb::value_error(("group: is " + std::to_string(group) + ", and there are " + std::to_string(num_groups_)).c_str());
-    }
     std::vector<std::uint32_t> out;
-    for (const BlockId block : core_->blocks(RequestId{id}, group)) {
-      out.push_back(block.value);
-    }
+    for (const BlockId block : core_->blocks(RequestId{id}, group)) out.push_back(block.value);
     return out;
   }
 
@@ -121,9 +108,7 @@ class PyCore {
 
   void remember(const StepPlan& plan) {
     Pending pending{plan.step, {}};
-    for (const ScheduledRequest& request : plan.scheduled) {
-      pending.scheduled.emplace_back(request.id, request.samples);
-    }
+    for (const ScheduledRequest& request : plan.scheduled) pending.scheduled.emplace_back(request.id, request.samples);
     pending_.push_back(std::move(pending));
   }
 
@@ -132,20 +117,14 @@ class PyCore {
     std::size_t used = 0;
     for (const auto& [id, samples] : plan.scheduled) {
       const nb::object key = nb::cast(id.value);
-      if (!tokens.contains(key)) {
-        continue;
-      }
+      if (!tokens.contains(key)) continue;
       ++used;
-      if (!samples) {
+      if (!samples)
         throw nb::value_error(("tokens: request " + std::to_string(id.value) + " samples nothing in this step; leave it out").c_str());
-      }
-      for (const TokenId token : tokens_of(tokens[key])) {
-        out.push_back({id, token});
-      }
+      for (const TokenId token : tokens_of(tokens[key])) out.push_back({id, token});
     }
-    if (used != tokens.size()) {
+    if (used != tokens.size())
       throw nb::value_error("tokens: a request that the oldest outstanding plan does not name; give plan.scheduled's ids only");
-    }
     return out;
   }
 

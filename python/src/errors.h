@@ -32,12 +32,8 @@ namespace quire::python {
 
 template <class T>
 T value_or_raise(Result<T> result) {
-  if (!result) {
-    raise(result.error());
-  }
-  if constexpr (!std::is_void_v<T>) {
-    return std::move(*result);
-  }
+  if (!result) raise(result.error());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
 }  // namespace quire::python

@@ -173,9 +173,7 @@ void bind_outcome(nb::module_& m) {
 }
 
 nb::object stats_of(const SchedulerStats* stats) {
-  if (stats == nullptr) {
-    return nb::none();
-  }
+  if (stats == nullptr) return nb::none();
   return nb::cast(Stats{stats->num_running, stats->num_waiting, stats->kv_cache_usage, stats->encoder_cache_usage,
                         stats->prefix_cache.requests, stats->prefix_cache.queries, stats->prefix_cache.hits});
 }
@@ -190,12 +188,10 @@ nb::object to_python(const StepPlan& plan) {
     out.scheduled.append(nb::cast(Scheduled{r.id.value, r.slot.value, r.num_computed_tokens, r.num_tokens, r.num_output_tokens, r.samples,
                                             r.kind, list_of(r.drafts), list_of(r.encoder_inputs)}));
   }
-  for (const AdmittedRequest& r : plan.admitted) {
+  for (const AdmittedRequest& r : plan.admitted)
     out.admitted.append(nb::cast(Admitted{r.id.value, r.slot.value, r.num_prompt_tokens, list_of(r.tokens)}));
-  }
-  for (const BlockTableDelta& d : plan.table_deltas) {
+  for (const BlockTableDelta& d : plan.table_deltas)
     out.table_deltas.append(nb::cast(TableDelta{d.id.value, d.slot.value, d.group, d.index, d.update, list_of_ids(d.blocks)}));
-  }
   out.finished = list_of_ids(plan.finished);
   out.preempted = list_of_ids(plan.preempted);
   out.num_common_prefix_blocks = list_of(plan.num_common_prefix_blocks);

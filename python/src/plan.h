@@ -19,18 +19,14 @@ nb::object to_python(const CoreSnapshot& snapshot);
 template <class Range>
 nb::list list_of(const Range& values) {
   nb::list out;
-  for (const auto& value : values) {
-    out.append(nb::cast(value));
-  }
+  for (const auto& value : values) out.append(nb::cast(value));
   return out;
 }
 
 template <class Range>
 nb::list list_of_ids(const Range& ids) {
   nb::list out;
-  for (const auto& id : ids) {
-    out.append(nb::cast(id.value));
-  }
+  for (const auto& id : ids) out.append(nb::cast(id.value));
   return out;
 }
 

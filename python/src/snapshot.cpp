@@ -28,14 +28,10 @@ nb::dict request_of(const CoreSnapshot::Request& r) {
   out["tokens"] = list_of(r.tokens);
   out["draft_tokens"] = list_of(r.draft_tokens);
   nb::list blocks;
-  for (const auto& group : r.blocks) {
-    blocks.append(list_of_ids(group));
-  }
+  for (const auto& group : r.blocks) blocks.append(list_of_ids(group));
   out["blocks"] = blocks;
   nb::list cached;
-  for (const auto& count : r.num_cached_blocks) {
-    cached.append(count ? nb::cast(*count) : nb::none());
-  }
+  for (const auto& count : r.num_cached_blocks) cached.append(count ? nb::cast(*count) : nb::none());
   out["num_cached_blocks"] = cached;
   out["block_hashes"] = bytes_of(r.block_hashes);
   return out;
@@ -43,9 +39,7 @@ nb::dict request_of(const CoreSnapshot::Request& r) {
 
 nb::list encoder_of(const std::vector<CoreSnapshot::EncoderEntry>& entries) {
   nb::list out;
-  for (const auto& entry : entries) {
-    out.append(nb::make_tuple(entry.identifier, list_of_ids(entry.holders), entry.num_embeds));
-  }
+  for (const auto& entry : entries) out.append(nb::make_tuple(entry.identifier, list_of_ids(entry.holders), entry.num_embeds));
   return out;
 }
 
@@ -57,9 +51,7 @@ nb::object to_python(const CoreSnapshot& s) {
   out["waiting"] = list_of_ids(s.waiting);
   out["skipped_waiting"] = list_of_ids(s.skipped_waiting);
   nb::list requests;
-  for (const auto& request : s.requests) {
-    requests.append(request_of(request));
-  }
+  for (const auto& request : s.requests) requests.append(request_of(request));
   out["requests"] = requests;
   out["free_blocks"] = list_of_ids(s.free_blocks);
   nb::list ref_counts, keys;
@@ -71,9 +63,8 @@ nb::object to_python(const CoreSnapshot& s) {
   out["keys"] = keys;
   out["cached_blocks"] = list_of_ids(s.cached_blocks);
   nb::list residency;
-  for (const auto& life : s.residency) {
+  for (const auto& life : s.residency)
     residency.append(nb::make_tuple(life.block.value, life.birth, life.last_access, list_of(life.accesses)));
-  }
   out["residency"] = residency;
   out["encoder_freed"] = list_of(s.encoder_freed);
   out["encoder_to_tell"] = list_of(s.encoder_to_tell);

@@ -102,11 +102,10 @@ struct ThreadPool::State {
     while (!over()) {
       const std::uint32_t led = stage.load();
       if (led == kEnded) return;
-      if (!spin_until(ready)) {
+      if (!spin_until(ready))
         sleep(ready);
-      } else if (!over()) {
+      else if (!over())
         help(led - kLed);
-      }
     }
   }
 
@@ -119,13 +118,11 @@ struct ThreadPool::State {
 
   void work(std::uint32_t thread) {
     const auto ready = [this] { return has_chunks() || is_offered() || stopping.load(); };
-    while (!stopping.load()) {
-      if (!spin_until(ready)) {
+    while (!stopping.load())
+      if (!spin_until(ready))
         sleep(ready);
-      } else if (!lead(thread)) {
+      else if (!lead(thread))
         help(thread);
-      }
-    }
   }
 
   template <class Ready>
@@ -205,9 +202,8 @@ void ThreadPool::run(std::uint32_t count, std::uint32_t grain, Function function
   if (count == 0) return;
   const std::uint32_t num_chunks = (count - 1) / grain + 1;
   if (num_chunks == 1 || state_->num_threads == 1) {
-    for (std::uint32_t begin = 0; begin < count; begin += (count - begin < grain ? count - begin : grain)) {
+    for (std::uint32_t begin = 0; begin < count; begin += (count - begin < grain ? count - begin : grain))
       function(context, begin, count - begin < grain ? count : begin + grain, 0);
-    }
     return;
   }
   QUIRE_CHECK(num_chunks <= kChunkMask, "too many chunks: use a larger grain");

@@ -37,9 +37,7 @@ double milliseconds(Clock::duration duration) {
 }
 
 double percentile(std::vector<double> values, double share) {
-  if (values.empty()) {
-    return 0.0;
-  }
+  if (values.empty()) return 0.0;
   std::ranges::sort(values);
   return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
 }
@@ -52,9 +50,7 @@ class Round {
     const Clock::time_point start = Clock::now();
     for (std::uint32_t request = 0; request < concurrency; ++request) {
       const Result<RequestId> id = engine_.submit(make_request(), queue_);
-      if (!id.has_value()) {
-        return std::unexpected(id.error());
-      }
+      if (!id.has_value()) return std::unexpected(id.error());
     }
     for (std::uint32_t finished = 0; finished < concurrency;) {
       const std::vector<RequestOutput> outputs = queue_.take();
@@ -79,16 +75,12 @@ class Round {
     std::mt19937 shared(1);
     std::mt19937& source = flags_.shared_prompt ? shared : random_;
     std::uniform_int_distribution<TokenId> token(vocabulary / 50, vocabulary - 1);
-    for (std::uint32_t index = 0; index < flags_.prompt_tokens; ++index) {
-      request.prompt.push_back(token(source));
-    }
+    for (std::uint32_t index = 0; index < flags_.prompt_tokens; ++index) request.prompt.push_back(token(source));
     return request;
   }
 
   void note(const RequestOutput& output, Clock::time_point start, Clock::time_point now) {
-    if (output.tokens.empty()) {
-      return;
-    }
+    if (output.tokens.empty()) return;
     num_tokens_ += output.tokens.size();
     const auto [entry, is_first] = last_.try_emplace(output.id, now);
     (is_first ? first_ms_ : gap_ms_).push_back(milliseconds(now - (is_first ? start : entry->second)));
@@ -106,9 +98,7 @@ class Round {
 
 Result<int> bench(const BenchFlags& flags) {
   auto engine = start_engine(flags.engine);
-  if (!engine.has_value()) {
-    return std::unexpected(engine.error());
-  }
+  if (!engine.has_value()) return std::unexpected(engine.error());
   fmt::print("{}: {} tokens in, {} out, {} rounds, medians\n", (*engine)->model().name, flags.prompt_tokens, flags.output_tokens,
              flags.rounds);
   fmt::print("{:>5} {:>11} {:>14} {:>14} {:>13} {:>13}\n", "c", "out tok/s", "first p50 ms", "first p99 ms", "gap p50 ms", "gap p99 ms");
@@ -117,9 +107,7 @@ Result<int> bench(const BenchFlags& flags) {
     std::vector<Figures> rounds;
     for (std::uint32_t round = 0; round < flags.rounds; ++round) {
       const Result<Figures> figures = Round(**engine, flags, random).run(concurrency);
-      if (!figures.has_value()) {
-        return std::unexpected(figures.error());
-      }
+      if (!figures.has_value()) return std::unexpected(figures.error());
       rounds.push_back(*figures);
     }
     std::ranges::sort(rounds, {}, &Figures::total_tokens_per_s);

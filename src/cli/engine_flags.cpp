@@ -46,9 +46,7 @@ CLI::Validator bytes_flag() {
   return CLI::Validator(
       [](std::string& text) {
         const Result<std::uint64_t> bytes = parse_bytes(text);
-        if (!bytes.has_value()) {
-          return bytes.error().to_string();
-        }
+        if (!bytes.has_value()) return bytes.error().to_string();
         text = std::to_string(*bytes);
         return std::string();
       },
@@ -59,16 +57,12 @@ CLI::Validator bytes_flag() {
 template <class Enum>
 void add_choice(CLI::App& app, const char* flag, Enum& value, const char* help, const std::map<std::string, Enum>& choices) {
   std::string names;
-  for (const auto& [name, unused] : choices) {
-    names += (names.empty() ? "" : "|") + name;
-  }
+  for (const auto& [name, unused] : choices) names += (names.empty() ? "" : "|") + name;
   app.add_option_function<std::string>(
          flag,
          [&value, choices, names, flag](const std::string& text) {
            const auto found = choices.find(text);
-           if (found == choices.end()) {
-             throw CLI::ValidationError(flag, fmt::format("'{}' is not a choice; use {}", text, names));
-           }
+           if (found == choices.end()) throw CLI::ValidationError(flag, fmt::format("'{}' is not a choice; use {}", text, names));
            value = found->second;
          },
          help)
@@ -109,11 +103,9 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  for (const auto& [name, factor] : kUnits) {
-    if (error == std::errc() && unit == name && number >= 0.0 && number * static_cast<double>(factor) < 9e18) {
+  for (const auto& [name, factor] : kUnits)
+    if (error == std::errc() && unit == name && number >= 0.0 && number * static_cast<double>(factor) < 9e18)
       return static_cast<std::uint64_t>(number * static_cast<double>(factor));
-    }
-  }
   return fail(ErrorCode::invalid_argument, "size", fmt::format("'{}' is not a size", text), "write 512MiB, 2GiB or a number of bytes");
 }
 

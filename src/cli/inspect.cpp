@@ -53,9 +53,7 @@ Command add_inspect_command(CLI::App& app) {
           "--memory",
           [flags](const std::string& text) {
             const Result<std::uint64_t> bytes = parse_bytes(text);
-            if (!bytes.has_value()) {
-              throw CLI::ValidationError("--memory", bytes.error().to_string());
-            }
+            if (!bytes.has_value()) throw CLI::ValidationError("--memory", bytes.error().to_string());
             flags->memory_bytes = *bytes;
           },
           "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
@@ -67,9 +65,7 @@ Command add_inspect_command(CLI::App& app) {
   command->footer("Example: quire inspect model.gguf --memory 4GiB --tokens 8192");
   return {command, [flags]() -> Result<int> {
             const Result<ModelInfo> model = inspect_model(flags->model);
-            if (!model.has_value()) {
-              return std::unexpected(model.error());
-            }
+            if (!model.has_value()) return std::unexpected(model.error());
             print_model(*model);
             print_cache(*model, *flags);
             return 0;

@@ -37,20 +37,14 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
-      return app.exit(error);  // --help and --version
-    }
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     fmt::print(stderr, "quire: {}; see quire {}--help\n", error.what(), named_command(app));
     return kBadInput;
   }
   for (const quire::Command& command : commands) {
-    if (!command.app->parsed()) {
-      continue;
-    }
+    if (!command.app->parsed()) continue;
     const quire::Result<int> status = command.body();
-    if (status.has_value()) {
-      return *status;
-    }
+    if (status.has_value()) return *status;
     fmt::print(stderr, "quire: {}\n", status.error().to_string());
   }
   return kBadInput;

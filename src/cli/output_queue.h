@@ -14,9 +14,7 @@ class OutputQueue final : public OutputSink {
   void deliver(std::vector<RequestOutput> outputs) override {
     {
       const std::scoped_lock lock(mutex_);
-      for (RequestOutput& output : outputs) {
-        outputs_.push_back(std::move(output));
-      }
+      for (RequestOutput& output : outputs) outputs_.push_back(std::move(output));
     }
     ready_.notify_one();
   }

@@ -41,20 +41,14 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token)
 
 Result<Session> open_session(const RunFlags& flags) {
   auto engine = start_engine(flags.engine);
-  if (!engine.has_value()) {
-    return std::unexpected(engine.error());
-  }
+  if (!engine.has_value()) return std::unexpected(engine.error());
   auto tokenizer = Tokenizer::create((*engine)->model().tokenizer);
-  if (!tokenizer.has_value()) {
-    return std::unexpected(tokenizer.error());
-  }
+  if (!tokenizer.has_value()) return std::unexpected(tokenizer.error());
   Session session{std::move(*engine), std::move(*tokenizer), std::nullopt};
   const std::string& source = session.engine->model().tokenizer.chat_template;
   if (!flags.raw && !source.empty()) {
     auto chat = ChatTemplate::parse(source);
-    if (!chat.has_value()) {
-      return std::unexpected(chat.error());
-    }
+    if (!chat.has_value()) return std::unexpected(chat.error());
     session.chat = std::move(*chat);
   }
   return session;
@@ -71,9 +65,7 @@ Result<std::vector<TokenId>> encode_chat(const Session& session, const boost::js
   TemplateOptions options;
   options.now_s = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const Result<std::string> text = session.chat->render(context, options);
-  if (!text.has_value()) {
-    return std::unexpected(text.error());
-  }
+  if (!text.has_value()) return std::unexpected(text.error());
   return tokenizer.encode(*text, {.add_special = false, .parse_special = true});
 }
 
@@ -89,9 +81,7 @@ Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, 
   const Clock::time_point start = Clock::now();
   const std::size_t prompt_tokens = prompt.size();
   const Result<RequestId> id = session.engine->submit({std::move(prompt), flags.sampling, {}}, queue);
-  if (!id.has_value()) {
-    return std::unexpected(id.error());
-  }
+  if (!id.has_value()) return std::unexpected(id.error());
   Detokenizer detokenizer(*session.tokenizer);
   std::string text;
   Clock::time_point first;
@@ -99,9 +89,7 @@ Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, 
   std::uint32_t num_cached = 0;
   for (bool finished = false; !finished;) {
     for (const RequestOutput& output : queue.take()) {
-      if (num_tokens == 0) {
-        first = Clock::now();
-      }
+      if (num_tokens == 0) first = Clock::now();
       num_tokens += output.tokens.size();
       num_cached = std::max(num_cached, output.num_cached_tokens);
       for (const TokenId token : output.tokens) {
@@ -110,9 +98,7 @@ Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, 
         text += piece;
       }
       finished = finished || output.finished;
-      if (!output.error.empty()) {
-        return fail(ErrorCode::invalid_argument, "request", output.error);
-      }
+      if (!output.error.empty()) return fail(ErrorCode::invalid_argument, "request", output.error);
     }
   }
   text += detokenizer.flush();
@@ -128,21 +114,15 @@ Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, 
 
 Result<int> converse(const Session& session, const RunFlags& flags) {
   boost::json::array messages;
-  if (!flags.system.empty()) {
-    messages.push_back({{"role", "system"}, {"content", flags.system}});
-  }
+  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", session.engine->model().name);
   std::string line;
   while (print_now("> "), std::getline(std::cin, line) && !line.empty()) {
     messages.push_back({{"role", "user"}, {"content", line}});
     auto prompt = encode_chat(session, messages);
-    if (!prompt.has_value()) {
-      return std::unexpected(prompt.error());
-    }
+    if (!prompt.has_value()) return std::unexpected(prompt.error());
     const Result<std::string> reply = answer(session, std::move(*prompt), flags);
-    if (!reply.has_value()) {
-      return std::unexpected(reply.error());
-    }
+    if (!reply.has_value()) return std::unexpected(reply.error());
     messages.push_back({{"role", "assistant"}, {"content", *reply}});
   }
   return 0;
@@ -150,24 +130,18 @@ Result<int> converse(const Session& session, const RunFlags& flags) {
 
 Result<int> run(const RunFlags& flags) {
   auto session = open_session(flags);
-  if (!session.has_value()) {
-    return std::unexpected(session.error());
-  }
+  if (!session.has_value()) return std::unexpected(session.error());
   if (flags.prompt.empty()) {
     return session->chat.has_value()
                ? converse(*session, flags)
                : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "give a prompt to continue");
   }
   boost::json::array messages;
-  if (!flags.system.empty()) {
-    messages.push_back({{"role", "system"}, {"content", flags.system}});
-  }
+  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   messages.push_back({{"role", "user"}, {"content", flags.prompt}});
   auto prompt =
       session->chat.has_value() ? encode_chat(*session, messages) : Result<std::vector<TokenId>>(session->tokenizer->encode(flags.prompt));
-  if (!prompt.has_value()) {
-    return std::unexpected(prompt.error());
-  }
+  if (!prompt.has_value()) return std::unexpected(prompt.error());
   const Result<std::string> reply = answer(*session, std::move(*prompt), flags);
   return reply.has_value() ? Result<int>(0) : std::unexpected(reply.error());
 }

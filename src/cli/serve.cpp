@@ -26,9 +26,7 @@ void print_ready(const Server& server, const ServeFlags& flags, const Engine& en
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   fmt::print("KV cache: {} blocks of {} tokens; up to {} requests run at once\n", stats.num_blocks, engine.options().cache.block_size,
              engine.options().scheduler.max_num_seqs);
-  if (!server.chat_problem().empty()) {
-    fmt::print("No chat with this model: {}\n", server.chat_problem());
-  }
+  if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
              flags.server.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
@@ -37,18 +35,12 @@ void print_ready(const Server& server, const ServeFlags& flags, const Engine& en
 }
 
 Result<int> serve(const ServeFlags& flags) {
-  if (const Result<void> valid = flags.server.validate(); !valid.has_value()) {
-    return std::unexpected(valid.error());
-  }
+  if (const Result<void> valid = flags.server.validate(); !valid.has_value()) return std::unexpected(valid.error());
   const auto start = std::chrono::steady_clock::now();
   auto engine = start_engine(flags.engine);
-  if (!engine.has_value()) {
-    return std::unexpected(engine.error());
-  }
+  if (!engine.has_value()) return std::unexpected(engine.error());
   auto server = Server::create(**engine, flags.server);
-  if (!server.has_value()) {
-    return std::unexpected(server.error());
-  }
+  if (!server.has_value()) return std::unexpected(server.error());
   print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
   const std::uint32_t aborted = (*engine)->stop(0.0);

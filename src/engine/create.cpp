@@ -15,17 +15,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, voi
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer) {
   const Result<ModelInfo> header = inspect(options.model);
-  if (!header) {
-    return std::unexpected(header.error());
-  }
+  if (!header) return std::unexpected(header.error());
   const Result<EngineOptions> resolved = resolve_options(options, *header, std::thread::hardware_concurrency());
-  if (!resolved) {
-    return std::unexpected(resolved.error());
-  }
+  if (!resolved) return std::unexpected(resolved.error());
   auto cache = KvCache::create(KvShape::of(*header, resolved->cache));
-  if (!cache) {
-    return std::unexpected(cache.error());
-  }
+  if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
   auto model = load_model(options.model, {.activations = resolved->activations,
                                           .isa = resolved->isa,
@@ -33,9 +27,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                                           .max_num_seqs = resolved->scheduler.max_num_seqs,
                                           .pool = pool.get(),
                                           .progress = progress});
-  if (!model) {
-    return std::unexpected(model.error());
-  }
+  if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), observer);
   return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>());

@@ -8,9 +8,7 @@ namespace quire {
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             std::shared_ptr<const Clock> clock) {
   auto core = Core::create(core_config(options));
-  if (!core) {
-    return std::unexpected(core.error());
-  }
+  if (!core) return std::unexpected(core.error());
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(worker), std::move(clock));
 }
 
@@ -29,9 +27,7 @@ EngineImpl::~EngineImpl() {
 }
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
-  if (auto valid = admit_at_border(request, options_, model_.vocab_size); !valid) {
-    return std::unexpected(valid.error());
-  }
+  if (auto valid = admit_at_border(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
   return inbox_.submit(std::move(request), sink, clock_->now_s());
 }
 
@@ -60,9 +56,7 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
   const std::lock_guard lock(stop_mutex_);
   if (!stopped_) {
     inbox_.close();
-    if (!inbox_.wait_until_empty(timeout_s)) {
-      inbox_.abort_rest();
-    }
+    if (!inbox_.wait_until_empty(timeout_s)) inbox_.abort_rest();
     thread_.join();
     loop_.check_all_free();
     stopped_ = true;
@@ -79,30 +73,22 @@ void EngineImpl::run() {
     inbox_.take(commands, !loop_.can_step());
     handle(commands);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
-    if (phase.aborting || (phase.closed && !loop_.can_step())) {
-      num_aborted_ += loop_.abort_all();
-    }
-    if (loop_.can_step()) {
-      loop_.step();
-    }
+    if (phase.aborting || (phase.closed && !loop_.can_step())) num_aborted_ += loop_.abort_all();
+    if (loop_.can_step()) loop_.step();
     controls_.settle();
     publish();
-    if (phase.closed && !loop_.has_work()) {
-      return;
-    }
+    if (phase.closed && !loop_.has_work()) return;
   }
 }
 
 void EngineImpl::handle(std::vector<Command>& commands) {
-  for (Command& command : commands) {
-    if (Submission* submission = std::get_if<Submission>(&command)) {
+  for (Command& command : commands)
+    if (Submission* submission = std::get_if<Submission>(&command))
       loop_.add(std::move(*submission));
-    } else if (const Ending* ending = std::get_if<Ending>(&command)) {
+    else if (const Ending* ending = std::get_if<Ending>(&command))
       loop_.finish(ending->id, ending->reason);
-    } else {
+    else
       controls_.take(std::move(std::get<Control>(command)));
-    }
-  }
 }
 
 // Statistics first: whoever sees an output finds it counted.

@@ -17,9 +17,7 @@ inline HistogramSnapshot make_histogram(std::initializer_list<double> bounds) {
 // Every bucket whose upper bound is at least `seconds` counts it, +Inf always. `times` equal observations at once.
 inline void observe(HistogramSnapshot& histogram, double seconds, std::uint64_t times = 1) {
   for (std::size_t i = histogram.counts.size(); i-- > 0;) {
-    if (i < histogram.bounds.size() && histogram.bounds[i] < seconds) {
-      break;
-    }
+    if (i < histogram.bounds.size() && histogram.bounds[i] < seconds) break;
     histogram.counts[i] += times;
   }
   histogram.sum += seconds * static_cast<double>(times);

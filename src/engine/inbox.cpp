@@ -15,12 +15,9 @@ std::unexpected<Error> refuse_closed() {
 
 Result<RequestId> Inbox::submit(EngineRequest request, OutputSink& sink, double arrival_s) {
   const std::lock_guard lock(mutex_);
-  if (phase_.closed) {
-    return refuse_closed();
-  }
-  if (num_queued_ >= max_num_waiting_) {
+  if (phase_.closed) return refuse_closed();
+  if (num_queued_ >= max_num_waiting_)
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_queued_), "try again later");
-  }
   const RequestId id{next_id_++};
   open_.emplace(id, Open{});
   ++num_queued_;
@@ -32,9 +29,7 @@ Result<RequestId> Inbox::submit(EngineRequest request, OutputSink& sink, double 
 void Inbox::finish(RequestId id, FinishReason reason) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(id);
-  if (found == open_.end() || found->second.ending) {
-    return;
-  }
+  if (found == open_.end() || found->second.ending) return;
   found->second.ending = true;
   commands_.emplace_back(Ending{id, reason});
   wake_.notify_one();
@@ -55,16 +50,12 @@ void Inbox::control(Control control) {
 void Inbox::take(std::vector<Command>& commands, bool wait) {
   commands.clear();
   std::unique_lock lock(mutex_);
-  if (wait) {
-    wake_.wait(lock, [this] { return !commands_.empty() || phase_.closed; });
-  }
+  if (wait) wake_.wait(lock, [this] { return !commands_.empty() || phase_.closed; });
   std::swap(commands, commands_);
 }
 
 void Inbox::entered(std::span<const RequestId> ids) {
-  if (ids.empty()) {
-    return;
-  }
+  if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
   for (const RequestId id : ids) {
     const auto found = open_.find(id);
@@ -84,16 +75,10 @@ void Inbox::forget(RequestId id) {
 }
 
 void Inbox::ended(std::span<const RequestId> ids) {
-  if (ids.empty()) {
-    return;
-  }
+  if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
-  for (const RequestId id : ids) {
-    forget(id);
-  }
-  if (open_.empty()) {
-    empty_.notify_all();
-  }
+  for (const RequestId id : ids) forget(id);
+  if (open_.empty()) empty_.notify_all();
 }
 
 void Inbox::close() {

@@ -13,18 +13,11 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
     return fail(ErrorCode::invalid_argument, field, fmt::format("token id {} is not in the vocabulary", id),
                 fmt::format("use ids from 0 to {}", vocab_size - 1));
   };
-  if (const auto bad = std::ranges::find_if(request.prompt, unknown); bad != request.prompt.end()) {
-    return refuse("prompt", *bad);
-  }
+  if (const auto bad = std::ranges::find_if(request.prompt, unknown); bad != request.prompt.end()) return refuse("prompt", *bad);
   const auto& stop_ids = request.sampling.stop_token_ids;
-  if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) {
-    return refuse("stop_token_ids", *bad);
-  }
-  for (const auto& [token, bias] : request.sampling.logit_bias) {
-    if (unknown(token)) {
-      return refuse("logit_bias", token);
-    }
-  }
+  if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    if (unknown(token)) return refuse("logit_bias", token);
   return {};
 }
 
@@ -36,21 +29,15 @@ Result<void> admit_at_border(EngineRequest& request, const EngineOptions& option
                 fmt::format("is {}, but requests are served first come, first served", request.priority),
                 "serve with --scheduling-policy priority, or leave it out");
   }
-  if (request.prompt.empty()) {
-    return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
-  }
+  if (request.prompt.empty()) return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
   const std::uint32_t max_model_len = options.scheduler.max_model_len;
   if (request.prompt.size() >= max_model_len) {
     return fail(ErrorCode::invalid_argument, "prompt",
                 fmt::format("has {} tokens, and prompt and output together may have {}", request.prompt.size(), max_model_len),
                 "shorten the prompt, or serve with a larger max_model_len and KV cache");
   }
-  if (auto valid = request.sampling.validate(); !valid) {
-    return valid;
-  }
-  if (auto valid = check_ids(request, vocab_size); !valid) {
-    return valid;
-  }
+  if (auto valid = request.sampling.validate(); !valid) return valid;
+  if (auto valid = check_ids(request, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());
   request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);

@@ -20,9 +20,8 @@ constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
 
 Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
-  if (value < low || value > high) {
+  if (value < low || value > high)
     return fail(ErrorCode::invalid_argument, option, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
-  }
   return {};
 }
 
@@ -33,9 +32,7 @@ Result<void> check_ranges(const EngineOptions& options) {
                              check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1, kMaxBatchedTokens),
                              check_range("max_num_waiting", scheduler.max_num_waiting, 1, kMaxWaiting),
                              check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
-    if (!result) {
-      return result;
-    }
+    if (!result) return result;
   }
   return {};
 }
@@ -64,9 +61,7 @@ Result<void> resolve_blocks(CacheOptions& cache, const ModelInfo& model) {
 Result<void> resolve_model_len(SchedulerOptions& scheduler, const CacheOptions& cache, const ModelInfo& model) {
   const std::uint64_t capacity = kv_capacity_tokens(cache);
   const std::uint64_t most = std::min<std::uint64_t>(model.context_length, capacity);
-  if (scheduler.max_model_len == 0) {
-    scheduler.max_model_len = static_cast<std::uint32_t>(most);
-  }
+  if (scheduler.max_model_len == 0) scheduler.max_model_len = static_cast<std::uint32_t>(most);
   if (scheduler.max_model_len > model.context_length) {
     return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", scheduler.max_model_len),
                 fmt::format("the context of {} is {} tokens", model.name, model.context_length));
@@ -90,24 +85,12 @@ std::uint64_t kv_capacity_tokens(const CacheOptions& cache) {
 }
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, std::uint32_t num_cores) {
-  if (auto valid = check_ranges(options); !valid) {
-    return std::unexpected(valid.error());
-  }
-  if (options.num_threads == 0) {
-    options.num_threads = std::clamp<std::uint32_t>(num_cores, 1, kMaxThreads);
-  }
-  if (options.served_model_name.empty()) {
-    options.served_model_name = default_served_name(options.model, model);
-  }
-  if (auto resolved = resolve_blocks(options.cache, model); !resolved) {
-    return std::unexpected(resolved.error());
-  }
-  if (auto resolved = resolve_model_len(options.scheduler, options.cache, model); !resolved) {
-    return std::unexpected(resolved.error());
-  }
-  if (auto valid = core_config(options).validate(); !valid) {
-    return std::unexpected(valid.error());
-  }
+  if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
+  if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(num_cores, 1, kMaxThreads);
+  if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
+  if (auto resolved = resolve_blocks(options.cache, model); !resolved) return std::unexpected(resolved.error());
+  if (auto resolved = resolve_model_len(options.scheduler, options.cache, model); !resolved) return std::unexpected(resolved.error());
+  if (auto valid = core_config(options).validate(); !valid) return std::unexpected(valid.error());
   return options;
 }
 

@@ -45,9 +45,7 @@ void StepLoop::add(Submission submission) {
   QUIRE_CHECK(fresh, "an id is used once");
   Live& live = place->second;
   live.sampling = std::move(submission.request.sampling);
-  if (!live.sampling.seed.has_value()) {
-    live.sampling.seed = Random(options_.seed ^ Random(id.value).next()).next();
-  }
+  if (!live.sampling.seed.has_value()) live.sampling.seed = Random(options_.seed ^ Random(id.value).next()).next();
   live.sink = submission.sink;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
@@ -58,9 +56,7 @@ void StepLoop::add(Submission submission) {
   request.arrival_time = submission.arrival_s;
   request.max_tokens = live.sampling.max_tokens;
   request.min_tokens = live.sampling.min_tokens;
-  if (!live.sampling.ignore_eos) {
-    request.eos_ids = options_.eos_ids;
-  }
+  if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.cache_salt = submission.request.cache_salt;
   request.sampling = &live.sampling;
@@ -72,24 +68,17 @@ void StepLoop::add(Submission submission) {
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
   const auto found = requests_.find(id);
-  if (found == requests_.end() || found->second.ended) {
-    return;
-  }
+  if (found == requests_.end() || found->second.ended) return;
   const FinishEffect effect = core_->finish(id, status_of(reason));
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
   end(id, found->second, reason, {});
-  if (effect == FinishEffect::retired) {
-    requests_.erase(found);
-  }
+  if (effect == FinishEffect::retired) requests_.erase(found);
 }
 
 std::uint32_t StepLoop::abort_all() {
   std::vector<RequestId> ids;
-  for (const auto& [id, live] : requests_) {
-    if (!live.ended) {
-      ids.push_back(id);
-    }
-  }
+  for (const auto& [id, live] : requests_)
+    if (!live.ended) ids.push_back(id);
   std::ranges::sort(ids);
   std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });
   return static_cast<std::uint32_t>(ids.size());
@@ -97,21 +86,13 @@ std::uint32_t StepLoop::abort_all() {
 
 void StepLoop::step() {
   std::optional<Planned> next;
-  if (core_->counters().num_unfinished > 0) {
-    next = plan();
-  }
-  if (next.has_value() && !options_.async_scheduling) {
-    start(*std::exchange(next, std::nullopt));
-  }
+  if (core_->counters().num_unfinished > 0) next = plan();
+  if (next.has_value() && !options_.async_scheduling) start(*std::exchange(next, std::nullopt));
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
-  if (next.has_value()) {
-    start(*next);
-  }
-  if (finished.has_value()) {
-    apply(*finished, result, ran_s);
-  }
+  if (next.has_value()) start(*next);
+  if (finished.has_value()) apply(*finished, result, ran_s);
 }
 
 StepLoop::Planned StepLoop::plan() {
@@ -135,9 +116,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const StepOutcome& outcome = **applied;
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
-  for (const RequestId id : outcome.retired) {
-    requests_.erase(id);
-  }
+  for (const RequestId id : outcome.retired) requests_.erase(id);
   const double apply_time_s = clock_->now_s() - begin_s;
   observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
   observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
@@ -182,9 +161,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());
-    if (live.sampling.logprobs.has_value()) {
-      output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
-    }
+    if (live.sampling.logprobs.has_value()) output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
     token_times(live, update.tokens.size(), now_s);
     if (update.finished) {
@@ -248,9 +225,7 @@ void StepLoop::deliver() {
   for (std::size_t i = 0; i < outgoing_.size();) {
     OutputSink* sink = outgoing_[i].sink;
     std::vector<RequestOutput> outputs;
-    for (; i < outgoing_.size() && outgoing_[i].sink == sink; ++i) {
-      outputs.push_back(std::move(outgoing_[i].output));
-    }
+    for (; i < outgoing_.size() && outgoing_[i].sink == sink; ++i) outputs.push_back(std::move(outgoing_[i].output));
     sink->deliver(std::move(outputs));
   }
   outgoing_.clear();

@@ -122,9 +122,8 @@ void unpack_q5_k(const std::uint8_t* in, const Block& out) {
     set_group_of_32(out, group, scale * s, -(minimum * m));
     const std::uint8_t* low = in + 48 + group / 2 * 32;
     const int shift = group % 2 * 4;
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < 32; ++i)
       out.codes[32 * group + i] = static_cast<std::uint8_t>(128 + (((low[i] >> shift) & 0x0F) | (((high[i] >> group) & 1) << 4)));
-    }
   }
 }
 
@@ -162,9 +161,8 @@ constexpr std::array<Unpacker, 11> kUnpackers{{
 }};
 
 const Unpacker* find_unpacker(GgmlType type) {
-  for (const Unpacker& unpacker : kUnpackers) {
+  for (const Unpacker& unpacker : kUnpackers)
     if (unpacker.type == type) return &unpacker;
-  }
   return nullptr;
 }
 
@@ -180,9 +178,8 @@ void unpack_row(const Unpacker& unpacker, std::span<const std::byte> row, std::s
   QUIRE_CHECK(columns % info.block_columns == 0 && row.size() == columns / info.block_columns * info.block_bytes, "wrong row size");
   QUIRE_CHECK(scales.size() == columns / group && minimums.size() == scales.size(), "wrong number of scales");
   const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
-  for (std::size_t column = 0; column < columns; column += info.block_columns, in += info.block_bytes) {
+  for (std::size_t column = 0; column < columns; column += info.block_columns, in += info.block_bytes)
     unpacker.unpack(in, {codes.data() + column, scales.data() + column / group, minimums.data() + column / group});
-  }
 }
 
 void dequantise_block(const Unpacker& unpacker, const std::uint8_t* in, std::span<float> out) {
@@ -192,9 +189,7 @@ void dequantise_block(const Unpacker& unpacker, const std::uint8_t* in, std::spa
   unpacker.unpack(in, {codes.data(), scales.data(), minimums.data()});
   const std::uint32_t group = group_columns(unpacker.format);
   const int zero = unpacker.format == UnpackedFormat::q4 ? 0 : 128;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<float>(codes[i] - zero) * scales[i / group] + minimums[i / group];
-  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i] - zero) * scales[i / group] + minimums[i / group];
 }
 
 template <class T>
@@ -268,9 +263,8 @@ void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<flo
     return;
   }
   const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
-  for (std::size_t column = 0; column < out.size(); column += info.block_columns, in += info.block_bytes) {
+  for (std::size_t column = 0; column < out.size(); column += info.block_columns, in += info.block_bytes)
     dequantise_block(*unpacker, in, out.subspan(column, info.block_columns));
-  }
 }
 
 }  // namespace quire

@@ -50,9 +50,8 @@ constexpr std::array<GgmlTypeInfo, 35> kTypes{{
 }  // namespace
 
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number) {
-  for (const GgmlTypeInfo& info : kTypes) {
+  for (const GgmlTypeInfo& info : kTypes)
     if (static_cast<std::uint32_t>(info.type) == number) return &info;
-  }
   return nullptr;
 }
 
@@ -69,9 +68,8 @@ Result<std::uint64_t> row_bytes(GgmlType type, std::uint64_t columns) {
                 fmt::format("{} columns are no multiple of {}'s block of {}", columns, info.name, info.block_columns));
   }
   std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(columns / info.block_columns, std::uint64_t{info.block_bytes}, &bytes)) {
+  if (__builtin_mul_overflow(columns / info.block_columns, std::uint64_t{info.block_bytes}, &bytes))
     return fail(ErrorCode::corrupt, "", fmt::format("a row of {} columns overflows 64 bits", columns));
-  }
   return bytes;
 }
 

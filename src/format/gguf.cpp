@@ -139,9 +139,8 @@ class GgufParser {
 
   static Result<void> check_version(std::uint32_t version) {
     if (version == 2 || version == 3) return {};
-    if (version == std::byteswap(2U) || version == std::byteswap(3U)) {
+    if (version == std::byteswap(2U) || version == std::byteswap(3U))
       return fail(ErrorCode::unsupported, "version", "the file is big-endian", "convert it to little-endian (gguf-convert-endian)");
-    }
     return fail(ErrorCode::unsupported, "version", fmt::format("GGUF version {} (this build reads 2 and 3)", version),
                 "convert the model again with a current llama.cpp");
   }
@@ -152,9 +151,8 @@ class GgufParser {
     for (std::uint64_t i = 0; i < num_metadata_; ++i) {
       const auto key = in_.text();
       if (!key) return cut_short(fmt::format("metadata[{}].key", i));
-      if (key->empty() || key->size() > kMaxNameBytes) {
+      if (key->empty() || key->size() > kMaxNameBytes)
         return corrupt(fmt::format("metadata[{}].key", i), fmt::format("a key of {} bytes", key->size()));
-      }
       auto value = read_value(*key);
       if (!value) return std::unexpected(std::move(value.error()));
       if (!file_.values_.emplace(*key, *value).second) return corrupt(in_quotes(*key), "the key is there twice");
@@ -166,9 +164,8 @@ class GgufParser {
   Result<GgufValueType> read_type(std::string_view key) {
     const auto number = in_.number<std::uint32_t>();
     if (!number) return cut_short(in_quotes(key));
-    if (*number > static_cast<std::uint32_t>(GgufValueType::f64)) {
+    if (*number > static_cast<std::uint32_t>(GgufValueType::f64))
       return corrupt(in_quotes(key), fmt::format("unknown value type {}", *number));
-    }
     return static_cast<GgufValueType>(*number);
   }
 
@@ -236,9 +233,8 @@ class GgufParser {
     for (std::uint64_t i = 0; i < num_tensors_; ++i) {
       auto tensor = read_tensor(i);
       if (!tensor) return std::unexpected(std::move(tensor.error()));
-      if (!file_.tensor_index_.emplace(tensor->name, file_.tensors_.size()).second) {
+      if (!file_.tensor_index_.emplace(tensor->name, file_.tensors_.size()).second)
         return corrupt(in_quotes(tensor->name), "the tensor is there twice");
-      }
       file_.tensors_.push_back(*tensor);
     }
     return {};
@@ -248,9 +244,8 @@ class GgufParser {
     GgufTensor tensor;
     const auto name = in_.text();
     if (!name) return cut_short(fmt::format("tensors[{}].name", index));
-    if (name->empty() || name->size() > kMaxNameBytes) {
+    if (name->empty() || name->size() > kMaxNameBytes)
       return corrupt(fmt::format("tensors[{}].name", index), fmt::format("a name of {} bytes", name->size()));
-    }
     tensor.name = *name;
     const auto num_dims = in_.number<std::uint32_t>();
     if (!num_dims) return cut_short(in_quotes(*name));
@@ -292,9 +287,8 @@ class GgufParser {
   Result<std::uint64_t> alignment() const {
     auto alignment = file_.get_or<std::uint32_t>("general.alignment", 32);
     if (!alignment) return std::unexpected(std::move(alignment.error()));
-    if (!std::has_single_bit(*alignment) || *alignment > kMaxAlignment) {
+    if (!std::has_single_bit(*alignment) || *alignment > kMaxAlignment)
       return corrupt("general.alignment", fmt::format("{} is no power of two up to {}", *alignment, kMaxAlignment));
-    }
     return *alignment;
   }
 
@@ -308,9 +302,8 @@ class GgufParser {
     for (GgufTensor& tensor : file_.tensors_) {
       auto size = tensor_bytes(tensor);
       if (!size) return std::unexpected(std::move(size.error()));
-      if (tensor.offset % *align != 0) {
+      if (tensor.offset % *align != 0)
         return corrupt(in_quotes(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
-      }
       if (tensor.offset > data.size() || *size > data.size() - tensor.offset) {
         return corrupt(in_quotes(tensor.name),
                        fmt::format("bytes {} + {} lie beyond the {} bytes of tensor data", tensor.offset, *size, data.size()));
@@ -325,11 +318,9 @@ class GgufParser {
     order.reserve(file_.tensors_.size());
     for (const GgufTensor& tensor : file_.tensors_) order.push_back(&tensor);
     std::ranges::sort(order, {}, &GgufTensor::offset);
-    for (std::size_t i = 1; i < order.size(); ++i) {
-      if (order[i - 1]->offset + order[i - 1]->data.size() > order[i]->offset) {
+    for (std::size_t i = 1; i < order.size(); ++i)
+      if (order[i - 1]->offset + order[i - 1]->data.size() > order[i]->offset)
         return corrupt(in_quotes(order[i]->name), "its data overlap those of " + in_quotes(order[i - 1]->name));
-      }
-    }
     return {};
   }
 

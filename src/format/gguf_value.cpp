@@ -103,9 +103,8 @@ Result<std::string_view> read_string(std::string_view key, const GgufValue& valu
 }
 
 Result<std::vector<std::string_view>> read_strings(std::string_view key, const GgufValue& value) {
-  if (value.type != GgufValueType::array || value.element_type != GgufValueType::string) {
+  if (value.type != GgufValueType::array || value.element_type != GgufValueType::string)
     return wrong_type(key, "an array of strings", value);
-  }
   std::vector<std::string_view> strings;
   strings.reserve(value.count);
   const char* next = reinterpret_cast<const char*>(value.bytes.data());

@@ -106,14 +106,12 @@ Result<std::string> read_text_file(const std::string& path, std::uint64_t max_by
   auto file = MappedFile::open(path);
   if (!file) return std::unexpected(std::move(file.error()));
   const auto bytes = file->bytes();
-  if (bytes.size() > max_bytes) {
+  if (bytes.size() > max_bytes)
     return fail(ErrorCode::too_large, path, fmt::format("has {} bytes, more than the limit of {}", bytes.size(), max_bytes));
-  }
   std::string text(bytes.size(), '\0');
   std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size()))) {
+  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())))
     return fail(ErrorCode::io, path, "could not be read to its end");
-  }
   return text;
 }
 

@@ -11,11 +11,10 @@ std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, kLongest)) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e) {
+    if (byte < 0x20 || byte > 0x7e)
       fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
-    } else {
+    else
       out += c;
-    }
   }
   out += text.size() > kLongest ? "...'" : "'";
   return out;

@@ -41,9 +41,8 @@ Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std:
   const auto* dtype = std::ranges::find(kDtypes, std::string_view(tensor.dtype), &Dtype::name);
   if (dtype == kDtypes.end()) return fail(ErrorCode::unsupported, field, "unknown element type " + in_quotes(tensor.dtype));
   std::uint64_t elements = 1;
-  for (const std::uint64_t size : tensor.shape) {
+  for (const std::uint64_t size : tensor.shape)
     if (__builtin_mul_overflow(elements, size, &elements)) return corrupt(field, "the shape overflows 64 bits");
-  }
   std::uint64_t bits = 0;
   if (__builtin_mul_overflow(elements, std::uint64_t{dtype->bits}, &bits)) return corrupt(field, "the size overflows 64 bits");
   if (bits % 8 != 0) return corrupt(field, "the size is no whole number of bytes");
@@ -76,29 +75,24 @@ Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view nam
   if (!begin) return std::unexpected(begin.error());
   const auto end = (*ends)[1].as<std::uint64_t>();
   if (!end) return std::unexpected(end.error());
-  if (*begin > *end || *end > data.size()) {
+  if (*begin > *end || *end > data.size())
     return corrupt(offsets->path(), fmt::format("bytes {} to {} do not lie in the {} bytes of data", *begin, *end, data.size()));
-  }
   auto size = expected_bytes(tensor, entry.path());
   if (!size) return std::unexpected(std::move(size.error()));
-  if (*size != *end - *begin) {
+  if (*size != *end - *begin)
     return corrupt(entry.path(), fmt::format("{} bytes of data where shape and dtype {} need {}", *end - *begin, tensor.dtype, *size));
-  }
   tensor.data = data.subspan(*begin, *size);
   return tensor;
 }
 
 Result<void> check_overlap(std::span<const SafetensorsTensor> tensors, std::string_view name) {
   std::vector<const SafetensorsTensor*> order;
-  for (const SafetensorsTensor& tensor : tensors) {
+  for (const SafetensorsTensor& tensor : tensors)
     if (!tensor.data.empty()) order.push_back(&tensor);
-  }
   std::ranges::sort(order, {}, [](const SafetensorsTensor* tensor) { return tensor->data.data(); });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data()) {
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data())
       return corrupt(fmt::format("{}: {}", name, in_quotes(order[i]->name)), "its data overlap those of " + in_quotes(order[i - 1]->name));
-    }
-  }
   return {};
 }
 
@@ -111,9 +105,8 @@ Result<Layout> split_header(std::span<const std::byte> bytes, std::string_view n
   std::uint64_t length = 0;
   if (bytes.size() < sizeof(length)) return corrupt(std::string(name), "the file ends within the length of its header");
   std::memcpy(&length, bytes.data(), sizeof(length));
-  if (length > kMaxHeaderBytes || length > bytes.size() - sizeof(length)) {
+  if (length > kMaxHeaderBytes || length > bytes.size() - sizeof(length))
     return corrupt(std::string(name), fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
-  }
   const auto header = bytes.subspan(sizeof(length), length);
   return Layout{{reinterpret_cast<const char*>(header.data()), header.size()}, bytes.subspan(sizeof(length) + length)};
 }
@@ -219,9 +212,8 @@ Result<SafetensorsFolder> SafetensorsFolder::open(const std::string& folder) {
 
 Result<void> SafetensorsFolder::index_shards() {
   for (const SafetensorsFile& shard : shards_) {
-    for (const SafetensorsTensor& tensor : shard.tensors()) {
+    for (const SafetensorsTensor& tensor : shard.tensors())
       if (!index_.emplace(tensor.name, &tensor).second) return corrupt(in_quotes(tensor.name), "the tensor is in two shards");
-    }
   }
   return {};
 }
@@ -249,17 +241,15 @@ const SafetensorsTensor* SafetensorsFolder::find(std::string_view name) const {
 
 std::vector<const SafetensorsTensor*> SafetensorsFolder::tensors() const {
   std::vector<const SafetensorsTensor*> all;
-  for (const SafetensorsFile& shard : shards_) {
+  for (const SafetensorsFile& shard : shards_)
     for (const SafetensorsTensor& tensor : shard.tensors()) all.push_back(&tensor);
-  }
   return all;
 }
 
 std::vector<const MappedFile*> SafetensorsFolder::files() const {
   std::vector<const MappedFile*> all;
-  for (const SafetensorsFile& shard : shards_) {
+  for (const SafetensorsFile& shard : shards_)
     if (shard.file() != nullptr) all.push_back(shard.file());
-  }
   return all;
 }
 

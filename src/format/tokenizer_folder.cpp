@@ -25,9 +25,8 @@ Result<std::optional<boost::json::value>> read_optional(const std::string& path)
 Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder) {
   const std::string path = folder + "/tokenizer.json";
   const auto json = read_json_file(path, kLimits);
-  if (!json && json.error().code == ErrorCode::not_found) {
+  if (!json && json.error().code == ErrorCode::not_found)
     return fail(ErrorCode::not_found, path, "no such file", "a Hugging Face folder needs its tokenizer.json; or give a GGUF file");
-  }
   if (!json) return std::unexpected(json.error());
   hf::Files files{.tokenizer = JsonRef(*json, path)};
   struct Companion {

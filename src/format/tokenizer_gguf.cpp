@@ -44,9 +44,8 @@ class GgufTokenizer {
   Result<TokenizerSpec> read() {
     if (auto ok = choose_algorithm(); !ok) return std::unexpected(std::move(ok.error()));
     if (!file_.find("tokenizer.ggml.tokens")) return without_vocabulary();
-    for (const auto step : {&GgufTokenizer::vocabulary, &GgufTokenizer::merges, &GgufTokenizer::special_tokens, &GgufTokenizer::flags}) {
+    for (const auto step : {&GgufTokenizer::vocabulary, &GgufTokenizer::merges, &GgufTokenizer::special_tokens, &GgufTokenizer::flags})
       if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
-    }
     collect_eog();
     return std::move(spec_);
   }
@@ -128,9 +127,8 @@ class GgufTokenizer {
     if (!merges) return std::unexpected(std::move(merges.error()));
     for (const std::string_view merge : *merges) {
       const auto space = merge.find(' ', 1);
-      if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size()) {
+      if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size())
         return corrupt("tokenizer.ggml.merges", fmt::format("{} is no pair of tokens", in_quotes(merge)));
-      }
     }
     spec_.merges.assign(merges->begin(), merges->end());
     return {};
@@ -143,9 +141,8 @@ class GgufTokenizer {
     const std::int64_t id = *written;
     // Converters write -1 (as u32) for "none".
     if (id == -1 || id == 0xFFFFFFFF) return std::optional<TokenId>{};
-    if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size()) {
+    if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size())
       return corrupt(key, fmt::format("token {} of a vocabulary of {}", id, spec_.tokens.size()));
-    }
     return std::optional<TokenId>(static_cast<TokenId>(id));
   }
 
@@ -161,9 +158,8 @@ class GgufTokenizer {
       if (!id) return std::unexpected(std::move(id.error()));
       *special.target = *id;
       const bool defaulted = spec_.algorithm == Algorithm::sentencepiece && special.sentencepiece_default >= 0 && !*id;
-      if (defaulted && static_cast<std::size_t>(special.sentencepiece_default) < spec_.tokens.size()) {
+      if (defaulted && static_cast<std::size_t>(special.sentencepiece_default) < spec_.tokens.size())
         *special.target = special.sentencepiece_default;
-      }
     }
     return {};
   }
@@ -188,12 +184,10 @@ class GgufTokenizer {
   }
 
   void collect_eog() {
-    for (const auto& id : {spec_.eos, eot_, eom_}) {
+    for (const auto& id : {spec_.eos, eot_, eom_})
       if (id) spec_.eog.push_back(*id);
-    }
-    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i)
       if (spec_.types[i] == TokenType::control && is_one_of(spec_.tokens[i], kEndsTurn)) spec_.eog.push_back(static_cast<TokenId>(i));
-    }
     std::ranges::sort(spec_.eog);
     const auto rest = std::ranges::unique(spec_.eog);
     spec_.eog.erase(rest.begin(), rest.end());

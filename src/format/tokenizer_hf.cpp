@@ -39,9 +39,8 @@ class HfTokenizer {
       return fail(ErrorCode::unsupported, model->path(), fmt::format("tokenizer model {} (this build has BPE)", in_quotes(*type)),
                   "use a GGUF file of this model, or another model");
     }
-    for (const auto step : {&HfTokenizer::model_flags, &HfTokenizer::vocabulary, &HfTokenizer::merges}) {
+    for (const auto step : {&HfTokenizer::model_flags, &HfTokenizer::vocabulary, &HfTokenizer::merges})
       if (auto ok = (this->*step)(*model); !ok) return ok;
-    }
     return {};
   }
 
@@ -70,9 +69,8 @@ class HfTokenizer {
       spec_.tokens.resize(index + 1);
       spec_.types.resize(index + 1, TokenType::unused);
     }
-    if (spec_.types[index] != TokenType::unused && spec_.tokens[index] != text) {
+    if (spec_.types[index] != TokenType::unused && spec_.tokens[index] != text)
       return where.error(fmt::format("{} and {} share the id {}", in_quotes(text), in_quotes(spec_.tokens[index]), id));
-    }
     spec_.tokens[index] = text;
     spec_.types[index] = type;
     return {};
@@ -140,9 +138,8 @@ class HfTokenizer {
     if (list) {
       const auto tokens = list->elements();
       if (!tokens) return std::unexpected(tokens.error());
-      for (const JsonRef& token : *tokens) {
+      for (const JsonRef& token : *tokens)
         if (auto ok = added_token(token); !ok) return ok;
-      }
     }
     for (std::size_t i = 0; i < spec_.tokens.size(); ++i) ids_.emplace(spec_.tokens[i], static_cast<TokenId>(i));
     if (unknown_) spec_.unk = find_id(*unknown_);
@@ -239,9 +236,8 @@ class HfTokenizer {
     for (const JsonRef& item : ids) {
       const auto id = item.as<TokenId>();
       if (!id) return std::unexpected(id.error());
-      if (*id < 0 || static_cast<std::size_t>(*id) >= spec_.tokens.size()) {
+      if (*id < 0 || static_cast<std::size_t>(*id) >= spec_.tokens.size())
         return item.error(fmt::format("token {} of a vocabulary of {}", *id, spec_.tokens.size()));
-      }
       spec_.eog.push_back(*id);
     }
     return {};

@@ -113,9 +113,8 @@ Result<void> read_split(const JsonRef& stage, const Normalized& normalized, Toke
   if (!invert) return std::unexpected(std::move(invert.error()));
   if (normalized.spaces_marked && *pattern == " ") return {};  // no space is left to split at
   // Removed and inverted keeps the matches and drops what lies between; the patterns in use leave nothing between.
-  if (*behavior != "Isolated" && !(*behavior == "Removed" && *invert)) {
+  if (*behavior != "Isolated" && !(*behavior == "Removed" && *invert))
     return unsupported(stage, fmt::format("Split with behavior {}", in_quotes(*behavior)));
-  }
   spec.split_patterns.push_back(std::move(*pattern));
   return {};
 }
@@ -130,9 +129,8 @@ Result<void> read_digits(const JsonRef& stage, TokenizerSpec& spec) {
 Result<void> read_punctuation(const JsonRef& stage, TokenizerSpec& spec) {
   auto behavior = stage.get_or<std::string>("behavior", "Isolated");
   if (!behavior) return std::unexpected(std::move(behavior.error()));
-  if (*behavior != "Isolated" && *behavior != "Contiguous") {
+  if (*behavior != "Isolated" && *behavior != "Contiguous")
     return unsupported(stage, fmt::format("Punctuation with behavior {}", in_quotes(*behavior)));
-  }
   spec.split_patterns.push_back(std::string(kPunctuation) + (*behavior == "Contiguous" ? "+" : ""));
   return {};
 }
@@ -160,9 +158,8 @@ Result<void> read_metaspace(const JsonRef& stage, TokenizerSpec& spec) {
   if (!always) return std::unexpected(std::move(always.error()));
   auto scheme = stage.get_or<std::string>("prepend_scheme", *always ? "always" : "never");
   if (!scheme) return std::unexpected(std::move(scheme.error()));
-  if (*scheme != "always" && *scheme != "first" && *scheme != "never") {
+  if (*scheme != "always" && *scheme != "first" && *scheme != "never")
     return unsupported(stage, fmt::format("prepend_scheme {}", in_quotes(*scheme)));
-  }
   spec.algorithm = Algorithm::sentencepiece;
   spec.add_space_prefix = *scheme != "never";
   spec.space_prefix_first_only = *scheme == "first";
@@ -210,9 +207,8 @@ Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
     if (!name) return std::unexpected(name.error());
     const auto id = id_of(stage, *name);
     if (!id) return std::unexpected(id.error());
-    if (*id < 0 || static_cast<std::size_t>(*id) >= spec.tokens.size()) {
+    if (*id < 0 || static_cast<std::size_t>(*id) >= spec.tokens.size())
       return token->error(fmt::format("token {} of a vocabulary of {}", *id, spec.tokens.size()));
-    }
     bool& add = seen_text ? spec.add_eos : spec.add_bos;
     if (add) return unsupported(piece, "more than one special token on one side of the text");
     add = true;
@@ -228,9 +224,8 @@ Result<void> read_splitting(const JsonRef& root, TokenizerSpec& spec) {
   if (!normalized) return std::unexpected(normalized.error());
   const auto list = stages(root, "pre_tokenizer", "pretokenizers");
   if (!list) return std::unexpected(list.error());
-  for (const JsonRef& stage : *list) {
+  for (const JsonRef& stage : *list)
     if (auto ok = read_pre_tokenizer(stage, *normalized, spec); !ok) return ok;
-  }
   if (spec.algorithm == Algorithm::bpe_bytes) {
     if (!normalized->spaces_marked && !normalized->prefix) return {};
     return unsupported(root, "ByteLevel after a normalizer that changes spaces");

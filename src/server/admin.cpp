@@ -13,9 +13,8 @@ Result<void> admit_operator(const HttpRequest& request, const ServerOptions& opt
                 "ask from there, or serve with --allow-remote-admin");
   }
   // A page open in a browser on this machine could otherwise pause the engine for its site.
-  if (request.is_from_page && options.api_key.empty()) {
+  if (request.is_from_page && options.api_key.empty())
     return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not answer web pages", "use curl, or serve with --api-key");
-  }
   return {};
 }
 
@@ -30,13 +29,12 @@ Result<PauseOptions> parse_pause(const HttpRequest& request) {
   QueryReader query(request.target);
   PauseOptions options;
   const std::string mode = query.text("mode", "abort");
-  if (mode == "wait") {
+  if (mode == "wait")
     options.mode = PauseMode::wait;
-  } else if (mode == "keep") {
+  else if (mode == "keep")
     options.mode = PauseMode::keep;
-  } else if (mode != "abort") {
+  else if (mode != "abort")
     query.reject("mode", fmt::format("is '{}'", repair_utf8(mode.substr(0, 100))), "use abort, wait or keep");
-  }
   if (query.boolean("wait_for_inflight_requests", false)) options.mode = PauseMode::wait;  // the older name
   options.clear_cache = query.boolean("clear_cache", true);
   if (const auto done = query.finish(); !done) return std::unexpected(done.error());

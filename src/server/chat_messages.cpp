@@ -63,22 +63,19 @@ Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
 Result<json::object> read_message(const json::value& value, std::size_t index) {
   if (!value.is_object()) return std::unexpected(wrong(at(index, ""), "must be an object, not " + describe(value)));
   json::object message;
-  for (const auto& [key, field] : value.get_object()) {
+  for (const auto& [key, field] : value.get_object())
     if (!field.is_null() || key == "content") message[key] = field;
-  }
   const json::value* role = message.if_contains("role");
-  if (role == nullptr || !role->is_string()) {
+  if (role == nullptr || !role->is_string())
     return std::unexpected(wrong(at(index, ".role"), "must be a string", "use system, user, assistant or tool"));
-  }
   const json::value* content = message.if_contains("content");
   json::value* calls = message.if_contains("tool_calls");
   if (calls != nullptr && calls->is_array() && calls->get_array().empty()) {
     message.erase("tool_calls");
     calls = nullptr;
   }
-  if ((content == nullptr || content->is_null()) && role->get_string() != "assistant") {
+  if ((content == nullptr || content->is_null()) && role->get_string() != "assistant")
     return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
-  }
   auto text = read_content(content == nullptr ? json::value(nullptr) : *content, index);
   if (!text) return std::unexpected(text.error());
   // Most templates paste the content in: a null must not become "None".
@@ -112,21 +109,19 @@ ChatPrompt read_chat_prompt(ObjectReader& reader) {
   } else {
     for (std::size_t i = 0; i < messages->get_array().size() && !reader.failed(); ++i) {
       auto message = read_message(messages->get_array()[i], i);
-      if (message) {
+      if (message)
         chat.messages.emplace_back(std::move(*message));
-      } else {
+      else
         reader.reject(message.error());
-      }
     }
   }
   read_tools(reader, chat);
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
   if (const json::value* kwargs = reader.find("chat_template_kwargs")) {
-    if (kwargs->is_object()) {
+    if (kwargs->is_object())
       chat.template_kwargs = kwargs->get_object();
-    } else {
+    else
       reader.reject("chat_template_kwargs", "must be an object, not " + describe(*kwargs));
-    }
   }
   return chat;
 }

@@ -42,9 +42,8 @@ Completion::~Completion() {
 }
 
 void Completion::abort() {
-  for (Choice& choice : choices_) {
+  for (Choice& choice : choices_)
     if (const auto id = std::exchange(choice.running, std::nullopt)) engine_->finish(*id, FinishReason::abort);
-  }
 }
 
 EngineRequest Completion::engine_request(std::uint32_t prompt, std::uint32_t child) const {
@@ -91,11 +90,10 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     if (ends && !(by_id && request.include_stop)) continue;
     const std::string_view text = choice.detokenizer.push(token);
     // As in vLLM, stop strings are looked for once there are min_tokens.
-    if (choice.num_tokens <= request.sampling.min_tokens) {
+    if (choice.num_tokens <= request.sampling.min_tokens)
       choice.text += text;
-    } else {
+    else
       take_text(choice, text);
-    }
   }
 }
 

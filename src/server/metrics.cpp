@@ -100,9 +100,8 @@ void write_server(Writer& out, const ServerStats& server) {
   out.counter("quire:clients_gone_total", "Clients that left before their answer was complete.", server.clients_gone_total);
   out.counter("quire:clients_stalled_total", "Clients that did not read their stream.", server.clients_stalled_total);
   out.header("quire:http_responses_total", "counter", "Responses by HTTP status.");
-  for (const auto& [status, count] : server.responses_total) {
+  for (const auto& [status, count] : server.responses_total)
     out.value("quire:http_responses_total", count, fmt::format(",status=\"{}\"", status));
-  }
 }
 
 }  // namespace

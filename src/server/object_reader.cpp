@@ -99,9 +99,8 @@ Result<json::object> parse_object(std::string_view body) {
                 "send a JSON object in UTF-8");
   }
   json::value value = parser.release();
-  if (!value.is_object()) {
+  if (!value.is_object())
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is a JSON {}", kind_name(value)), "send a JSON object");
-  }
   return std::move(value.get_object());
 }
 
@@ -133,9 +132,8 @@ std::optional<std::int64_t> ObjectReader::integer(std::string_view name, std::in
   std::optional<std::int64_t> number;
   if (value->is_int64()) number = value->get_int64();
   // 16.0 is an integer in JSON.
-  if (value->is_double() && std::trunc(value->get_double()) == value->get_double() && std::abs(value->get_double()) < 9e15) {
+  if (value->is_double() && std::trunc(value->get_double()) == value->get_double() && std::abs(value->get_double()) < 9e15)
     number = static_cast<std::int64_t>(value->get_double());
-  }
   if (!number && !value->is_uint64()) {
     reject(name, fmt::format("must be an integer, not {}", describe(*value)));
     return std::nullopt;

@@ -57,16 +57,14 @@ void read_prompts(ObjectReader& reader, const RequestLimits& limits, std::vector
     prompts.emplace_back(read_tokens(reader, "prompt", *prompt, limits.vocab_size));
     return;
   }
-  if (items.size() > limits.max_choices) {
+  if (items.size() > limits.max_choices)
     return reader.reject("prompt", fmt::format("holds {} prompts", items.size()), fmt::format("send at most {}", limits.max_choices));
-  }
   for (const json::value& item : items) {
     if (reader.failed()) return;
-    if (item.is_string()) {
+    if (item.is_string())
       prompts.emplace_back(std::string(item.get_string()));
-    } else {
+    else
       prompts.emplace_back(read_tokens(reader, "prompt", item, limits.vocab_size));
-    }
   }
 }
 
@@ -74,9 +72,8 @@ void read_stop(ObjectReader& reader, std::vector<std::string>& stop) {
   const json::value* value = reader.find("stop");
   if (value == nullptr) return;
   const auto add = [&](const json::value& item) {
-    if (!item.is_string() || item.get_string().empty() || item.get_string().size() > kMaxStopBytes) {
+    if (!item.is_string() || item.get_string().empty() || item.get_string().size() > kMaxStopBytes)
       return reader.reject("stop", "holds " + describe(item), fmt::format("stop strings have 1 to {} bytes", kMaxStopBytes));
-    }
     stop.emplace_back(item.get_string());
   };
   if (!value->is_array()) return add(*value);
@@ -113,9 +110,8 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
   sampling.repetition_penalty = static_cast<float>(reader.number("repetition_penalty", 1.0));
   sampling.presence_penalty = static_cast<float>(reader.number("presence_penalty", 0.0));
   sampling.frequency_penalty = static_cast<float>(reader.number("frequency_penalty", 0.0));
-  if (const auto seed = reader.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())) {
+  if (const auto seed = reader.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))
     sampling.seed = static_cast<std::uint64_t>(*seed);
-  }
   sampling.min_tokens = static_cast<std::uint32_t>(reader.integer("min_tokens", 0, 0, kMaxInt));
   sampling.ignore_eos = reader.boolean("ignore_eos", false);
   if (const json::value* ids = reader.find("stop_token_ids"))
@@ -163,9 +159,8 @@ void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
 void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(), kMost = std::numeric_limits<std::int64_t>::max();
   request.priority = reader.integer("priority", 0, kLeast, kMost);
-  if (const json::value* salt = reader.find("cache_salt"); salt != nullptr && salt->is_string() && salt->get_string().empty()) {
+  if (const json::value* salt = reader.find("cache_salt"); salt != nullptr && salt->is_string() && salt->get_string().empty())
     reader.reject("cache_salt", "is empty", "send a string that others cannot guess, or leave it out");
-  }
   request.cache_salt = reader.text("cache_salt");
 }
 
@@ -189,9 +184,8 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("logits_processors", "[]", "use logit_bias");
   reader.only("kv_transfer_params", "{}", "remove it");
   reader.only("response_format", R"({"type":"text"})", "output cannot be constrained yet; ask for the format in the prompt");
-  for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
+  for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
     reader.only(field, "null", "output cannot be constrained yet; ask for the format in the prompt");
-  }
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.ignore("parallel_tool_calls");
@@ -221,9 +215,8 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
     return fail(ErrorCode::unsupported, "echo", "is not supported together with logprobs",
                 "logprobs are given for outputs only; drop one of them");
   }
-  if (request.n > 1 && request.sampling.temperature == 0.0F) {
+  if (request.n > 1 && request.sampling.temperature == 0.0F)
     return fail(ErrorCode::invalid_argument, "n", "must be 1 with temperature 0: all choices would be the same", "raise temperature");
-  }
   if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
                 fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
@@ -286,11 +279,10 @@ Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, std::u
   ObjectReader reader(*object);
   DetokenizeRequest request;
   request.model = reader.text("model");
-  if (const json::value* tokens = reader.find("tokens")) {
+  if (const json::value* tokens = reader.find("tokens"))
     request.tokens = read_tokens(reader, "tokens", *tokens, vocab_size);
-  } else {
+  else
     reader.reject("tokens", "is missing", "send an array of token ids");
-  }
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   return request;
 }

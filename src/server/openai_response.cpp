@@ -27,9 +27,8 @@ void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLo
   out += R"(,"logprob":)";
   append_json_float(out, entry.logprob);
   out += R"(,"bytes":[)";
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
+  for (std::size_t i = 0; i < bytes.size(); ++i)
     fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
-  }
   out += ']';
 }
 
@@ -84,24 +83,22 @@ void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, co
 
 void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice) {
   out += R"(,"logprobs":)";
-  if (choice.logprobs == nullptr) {
+  if (choice.logprobs == nullptr)
     out += "null";
-  } else if (api == Api::chat) {
+  else if (api == Api::chat)
     append_chat_logprobs(out, tokenizer, *choice.logprobs);
-  } else {
+  else
     append_completion_logprobs(out, tokenizer, *choice.logprobs, choice.text_offset);
-  }
 }
 
 void append_finish(std::string& out, const ChoiceText& choice) {
   out += R"(,"finish_reason":)";
   out += choice.finish ? fmt::format("\"{}\"", finish_reason_name(*choice.finish)) : "null";
   out += R"(,"stop_reason":)";
-  if (choice.cause.text) {
+  if (choice.cause.text)
     append_json_string(out, *choice.cause.text);
-  } else {
+  else
     out += choice.cause.token ? std::to_string(*choice.cause.token) : "null";
-  }
 }
 
 // `content`: "text", "message" or "delta" with its value.
@@ -169,11 +166,10 @@ EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, boo
 
 void EventWriter::close(std::string& out, const Usage* usage) const {
   out += ']';
-  if (usage != nullptr) {
+  if (usage != nullptr)
     out += R"(,"usage":)" + usage_json(*usage);
-  } else if (include_usage_) {
+  else if (include_usage_)
     out += R"(,"usage":null)";
-  }
   out += "}\n\n";
 }
 

@@ -21,9 +21,8 @@ Result<void> ServerOptions::validate() const {
                               at_least("body_timeout_ms", body_timeout_ms, 1), at_least("write_timeout_ms", write_timeout_ms, 1)}) {
     if (!checked) return checked;
   }
-  if (api_key.find_first_of("\r\n\t ") != std::string::npos) {
+  if (api_key.find_first_of("\r\n\t ") != std::string::npos)
     return fail(ErrorCode::invalid_argument, "api_key", "contains white space", "use a key of visible characters");
-  }
   if (allow_remote_admin && api_key.empty()) {
     return fail(ErrorCode::invalid_argument, "allow_remote_admin", "is set without api_key: anyone could pause the engine",
                 "set --api-key as well");

@@ -32,9 +32,8 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
   if (!info.tokenizer.chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer.chat_template);
   if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
   if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
-  for (TokenId token = 0; token < static_cast<TokenId>(model->tokenizer_->vocab_size()); ++token) {
+  for (TokenId token = 0; token < static_cast<TokenId>(model->tokenizer_->vocab_size()); ++token)
     model->longest_piece_bytes_ = std::max(model->longest_piece_bytes_, model->tokenizer_->token_bytes(token).size());
-  }
   return model;
 }
 

@@ -97,9 +97,7 @@ void Session::drain() {
 // awaited call stands alone and takes named arguments.
 Session::Task<void> Session::run() {
   bool more = true;
-  while (more) {
-    more = co_await serve_one();
-  }
+  while (more) more = co_await serve_one();
 }
 
 Session::Task<bool> Session::serve_one() {
@@ -109,13 +107,12 @@ Session::Task<bool> Session::serve_one() {
   Reply reply = router_->handle(request, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_wake();
   });
-  if (reply.completion != nullptr) {
+  if (reply.completion != nullptr)
     alive = co_await answer(request, reply.completion);
-  } else if (reply.pending != nullptr) {
+  else if (reply.pending != nullptr)
     alive = co_await answer_later(request, reply.pending);
-  } else {
+  else
     alive = co_await send_response(request, std::move(reply.response));
-  }
   co_return alive&& keep_alive_;
 }
 
@@ -221,9 +218,7 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
   if (completion->is_stream()) {
     sent = co_await send_stream(*completion);
   } else {
-    while (!gone_ && !completion->finished()) {
-      co_await wait_for_signal();
-    }
+    while (!gone_ && !completion->finished()) co_await wait_for_signal();
     HttpResponse response;
     if (!gone_) {
       response = completion->response();
@@ -242,9 +237,7 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
 
 Session::Task<bool> Session::answer_later(const HttpRequest& request, const std::shared_ptr<PendingResponse>& pending) {
   watch();
-  while (!gone_ && !pending->response) {
-    co_await wait_for_signal();
-  }
+  while (!gone_ && !pending->response) co_await wait_for_signal();
   bool sent = false;
   auto response = std::exchange(pending->response, std::nullopt);
   if (!gone_ && response) sent = co_await send_response(request, std::move(*response));
@@ -334,9 +327,7 @@ Session::Task<void> Session::stop_watching() {
   stop_watching_ = true;
   boost::system::error_code ignored;
   if (watching_) stream_.socket().cancel(ignored);
-  while (watching_) {
-    co_await wait_for_signal();
-  }
+  while (watching_) co_await wait_for_signal();
   stop_watching_ = false;
 }
 

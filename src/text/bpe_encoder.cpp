@@ -45,13 +45,11 @@ class BpeEncoder final : public TextEncoder {
       if (const auto whole = vocabulary_.find_piece(piece)) return out.push_back(*whole);
     }
     merger.symbols.clear();
-    for (std::uint32_t at = 0; at < piece.size(); ++at) {
+    for (std::uint32_t at = 0; at < piece.size(); ++at)
       merger.symbols.push_back({.begin = at, .length = 1, .id = byte_ids_[static_cast<unsigned char>(piece[at])]});
-    }
     merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
-    for (const Symbol& symbol : merger.symbols) {
+    for (const Symbol& symbol : merger.symbols)
       if (symbol.length > 0 && symbol.id >= 0) out.push_back(symbol.id);
-    }
   }
 
   const Vocabulary& vocabulary_;

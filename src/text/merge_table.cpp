@@ -43,9 +43,8 @@ Result<MergeTable> MergeTable::create(const TokenizerSpec& spec, const Vocabular
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const std::string& line = spec.merges[rank];
     const std::size_t space = line.find(' ', 1);
-    if (space == std::string::npos || space + 1 >= line.size()) {
+    if (space == std::string::npos || space + 1 >= line.size())
       return fail(ErrorCode::corrupt, "tokenizer merges", "merge " + std::to_string(rank) + " (\"" + line + "\") has not two parts");
-    }
     const auto parts = resolve(line, byte_level, vocabulary);
     if (parts) table.insert(parts->left, parts->right, {static_cast<std::uint32_t>(rank), parts->merged});
   }

@@ -79,9 +79,8 @@ void cut(const Regex& regex, std::string_view text, std::vector<std::string_view
 
 Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name) {
   if (name.empty()) return std::vector<std::string>{};
-  for (const NamedPreTokenizer& entry : known_pre_tokenizers()) {
+  for (const NamedPreTokenizer& entry : known_pre_tokenizers())
     if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.patterns;
-  }
   return fail(ErrorCode::unsupported, "tokenizer.ggml.pre", "the pre-tokenizer \"" + std::string(name) + "\" is not known",
               "use the model's Hugging Face folder, whose tokenizer.json spells it out");
 }

@@ -20,9 +20,8 @@ std::vector<std::uint32_t> ranks_of_scores(const std::vector<float>& scores) {
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   std::vector<std::uint32_t> ranks;
   ranks.reserve(scores.size());
-  for (const float score : scores) {
+  for (const float score : scores)
     ranks.push_back(static_cast<std::uint32_t>(std::ranges::lower_bound(distinct, score, std::greater()) - distinct.begin()));
-  }
   return ranks;
 }
 
@@ -38,11 +37,10 @@ class SentencePieceEncoder final : public TextEncoder {
     const std::string spaced = with_plain_spaces(text);
     Merger merger;
     fill_symbols(spaced, merger.symbols);
-    if (merges_.size() > 0) {
+    if (merges_.size() > 0)
       merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
-    } else {
+    else
       merger.run([this, &spaced](const Symbol& left, const Symbol& right) { return merge_by_score(spaced, left, right); });
-    }
     emit(spaced, merger.symbols, out);
   }
 
@@ -100,9 +98,8 @@ class SentencePieceEncoder final : public TextEncoder {
 Result<std::unique_ptr<const TextEncoder>> make_sentencepiece_encoder(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
   auto merges = MergeTable::create(spec, vocabulary);
   if (!merges) return std::unexpected(merges.error());
-  if (merges->size() == 0 && spec.scores.empty()) {
+  if (merges->size() == 0 && spec.scores.empty())
     return fail(ErrorCode::corrupt, "tokenizer scores", "the vocabulary has neither scores nor merges");
-  }
   return std::make_unique<const SentencePieceEncoder>(spec, vocabulary, std::move(*merges));
 }
 

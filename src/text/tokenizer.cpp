@@ -114,9 +114,8 @@ class TokenizerImpl final : public Tokenizer {
 };
 
 Result<Settings> make_settings(const TokenizerSpec& spec) {
-  if (!spec.normalizer.empty() && spec.normalizer != "nfc") {
+  if (!spec.normalizer.empty() && spec.normalizer != "nfc")
     return fail(ErrorCode::unsupported, "tokenizer normalizer", "\"" + spec.normalizer + "\" is not known", "only nfc is");
-  }
   if (spec.add_bos && !spec.bos) return fail(ErrorCode::corrupt, "tokenizer bos id", "the file asks for it but does not name it");
   if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file asks for it but does not name it");
   Settings settings{
@@ -125,9 +124,8 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
   settings.strips_leading_space = settings.marks_spaces && spec.add_space_prefix;
   settings.prefix_unless_present = spec.space_prefix_unless_present;
   // Byte-level BPE only knows the prefix that is left out where a space is present already.
-  if (spec.add_space_prefix && (settings.marks_spaces || spec.space_prefix_unless_present)) {
+  if (spec.add_space_prefix && (settings.marks_spaces || spec.space_prefix_unless_present))
     settings.space_prefix = spec.space_prefix_first_only ? SpacePrefix::first : SpacePrefix::always;
-  }
   if (spec.eos) settings.eog.push_back(*spec.eos);
   std::ranges::sort(settings.eog);
   settings.eog.erase(std::unique(settings.eog.begin(), settings.eog.end()), settings.eog.end());

@@ -70,22 +70,19 @@ Result<void> check_ids(const TokenizerSpec& spec) {
   const auto bad = [&](TokenId id) { return id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size(); };
   const std::array<std::pair<const char*, std::optional<TokenId>>, 4> named{
       {{"bos", spec.bos}, {"eos", spec.eos}, {"unk", spec.unk}, {"pad", spec.pad}}};
-  for (const auto& [name, id] : named) {
+  for (const auto& [name, id] : named)
     if (id && bad(*id))
       return fail(ErrorCode::corrupt, std::string("tokenizer ") + name + " id", std::to_string(*id) + " is not in the vocabulary");
-  }
-  for (const TokenId id : spec.eog) {
+  for (const TokenId id : spec.eog)
     if (bad(id)) return fail(ErrorCode::corrupt, "tokenizer end-of-generation ids", std::to_string(id) + " is not in the vocabulary");
-  }
   return {};
 }
 
 Result<void> check_lists(const TokenizerSpec& spec) {
   const std::size_t count = spec.tokens.size();
   if (count == 0) return fail(ErrorCode::corrupt, "tokenizer tokens", "the vocabulary is empty");
-  if (count > static_cast<std::size_t>(std::numeric_limits<TokenId>::max())) {
+  if (count > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
     return fail(ErrorCode::corrupt, "tokenizer tokens", std::to_string(count) + " tokens are more than an id can name");
-  }
   if (!spec.types.empty() && spec.types.size() != count) {
     return fail(ErrorCode::corrupt, "tokenizer token types",
                 std::to_string(spec.types.size()) + " types for " + std::to_string(count) + " tokens");
@@ -166,9 +163,8 @@ void Vocabulary::index(bool byte_level) {
     if (is_added(kind) && !text.empty()) added_.emplace(text, token);
     if (kind == TokenType::normal || (kind == TokenType::unused && !byte_level)) pieces_.emplace(text, token);
   }
-  for (const auto& [text, token] : added_) {
+  for (const auto& [text, token] : added_)
     if (type(token) == TokenType::user_defined) pieces_.emplace(text, token);
-  }
   for (const auto& [text, token] : pieces_) longest_piece_ = std::max(longest_piece_, text.size());
 }
 

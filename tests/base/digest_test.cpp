@@ -21,9 +21,7 @@ TEST(Sha256, IsFreshAfterEachFinishAndTakesItsInputInPieces) {
   Sha256 sha;
   const std::string text = "abc";
   for (int round = 0; round < 3; ++round) {
-    for (const char& c : text) {
-      sha.update(std::as_bytes(std::span(&c, 1)));
-    }
+    for (const char& c : text) sha.update(std::as_bytes(std::span(&c, 1)));
     EXPECT_EQ(to_hex(sha.finish()), hex_of("abc"));
   }
 }

@@ -19,18 +19,14 @@ using List = IntrusiveList<Item, &Item::hook>;
 
 std::vector<int> values(const List& list) {
   std::vector<int> result;
-  for (const Item* item = list.front(); item != nullptr; item = List::next(*item)) {
-    result.push_back(item->value);
-  }
+  for (const Item* item = list.front(); item != nullptr; item = List::next(*item)) result.push_back(item->value);
   return result;
 }
 
 TEST(IntrusiveList, BehavesLikeADequeUnderRandomOperations) {
   Random random(11);
   std::vector<Item> items(40);
-  for (int i = 0; i < 40; ++i) {
-    items[static_cast<std::size_t>(i)].value = i;
-  }
+  for (int i = 0; i < 40; ++i) items[static_cast<std::size_t>(i)].value = i;
   List list;
   std::deque<int> model;
   for (int step = 0; step < 20000; ++step) {

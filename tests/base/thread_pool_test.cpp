@@ -46,9 +46,8 @@ TEST(ThreadPool, EffectsOfTheBodyAreVisibleToTheCallerAndToTheNextJob) {
 TEST(ThreadPool, ScratchOfAThreadBelongsToOneThreadAtATime) {
   ThreadPool pool(3);
   std::vector<std::uint64_t> sums(3, 0);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 2000; ++round)
     pool.parallel_for(50, 1, [&](std::uint32_t begin, std::uint32_t, std::uint32_t thread) { sums[thread] += begin; });
-  }
   EXPECT_EQ(sums[0] + sums[1] + sums[2], 2000ULL * (49 * 50 / 2));
 }
 
@@ -67,11 +66,10 @@ TEST(ThreadPool, TheCallerNeedsNoHelp) {
   ThreadPool pool(2);
   std::atomic<int> done{0};
   pool.parallel_for(64, 1, [&](std::uint32_t begin, std::uint32_t, std::uint32_t) {
-    if (begin == 0) {
+    if (begin == 0)
       while (done < 63) std::this_thread::yield();
-    } else {
+    else
       ++done;
-    }
   });
   EXPECT_EQ(done, 63);
 }
@@ -134,9 +132,8 @@ TEST(ThreadPool, ScratchOfATaskBelongsToOneThreadAtATime) {
     std::vector<std::uint64_t> values;
     static void run(void* context) {
       auto* self = static_cast<Sums*>(context);
-      for (int i = 0; i < 10; ++i) {
+      for (int i = 0; i < 10; ++i)
         self->pool->parallel_for(50, 1, [&](std::uint32_t begin, std::uint32_t, std::uint32_t thread) { self->values[thread] += begin; });
-      }
     }
   };
   ThreadPool pool(3);

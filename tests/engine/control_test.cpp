@@ -37,9 +37,7 @@ TEST_P(ControlTest, SmallerPrioritiesGoFirst) {
   }
   gate.open_for_good();
   sink.wait(first);
-  for (const RequestId id : ids) {
-    sink.wait(id);
-  }
+  for (const RequestId id : ids) sink.wait(id);
   EXPECT_EQ(sink.finished_order(), (std::vector<RequestId>{first, ids[1], ids[2], ids[0]}));
 }
 
@@ -208,9 +206,7 @@ TEST_P(ControlTest, ResetsUnderLoadChangeNoAnswer) {
       EXPECT_EQ(resumed.wait(), true);
     }
   }
-  for (const auto& [id, request] : open) {
-    expect_equal(sink.wait(id), expected(request));
-  }
+  for (const auto& [id, request] : open) expect_equal(sink.wait(id), expected(request));
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 

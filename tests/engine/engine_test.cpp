@@ -92,9 +92,7 @@ TEST_P(EngineTest, TheWaitingQueueIsBounded) {
   }
   EXPECT_GE(num_refused, 17U - 2U);
   gate.open_for_good();
-  for (const RequestId id : ids) {
-    EXPECT_EQ(sink.wait(id).num_finals, 1U);
-  }
+  for (const RequestId id : ids) EXPECT_EQ(sink.wait(id).num_finals, 1U);
   EXPECT_TRUE(engine->submit(make_request(5, 3), sink).has_value()) << "room again";
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
@@ -136,9 +134,7 @@ TEST_P(EngineTest, StopAbortsWhatIsLeftAndCountsIt) {
   std::atomic<bool> stopped = false;
   std::thread opener([&] {
     Result<RequestId> late = engine->submit(request, sink);
-    while (late.has_value() || late.error().code != ErrorCode::shutting_down) {
-      late = engine->submit(request, sink);
-    }
+    while (late.has_value() || late.error().code != ErrorCode::shutting_down) late = engine->submit(request, sink);
     while (!stopped) {
       gate.permits.release();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -156,9 +152,7 @@ TEST_P(EngineTest, StatisticsAddUp) {
   const auto engine = start(GetParam(), {});
   Collector sink;
   std::uint64_t num_tokens = 0;
-  for (int i = 0; i < 10; ++i) {
-    num_tokens += sink.wait(engine->submit(make_request(20, 5, i * 7), sink).value()).tokens.size();
-  }
+  for (int i = 0; i < 10; ++i) num_tokens += sink.wait(engine->submit(make_request(20, 5, i * 7), sink).value()).tokens.size();
   engine->stop(10.0);
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.generation_tokens, num_tokens);
@@ -189,9 +183,7 @@ void storm_client(Engine& engine, std::uint64_t seed, std::uint32_t num_requests
     EngineRequest request = random_request(random);
     const RequestId id = engine.submit(request, sink).value();
     if (random.chance(0.3)) {
-      if (random.chance(0.7)) {
-        sink.wait_for_tokens(id, random.below(10));
-      }
+      if (random.chance(0.7)) sink.wait_for_tokens(id, random.below(10));
       engine.finish(id, FinishReason::abort);
       const Collector::Answer answer = sink.wait(id);
       const Expected wanted = expected(request, kPoison);
@@ -202,9 +194,7 @@ void storm_client(Engine& engine, std::uint64_t seed, std::uint32_t num_requests
       open.emplace_back(id, std::move(request));
     }
   }
-  for (const auto& [id, request] : open) {
-    expect_equal(sink.wait(id), expected(request, kPoison));
-  }
+  for (const auto& [id, request] : open) expect_equal(sink.wait(id), expected(request, kPoison));
 }
 
 TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
@@ -218,9 +208,7 @@ TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
   options.scheduler.long_prefill_token_threshold = storm.threshold;
   const auto engine = start(mode, {.options = options, .poison = kPoison});
   std::vector<std::thread> clients;
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    clients.emplace_back([&engine, seed] { storm_client(*engine, seed, 120); });
-  }
+  for (std::uint64_t seed = 0; seed < 8; ++seed) clients.emplace_back([&engine, seed] { storm_client(*engine, seed, 120); });
   std::ranges::for_each(clients, [](std::thread& client) { client.join(); });
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);

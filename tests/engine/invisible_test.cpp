@@ -42,14 +42,10 @@ class LogitsDigests final : public LogitsObserver {
 // The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens.
 std::vector<std::uint32_t> bits_of(const Collector::Answer& answer) {
   std::vector<std::uint32_t> bits;
-  for (const TokenId token : answer.tokens) {
-    bits.push_back(static_cast<std::uint32_t>(token));
-  }
-  for (const PositionLogprobs& position : answer.logprobs) {
-    for (const TokenLogprob& entry : position.entries) {
+  for (const TokenId token : answer.tokens) bits.push_back(static_cast<std::uint32_t>(token));
+  for (const PositionLogprobs& position : answer.logprobs)
+    for (const TokenLogprob& entry : position.entries)
       bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob), entry.rank});
-    }
-  }
   return bits;
 }
 
@@ -96,14 +92,10 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   Answers answers;
   std::vector<RequestId> ids;
   std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
-  for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) {
-    requests.push_back(requests[i % kNumShort]);
-  }
+  for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) requests.push_back(requests[i % kNumShort]);
   for (const EngineRequest& request : requests) {
     ids.push_back((*engine)->submit(request, sink).value());
-    if (!together) {
-      sink.wait(ids.back());
-    }
+    if (!together) sink.wait(ids.back());
   }
   for (const RequestId id : ids) {
     const Collector::Answer answer = sink.wait(id);
@@ -182,9 +174,7 @@ void expect_invisible(bool async_scheduling, const Answers& alone) {
 
 // One test, because each would need the answers of the requests run alone.
 TEST(Scheduler, IsInvisible) {
-  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) {
-    GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
-  }
+  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   EngineOptions plain = base_options();
   plain.cache.enable_prefix_caching = false;
   plain.scheduler.async_scheduling = false;

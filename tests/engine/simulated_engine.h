@@ -93,9 +93,7 @@ inline Expected expected(const EngineRequest& request, TokenId poison = -1) {
 
 inline EngineRequest make_request(std::uint32_t length, std::uint32_t max_tokens, TokenId first = 1) {
   EngineRequest request;
-  for (std::uint32_t i = 0; i < length; ++i) {
-    request.prompt.push_back((first + static_cast<TokenId>(i)) % 150);
-  }
+  for (std::uint32_t i = 0; i < length; ++i) request.prompt.push_back((first + static_cast<TokenId>(i)) % 150);
   request.sampling.max_tokens = max_tokens;
   return request;
 }
@@ -105,23 +103,13 @@ inline EngineRequest random_request(Random& random) {
   EngineRequest request;
   const std::uint64_t family = random.below(4);
   const std::uint64_t shared = random.below(50);
-  for (std::uint64_t i = 0; i < shared; ++i) {
-    request.prompt.push_back(static_cast<TokenId>((family * 31 + i) % 190));
-  }
-  for (std::uint64_t i = random.below(20) + 1; i > 0; --i) {
-    request.prompt.push_back(static_cast<TokenId>(random.below(198)));
-  }
+  for (std::uint64_t i = 0; i < shared; ++i) request.prompt.push_back(static_cast<TokenId>((family * 31 + i) % 190));
+  for (std::uint64_t i = random.below(20) + 1; i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.below(198)));
   request.sampling.max_tokens = static_cast<std::uint32_t>(random.between(1, 60));
   request.sampling.ignore_eos = random.chance(0.5);
-  if (random.chance(0.3)) {
-    request.sampling.stop_token_ids = {static_cast<TokenId>(random.below(190))};
-  }
-  if (random.chance(0.2)) {
-    request.sampling.logprobs = 2;
-  }
-  if (random.chance(0.2)) {
-    request.cache_salt = "salt";
-  }
+  if (random.chance(0.3)) request.sampling.stop_token_ids = {static_cast<TokenId>(random.below(190))};
+  if (random.chance(0.2)) request.sampling.logprobs = 2;
+  if (random.chance(0.2)) request.cache_salt = "salt";
   return request;
 }
 
@@ -152,9 +140,7 @@ struct Gate {
   std::counting_semaphore<> permits{0};
   std::atomic<bool> open = false;
   void pass() {
-    if (!open) {
-      permits.acquire();
-    }
+    if (!open) permits.acquire();
   }
   void open_for_good() {
     open = true;

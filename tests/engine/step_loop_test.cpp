@@ -40,9 +40,7 @@ class LoggingSink final : public OutputSink {
   explicit LoggingSink(Log& log) : log_(&log) {}
   void deliver(std::vector<RequestOutput> outputs) override {
     for (const RequestOutput& output : outputs) {
-      for (std::size_t i = 0; i < output.tokens.size(); ++i) {
-        log_->add('d', output.id.value);
-      }
+      for (std::size_t i = 0; i < output.tokens.size(); ++i) log_->add('d', output.id.value);
       errors += output.reason == FinishReason::error && output.finished ? 1 : 0;
       finals += output.finished ? 1 : 0;
     }
@@ -70,9 +68,7 @@ struct Bench {
     loop->deliver();
   }
   std::string run() {
-    while (loop->has_work()) {
-      step();
-    }
+    while (loop->has_work()) step();
     loop->check_all_free();
     return log.text;
   }

@@ -49,9 +49,8 @@ Record load(GgmlType type) {
 template <class Row>
 std::vector<float> floats_of(const Row& row, int zero, std::size_t group) {
   std::vector<float> floats(row.codes.size());
-  for (std::size_t i = 0; i < floats.size(); ++i) {
+  for (std::size_t i = 0; i < floats.size(); ++i)
     floats[i] = static_cast<float>(row.codes[i] - zero) * row.scales[i / group] + row.minimums[i / group];
-  }
   return floats;
 }
 
@@ -63,9 +62,8 @@ TEST_P(Dequant, EqualsTheReferenceBitForBit) {
   std::vector<float> floats(record.columns);
   for (std::uint32_t r = 0; r < record.rows; ++r) {
     dequantise_row(GetParam(), record.row(r), floats);
-    for (std::uint32_t c = 0; c < record.columns; ++c) {
+    for (std::uint32_t c = 0; c < record.columns; ++c)
       ASSERT_EQ(floats[c], record.floats[std::size_t{r} * record.columns + c]) << "row " << r << " column " << c;
-    }
   }
 }
 
@@ -151,13 +149,12 @@ TEST(Bf16, RoundsToTheNearestEven) {
     const double below = bf16_to_f32(static_cast<std::uint16_t>(down));
     // Past the largest finite value the next step counts as a power of two would.
     const double above = (down & 0x7FFF) == 0x7F7F ? std::copysign(0x1p128, value) : bf16_to_f32(static_cast<std::uint16_t>(down + 1));
-    if (std::isinf(value)) {
+    if (std::isinf(value))
       EXPECT_EQ(bits, down);
-    } else if (std::fabs(value - below) != std::fabs(above - value)) {
+    else if (std::fabs(value - below) != std::fabs(above - value))
       EXPECT_EQ(bits, std::fabs(value - below) < std::fabs(above - value) ? down : down + 1) << value;
-    } else {
+    else
       EXPECT_EQ(bits & 1, 0) << value;
-    }
   }
 }
 

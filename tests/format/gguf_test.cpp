@@ -323,9 +323,7 @@ TEST(GgmlTypes, NumbersAndEnumeratorsAgree) {
     EXPECT_EQ(static_cast<std::uint32_t>(info->type), number);
     EXPECT_FALSE(info->name.empty());
     EXPECT_EQ(row_bytes(info->type, 4 * info->block_columns).value(), 4 * info->block_bytes);
-    if (info->block_columns > 1) {
-      EXPECT_FALSE(row_bytes(info->type, info->block_columns + 1));
-    }
+    if (info->block_columns > 1) EXPECT_FALSE(row_bytes(info->type, info->block_columns + 1));
   }
   EXPECT_EQ(find_ggml_type(4), nullptr);
 }

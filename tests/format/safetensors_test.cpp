@@ -80,9 +80,7 @@ TEST(Safetensors, AnyChangedByteGivesAFileOrAnError) {
     for (int i = 0; i < 2; ++i) copy[random() % copy.size()] = static_cast<std::byte>(random() % 128);
     const auto file = SafetensorsFile::parse(copy, "m");
     if (!file) continue;
-    for (const SafetensorsTensor& tensor : file->tensors()) {
-      EXPECT_LE(tensor.data.data() + tensor.data.size(), copy.data() + copy.size());
-    }
+    for (const SafetensorsTensor& tensor : file->tensors()) EXPECT_LE(tensor.data.data() + tensor.data.size(), copy.data() + copy.size());
   }
 }
 

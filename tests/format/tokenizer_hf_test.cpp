@@ -226,10 +226,8 @@ TEST(HfTokenizerLies, MalformedFieldsAreNamed) {
   expect_error(model(R"({"type": "BPE", "vocab": {"a": "x"}, "merges": []})"), code, "model.vocab", "no valid id");
   expect_error(model(R"({"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []})"), code, "model.vocab", "share the id 0");
   expect_error(model(R"({"type": "BPE", "vocab": {"a": 3}, "merges": []})"), code, "added_tokens[0]", "share the id 3");
-  for (const std::string merge :
-       {"1", "\"ab\"", "\" b\"", "\"a \"", "\"a b c\"", "[\"a\"]", "[\"a\", \"\"]", "[\"a\", \"b c\"]", "[1, 2]"}) {
+  for (const std::string merge : {"1", "\"ab\"", "\" b\"", "\"a \"", "\"a b c\"", "[\"a\"]", "[\"a\", \"\"]", "[\"a\", \"b c\"]", "[1, 2]"})
     expect_error(model(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [)" + merge + "]}"), code, "model.merges[0]");
-  }
   Json added;
   added.added = R"([{"id": 3}])";
   expect_error(added, code, "added_tokens[0].content", "missing");

@@ -34,9 +34,7 @@ class CoreEvents {
     CoreSeams seams;
     seams.connector = has_connector_ ? &connector_ : nullptr;
     seams.grammar = has_grammar_ ? &grammar_ : nullptr;
-    if (auto created = Core::create(config_, seams)) {
-      core_ = std::move(*created);
-    }
+    if (auto created = Core::create(config_, seams)) core_ = std::move(*created);
   }
 
   [[nodiscard]] bool valid() const { return core_ != nullptr; }
@@ -76,18 +74,12 @@ class CoreEvents {
     core_->set_pause_state(PauseState::unpaused);
     for (RequestId id : std::vector(alive_)) {
       const auto view = core_->view(id);
-      if (view && (sessions_.contains(id) || !can_progress())) {
-        core_->finish(id, RequestStatus::finished_aborted);
-      }
+      if (view && (sessions_.contains(id) || !can_progress())) core_->finish(id, RequestStatus::finished_aborted);
     }
     for (int step = 0; core_->has_work() || !plans_.empty() || !in_transfer().empty(); ++step) {
-      if (step == 20000) {
-        dump();
-      }
+      if (step == 20000) dump();
       QUIRE_CHECK(step < 20000, "no progress");
-      if (core_->has_work() || plans_.empty()) {
-        schedule();
-      }
+      if (core_->has_work() || plans_.empty()) schedule();
       apply();
     }
     core_->check_invariants();
@@ -134,9 +126,7 @@ class CoreEvents {
   void add() {
     std::vector<TokenId> prompt(in_.below(chance(in_, 16) ? 45 : config_.scheduler.max_model_len));
     const std::uint32_t start = in_.below(256);
-    for (std::size_t i = 0; i < prompt.size(); ++i) {
-      prompt[i] = static_cast<TokenId>((start >> (i % 8)) & 1U);
-    }
+    for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>((start >> (i % 8)) & 1U);
     const TokenId stops[] = {1};
     std::vector<MultimodalFeature> items;
     if (has_items_ && chance(in_, 6) && prompt.size() > 2) {
@@ -160,19 +150,13 @@ class CoreEvents {
     request.skip_reading_prefix_cache = chance(in_, 12);
     if (core_->add(request)) {
       alive_.push_back(request.id);
-      if (request.resumable) {
-        sessions_.ids.push_back(request.id.value);
-      }
-      if (request.pooling) {
-        poolings_.ids.push_back(request.id.value);
-      }
+      if (request.resumable) sessions_.ids.push_back(request.id.value);
+      if (request.pooling) poolings_.ids.push_back(request.id.value);
     }
   }
 
   void schedule() {
-    if (core_->num_outstanding_plans() == config_.max_outstanding_plans) {
-      return;
-    }
+    if (core_->num_outstanding_plans() == config_.max_outstanding_plans) return;
     const StepPlan& plan = core_->schedule({.now = 1.0, .random = 7});
     QUIRE_CHECK(plan.num_scheduled_tokens <= config_.scheduler.max_num_batched_tokens, "the budget holds");
     QUIRE_CHECK(plan.scheduled.size() <= config_.scheduler.max_num_seqs, "the batch holds");
@@ -187,18 +171,14 @@ class CoreEvents {
   // Requests whose blocks the world fills or reads.
   [[nodiscard]] std::vector<RequestId> in_transfer() const {
     std::vector<RequestId> ids;
-    for (RequestId id : alive_) {
-      if (const auto view = core_->view(id); view && (is_finished(view->status) || view->status == RequestStatus::waiting_for_remote_kv)) {
+    for (RequestId id : alive_)
+      if (const auto view = core_->view(id); view && (is_finished(view->status) || view->status == RequestStatus::waiting_for_remote_kv))
         ids.push_back(id);
-      }
-    }
     return ids;
   }
 
   void apply() {
-    if (plans_.empty()) {
-      return;
-    }
+    if (plans_.empty()) return;
     const Planned& plan = plans_.front();
     StepResult result;
     result.step = plan.step;
@@ -206,13 +186,11 @@ class CoreEvents {
     pooled_.clear();
     for (std::size_t i = 0; i < plan.scheduled.size(); ++i) {
       const ScheduledRequest& s = plan.scheduled[i];
-      if (poolings_.contains(s.id)) {
+      if (poolings_.contains(s.id))
         pooled_.push_back(s.id);
-      } else if (s.samples) {
-        for (std::uint32_t n = 1 + in_.below(plan.num_drafts[i] + 1); n > 0; --n) {
+      else if (s.samples)
+        for (std::uint32_t n = 1 + in_.below(plan.num_drafts[i] + 1); n > 0; --n)
           sampled_.push_back({s.id, static_cast<TokenId>(in_.below(3))});
-        }
-      }
     }
     result.sampled = sampled_;
     result.pooled = pooled_;
@@ -220,9 +198,7 @@ class CoreEvents {
     std::vector<BlockId> invalid;
     if (has_connector_) {
       take_transfers(sent, received);
-      if (!connector_.draining && chance(in_, 8)) {
-        invalid.push_back(BlockId{in_.below(config_.kv.num_blocks)});
-      }
+      if (!connector_.draining && chance(in_, 8)) invalid.push_back(BlockId{in_.below(config_.kv.num_blocks)});
       result.has_connector_output = true;
       result.finished_sending = sent;
       result.finished_receiving = received;
@@ -241,9 +217,7 @@ class CoreEvents {
 
   void take_transfers(std::vector<RequestId>& sent, std::vector<RequestId>& received) {
     for (RequestId id : in_transfer()) {
-      if (!connector_.draining && !chance(in_, 3)) {
-        continue;
-      }
+      if (!connector_.draining && !chance(in_, 3)) continue;
       const bool loading = core_->view(id)->status == RequestStatus::waiting_for_remote_kv;
       if (!loading) {
         (chance(in_, 2) ? sent : received).push_back(id);
@@ -272,21 +246,15 @@ class CoreEvents {
   }
 
   void set_drafts() {
-    if (config_.num_spec_tokens == 0 || alive_.empty()) {
-      return;
-    }
+    if (config_.num_spec_tokens == 0 || alive_.empty()) return;
     std::vector<TokenId> tokens(in_.below(config_.num_spec_tokens + 1));
-    for (TokenId& token : tokens) {
-      token = static_cast<TokenId>(in_.below(3));
-    }
+    for (TokenId& token : tokens) token = static_cast<TokenId>(in_.below(3));
     const Draft draft{alive_[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(alive_.size(), 200)))], tokens};
     chance(in_, 3) ? core_->set_drafts_in_plan({&draft, 1}) : core_->set_drafts({&draft, 1});
   }
 
   void continue_session() {
-    if (sessions_.ids.empty()) {
-      return;
-    }
+    if (sessions_.ids.empty()) return;
     const RequestId id{sessions_.ids[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(sessions_.ids.size(), 200)))]};
     const std::vector<TokenId> tokens(1 + in_.below(6), 1);
     const SessionInput input{.tokens = tokens};

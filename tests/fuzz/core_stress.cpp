@@ -22,12 +22,8 @@ void run_stream(std::uint64_t seed, std::uint64_t num_events, Met& met) {
   quire::test::SeedSource in(seed, num_events);
   quire::test::CoreEvents<quire::test::SeedSource> events(in);
   ++met.streams;
-  if (!events.valid()) {
-    return;
-  }
-  for (; !in.empty(); in.count()) {
-    events.one_event();
-  }
+  if (!events.valid()) return;
+  for (; !in.empty(); in.count()) events.one_event();
   events.drain();
   const quire::CoreCounters counters = events.counters();
   met.events += num_events;

@@ -35,11 +35,10 @@ void check_completion(const CompletionRequest& request) {
 
 template <class T, class Check>
 void check_result(const Result<T>& result, const Check& check) {
-  if (result.has_value()) {
+  if (result.has_value())
     check(*result);
-  } else {
+  else
     check_error(result.error());
-  }
 }
 
 }  // namespace

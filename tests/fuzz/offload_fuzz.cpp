@@ -21,9 +21,7 @@ class Bytes {
 Numbers draw_keys(Bytes& bytes) {
   const int first = bytes.next() % 40;
   Numbers numbers = range(first, first + bytes.next() % 8);
-  if (first % 8 == 7) {
-    numbers.push_back(first);
-  }
+  if (first % 8 == 7) numbers.push_back(first);
   return numbers;
 }
 
@@ -36,9 +34,7 @@ void load(NumberLedger& ledger, NaiveOffload& model, const Numbers& numbers) {
 void complete_load(NumberLedger& ledger, NaiveOffload& model, const Numbers& numbers) {
   const bool can = model.can_complete_load(numbers);
   QUIRE_CHECK(ledger.complete_load(numbers) == can);
-  if (can) {
-    model.complete_load(numbers);
-  }
+  if (can) model.complete_load(numbers);
 }
 
 void call(NumberLedger& ledger, NaiveOffload& model, int verb, const Numbers& numbers) {

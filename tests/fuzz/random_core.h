@@ -16,9 +16,7 @@ class ByteSource {
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
   // Below `bound`, which is at most 256.
   std::uint32_t below(std::uint32_t bound) {
-    if (bytes_.empty()) {
-      return 0;
-    }
+    if (bytes_.empty()) return 0;
     const std::uint32_t value = bytes_.front();
     bytes_ = bytes_.subspan(1);
     return value % bound;
@@ -52,12 +50,8 @@ class RandomConnector final : public Connector {
  public:
   explicit RandomConnector(Source& in) : in_(in) {}
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    if (draining || chance(in_, 2)) {
-      return {.num_tokens = 0, .load_async = false};
-    }
-    if (chance(in_, 4)) {
-      return {};
-    }
+    if (draining || chance(in_, 2)) return {.num_tokens = 0, .load_async = false};
+    if (chance(in_, 4)) return {};
     const auto most = static_cast<std::uint32_t>(request.tokens.size()) - num_local_tokens;
     return {.num_tokens = in_.below(std::min(most + 2, 256U)), .load_async = chance(in_, 2)};
   }
@@ -100,9 +94,7 @@ template <class Source>
 std::vector<KvCacheGroup> random_groups(Source& in, std::uint32_t block_size) {
   std::vector<KvCacheGroup> groups;
   const std::uint32_t kind = in.below(8);
-  if (kind != 7) {
-    groups.push_back(group_of(FullAttentionSpec{}, block_size));
-  }
+  if (kind != 7) groups.push_back(group_of(FullAttentionSpec{}, block_size));
   if (kind >= 5) {
     SlidingWindowSpec window;
     window.sliding_window = 1 + in.below(12);

@@ -10,9 +10,8 @@ using CompletionTest = RunningServer;
 
 std::string streamed_text(const std::vector<boost::json::value>& events) {
   std::string text;
-  for (const auto& event : events) {
+  for (const auto& event : events)
     for (const auto& choice : event.at("choices").as_array()) text += choice.at("text").as_string();
-  }
   return text;
 }
 
@@ -214,10 +213,9 @@ TEST_F(CompletionTest, StreamedLogprobsAreThoseOfTheWholeAnswer) {
   engine.answer_with("aé");
   start();
   std::vector<std::string> tokens;
-  for (const auto& event : stream_events(post("/v1/completions", R"({"prompt": "a", "logprobs": 0, "stream": true})").body)) {
+  for (const auto& event : stream_events(post("/v1/completions", R"({"prompt": "a", "logprobs": 0, "stream": true})").body))
     for (const auto& token : event.at("choices").as_array()[0].at("logprobs").at("tokens").as_array())
       tokens.emplace_back(token.as_string());
-  }
   EXPECT_EQ(tokens.size(), 4U);  // a, two bytes of é, EOS
 }
 

@@ -96,9 +96,8 @@ class HttpClient {
 
   bool receive_head(ClientResponse& response) {
     std::size_t end = 0;
-    while ((end = buffer_.find("\r\n\r\n")) == std::string::npos) {
+    while ((end = buffer_.find("\r\n\r\n")) == std::string::npos)
       if (!fill()) return false;
-    }
     response.head = take(end + 4);
     response.status = static_cast<unsigned>(std::strtoul(response.head.c_str() + 9, nullptr, 10));
     return true;
@@ -106,14 +105,12 @@ class HttpClient {
 
   // False for the last chunk, or if the connection ended.
   bool receive_chunk(std::string& out) {
-    while (buffer_.find("\r\n") == std::string::npos) {
+    while (buffer_.find("\r\n") == std::string::npos)
       if (!fill()) return false;
-    }
     const std::size_t size = std::strtoul(buffer_.c_str(), nullptr, 16);
     take(buffer_.find("\r\n") + 2);
-    while (buffer_.size() < size + 2) {
+    while (buffer_.size() < size + 2)
       if (!fill()) return false;
-    }
     out += take(size);
     take(2);
     return size > 0;

@@ -74,9 +74,8 @@ TEST_F(HttpTest, AConnectionServesManyRequestsAlsoPipelinedOnes) {
   start();
   HttpClient client(port);
   std::string bytes;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 5; ++i)
     bytes += HttpClient::post_text("/v1/completions", R"({"prompt": "a"})") + HttpClient::post_text("/tokenize", R"({"prompt": "ab"})");
-  }
   client.send(bytes);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(client.receive().json().at("choices").as_array()[0].at("text"), "yes");

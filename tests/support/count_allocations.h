@@ -24,9 +24,7 @@ inline std::atomic<std::uint64_t> num_allocations{0};
 inline void* counted_new(std::size_t size, std::size_t alignment) {
   num_allocations.fetch_add(1);
   void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 

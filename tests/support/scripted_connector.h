@@ -41,9 +41,7 @@ class ScriptedConnector final : public Connector {
   void planned(const StepPlan& plan) override { log.push_back(fmt::format("planned {}", plan.num_scheduled_tokens)); }
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> /*told*/) override {
     log.push_back(fmt::format("order_failed {} of {}", num_async, finishing.size()));
-    if (reverses_failed) {
-      std::ranges::reverse(finishing);
-    }
+    if (reverses_failed) std::ranges::reverse(finishing);
   }
   void step_output() override { log.emplace_back("step_output"); }
   bool reset() override {

@@ -50,9 +50,8 @@ TEST(Detokenizer, StreamsWhatDecodeGivesForAnyTokens) {
     }
     streamed += detokenizer.flush();
     std::string whole;
-    for (const TokenId token : tokens) {
+    for (const TokenId token : tokens)
       if (!skip_special || !tokenizer.is_special(token)) whole += tokenizer.token_bytes(token);
-    }
     if (tokenizer.strips_leading_space() && whole.starts_with(' ')) whole.erase(0, 1);
     ASSERT_EQ(streamed, repair_utf8(whole));
     ASSERT_EQ(streamed, tokenizer.decode(tokens, skip_special));

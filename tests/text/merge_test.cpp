@@ -26,9 +26,8 @@ std::vector<TokenId> merge_fast(const std::vector<TokenId>& ids, const Table& ta
     return found == table.end() ? std::nullopt : std::optional(found->second);
   });
   std::vector<TokenId> out;
-  for (const Symbol& symbol : merger.symbols) {
+  for (const Symbol& symbol : merger.symbols)
     if (symbol.length > 0) out.push_back(symbol.id);
-  }
   return out;
 }
 

@@ -52,9 +52,8 @@ TEST(ByteLevelBpe, SpellsOutEveryTextAndGivesItBack) {
   std::mt19937 random(5);
   for (int round = 0; round < 500; ++round) {
     const std::string text = random_text(random, random() % 30);
-    for (const EncodeOptions options : {kPlain, kParse}) {
+    for (const EncodeOptions options : {kPlain, kParse})
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, options), /*skip_special=*/false), text);
-    }
   }
 }
 

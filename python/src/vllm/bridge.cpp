@@ -13,9 +13,7 @@ namespace {
 
 // 0: the core names no blocks.
 std::uint32_t hash_bytes_of(const CoreConfig& config, bool has_connector) {
-  if (!config.enable_prefix_caching && !has_connector) {
-    return 0;
-  }
+  if (!config.enable_prefix_caching && !has_connector) return 0;
   return config.hash == HashAlgorithm::xxhash || config.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
 }
 
@@ -51,9 +49,7 @@ Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
 Record* Bridge::lookup(nb::handle name) const {
   PyObject* id = PyDict_GetItemWithError(ids_.ptr(), name.ptr());
   if (id == nullptr) {
-    if (PyErr_Occurred() != nullptr) {
-      throw nb::python_error();
-    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return nullptr;
   }
   return records_.find(RequestId{PyLong_AsUnsignedLongLong(id)});
@@ -61,17 +57,14 @@ Record* Bridge::lookup(nb::handle name) const {
 
 Record& Bridge::known(nb::handle name) const {
   Record* record = lookup(name);
-  if (record == nullptr) {
-    throw nb::key_error(("no request " + nb::cast<std::string>(nb::repr(name))).c_str());
-  }
+  if (record == nullptr) throw nb::key_error(("no request " + nb::cast<std::string>(nb::repr(name))).c_str());
   return *record;
 }
 
 void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes, StepInput input) {
   const nb::object name = request.attr("request_id");
-  if (lookup(name) != nullptr) {
+  if (lookup(name) != nullptr)
     throw nb::value_error(("request_id: " + nb::cast<std::string>(name) + " is known already; finish it first or give another id").c_str());
-  }
   Record& record = records_.make();
   try {
     record.name = name;
@@ -134,42 +127,31 @@ void Bridge::drop_name(Record& record) {
 }
 
 void Bridge::drop_if_done(Record& record) {
-  if (record.retired && record.announced && (record.told || !include_finished_set_) && !record.request.is_valid()) {
-    records_.drop(record.id);
-  }
+  if (record.retired && record.announced && (record.told || !include_finished_set_) && !record.request.is_valid()) records_.drop(record.id);
 }
 
 void Bridge::end(Record& record, RequestStatus status) {
   record.finished = true;
-  if (Py_REFCNT(record.request.ptr()) > 2) {  // somebody besides the record and the dict holds it
+  if (Py_REFCNT(record.request.ptr()) > 2)  // somebody besides the record and the dict holds it
     mirror_.show_finished(record, status);
-  }
   drop_if_gone(record);
 }
 
 // vLLM keeps a finished request as long as a transfer holds its blocks.
 void Bridge::drop_if_gone(Record& record) {
-  if (record.finished && record.request.is_valid() && !core_->view(record.id)) {
-    drop_name(record);
-  }
+  if (record.finished && record.request.is_valid() && !core_->view(record.id)) drop_name(record);
 }
 
 nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input) {
   std::vector<nb::object> wanted;
-  for (nb::handle name : names.is_none() ? nb::handle(requests_) : names) {
-    wanted.push_back(nb::borrow(name));
-  }
+  for (nb::handle name : names.is_none() ? nb::handle(requests_) : names) wanted.push_back(nb::borrow(name));
   nb::list out;
   for (const nb::object& name : wanted) {
     Record* record = lookup(name);
-    if (record == nullptr || record->finished) {
-      continue;
-    }
+    if (record == nullptr || record->finished) continue;
     refreshed(record->id);
     const FinishEffect effect = guarded([&] { return core_->finish(record->id, status, input); });
-    if (effect == FinishEffect::unknown) {
-      continue;
-    }
+    if (effect == FinishEffect::unknown) continue;
     record->retired = effect == FinishEffect::retired;
     out.append(nb::make_tuple(name, record->client_index));
     end(*record, status);
@@ -178,9 +160,7 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
 }
 
 bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input) {
-  if (preempt_running) {
-    last_scheduled_.reset();
-  }
+  if (preempt_running) last_scheduled_.reset();
   return value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
 }
 
@@ -208,19 +188,14 @@ void Bridge::set_drafts(nb::handle names, nb::handle drafts) {
 }
 
 nb::dict Bridge::set_drafts_in_plan(nb::handle names, nb::handle drafts) {
-  if (outstanding_.empty()) {
-    raise_state("update_draft_token_ids_in_output(): no step is outstanding; call schedule() first");
-  }
+  if (outstanding_.empty()) raise_state("update_draft_token_ids_in_output(): no step is outstanding; call schedule() first");
   std::vector<std::vector<TokenId>> kept;
   const std::vector<Draft> given = drafts_of(names, drafts, kept);
   guarded([&] { core_->set_drafts_in_plan(given); });
   nb::dict out;
   for (const ScheduledRequest& scheduled : outstanding_.back().plan->scheduled) {
-    for (const Draft& draft : given) {
-      if (draft.id == scheduled.id && !scheduled.drafts.empty()) {
-        out[find(scheduled.id)->name] = fast::list(scheduled.drafts);
-      }
-    }
+    for (const Draft& draft : given)
+      if (draft.id == scheduled.id && !scheduled.drafts.empty()) out[find(scheduled.id)->name] = fast::list(scheduled.drafts);
   }
   return out;
 }

@@ -99,9 +99,7 @@ class Bridge {
   // Runs a call into the core; after an exception from a seam the bridge is broken.
   template <class Call>
   decltype(auto) guarded(Call call) {
-    if (broken_) {
-      raise_state("the scheduler is broken: an earlier call was left by an exception of a connector or grammar");
-    }
+    if (broken_) raise_state("the scheduler is broken: an earlier call was left by an exception of a connector or grammar");
     broken_ = true;
     struct Mend {
       bool& broken;

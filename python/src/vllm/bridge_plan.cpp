@@ -9,9 +9,7 @@ namespace {
 
 nb::set name_set(const Bridge& bridge, std::span<const RequestId> ids) {
   nb::set out;
-  for (const RequestId id : ids) {
-    out.add(bridge.find(id)->name);
-  }
+  for (const RequestId id : ids) out.add(bridge.find(id)->name);
   return out;
 }
 
@@ -34,9 +32,7 @@ struct Cached {
 
 nb::object Bridge::empty_blocks() const {
   nb::object out = fast::steal(PyTuple_New(num_groups_));
-  for (std::uint32_t group = 0; group < num_groups_; ++group) {
-    PyTuple_SET_ITEM(out.ptr(), group, fast::owned(PyList_New(0)));
-  }
+  for (std::uint32_t group = 0; group < num_groups_; ++group) PyTuple_SET_ITEM(out.ptr(), group, fast::owned(PyList_New(0)));
   return out;
 }
 
@@ -44,12 +40,9 @@ nb::object Bridge::empty_blocks() const {
 void Bridge::prepare_blocks(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) {
     Record& record = *records_.find(delta.id);
-    if (!record.new_blocks.is_valid()) {
-      record.new_blocks = empty_blocks();
-    }
-    if (delta.update != TableUpdate::replace_one) {
+    if (!record.new_blocks.is_valid()) record.new_blocks = empty_blocks();
+    if (delta.update != TableUpdate::replace_one)
       fast::extend(nb::handle(PyTuple_GET_ITEM(record.new_blocks.ptr(), delta.group)), delta.blocks);
-    }
   }
 }
 
@@ -74,12 +67,8 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
     record.num_computed_tokens = std::int64_t{scheduled.num_computed_tokens} + scheduled.num_tokens;
     const nb::object count = fast::steal(PyLong_FromUnsignedLong(scheduled.num_tokens));
     fast::set(num_scheduled, record.name, count);
-    if (!scheduled.drafts.empty()) {
-      fast::set(drafts, record.name, fast::list(scheduled.drafts));
-    }
-    if (!scheduled.encoder_inputs.empty()) {
-      fast::set(encoder_inputs, record.name, fast::list(scheduled.encoder_inputs));
-    }
+    if (!scheduled.drafts.empty()) fast::set(drafts, record.name, fast::list(scheduled.drafts));
+    if (!scheduled.encoder_inputs.empty()) fast::set(encoder_inputs, record.name, fast::list(scheduled.encoder_inputs));
     switch (scheduled.kind) {
       case ScheduledKind::fresh:
         add_fresh(record, scheduled);
@@ -89,12 +78,8 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
         break;
       case ScheduledKind::running:
         cached.append(record, scheduled);
-        if (options_.carry_tokens) {
-          cached.new_token_ids.append(fast::list(scheduled.new_tokens));
-        }
-        if (scheduled.send_all_tokens) {
-          cached.all_token_ids[record.name] = tokens_of(record.id);
-        }
+        if (options_.carry_tokens) cached.new_token_ids.append(fast::list(scheduled.new_tokens));
+        if (scheduled.send_all_tokens) cached.all_token_ids[record.name] = tokens_of(record.id);
     }
   }
   for (const auto& [record, scheduled] : resumed) {
@@ -103,16 +88,12 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
       continue;
     }
     cached.append(*record, *scheduled);
-    if (options_.carry_tokens) {
-      cached.new_token_ids.append(fast::list(scheduled->new_tokens));
-    }
+    if (options_.carry_tokens) cached.new_token_ids.append(fast::list(scheduled->new_tokens));
     cached.resumed.add(record->name);
     cached.all_token_ids[record->name] = tokens_of(record->id);
   }
   nb::list freed;
-  for (const std::string_view identifier : plan.freed_encoder_outputs) {
-    freed.append(nb::cast(identifier));
-  }
+  for (const std::string_view identifier : plan.freed_encoder_outputs) freed.append(nb::cast(identifier));
   scheduled_ = num_scheduled;
   const nb::set finished = name_set(*this, plan.finished);
   const nb::set preempted = name_set(*this, plan.preempted);
@@ -134,9 +115,8 @@ void Bridge::show_plan(const StepPlan& plan) {
 }
 
 nb::tuple Bridge::schedule(StepInput input) {
-  if (outstanding_.size() >= max_plans_) {
+  if (outstanding_.size() >= max_plans_)
     raise_state("schedule(): too many steps are outstanding; call update_from_output() for the oldest first");
-  }
   pieces_.reset();
   return guarded([&] {
     const StepPlan& plan = core_->schedule(input);

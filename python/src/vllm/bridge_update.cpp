@@ -12,20 +12,15 @@ namespace {
 
 // dict.get(name) for a dict or None.
 nb::handle get(nb::handle dict, nb::handle name) {
-  if (dict.is_none()) {
-    return {};
-  }
+  if (dict.is_none()) return {};
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), name.ptr());
-  if (found == nullptr && PyErr_Occurred() != nullptr) {
-    throw nb::python_error();
-  }
+  if (found == nullptr && PyErr_Occurred() != nullptr) throw nb::python_error();
   return nb::handle(found);
 }
 
 nb::handle item(nb::handle list, Py_ssize_t index, const char* field) {
-  if (!PyList_Check(list.ptr()) || index < 0 || index >= PyList_GET_SIZE(list.ptr())) {
+  if (!PyList_Check(list.ptr()) || index < 0 || index >= PyList_GET_SIZE(list.ptr()))
     throw nb::value_error((std::string(field) + ": has no row " + std::to_string(index) + ", which req_id_to_index names").c_str());
-  }
   return nb::handle(PyList_GET_ITEM(list.ptr(), index));
 }
 
@@ -36,13 +31,10 @@ bool has_items(nb::handle list) {
 }  // namespace
 
 void Bridge::require_oldest(nb::handle scheduled) const {
-  if (outstanding_.empty()) {
-    raise_state("update_from_output(): no step is outstanding; call schedule() first");
-  }
+  if (outstanding_.empty()) raise_state("update_from_output(): no step is outstanding; call schedule() first");
   const nb::object& oldest = outstanding_.front().scheduled;
-  if (!oldest.is(scheduled) && !oldest.equal(scheduled)) {
+  if (!oldest.is(scheduled) && !oldest.equal(scheduled))
     throw nb::value_error("scheduler_output: not the one of the oldest outstanding step; update in the order of schedule()");
-  }
 }
 
 void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
@@ -50,31 +42,20 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   rows_.emplace_back();
   row_numbers_.push_back(-1);
   Record* record = records_.find(scheduled.id);
-  if (record->finished) {
-    return;
-  }
+  if (record->finished) return;
   const nb::handle row = get(output.index, record->name);
-  if (!row.is_valid()) {
-    throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
-  }
+  if (!row.is_valid()) throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
-  if (const nb::handle found = get(output.nans, record->name)) {
-    nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
-  }
+  if (const nb::handle found = get(output.nans, record->name)) nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
   row_numbers_.back() = number;
-  if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) {
-    pooled.push_back(record->id);
-  }
-  if (!has_items(output.sampled)) {
-    return;
-  }
+  if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) pooled.push_back(record->id);
+  if (!has_items(output.sampled)) return;
   rows_.back() = item(output.sampled, number, "sampled_token_ids");
   const std::size_t before = sampled.size();
   fast::append_tokens(rows_.back(), [&](TokenId token) { sampled.push_back({record->id, token}); });
   const std::size_t count = sampled.size() - before;
-  if (!scheduled.drafts.empty() && count > 0) {
+  if (!scheduled.drafts.empty() && count > 0)
     record->num_computed_tokens -= static_cast<std::int64_t>(scheduled.drafts.size() + 1) - static_cast<std::int64_t>(count);
-  }
 }
 
 void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled) {
@@ -97,12 +78,8 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
 nb::object Bridge::told_tokens(const RequestUpdate& update) const {
   const nb::handle row = update.result_index < rows_.size() ? rows_[update.result_index] : nb::handle();
   const auto count = static_cast<Py_ssize_t>(update.tokens.size());
-  if (!row.is_valid() || (count == 0 && PyList_GET_SIZE(row.ptr()) > 0)) {
-    return fast::list(update.tokens);
-  }
-  if (PyList_GET_SIZE(row.ptr()) > count) {
-    fast::check(PyList_SetSlice(row.ptr(), count, PyList_GET_SIZE(row.ptr()), nullptr));
-  }
+  if (!row.is_valid() || (count == 0 && PyList_GET_SIZE(row.ptr()) > 0)) return fast::list(update.tokens);
+  if (PyList_GET_SIZE(row.ptr()) > count) fast::check(PyList_SetSlice(row.ptr(), count, PyList_GET_SIZE(row.ptr()), nullptr));
   return nb::borrow(row);
 }
 
@@ -115,17 +92,14 @@ void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
       record.unseen.insert(record.unseen.end(), news.begin(), news.end());
     }
   }
-  if (update.stop_token && update.finished && update.status == RequestStatus::finished_stopped) {
+  if (update.stop_token && update.finished && update.status == RequestStatus::finished_stopped)
     record.stop_reason = nb::int_(*update.stop_token);
-  } else if (update.finished && update.status == RequestStatus::finished_repetition) {
+  else if (update.finished && update.status == RequestStatus::finished_repetition)
     record.stop_reason = nb::str("repetition_detected");
-  }
 }
 
 nb::object Bridge::routed_experts(const RequestUpdate& update) {
-  if (options_.routed_group < 0 || update.result_index >= routed_blocks_.size()) {
-    return {};
-  }
+  if (options_.routed_group < 0 || update.result_index >= routed_blocks_.size()) return {};
   const std::span<const BlockId> blocks = routed_blocks_[update.result_index];
   const std::uint64_t num_tokens = routed_tokens_[update.result_index] + update.tokens.size();
   return options_.hooks.attr("routed_experts")(fast::list(blocks), num_tokens - 1);
@@ -152,34 +126,22 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
-  if (update.session_waits) {
-    show_session_pause(record);
-  }
+  if (update.session_waits) show_session_pause(record);
   if (row >= 0) {
-    if (record.wants_logprobs && has_items(output.logprobs)) {
+    if (record.wants_logprobs && has_items(output.logprobs))
       fields[OutputFields::new_logprobs] = output.logprobs.attr("slice_request")(row, update.tokens.size());
-    }
-    if (const nb::handle found = get(output.prompt_logprobs, record.name)) {
+    if (const nb::handle found = get(output.prompt_logprobs, record.name))
       fields[OutputFields::new_prompt_logprobs_tensors] = nb::borrow(found);
-    }
-    if (has_items(output.pooled)) {
-      fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
-    }
+    if (has_items(output.pooled)) fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
     fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
     fields[OutputFields::stop_reason] = record.stop_reason;
     fields[OutputFields::num_external_computed_tokens] =
         update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
-    if (record.num_nans != 0) {
-      fields[OutputFields::num_nans_in_logits] = nb::int_(record.num_nans);
-    }
+    if (record.num_nans != 0) fields[OutputFields::num_nans_in_logits] = nb::int_(record.num_nans);
   }
   fields[OutputFields::trace_headers] = record.trace_headers;
-  if (update.num_cached_tokens != 0) {
-    fields[OutputFields::num_cached_tokens] = fast::steal(PyLong_FromLongLong(update.num_cached_tokens));
-  }
-  if (!update.events.empty()) {
-    fields[OutputFields::events] = outputs_.events(update.events);
-  }
+  if (update.num_cached_tokens != 0) fields[OutputFields::num_cached_tokens] = fast::steal(PyLong_FromLongLong(update.num_cached_tokens));
+  if (!update.events.empty()) fields[OutputFields::events] = outputs_.events(update.events);
   const nb::object client = nb::int_(record.client_index);
   nb::handle list = get(outputs, client);
   if (!list.is_valid()) {
@@ -188,23 +150,17 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
   }
   const nb::object made = outputs_.make(record.name, tokens, fields);
   fast::check(PyList_Append(list.ptr(), made.ptr()));
-  if (update.finished && !update.session_waits) {
-    end(record, update.status);
-  }
+  if (update.finished && !update.session_waits) end(record, update.status);
 }
 
 nb::dict Bridge::tell(const StepOutcome& outcome, const StepOutput& output) {
   nb::dict outputs;
-  for (const RequestUpdate& update : outcome.updates) {
-    tell_one(update, output, outputs);
-  }
+  for (const RequestUpdate& update : outcome.updates) tell_one(update, output, outputs);
   return outputs;
 }
 
 nb::object Bridge::finished_sets(const StepOutcome& outcome) {
-  if (outcome.finished_sets.empty()) {
-    return nb::none();
-  }
+  if (outcome.finished_sets.empty()) return nb::none();
   nb::dict out;
   for (const FinishedSet& set : outcome.finished_sets) {
     nb::set names;
@@ -226,11 +182,8 @@ void Bridge::forget(const StepOutcome& outcome) {
     }
   }
   for (const FinishedSet& set : outcome.finished_sets) {
-    for (const RequestId id : set.ids) {
-      if (Record* record = records_.find(id)) {
-        drop_if_done(*record);
-      }
-    }
+    for (const RequestId id : set.ids)
+      if (Record* record = records_.find(id)) drop_if_done(*record);
   }
 }
 
@@ -240,9 +193,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     std::vector<RequestId> ids;
     for (nb::handle name : names) {
       const Record* record = lookup(name);
-      if (record == nullptr) {
-        throw nb::key_error((std::string(field) + ": no request " + nb::cast<std::string>(nb::repr(name))).c_str());
-      }
+      if (record == nullptr) throw nb::key_error((std::string(field) + ": no request " + nb::cast<std::string>(nb::repr(name))).c_str());
       ids.push_back(record->id);
     }
     return ids;
@@ -260,26 +211,18 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.has_connector_output = true;
     sent = ids_of(output.finished_sending, "finished_sending");
     received = ids_of(output.finished_receiving, "finished_recving");
-    for (nb::handle block : output.invalid_blocks) {
-      invalid.push_back(BlockId{nb::cast<std::uint32_t>(block)});
-    }
+    for (nb::handle block : output.invalid_blocks) invalid.push_back(BlockId{nb::cast<std::uint32_t>(block)});
     result.finished_sending = sent;
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();
-  for (const auto& [id, count] : nans_) {
-    if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) {
-      records_.find(id)->num_nans = count;
-    }
-  }
+  for (const auto& [id, count] : nans_)
+    if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) records_.find(id)->num_nans = count;
   const nb::dict outputs = tell(outcome, output);
-  for (const auto& transferred : {received, sent}) {
-    for (const RequestId id : transferred) {
-      drop_if_gone(*records_.find(id));
-    }
-  }
+  for (const auto& transferred : {received, sent})
+    for (const RequestId id : transferred) drop_if_gone(*records_.find(id));
   const nb::object sets = finished_sets(outcome);
   const nb::object stats = stats_of(outcome.stats);
   const nb::object events = events_of(outcome.kv_events);

@@ -10,11 +10,10 @@ namespace quire::python {
 
 nb::object Bridge::refreshed(const RequestView& view) {
   Record* record = records_.find(view.id);
-  if (record->session && view.num_prompt_tokens != record->num_prompt_tokens) {
+  if (record->session && view.num_prompt_tokens != record->num_prompt_tokens)
     take_session_input(*record, view);
-  } else {
+  else
     mirror_.show(*record, view);
-  }
   return record->request;
 }
 
@@ -30,9 +29,7 @@ void Bridge::refresh_running() {
 
 nb::dict Bridge::requests() {
   records_.for_each([&](Record& record) {
-    if (!record.request.is_valid()) {
-      return;
-    }
+    if (!record.request.is_valid()) return;
     refreshed(record.id);
   });
   return requests_;
@@ -52,20 +49,15 @@ bool Bridge::is_prefill_chunk(nb::handle name) const {
 nb::set Bridge::finished_names() {
   nb::set out;
   records_.for_each([&](const Record& record) {
-    if (record.finished && !record.announced) {
-      out.add(record.name);
-    }
+    if (record.finished && !record.announced) out.add(record.name);
   });
   return out;
 }
 
 nb::list Bridge::names_of(std::span<const RequestId> ids) const {
   nb::list out;
-  for (const RequestId id : ids) {
-    if (const Record* record = records_.find(id)) {
-      out.append(record->name);
-    }
-  }
+  for (const RequestId id : ids)
+    if (const Record* record = records_.find(id)) out.append(record->name);
   return out;
 }
 

@@ -13,22 +13,16 @@ namespace nb = nanobind;
 
 // Takes over the reference; throws the Python error where `object` is null.
 inline nb::object steal(PyObject* object) {
-  if (object == nullptr) {
-    throw nb::python_error();
-  }
+  if (object == nullptr) throw nb::python_error();
   return nb::steal(object);
 }
 
 inline void check(int status) {
-  if (status < 0) {
-    throw nb::python_error();
-  }
+  if (status < 0) throw nb::python_error();
 }
 
 inline PyObject* owned(PyObject* object) {
-  if (object == nullptr) {
-    throw nb::python_error();
-  }
+  if (object == nullptr) throw nb::python_error();
   return object;
 }
 
@@ -58,31 +52,23 @@ inline PyObject* number(BlockId id) {
 template <class T>
 nb::object list(std::span<const T> values) {
   nb::object out = steal(PyList_New(static_cast<Py_ssize_t>(values.size())));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), owned(number(values[i])));
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), owned(number(values[i])));
   return out;
 }
 
 template <class T>
 void extend(nb::handle list, std::span<const T> values) {
-  for (const T& value : values) {
-    append(list, number(value));
-  }
+  for (const T& value : values) append(list, number(value));
 }
 
 // The list's items as tokens, at the end of `out`.
 template <class Out>
 void append_tokens(nb::handle list, Out&& out) {
-  if (!PyList_Check(list.ptr())) {
-    throw nb::type_error("sampled_token_ids: every entry must be a list of int");
-  }
+  if (!PyList_Check(list.ptr())) throw nb::type_error("sampled_token_ids: every entry must be a list of int");
   const Py_ssize_t size = PyList_GET_SIZE(list.ptr());
   for (Py_ssize_t i = 0; i < size; ++i) {
     const long value = PyLong_AsLong(PyList_GET_ITEM(list.ptr(), i));
-    if (value == -1 && PyErr_Occurred() != nullptr) {
-      throw nb::python_error();
-    }
+    if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     out(static_cast<TokenId>(value));
   }
 }

@@ -31,18 +31,14 @@ Mirror::Mirror(nb::list statuses, std::uint32_t hash_bytes)
       num_nans_in_logits_(fast::interned("num_nans_in_logits")) {}
 
 void Mirror::append_tokens(Record& record, std::span<const TokenId> outputs) {
-  if (outputs.empty()) {
-    return;
-  }
+  if (outputs.empty()) return;
   fast::extend(record.all_tokens, outputs);
   fast::extend(record.output_tokens, outputs);
   record.num_shown_tokens += outputs.size();
 }
 
 void Mirror::append_hashes(Record& record, const RequestView& view) {
-  if (hash_bytes_ == 0) {
-    return;
-  }
+  if (hash_bytes_ == 0) return;
   const auto known = static_cast<std::size_t>(PyList_GET_SIZE(record.block_hashes.ptr()));
   for (std::size_t i = known; (i + 1) * kStride <= view.block_hashes.size(); ++i) {
     const std::uint8_t* data = view.block_hashes.data() + i * kStride;
@@ -84,9 +80,7 @@ void Mirror::show(Record& record, const RequestView& view) {
   set_flag(record, is_prefill_chunk_, &Shown::is_prefill_chunk, view.is_prefill_chunk);
   set_flag(record, discard_latest_async_tokens_, &Shown::discard_latest_async_tokens, view.discard_latest_async_tokens);
   nb::setattr(record.request, spec_token_ids_, fast::list(view.draft_tokens));
-  if (record.stop_reason.is_valid()) {
-    nb::setattr(record.request, stop_reason_, record.stop_reason);
-  }
+  if (record.stop_reason.is_valid()) nb::setattr(record.request, stop_reason_, record.stop_reason);
   set_number(record, num_nans_in_logits_, &Shown::num_nans, record.num_nans);
 }
 
@@ -107,9 +101,7 @@ void Mirror::show_finished(Record& record, RequestStatus status) {
   record.unseen.clear();
   set_status(record, status);
   set_number(record, num_computed_tokens_, &Shown::num_computed_tokens, record.num_computed_tokens);
-  if (record.stop_reason.is_valid()) {
-    nb::setattr(record.request, stop_reason_, record.stop_reason);
-  }
+  if (record.stop_reason.is_valid()) nb::setattr(record.request, stop_reason_, record.stop_reason);
 }
 
 }  // namespace quire::python

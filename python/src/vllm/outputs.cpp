@@ -11,20 +11,15 @@ OutputMaker::OutputMaker(OutputTypes types) : types_(std::move(types)), name_tup
       "new_logprobs",   "new_prompt_logprobs_tensors", "pooling_output", "finish_reason",     "stop_reason",
       "events",         "kv_transfer_params",          "trace_headers",  "num_cached_tokens", "num_external_computed_tokens",
       "routed_experts", "num_nans_in_logits"};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    names_[i] = fast::interned(kNames[i]);
-  }
+  for (std::size_t i = 0; i < kNames.size(); ++i) names_[i] = fast::interned(kNames[i]);
 }
 
 nb::handle OutputMaker::names_of(std::uint32_t mask) {
   nb::object& names = name_tuples_[mask];
   if (!names.is_valid()) {
     nb::list list;
-    for (std::size_t i = 0; i < names_.size(); ++i) {
-      if ((mask >> i & 1U) != 0) {
-        list.append(names_[i]);
-      }
-    }
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if ((mask >> i & 1U) != 0) list.append(names_[i]);
     names = nb::tuple(list);
   }
   return names;
@@ -48,9 +43,8 @@ nb::object OutputMaker::make(nb::handle request_id, nb::handle tokens, const Out
 
 nb::object OutputMaker::events(std::span<const RequestEvent> events) const {
   nb::list out;
-  for (const RequestEvent& event : events) {
+  for (const RequestEvent& event : events)
     out.append(types_.event(types_.event_types[static_cast<std::size_t>(event.kind) - 1], event.timestamp));
-  }
   return out;
 }
 

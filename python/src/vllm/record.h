@@ -88,11 +88,8 @@ class RecordTable {
 
   template <class Visit>
   void for_each(Visit visit) {
-    for (auto& record : records_) {
-      if (record) {
-        visit(*record);
-      }
-    }
+    for (auto& record : records_)
+      if (record) visit(*record);
   }
 
  private:

@@ -14,9 +14,8 @@ namespace {
 // A tuple of lists of block ids, one list per cache group.
 nb::object block_ids(GroupBlocks groups) {
   nb::object out = fast::steal(PyTuple_New(static_cast<Py_ssize_t>(groups.size())));
-  for (std::size_t group = 0; group < groups.size(); ++group) {
+  for (std::size_t group = 0; group < groups.size(); ++group)
     PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(group), fast::list(groups[group]).release().ptr());
-  }
   return out;
 }
 
@@ -29,14 +28,11 @@ CoreSeams Seams::of_core() {
 
 ExternalMatch Seams::match(const RequestView& request, std::uint32_t num_local_tokens) {
   const nb::object answer = bridge_.options().hooks.attr("match")(bridge_.refreshed(request), num_local_tokens);
-  if (!nb::isinstance<nb::tuple>(answer) || nb::len(answer) != 2) {
+  if (!nb::isinstance<nb::tuple>(answer) || nb::len(answer) != 2)
     throw nb::type_error("get_num_new_matched_tokens() must return (int | None, bool)");
-  }
   ExternalMatch match;
   match.load_async = nb::cast<bool>(nb::bool_(nb::handle(answer[1])));
-  if (!nb::handle(answer[0]).is_none()) {
-    match.num_tokens = nb::cast<std::uint32_t>(answer[0]);
-  }
+  if (!nb::handle(answer[0]).is_none()) match.num_tokens = nb::cast<std::uint32_t>(answer[0]);
   return match;
 }
 
@@ -57,15 +53,11 @@ void Seams::planned(const StepPlan& plan) {
 
 void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> told) {
   nb::list names;
-  for (const RequestId id : finishing) {
-    names.append(bridge_.find(id)->name);
-  }
+  for (const RequestId id : finishing) names.append(bridge_.find(id)->name);
   const auto orders = nb::cast<nb::tuple>(bridge_.options().hooks.attr("order_failed")(names, num_async));
   const auto take = [&](nb::handle ordered, std::span<RequestId> ids) {
     std::size_t at = 0;
-    for (nb::handle name : ordered) {
-      ids[at++] = bridge_.lookup(name)->id;
-    }
+    for (nb::handle name : ordered) ids[at++] = bridge_.lookup(name)->id;
   };
   take(orders[0], finishing);
   take(orders[1], told);

@@ -17,9 +17,7 @@ nb::object bytes_of(const std::vector<std::uint8_t>& data) {
 
 nb::object spec_of(const SpecDecodingStats& s) {
   nb::list per_position;
-  for (const std::uint64_t count : s.num_accepted_per_position) {
-    per_position.append(count);
-  }
+  for (const std::uint64_t count : s.num_accepted_per_position) per_position.append(count);
   return nb::make_tuple(s.num_spec_tokens, s.num_drafts, s.num_draft_tokens, s.num_accepted_tokens, per_position);
 }
 
@@ -27,28 +25,20 @@ nb::object evictions_of(std::span<const KvEvictionEvent> evictions) {
   nb::list out;
   for (const KvEvictionEvent& event : evictions) {
     nb::list gaps;
-    for (const double gap : event.reuse_gaps) {
-      gaps.append(gap);
-    }
+    for (const double gap : event.reuse_gaps) gaps.append(gap);
     out.append(nb::make_tuple(event.lifetime, event.idle, nb::tuple(gaps)));
   }
   return out;
 }
 
 nb::object key_of(const KvExtraKey& key) {
-  if (const auto* text = std::get_if<std::string>(&key)) {
-    return nb::cast(*text);
-  }
-  if (const auto* item = std::get_if<MultimodalKey>(&key)) {
-    return nb::make_tuple(item->identifier, item->offset);
-  }
+  if (const auto* text = std::get_if<std::string>(&key)) return nb::cast(*text);
+  if (const auto* item = std::get_if<MultimodalKey>(&key)) return nb::make_tuple(item->identifier, item->offset);
   return bytes_of(std::get<std::vector<std::uint8_t>>(key));
 }
 
 nb::object extra_keys_of(const BlockStored& event) {
-  if (!event.extra_keys) {
-    return nb::none();
-  }
+  if (!event.extra_keys) return nb::none();
   nb::list out;
   for (const auto& keys : *event.extra_keys) {
     if (!keys) {
@@ -56,9 +46,7 @@ nb::object extra_keys_of(const BlockStored& event) {
       continue;
     }
     nb::list block;
-    for (const KvExtraKey& key : *keys) {
-      block.append(key_of(key));
-    }
+    for (const KvExtraKey& key : *keys) block.append(key_of(key));
     out.append(nb::tuple(block));
   }
   return out;
@@ -66,9 +54,7 @@ nb::object extra_keys_of(const BlockStored& event) {
 
 nb::object event_of(const BlockStored& event) {
   nb::list hashes;
-  for (const KvEventHash& hash : event.block_hashes) {
-    hashes.append(bytes_of(hash));
-  }
+  for (const KvEventHash& hash : event.block_hashes) hashes.append(bytes_of(hash));
   return nb::make_tuple("stored", hashes, event.parent_block_hash ? bytes_of(*event.parent_block_hash) : nb::none(),
                         fast::list(std::span<const TokenId>(event.token_ids)), event.block_size,
                         event.lora_id ? nb::object(nb::int_(*event.lora_id)) : nb::none(), event.medium,
@@ -86,9 +72,7 @@ nb::object event_of(const AllBlocksCleared&) {
 }  // namespace
 
 nb::object stats_of(const SchedulerStats* stats) {
-  if (stats == nullptr) {
-    return nb::none();
-  }
+  if (stats == nullptr) return nb::none();
   return nb::make_tuple(stats->num_running, stats->num_waiting, stats->kv_cache_usage, stats->encoder_cache_usage,
                         prefix_of(stats->prefix_cache),
                         stats->connector_prefix_cache ? prefix_of(*stats->connector_prefix_cache) : nb::none(),
@@ -96,13 +80,9 @@ nb::object stats_of(const SchedulerStats* stats) {
 }
 
 nb::object events_of(std::span<const KvEvent> events) {
-  if (events.empty()) {
-    return nb::none();
-  }
+  if (events.empty()) return nb::none();
   nb::list out;
-  for (const KvEvent& event : events) {
-    out.append(std::visit([](const auto& kind) { return event_of(kind); }, event));
-  }
+  for (const KvEvent& event : events) out.append(std::visit([](const auto& kind) { return event_of(kind); }, event));
   return out;
 }
 

@@ -9,14 +9,10 @@ namespace quire {
 void FullAttentionManager::find(HitQuery& query) const {
   query.assign_null(0);
   const std::int64_t end = std::min(tokens_.floor(query.limits().max_tokens), query.num_named());
-  for (std::int64_t i = 0; i < end && query.look_up(i); ++i) {
-    query.append();
-  }
+  for (std::int64_t i = 0; i < end && query.look_up(i); ++i) query.append();
   std::int64_t size = query.size();
   size -= query.limits().use_eagle && size > 0 ? 1 : 0;
-  while (!query.aligned(tokens_, size)) {
-    --size;
-  }
+  while (!query.aligned(tokens_, size)) --size;
   query.truncate(size);
 }
 
@@ -54,9 +50,7 @@ void SlidingWindowManager::find(HitQuery& query) const {
   if (size == 0) {
     // The run that is left, if any, reaches back to the start, where nothing is missing from the window.
     size = run;
-    while (!query.aligned(tokens_, size)) {
-      --size;
-    }
+    while (!query.aligned(tokens_, size)) --size;
   }
   query.truncate(use_eagle && size > 0 ? size - 1 : size);
 }
@@ -70,9 +64,7 @@ void ChunkedLocalManager::find(HitQuery& query) const {
   const std::int64_t start = tokens_.floor(num_skipped_tokens(max_tokens));
   QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
   query.assign_null(start);
-  for (std::int64_t i = start; i < end && query.look_up(i); ++i) {
-    query.append();
-  }
+  for (std::int64_t i = start; i < end && query.look_up(i); ++i) query.append();
 }
 
 std::int64_t CrossAttentionManager::blocks_needed(const GroupBlockList& list, const GroupDemand& demand,

@@ -33,22 +33,16 @@ double BlockPool::usage() const {
 }
 
 std::vector<std::uint8_t> BlockPool::key_of(BlockId block) const {
-  if (!index_.contains(block)) {
-    return {};
-  }
+  if (!index_.contains(block)) return {};
   const BlockName name = index_.name_of(block);
   std::vector<std::uint8_t> key = event_log_.bytes_of(name.hashes);
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    key.push_back(static_cast<std::uint8_t>(name.group >> shift));
-  }
+  for (int shift = 24; shift >= 0; shift -= 8) key.push_back(static_cast<std::uint8_t>(name.group >> shift));
   return key;
 }
 
 bool BlockPool::forget(BlockId block) {
   residency_.on_evicted(block);
-  if (!index_.contains(block)) {
-    return false;
-  }
+  if (!index_.contains(block)) return false;
   event_log_.removed(index_.name_of(block));
   index_.remove(block);
   return true;
@@ -56,9 +50,7 @@ bool BlockPool::forget(BlockId block) {
 
 BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
-  if (sink_ != nullptr && index_.contains(block)) {
-    sink_->on_block_evicted(block, index_.hash_of(block));
-  }
+  if (sink_ != nullptr && index_.contains(block)) sink_->on_block_evicted(block, index_.hash_of(block));
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   ref_counts_[block.value] = 1;
@@ -67,42 +59,29 @@ BlockId BlockPool::allocate() {
 }
 
 void BlockPool::set_aside(std::uint32_t num_blocks) {
-  for (std::uint32_t i = 0; i < num_blocks; ++i) {
-    set_aside_.push_back(free_.pop_front());
-  }
+  for (std::uint32_t i = 0; i < num_blocks; ++i) set_aside_.push_back(free_.pop_front());
 }
 
 void BlockPool::touch(BlockId block) {
-  if (block == kNullBlock) {
-    return;
-  }
-  if (ref_counts_[block.value]++ == 0) {
-    free_.remove(block);
-  }
+  if (block == kNullBlock) return;
+  if (ref_counts_[block.value]++ == 0) free_.remove(block);
   residency_.on_accessed(block);
 }
 
 void BlockPool::release(BlockId block) {
-  if (block == kNullBlock) {
-    return;
-  }
+  if (block == kNullBlock) return;
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
-  if (--ref_counts_[block.value] > 0) {
-    return;
-  }
-  if (lifo_) {
+  if (--ref_counts_[block.value] > 0) return;
+  if (lifo_)
     free_.push_front(block);
-  } else {
+  else
     free_.push_back(block);
-  }
 }
 
 void BlockPool::cache(BlockId block, const BlockName& name) {
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
   index_.insert(name, block);
-  if (sink_ != nullptr) {
-    sink_->on_block_cached(block, name.hashes.back());
-  }
+  if (sink_ != nullptr) sink_->on_block_cached(block, name.hashes.back());
 }
 
 void BlockPool::evict(BlockId block) {
@@ -111,9 +90,7 @@ void BlockPool::evict(BlockId block) {
 }
 
 bool BlockPool::reset() {
-  if (num_free_blocks() + 1 != num_blocks()) {
-    return false;
-  }
+  if (num_free_blocks() + 1 != num_blocks()) return false;
   index_.clear();
   residency_.reset();
   event_log_.cleared();

@@ -16,9 +16,8 @@ LayerSpecs with_head_sizes(LayerSpecs layers) {
   for (LayerSpec& layer : layers) {
     std::visit(
         [](auto& spec) {
-          if constexpr (std::is_base_of_v<FullAttentionSpec, std::remove_cvref_t<decltype(spec)>>) {
+          if constexpr (std::is_base_of_v<FullAttentionSpec, std::remove_cvref_t<decltype(spec)>>)
             spec.head_size_v = spec.head_size_v == 0 ? spec.head_size : spec.head_size_v;
-          }
         },
         layer.spec);
   }
@@ -28,9 +27,7 @@ LayerSpecs with_head_sizes(LayerSpecs layers) {
 // All layers under one spec, or of one type with pages of their own; nullopt: neither.
 Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers) {
   auto merged = merge_specs(layers);
-  if (!merged) {
-    return std::unexpected(std::move(merged.error()));
-  }
+  if (!merged) return std::unexpected(std::move(merged.error()));
   KvCacheGroup group;
   std::ranges::transform(layers, std::back_inserter(group.layer_names), &LayerSpec::name);
   if (*merged) {
@@ -38,12 +35,8 @@ Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers)
     return group;
   }
   const auto uniform = is_uniform_type(layers);
-  if (!uniform) {
-    return std::unexpected(uniform.error());
-  }
-  if (!*uniform) {
-    return std::nullopt;
-  }
+  if (!uniform) return std::unexpected(uniform.error());
+  if (!*uniform) return std::nullopt;
   group.spec = layers.front().spec;
   std::ranges::transform(layers, std::back_inserter(group.layer_specs), &LayerSpec::spec);
   return group;
@@ -54,34 +47,27 @@ FullAttentionSpec as_full_attention(const Spec& spec) {
   FullAttentionSpec full;
   static_cast<AttentionShape&>(full) = spec;
   full.head_size_v = spec.head_size;
-  if constexpr (std::is_same_v<Spec, SlidingWindowSpec>) {
+  if constexpr (std::is_same_v<Spec, SlidingWindowSpec>)
     full.sliding_window = spec.sliding_window;
-  } else {
+  else
     full.attention_chunk_size = spec.attention_chunk_size;
-  }
   return full;
 }
 
 // Windows and chunks are kept as full attention where the model has that, too.
 void unify_hybrid(LayerSpecs& layers) {
-  if (!std::ranges::any_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); })) {
-    return;
-  }
-  for (LayerSpec& layer : layers) {
-    if (const auto* window = std::get_if<SlidingWindowSpec>(&layer.spec)) {
+  if (!std::ranges::any_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); })) return;
+  for (LayerSpec& layer : layers)
+    if (const auto* window = std::get_if<SlidingWindowSpec>(&layer.spec))
       layer.spec = as_full_attention(*window);
-    } else if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&layer.spec)) {
+    else if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&layer.spec))
       layer.spec = as_full_attention(*chunk);
-    }
-  }
 }
 
 // Smaller pages become as large as the largest by holding more tokens.
 Result<void> unify_page_size(LayerSpecs& layers) {
   std::uint64_t largest = 0;
-  for (const LayerSpec& layer : layers) {
-    largest = std::max(largest, page_size_bytes(layer.spec));
-  }
+  for (const LayerSpec& layer : layers) largest = std::max(largest, page_size_bytes(layer.spec));
   for (LayerSpec& layer : layers) {
     const std::uint64_t own = page_size_bytes(layer.spec);
     const std::uint64_t block_size = saturating_product(block_size_of(layer.spec), largest / own);
@@ -90,13 +76,9 @@ Result<void> unify_page_size(LayerSpecs& layers) {
                   fmt::format("its blocks of {} bytes cannot be made as large as the largest ({} bytes)", own, largest),
                   "choose block sizes and paddings that give equal or divisible pages");
     };
-    if (largest % own != 0 || block_size > UINT32_MAX) {
-      return cannot_grow();
-    }
+    if (largest % own != 0 || block_size > UINT32_MAX) return cannot_grow();
     std::visit([&](auto& spec) { spec.block_size = static_cast<std::uint32_t>(block_size); }, layer.spec);
-    if (page_size_bytes(layer.spec) != largest) {
-      return cannot_grow();
-    }
+    if (page_size_bytes(layer.spec) != largest) return cannot_grow();
   }
   return {};
 }
@@ -106,9 +88,7 @@ std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
   std::vector<LayerSpecs> kinds;
   for (const LayerSpec& layer : layers) {
     auto kind = std::ranges::find_if(kinds, [&](const LayerSpecs& other) { return other.front().spec == layer.spec; });
-    if (kind == kinds.end()) {
-      kind = kinds.emplace(kinds.end());
-    }
+    if (kind == kinds.end()) kind = kinds.emplace(kinds.end());
     kind->push_back(layer);
   }
   return kinds;
@@ -135,9 +115,7 @@ Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
     const std::size_t num_groups = divide_up(kind.size(), group_size);
     for (std::size_t i = 0; i < num_groups; ++i) {
       KvCacheGroup& group = groups.emplace_back(KvCacheGroup{.layer_names = {}, .spec = **merged, .layer_specs = {}});
-      for (std::size_t j = i; j < kind.size(); j += num_groups) {
-        group.layer_names.push_back(kind[j].name);
-      }
+      for (std::size_t j = i; j < kind.size(); j += num_groups) group.layer_names.push_back(kind[j].name);
     }
   }
   return groups;
@@ -146,12 +124,8 @@ Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
 }  // namespace
 
 Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& given, bool disable_hybrid_kv_cache_manager) {
-  if (auto valid = check_layers(given); !valid) {
-    return std::unexpected(std::move(valid.error()));
-  }
-  if (given.empty()) {
-    return std::vector<KvCacheGroup>();
-  }
+  if (auto valid = check_layers(given); !valid) return std::unexpected(std::move(valid.error()));
+  if (given.empty()) return std::vector<KvCacheGroup>();
   LayerSpecs layers = with_head_sizes(given);
   auto group = one_group(layers);
   if (group && !*group && disable_hybrid_kv_cache_manager) {
@@ -162,15 +136,9 @@ Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& given, bool 
                   "allow the hybrid KV cache manager");
     }
   }
-  if (!group) {
-    return std::unexpected(std::move(group.error()));
-  }
-  if (*group) {
-    return std::vector<KvCacheGroup>{std::move(**group)};
-  }
-  if (auto unified = unify_page_size(layers); !unified) {
-    return std::unexpected(std::move(unified.error()));
-  }
+  if (!group) return std::unexpected(std::move(group.error()));
+  if (*group) return std::vector<KvCacheGroup>{std::move(**group)};
+  if (auto unified = unify_page_size(layers); !unified) return std::unexpected(std::move(unified.error()));
   return split_into_groups(layers);
 }
 

@@ -11,12 +11,8 @@ using Merged = std::optional<LayerKvSpec>;
 
 // The full attention in a spec of that family, else null.
 const FullAttentionSpec* full_attention(const LayerKvSpec& spec) {
-  if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) {
-    return full;
-  }
-  if (const auto* mla = std::get_if<MlaAttentionSpec>(&spec)) {
-    return mla;
-  }
+  if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) return full;
+  if (const auto* mla = std::get_if<MlaAttentionSpec>(&spec)) return mla;
   return std::get_if<SinkFullAttentionSpec>(&spec);
 }
 
@@ -43,23 +39,14 @@ Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> la
 // The first layer's kind, full or with sinks, stands for all.
 template <class Spec>
 Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) {
-  for (const LayerSpec& layer : layers) {
-    if (full_attention(layer.spec) == nullptr || std::holds_alternative<MlaAttentionSpec>(layer.spec)) {
-      return Merged();
-    }
-  }
+  for (const LayerSpec& layer : layers)
+    if (full_attention(layer.spec) == nullptr || std::holds_alternative<MlaAttentionSpec>(layer.spec)) return Merged();
   const auto window = common_window(layers, "sliding_window", &FullAttentionSpec::sliding_window);
-  if (!window) {
-    return std::unexpected(window.error());
-  }
+  if (!window) return std::unexpected(window.error());
   const auto chunk = common_window(layers, "attention_chunk_size", &FullAttentionSpec::attention_chunk_size);
-  if (!chunk) {
-    return std::unexpected(chunk.error());
-  }
+  if (!chunk) return std::unexpected(chunk.error());
   const auto alike = [&](const LayerSpec& layer) { return same_shape(*full_attention(layer.spec), first); };
-  if (!std::ranges::all_of(layers, alike) || (*window && *chunk)) {
-    return Merged();
-  }
+  if (!std::ranges::all_of(layers, alike) || (*window && *chunk)) return Merged();
   Spec merged = first;
   merged.sliding_window = *window;
   merged.attention_chunk_size = *chunk;
@@ -72,9 +59,7 @@ Result<Merged> merge_mla(const MlaAttentionSpec& first, std::span<const LayerSpe
     const auto* mla = std::get_if<MlaAttentionSpec>(&layer.spec);
     return mla != nullptr && mla->cache_dtype == first.cache_dtype;
   });
-  if (!alike) {
-    return Merged();
-  }
+  if (!alike) return Merged();
   MlaAttentionSpec merged = first;
   merged.head_size_v = 0;
   merged.sliding_window.reset();
@@ -94,15 +79,9 @@ bool all_are(std::span<const LayerSpec> layers, const auto& condition) {
 
 Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
   const LayerKvSpec& first = layers.front().spec;
-  if (const auto* full = std::get_if<FullAttentionSpec>(&first)) {
-    return merge_full(*full, layers);
-  }
-  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&first)) {
-    return merge_full(*sink, layers);
-  }
-  if (const auto* mla = std::get_if<MlaAttentionSpec>(&first)) {
-    return merge_mla(*mla, layers);
-  }
+  if (const auto* full = std::get_if<FullAttentionSpec>(&first)) return merge_full(*full, layers);
+  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&first)) return merge_full(*sink, layers);
+  if (const auto* mla = std::get_if<MlaAttentionSpec>(&first)) return merge_mla(*mla, layers);
   const bool equal = std::ranges::all_of(layers, [&](const LayerSpec& layer) { return layer.spec == first; });
   return equal ? Merged(first) : Merged();
 }
@@ -110,24 +89,16 @@ Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
 Result<bool> is_uniform_type(std::span<const LayerSpec> layers) {
   const LayerSpec& first = layers.front();
   const auto same_block_size = [&](const LayerSpec& layer) { return block_size_of(layer.spec) == block_size_of(first.spec); };
-  if (!std::ranges::all_of(layers, same_block_size)) {
-    return false;
-  }
-  if (is_full_attention(first.spec)) {
+  if (!std::ranges::all_of(layers, same_block_size)) return false;
+  if (is_full_attention(first.spec))
     return std::ranges::all_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); });
-  }
-  if (std::holds_alternative<CrossAttentionSpec>(first.spec)) {
-    return all_are<CrossAttentionSpec>(layers, [](const auto&) { return true; });
-  }
-  if (const auto* window = std::get_if<SlidingWindowSpec>(&first.spec)) {
+  if (std::holds_alternative<CrossAttentionSpec>(first.spec)) return all_are<CrossAttentionSpec>(layers, [](const auto&) { return true; });
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&first.spec))
     return all_are<SlidingWindowSpec>(layers, [&](const auto& spec) { return spec.sliding_window == window->sliding_window; });
-  }
-  if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&first.spec)) {
+  if (const auto* chunk = std::get_if<ChunkedLocalSpec>(&first.spec))
     return all_are<ChunkedLocalSpec>(layers, [&](const auto& spec) { return spec.attention_chunk_size == chunk->attention_chunk_size; });
-  }
-  if (const auto* mamba = std::get_if<MambaSpec>(&first.spec)) {
+  if (const auto* mamba = std::get_if<MambaSpec>(&first.spec))
     return all_are<MambaSpec>(layers, [&](const auto& spec) { return spec.num_speculative_blocks == mamba->num_speculative_blocks; });
-  }
   return fail(ErrorCode::unsupported, first.name, "an encoder-only layer cannot share a model with layers of another spec",
               "leave layers without a cache out of the specs");
 }

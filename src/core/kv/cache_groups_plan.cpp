@@ -24,9 +24,7 @@ bool has_own_tensors(const Groups& groups) {
 
 std::size_t layers_per_group(const Groups& groups) {
   std::size_t most = 0;
-  for (const KvCacheGroup& group : groups) {
-    most = std::max(most, group.layer_names.size());
-  }
+  for (const KvCacheGroup& group : groups) most = std::max(most, group.layer_names.size());
   return most;
 }
 
@@ -34,14 +32,10 @@ std::size_t layers_per_group(const Groups& groups) {
 std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options) {
   std::uint64_t sum = 0;
   if (has_own_tensors(groups)) {
-    for (const LayerKvSpec& spec : groups.front().layer_specs) {
-      sum = saturating_sum(sum, max_memory_usage_bytes(spec, options));
-    }
+    for (const LayerKvSpec& spec : groups.front().layer_specs) sum = saturating_sum(sum, max_memory_usage_bytes(spec, options));
     return sum;
   }
-  for (const KvCacheGroup& group : groups) {
-    sum = saturating_sum(sum, max_memory_usage_bytes(group, options));
-  }
+  for (const KvCacheGroup& group : groups) sum = saturating_sum(sum, max_memory_usage_bytes(group, options));
   return saturating_product(layers_per_group(groups), sum);
 }
 
@@ -52,24 +46,20 @@ std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, s
   while (low < high) {
     const std::uint64_t middle = low + (high - low + 1) / 2;
     options.max_model_len = static_cast<std::uint32_t>(middle);
-    if (needed_bytes(groups, options) <= available) {
+    if (needed_bytes(groups, options) <= available)
       low = middle;
-    } else {
+    else
       high = middle - 1;
-    }
   }
   return static_cast<std::uint32_t>(low);
 }
 
 Result<void> check_fits(const Groups& groups, std::int64_t available, const KvMemoryOptions& options) {
-  if (available <= 0) {
+  if (available <= 0)
     return fail(ErrorCode::too_large, "kv_cache_memory", "no memory is left for the KV cache", "give the engine more memory");
-  }
   const auto bytes = static_cast<std::uint64_t>(available);
   const std::uint64_t needed = needed_bytes(groups, options);
-  if (needed <= bytes) {
-    return {};
-  }
+  if (needed <= bytes) return {};
   const std::uint32_t longest = longest_that_fits(groups, options, bytes);
   return fail(ErrorCode::too_large, "max_model_len",
               fmt::format("one request of {} tokens takes {:.2f} GiB of KV cache, {:.2f} GiB are there", options.max_model_len, gib(needed),
@@ -79,12 +69,10 @@ Result<void> check_fits(const Groups& groups, std::int64_t available, const KvMe
 
 Result<void> check_context_parallel(const Groups& groups, const KvMemoryOptions& options) {
   const auto is_window = [](const KvCacheGroup& group) { return std::holds_alternative<SlidingWindowSpec>(group.spec); };
-  if (options.dcp_world_size == 0 || options.pcp_world_size == 0) {
+  if (options.dcp_world_size == 0 || options.pcp_world_size == 0)
     return fail(ErrorCode::invalid_argument, "decode_context_parallel_size", "a world has no ranks", "give at least 1");
-  }
-  if (options.dcp_world_size > 1 && std::ranges::any_of(groups, is_window)) {
+  if (options.dcp_world_size > 1 && std::ranges::any_of(groups, is_window))
     return fail(ErrorCode::unsupported, "decode_context_parallel_size", "sliding windows are not kept across ranks", "use 1");
-  }
   return {};
 }
 
@@ -93,16 +81,13 @@ Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
   LayerSpecs layers;
   std::unordered_map<std::string_view, const LayerKvSpec*> known;
   for (const LayerSpecs& worker : workers) {
-    if (auto valid = check_layers(worker); !valid) {
-      return std::unexpected(std::move(valid.error()));
-    }
+    if (auto valid = check_layers(worker); !valid) return std::unexpected(std::move(valid.error()));
     for (const LayerSpec& layer : worker) {
       const auto [found, added] = known.emplace(layer.name, &layer.spec);
-      if (added) {
+      if (added)
         layers.push_back(layer);
-      } else if (*found->second != layer.spec) {
+      else if (*found->second != layer.spec)
         return fail(ErrorCode::unsupported, layer.name, "workers have different specs for this layer", "give all ranks equal specs");
-      }
     }
   }
   return layers;
@@ -111,25 +96,20 @@ Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
 // The groups with this worker's layers only; a group may be left without any.
 Groups project(const Groups& groups, const LayerSpecs& worker) {
   std::unordered_set<std::string_view> own;
-  for (const LayerSpec& layer : worker) {
-    own.insert(layer.name);
-  }
+  for (const LayerSpec& layer : worker) own.insert(layer.name);
   Groups projected;
   for (const KvCacheGroup& group : groups) {
     KvCacheGroup part{.layer_names = {}, .spec = group.spec, .layer_specs = {}};
     for (std::size_t i = 0; i < group.layer_names.size(); ++i) {
       if (own.contains(group.layer_names[i])) {
         part.layer_names.push_back(group.layer_names[i]);
-        if (!group.layer_specs.empty()) {
-          part.layer_specs.push_back(group.layer_specs[i]);
-        }
+        if (!group.layer_specs.empty()) part.layer_specs.push_back(group.layer_specs[i]);
       }
     }
-    if (part.layer_names.empty()) {
+    if (part.layer_names.empty())
       part.layer_specs = group.layer_specs;
-    } else if (!part.layer_specs.empty()) {
+    else if (!part.layer_specs.empty())
       part.spec = part.layer_specs.front();
-    }
     projected.push_back(std::move(part));
   }
   return projected;
@@ -152,16 +132,12 @@ Result<std::uint32_t> fitted_model_len(const std::vector<Groups>& workers, std::
 }
 
 void shrink_to(KvCacheConfig& config, std::uint32_t num_blocks) {
-  for (KvCacheTensor& tensor : config.tensors) {
-    tensor.size = config.num_blocks == 0 ? 0 : tensor.size / config.num_blocks * num_blocks;
-  }
+  for (KvCacheTensor& tensor : config.tensors) tensor.size = config.num_blocks == 0 ? 0 : tensor.size / config.num_blocks * num_blocks;
   config.num_blocks = num_blocks;
 }
 
 Result<std::uint32_t> num_blocks(std::uint64_t bytes_per_block, std::int64_t available, const KvMemoryOptions& options) {
-  if (options.num_blocks_override) {
-    return *options.num_blocks_override;
-  }
+  if (options.num_blocks_override) return *options.num_blocks_override;
   const std::uint64_t blocks = static_cast<std::uint64_t>(std::max<std::int64_t>(available, 0)) / bytes_per_block;
   if (blocks > UINT32_MAX) {
     return fail(ErrorCode::too_large, "kv_cache_memory", fmt::format("{} blocks are more than 32 bits can number", blocks),
@@ -174,20 +150,16 @@ std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_bl
   std::vector<KvCacheTensor> tensors;
   if (has_own_tensors(groups)) {
     const KvCacheGroup& group = groups.front();
-    for (std::size_t i = 0; i < group.layer_names.size(); ++i) {
+    for (std::size_t i = 0; i < group.layer_names.size(); ++i)
       tensors.push_back({.size = page_size_bytes(group.layer_specs[i]) * num_blocks, .shared_by = {group.layer_names[i]}});
-    }
     return tensors;
   }
   // The i-th layers of all groups share a tensor: their tables never name the same block.
   for (std::size_t i = 0; i < layers_per_group(groups); ++i) {
     KvCacheTensor& tensor = tensors.emplace_back();
     tensor.size = page_size_bytes(groups.front().spec) * num_blocks;
-    for (const KvCacheGroup& group : groups) {
-      if (i < group.layer_names.size()) {
-        tensor.shared_by.push_back(group.layer_names[i]);
-      }
-    }
+    for (const KvCacheGroup& group : groups)
+      if (i < group.layer_names.size()) tensor.shared_by.push_back(group.layer_names[i]);
   }
   return tensors;
 }
@@ -196,21 +168,16 @@ std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_bl
 
 Result<KvCacheConfig> kv_cache_config(std::vector<KvCacheGroup> groups, std::int64_t available_bytes, const KvMemoryOptions& options) {
   KvCacheConfig config{.num_blocks = 1, .groups = std::move(groups), .tensors = {}};
-  if (config.groups.empty()) {
-    return config;
-  }
+  if (config.groups.empty()) return config;
   std::uint64_t bytes_per_block = page_size_bytes(config.groups.front());
   if (!has_own_tensors(config.groups)) {
     const std::size_t num_layers = layers_per_group(config.groups);
-    if (num_layers == 0) {
+    if (num_layers == 0)
       return fail(ErrorCode::invalid_argument, "layers", "a worker has none of the model's layers with a cache", "give each stage some");
-    }
     bytes_per_block = saturating_product(bytes_per_block, num_layers);
   }
   const auto blocks = num_blocks(bytes_per_block, available_bytes, options);
-  if (!blocks) {
-    return std::unexpected(blocks.error());
-  }
+  if (!blocks) return std::unexpected(blocks.error());
   config.num_blocks = *blocks;
   config.tensors = tensors_of(config.groups, *blocks);
   return config;
@@ -221,42 +188,27 @@ Result<KvCachePlan> plan_kv_cache(std::span<const LayerSpecs> workers, std::span
   QUIRE_CHECK(!workers.empty() && workers.size() == available_bytes.size(), "each worker has its memory");
   KvMemoryOptions options = given;
   auto layers = all_layers(workers);
-  if (!layers) {
-    return std::unexpected(std::move(layers.error()));
-  }
+  if (!layers) return std::unexpected(std::move(layers.error()));
   auto groups = kv_cache_groups(*layers, options.disable_hybrid_kv_cache_manager);
-  if (!groups) {
-    return std::unexpected(std::move(groups.error()));
-  }
-  if (auto valid = check_context_parallel(*groups, options); !valid) {
-    return std::unexpected(std::move(valid.error()));
-  }
+  if (!groups) return std::unexpected(std::move(groups.error()));
+  if (auto valid = check_context_parallel(*groups, options); !valid) return std::unexpected(std::move(valid.error()));
   std::vector<Groups> projected;
-  for (const LayerSpecs& worker : workers) {
-    projected.push_back(project(*groups, worker));
-  }
+  for (const LayerSpecs& worker : workers) projected.push_back(project(*groups, worker));
   if (options.auto_fit_max_model_len) {
     const auto longest = fitted_model_len(projected, available_bytes, options);
-    if (!longest) {
-      return std::unexpected(longest.error());
-    }
+    if (!longest) return std::unexpected(longest.error());
     options.max_model_len = *longest;
   }
   KvCachePlan plan{.workers = {}, .max_model_len = options.max_model_len};
   for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (auto fits = projected[i].empty() ? Result<void>() : check_fits(projected[i], available_bytes[i], options); !fits) {
+    if (auto fits = projected[i].empty() ? Result<void>() : check_fits(projected[i], available_bytes[i], options); !fits)
       return std::unexpected(std::move(fits.error()));
-    }
     auto config = kv_cache_config(std::move(projected[i]), available_bytes[i], options);
-    if (!config) {
-      return std::unexpected(std::move(config.error()));
-    }
+    if (!config) return std::unexpected(std::move(config.error()));
     plan.workers.push_back(std::move(*config));
   }
   const std::uint32_t fewest = std::ranges::min(plan.workers, {}, &KvCacheConfig::num_blocks).num_blocks;
-  for (KvCacheConfig& config : plan.workers) {
-    shrink_to(config, fewest);
-  }
+  for (KvCacheConfig& config : plan.workers) shrink_to(config, fewest);
   return plan;
 }
 
@@ -273,23 +225,17 @@ KvCacheConfig scheduler_kv_cache_config(const KvCacheConfig& worker) {
 
 Result<void> add_shared_layers(KvCacheConfig& config, std::span<const std::pair<std::string, std::string>> shared) {
   std::unordered_map<std::string, std::size_t> group_of;
-  for (std::size_t i = 0; i < config.groups.size(); ++i) {
-    for (const std::string& name : config.groups[i].layer_names) {
-      group_of.emplace(name, i);
-    }
-  }
+  for (std::size_t i = 0; i < config.groups.size(); ++i)
+    for (const std::string& name : config.groups[i].layer_names) group_of.emplace(name, i);
   for (const auto& [layer, target] : shared) {
     if (!group_of.contains(target)) {
       return fail(ErrorCode::invalid_argument, layer, fmt::format("it reads the cache of {}, which has none of its own", target),
                   "name a layer with a cache");
     }
-    if (group_of.contains(layer)) {
+    if (group_of.contains(layer))
       return fail(ErrorCode::invalid_argument, layer, "it has a cache and reads another layer's", "leave its spec out");
-    }
   }
-  for (const auto& [layer, target] : shared) {
-    config.groups[group_of.at(target)].layer_names.push_back(layer);
-  }
+  for (const auto& [layer, target] : shared) config.groups[group_of.at(target)].layer_names.push_back(layer);
   return {};
 }
 
@@ -297,18 +243,14 @@ double max_concurrency(const KvCacheConfig& config, const KvMemoryOptions& optio
   QUIRE_CHECK(!config.groups.empty(), "a model without a cache has no limit");
   const std::uint64_t num_layers = layers_per_group(config.groups);
   std::uint64_t per_request = 0;
-  for (const KvCacheGroup& group : config.groups) {
-    per_request = saturating_sum(per_request, max_memory_usage_bytes(group, options));
-  }
+  for (const KvCacheGroup& group : config.groups) per_request = saturating_sum(per_request, max_memory_usage_bytes(group, options));
   const std::uint64_t per_block = page_size_bytes(config.groups.front()) * num_layers;
   return static_cast<double>(config.num_blocks) / static_cast<double>(divide_up(saturating_product(per_request, num_layers), per_block));
 }
 
 std::uint64_t num_cache_tokens(const KvCacheConfig& config, const KvMemoryOptions& options) {
   std::uint64_t smallest = UINT64_MAX;
-  for (const KvCacheGroup& group : config.groups) {
-    smallest = std::min<std::uint64_t>(smallest, block_size_of(group.spec));
-  }
+  for (const KvCacheGroup& group : config.groups) smallest = std::min<std::uint64_t>(smallest, block_size_of(group.spec));
   const std::uint64_t per_rank = config.groups.empty() ? 0 : config.num_blocks / config.groups.size() * smallest;
   return per_rank * options.dcp_world_size * options.pcp_world_size;
 }

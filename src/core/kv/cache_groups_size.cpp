@@ -27,9 +27,7 @@ struct RealPageSize {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < std::min(spec.shapes.size(), spec.dtypes.size()); ++i) {
       std::uint64_t state = spec.dtypes[i].bytes;
-      for (std::uint64_t dimension : spec.shapes[i]) {
-        state = saturating_product(state, dimension);
-      }
+      for (std::uint64_t dimension : spec.shapes[i]) state = saturating_product(state, dimension);
       bytes = saturating_sum(bytes, state);
     }
     return bytes;
@@ -87,28 +85,18 @@ Result<void> check_layer(const LayerSpec& layer) {
   const auto invalid = [&](std::string message, std::string remedy = "give the layer the sizes of its attention") {
     return fail(ErrorCode::invalid_argument, layer.name, std::move(message), std::move(remedy));
   };
-  if (block_size_of(layer.spec) == 0) {
-    return invalid("block_size is 0");
-  }
+  if (block_size_of(layer.spec) == 0) return invalid("block_size is 0");
   const std::uint64_t real = real_page_size(layer.spec);
-  if (real == 0) {
-    return invalid("a block has no bytes");
-  }
+  if (real == 0) return invalid("a block has no bytes");
   const std::uint64_t padded = padded_page_size(layer.spec).value_or(real);
-  if (padded < real) {
+  if (padded < real)
     return invalid(fmt::format("page_size_padded is {} bytes, a block has {}", padded, real), "pad to at least the size of a block");
-  }
-  if (padded > kLargestPage) {
-    return invalid("a block has more than 1 TiB");
-  }
+  if (padded > kLargestPage) return invalid("a block has more than 1 TiB");
   const auto* window = std::get_if<SlidingWindowSpec>(&layer.spec);
-  if (window != nullptr && window->sliding_window == 0) {
-    return invalid("sliding_window is 0", "a window has at least the current token");
-  }
+  if (window != nullptr && window->sliding_window == 0) return invalid("sliding_window is 0", "a window has at least the current token");
   const auto* mamba = std::get_if<MambaSpec>(&layer.spec);
-  if (mamba != nullptr && mamba->shapes.size() != mamba->dtypes.size()) {
+  if (mamba != nullptr && mamba->shapes.size() != mamba->dtypes.size())
     return invalid(fmt::format("{} shapes and {} dtypes", mamba->shapes.size(), mamba->dtypes.size()), "give one dtype per shape");
-  }
   return {};
 }
 
@@ -119,13 +107,9 @@ std::uint64_t page_size_bytes(const LayerKvSpec& spec) {
 }
 
 std::uint64_t page_size_bytes(const KvCacheGroup& group) {
-  if (group.layer_specs.empty()) {
-    return page_size_bytes(group.spec);
-  }
+  if (group.layer_specs.empty()) return page_size_bytes(group.spec);
   std::uint64_t bytes = 0;
-  for (const LayerKvSpec& spec : group.layer_specs) {
-    bytes = saturating_sum(bytes, page_size_bytes(spec));
-  }
+  for (const LayerKvSpec& spec : group.layer_specs) bytes = saturating_sum(bytes, page_size_bytes(spec));
   return bytes;
 }
 
@@ -134,25 +118,18 @@ std::uint64_t max_memory_usage_bytes(const LayerKvSpec& spec, const KvMemoryOpti
 }
 
 std::uint64_t max_memory_usage_bytes(const KvCacheGroup& group, const KvMemoryOptions& options) {
-  if (group.layer_specs.empty()) {
-    return max_memory_usage_bytes(group.spec, options);
-  }
+  if (group.layer_specs.empty()) return max_memory_usage_bytes(group.spec, options);
   std::uint64_t pages = 0;
-  for (const LayerKvSpec& spec : group.layer_specs) {
-    pages = std::max(pages, std::visit(MaxPages{options}, spec));
-  }
+  for (const LayerKvSpec& spec : group.layer_specs) pages = std::max(pages, std::visit(MaxPages{options}, spec));
   return saturating_product(pages, page_size_bytes(group));
 }
 
 Result<void> check_layers(const LayerSpecs& layers) {
   std::unordered_set<std::string_view> names;
   for (const LayerSpec& layer : layers) {
-    if (!names.insert(layer.name).second) {
+    if (!names.insert(layer.name).second)
       return fail(ErrorCode::invalid_argument, layer.name, "two layers have this name", "name each layer once");
-    }
-    if (auto valid = check_layer(layer); !valid) {
-      return valid;
-    }
+    if (auto valid = check_layer(layer); !valid) return valid;
   }
   return {};
 }

@@ -21,37 +21,25 @@ EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds)
 
 bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32_t input) {
   const auto found = cached_.find(request.features[input].identifier);
-  if (found == cached_.end()) {
-    return false;
-  }
+  if (found == cached_.end()) return false;
   Output& output = found->second;
   if (output.references.empty()) {
     num_freeable_ -= output.evictable_embeds;
     unlink(output);
   }
   const auto place = std::ranges::lower_bound(output.references, request.id);
-  if (place == output.references.end() || *place != request.id) {
-    output.references.insert(place, request.id);
-  }
+  if (place == output.references.end() || *place != request.id) output.references.insert(place, request.id);
   return true;
 }
 
 bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget,
                                 std::int64_t num_planned_embeds) {
   const std::int64_t num_embeds = request.features[input].position.num_embeds();
-  if (num_embeds > compute_budget) {
-    return false;
-  }
+  if (num_embeds > compute_budget) return false;
   const std::int64_t num_needed = num_embeds + num_planned_embeds;
-  if (num_needed <= num_free_) {
-    return true;
-  }
-  if (mode_ == EncoderCacheMode::encoder_decoder || num_needed > num_freeable_) {
-    return false;
-  }
-  while (num_needed > num_free_) {
-    evict_oldest();
-  }
+  if (num_needed <= num_free_) return true;
+  if (mode_ == EncoderCacheMode::encoder_decoder || num_needed > num_freeable_) return false;
+  while (num_needed > num_free_) evict_oldest();
   return true;
 }
 
@@ -68,18 +56,13 @@ void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
   node->second.identifier = &node->first;
   auto& references = node->second.references;
   const auto place = std::ranges::lower_bound(references, request.id);
-  if (place == references.end() || *place != request.id) {
-    references.insert(place, request.id);
-  }
+  if (place == references.end() || *place != request.id) references.insert(place, request.id);
 }
 
 void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs) {
   inputs.clear();
-  for (std::uint32_t i = 0; i < request.features.size(); ++i) {
-    if (mode_ == EncoderCacheMode::encoder_decoder || contains(request.features[i].identifier)) {
-      inputs.push_back(i);
-    }
-  }
+  for (std::uint32_t i = 0; i < request.features.size(); ++i)
+    if (mode_ == EncoderCacheMode::encoder_decoder || contains(request.features[i].identifier)) inputs.push_back(i);
   order_.apply(inputs);
 }
 
@@ -90,14 +73,10 @@ void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
     return;
   }
   const auto found = cached_.find(feature.identifier);
-  if (found == cached_.end() || found->second.references.empty()) {
-    return;
-  }
+  if (found == cached_.end() || found->second.references.empty()) return;
   Output& output = found->second;
   const auto place = std::ranges::lower_bound(output.references, request.id);
-  if (place != output.references.end() && *place == request.id) {
-    output.references.erase(place);
-  }
+  if (place != output.references.end() && *place == request.id) output.references.erase(place);
   if (output.references.empty()) {
     output.evictable_embeds = feature.position.num_embeds();
     num_freeable_ += output.evictable_embeds;
@@ -107,9 +86,7 @@ void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
 
 void EncoderCache::release_all(const EncoderInputs& request) {
   cached_inputs(request, inputs_);
-  for (std::uint32_t input : inputs_) {
-    release(request, input);
-  }
+  for (std::uint32_t input : inputs_) release(request, input);
 }
 
 std::span<const std::string> EncoderCache::take_freed() {
@@ -138,9 +115,7 @@ std::span<const RequestId> EncoderCache::references(std::string_view identifier)
 
 std::vector<std::string_view> EncoderCache::evictable() const {
   std::vector<std::string_view> identifiers;
-  for (const Output* output = oldest_; output != nullptr; output = output->next) {
-    identifiers.emplace_back(*output->identifier);
-  }
+  for (const Output* output = oldest_; output != nullptr; output = output->next) identifiers.emplace_back(*output->identifier);
   return identifiers;
 }
 
@@ -188,9 +163,7 @@ void EncoderCache::evict_oldest() {
 }
 
 Result<EncoderBudget> encoder_budget(const EncoderBudgetOptions& options, std::span<const std::int64_t> max_tokens_per_item) {
-  if (max_tokens_per_item.empty()) {
-    return EncoderBudget{};
-  }
+  if (max_tokens_per_item.empty()) return EncoderBudget{};
   const std::int64_t largest = std::ranges::max(max_tokens_per_item);
   if (options.disable_chunked_mm_input && largest > options.max_num_batched_tokens) {
     return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",

@@ -14,16 +14,12 @@ constexpr std::size_t kLargeSet = 50000;  // from here on a table doubles instea
 
 void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
   // Values below the smallest table's size have a slot of their own each, in ascending order.
-  if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestTable)) {
-    return;
-  }
+  if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestTable)) return;
   table_.assign(kSmallestTable, kEmpty);
   for (std::size_t i = 0; i < values.size(); ++i) {
     insert(table_, values[i]);
     const std::size_t used = i + 1;
-    if (used * 5 >= (table_.size() - 1) * 3) {
-      grow(used > kLargeSet ? used * 2 : used * 4);
-    }
+    if (used * 5 >= (table_.size() - 1) * 3) grow(used > kLargeSet ? used * 2 : used * 4);
   }
   values.clear();
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value != kEmpty; });
@@ -48,16 +44,11 @@ void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t v
 
 void SmallIntSetOrder::grow(std::size_t num_values) {
   std::size_t size = kSmallestTable;
-  while (size <= num_values) {
-    size *= 2;
-  }
+  while (size <= num_values) size *= 2;
   old_table_.swap(table_);
   table_.assign(size, kEmpty);
-  for (std::uint32_t value : old_table_) {
-    if (value != kEmpty) {
-      insert(table_, value);
-    }
-  }
+  for (std::uint32_t value : old_table_)
+    if (value != kEmpty) insert(table_, value);
 }
 
 }  // namespace quire

@@ -7,9 +7,7 @@ namespace quire {
 
 FreeQueue::FreeQueue(std::uint32_t num_blocks) : links_(num_blocks + 1) {
   links_[num_blocks] = {num_blocks, num_blocks};
-  for (std::uint32_t i = 0; i < num_blocks; ++i) {
-    push_back(BlockId{i});
-  }
+  for (std::uint32_t i = 0; i < num_blocks; ++i) push_back(BlockId{i});
 }
 
 BlockId FreeQueue::pop_front() {
@@ -46,9 +44,7 @@ void FreeQueue::remove(BlockId block) {
 
 std::vector<BlockId> FreeQueue::to_vector() const {
   std::vector<BlockId> blocks;
-  for (std::uint32_t at = links_[sentinel()].next; at != sentinel(); at = links_[at].next) {
-    blocks.push_back(BlockId{at});
-  }
+  for (std::uint32_t at = links_[sentinel()].next; at != sentinel(); at = links_[at].next) blocks.push_back(BlockId{at});
   return blocks;
 }
 

@@ -57,14 +57,10 @@ void GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit
     list.blocks.assign(index(skipped), kNullBlock);
   }
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
-  for (const BlockId block : hit) {
-    pool_.touch(block);
-  }
+  for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
-  if (num_external > 0) {
-    append_new(list, tokens_.ceil(total) - static_cast<std::int64_t>(list.blocks.size()));
-  }
+  if (num_external > 0) append_new(list, tokens_.ceil(total) - static_cast<std::int64_t>(list.blocks.size()));
 }
 
 void GroupManager::extend(GroupBlockList& list, std::int64_t num_tokens) {
@@ -76,29 +72,22 @@ void GroupManager::append_new(GroupBlockList& list, std::int64_t num_blocks) {
   for (std::int64_t i = 0; i < num_blocks; ++i) {
     const BlockId block = pool_.allocate();
     list.blocks.push_back(block);
-    if (options_.record_new_blocks) {
-      new_block_ids_.push_back(block);
-    }
+    if (options_.record_new_blocks) new_block_ids_.push_back(block);
   }
 }
 
 void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
   const std::int64_t num_cached = list.num_cached_blocks.value_or(0);
   const std::int64_t num_full = tokens_.floor(num_tokens);
-  if (num_cached >= num_full) {
-    return;
-  }
+  if (num_cached >= num_full) return;
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
   // Tokens beyond the model's length have no blocks.
   const std::size_t end = std::min(list.blocks.size(), index(num_full));
   const std::size_t begin = std::min(end, index(num_cached));
   QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
   const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] != kNullBlock) {
-      pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});
-    }
-  }
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events tell the content");
     pool_.event_log().stored({.blocks = blocks,
@@ -112,9 +101,7 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
 }
 
 void GroupManager::free(GroupBlockList& list) {
-  for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) {
-    pool_.release(*block);
-  }
+  for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) pool_.release(*block);
   num_tracked_ -= list.tracked ? 1 : 0;
   list.blocks.clear();
   list.num_cached_blocks.reset();
@@ -125,9 +112,7 @@ void GroupManager::free(GroupBlockList& list) {
 }
 
 void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) {
-  if (num_skipped <= 0) {
-    return;
-  }
+  if (num_skipped <= 0) return;
   const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
   // What lies before a null block was dropped earlier.
   for (std::int64_t i = end - 1; i >= 0 && list.blocks[index(i)] != kNullBlock; --i) {

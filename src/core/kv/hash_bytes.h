@@ -19,9 +19,7 @@ inline std::span<const std::uint8_t> bytes_of(std::string_view text) {
 template <std::size_t kBytes>
 std::array<std::uint8_t, kBytes> little_endian(std::uint64_t value) {
   std::array<std::uint8_t, kBytes> bytes;
-  for (std::size_t i = 0; i < kBytes; ++i) {
-    bytes[i] = static_cast<std::uint8_t>(value >> (8 * i));
-  }
+  for (std::size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<std::uint8_t>(value >> (8 * i));
   return bytes;
 }
 
@@ -68,9 +66,8 @@ class HashBytes {
  private:
   [[nodiscard]] std::uint8_t* end() { return storage_.data() + size_; }
   void ensure(std::size_t count) {
-    if (storage_.size() - size_ < count) [[unlikely]] {
+    if (storage_.size() - size_ < count) [[unlikely]]
       storage_.resize(2 * (size_ + count) + 256);
-    }
   }
 
   std::vector<std::uint8_t> storage_;

@@ -40,9 +40,7 @@ void put_extra_keys(const HashInput& input, HashBytes& out) {
     return;
   }
   put_head(Major::array, static_cast<std::uint32_t>(num_keys), out);
-  if (!input.lora_name.empty()) {
-    put_bytes(Major::text, bytes_of(input.lora_name), out);
-  }
+  if (!input.lora_name.empty()) put_bytes(Major::text, bytes_of(input.lora_name), out);
   for (const MultimodalFeature& feature : input.multimodal) {
     if (input.counts(feature)) {
       put_head(Major::array, 2, out);
@@ -50,12 +48,8 @@ void put_extra_keys(const HashInput& input, HashBytes& out) {
       put_position(input.placed(feature), out);
     }
   }
-  if (!input.cache_salt.empty()) {
-    put_bytes(Major::text, bytes_of(input.cache_salt), out);
-  }
-  if (input.embeds_digest) {
-    put_bytes(Major::bytes, *input.embeds_digest, out);
-  }
+  if (!input.cache_salt.empty()) put_bytes(Major::text, bytes_of(input.cache_salt), out);
+  if (input.embeds_digest) put_bytes(Major::bytes, *input.embeds_digest, out);
 }
 
 }  // namespace
@@ -65,9 +59,7 @@ void encode_cbor(std::span<const std::uint8_t> parent, const HashInput& input, H
   put_head(Major::array, 3, out);
   put_bytes(Major::bytes, parent, out);
   put_head(Major::array, static_cast<std::uint32_t>(input.tokens.size()), out);
-  for (TokenId token : input.tokens) {
-    put_integer(token, out);
-  }
+  for (TokenId token : input.tokens) put_integer(token, out);
   put_extra_keys(input, out);
 }
 

@@ -41,9 +41,7 @@ class PickleWriter {
       // As many as certainly end before the frame does.
       const std::size_t room = kFrameTarget - 1 - (out_.size() - *frame_ - kFrameHeader);
       const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
-      for (std::int32_t value : values.first(count)) {
-        put_integer(value);
-      }
+      for (std::int32_t value : values.first(count)) put_integer(value);
       values = values.subspan(count);
     }
   }
@@ -74,14 +72,10 @@ class PickleWriter {
 
   void text(std::string_view value) {
     begin_object();
-    if (is_latin1_character(value) && reuse(value)) {
-      return;
-    }
+    if (is_latin1_character(value) && reuse(value)) return;
     // A string as long as a frame stands between two frames.
     const bool apart = value.size() >= kFrameTarget;
-    if (apart) {
-      close_frame();
-    }
+    if (apart) close_frame();
     if (value.size() <= 0xFF) {
       opcode(op::short_unicode);
       out_.put(static_cast<std::uint8_t>(value.size()));
@@ -95,9 +89,7 @@ class PickleWriter {
 
   void begin_tuple(std::size_t size) {
     begin_object();
-    if (size > 3) {
-      opcode(op::mark);
-    }
+    if (size > 3) opcode(op::mark);
   }
   void end_tuple(std::size_t size) {
     if (size == 0) {
@@ -115,9 +107,7 @@ class PickleWriter {
 
  private:
   void begin_object() {
-    if (frame_ && out_.size() - *frame_ - kFrameHeader >= kFrameTarget) {
-      close_frame();
-    }
+    if (frame_ && out_.size() - *frame_ - kFrameHeader >= kFrameTarget) close_frame();
   }
   void open_frame() {
     if (!frame_) {
@@ -138,15 +128,12 @@ class PickleWriter {
     out_.put_low_bytes(std::uint64_t{bits} << 8 | kOpcodes[size], std::size_t{1} + kNumBytes[size]);
   }
   void close_frame() {
-    if (!frame_) {
-      return;
-    }
+    if (!frame_) return;
     const std::size_t length = out_.size() - *frame_ - kFrameHeader;
-    if (length >= kFrameMin) {
+    if (length >= kFrameMin)
       out_.overwrite(*frame_ + 1, little_endian<8>(length));
-    } else {
+    else
       out_.erase(*frame_, kFrameHeader);
-    }
     frame_.reset();
   }
   void memoize() {
@@ -161,17 +148,14 @@ class PickleWriter {
         return true;
       }
     }
-    if (num_characters_ < characters_.size() && memo_size_ <= 0xFF) {
+    if (num_characters_ < characters_.size() && memo_size_ <= 0xFF)
       characters_[num_characters_++] = {value, static_cast<std::uint8_t>(memo_size_)};
-    }
     return false;
   }
   // The fewest bytes of two's complement that keep the sign.
   void long_integer(std::int64_t value) {
     std::size_t size = 5;
-    while (size < 8 && (value >> (8 * size - 1)) != (value < 0 ? -1 : 0)) {
-      ++size;
-    }
+    while (size < 8 && (value >> (8 * size - 1)) != (value < 0 ? -1 : 0)) ++size;
     opcode(op::long1);
     out_.put(static_cast<std::uint8_t>(size));
     const auto bytes = little_endian<8>(static_cast<std::uint64_t>(value));
@@ -197,9 +181,7 @@ void put_extra_keys(const HashInput& input, PickleWriter& out) {
     return;
   }
   out.begin_tuple(num_keys);
-  if (!input.lora_name.empty()) {
-    out.text(input.lora_name);
-  }
+  if (!input.lora_name.empty()) out.text(input.lora_name);
   for (const MultimodalFeature& feature : input.multimodal) {
     if (input.counts(feature)) {
       out.begin_tuple(2);
@@ -208,12 +190,8 @@ void put_extra_keys(const HashInput& input, PickleWriter& out) {
       out.end_tuple(2);
     }
   }
-  if (!input.cache_salt.empty()) {
-    out.text(input.cache_salt);
-  }
-  if (input.embeds_digest) {
-    out.byte_string(*input.embeds_digest);
-  }
+  if (!input.cache_salt.empty()) out.text(input.cache_salt);
+  if (input.embeds_digest) out.byte_string(*input.embeds_digest);
   out.end_tuple(num_keys);
 }
 

@@ -33,9 +33,7 @@ class PlainHash final : public HashFunction {
   [[nodiscard]] std::span<const std::uint8_t> root() const override { return root_.view(); }
 
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
-    if (extra_keys_ != nullptr && input.num_extra_keys() > 0) {
-      return extra_keys_->hash(parent, input);
-    }
+    if (extra_keys_ != nullptr && input.num_extra_keys() > 0) return extra_keys_->hash(parent, input);
     encode(parent == nullptr ? root_.view() : std::span(parent->bytes).first(hash_size(algorithm_)), input);
     return digest();
   }
@@ -104,17 +102,15 @@ Result<std::unique_ptr<HashFunction>> make_hash_function(const HashOptions& opti
                 fmt::format("this build has no xxhash for '{}'", to_string(options.algorithm)),
                 "install libxxhash-dev and build again, or use sha256_cbor");
   }
-  if (options.root.size() > sizeof(BlockHash)) {
+  if (options.root.size() > sizeof(BlockHash))
     return fail(ErrorCode::invalid_argument, "root_hash", fmt::format("{} bytes are too many", options.root.size()), "give 1 to 32 bytes");
-  }
   return std::make_unique<PlainHash>(options);
 }
 
 void hash_full_blocks(HashFunction& function, const RequestContent& content, std::uint32_t block_size, std::vector<BlockHash>& hashes) {
   HashInputs inputs(content, block_size, hashes.size());
-  while (const std::optional<HashInput> input = inputs.next()) {
+  while (const std::optional<HashInput> input = inputs.next())
     hashes.push_back(function.hash(hashes.empty() ? nullptr : &hashes.back(), *input));
-  }
 }
 
 }  // namespace quire

@@ -8,23 +8,16 @@ namespace quire {
 
 std::size_t HashSet::slot_of(const BlockHash& hash) const {
   std::size_t at = hash.prefix() & (slots_.size() - 1);
-  while (slots_[at].round == round_ && slots_[at].hash != hash) {
-    at = (at + 1) & (slots_.size() - 1);
-  }
+  while (slots_[at].round == round_ && slots_[at].hash != hash) at = (at + 1) & (slots_.size() - 1);
   return at;
 }
 
 void HashSet::insert(const BlockHash& hash) {
-  if (contains(hash)) {
-    return;
-  }
+  if (contains(hash)) return;
   if (2 * (size_ + 1) > slots_.size()) {
     const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(std::max<std::size_t>(64, 2 * slots_.size())));
-    for (const Slot& slot : old) {
-      if (slot.round == round_) {
-        slots_[slot_of(slot.hash)] = slot;
-      }
-    }
+    for (const Slot& slot : old)
+      if (slot.round == round_) slots_[slot_of(slot.hash)] = slot;
   }
   slots_[slot_of(hash)] = {hash, round_};
   ++size_;

@@ -36,9 +36,7 @@ class HitQuery {
   [[nodiscard]] bool look_up(std::int64_t index) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const auto block = pool_.find_cached({names_[static_cast<std::size_t>(index)], groups_[i]});
-      if (!block) {
-        return false;
-      }
+      if (!block) return false;
       found_[i] = *block;
     }
     return true;
@@ -47,24 +45,17 @@ class HitQuery {
   // All lists of the bucket have the same length.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(hits_[groups_[0]].size()); }
   void assign_null(std::int64_t num_blocks) {
-    for (const std::uint32_t group : groups_) {
-      hits_[group].assign(static_cast<std::size_t>(num_blocks), kNullBlock);
-    }
+    for (const std::uint32_t group : groups_) hits_[group].assign(static_cast<std::size_t>(num_blocks), kNullBlock);
   }
   void append() {
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      hits_[groups_[i]].push_back(found_[i]);
-    }
+    for (std::size_t i = 0; i < groups_.size(); ++i) hits_[groups_[i]].push_back(found_[i]);
   }
   void put(std::int64_t index) {
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      hits_[groups_[i]][static_cast<std::size_t>(index)] = found_[i];
-    }
+    for (std::size_t i = 0; i < groups_.size(); ++i) hits_[groups_[i]][static_cast<std::size_t>(index)] = found_[i];
   }
   void truncate(std::int64_t num_blocks) {
-    for (const std::uint32_t group : groups_) {
+    for (const std::uint32_t group : groups_)
       hits_[group].resize(static_cast<std::size_t>(std::min(num_blocks, static_cast<std::int64_t>(hits_[group].size()))));
-    }
   }
 
  private:

@@ -22,27 +22,21 @@ std::string group_name(std::size_t group) {
 
 std::uint64_t set_aside_blocks(const KvCacheConfig& config, const KvCacheOptions& options) {
   std::uint64_t count = 0;
-  for (const KvCacheGroup& group : config.groups) {
-    if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&group.spec)) {
+  for (const KvCacheGroup& group : config.groups)
+    if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&group.spec))
       count += sink->sink_len / (sink->block_size * options.dcp_world_size * options.pcp_world_size);
-    }
-  }
   return count;
 }
 
 Result<void> check_kind(const LayerKvSpec& spec, std::uint32_t block_size, const std::string& field) {
-  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&spec); sink && (sink->sink_len == 0 || sink->sink_len % block_size != 0)) {
+  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&spec); sink && (sink->sink_len == 0 || sink->sink_len % block_size != 0))
     return invalid(field + ".sink_len", fmt::format("{} is no positive multiple of the block size {}", sink->sink_len, block_size));
-  }
-  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec); window && window->sliding_window == 0) {
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec); window && window->sliding_window == 0)
     return invalid(field + ".sliding_window", "a window has at least one token");
-  }
-  if (const auto* chunked = std::get_if<ChunkedLocalSpec>(&spec); chunked && chunked->attention_chunk_size == 0) {
+  if (const auto* chunked = std::get_if<ChunkedLocalSpec>(&spec); chunked && chunked->attention_chunk_size == 0)
     return invalid(field + ".attention_chunk_size", "a chunk has at least one token");
-  }
-  if (std::holds_alternative<EncoderOnlySpec>(spec)) {
+  if (std::holds_alternative<EncoderOnlySpec>(spec))
     return invalid(field, "layers that attend within the encoder need no cache", "leave them out of the groups");
-  }
   return {};
 }
 
@@ -52,48 +46,33 @@ Result<void> check_cached(const KvCacheConfig& config, const KvCacheOptions& opt
   const std::string field = group_name(group);
   const bool is_window = std::holds_alternative<SlidingWindowSpec>(spec);
   const bool is_chunked = std::holds_alternative<ChunkedLocalSpec>(spec);
-  if (std::holds_alternative<CrossAttentionSpec>(spec)) {
+  if (std::holds_alternative<CrossAttentionSpec>(spec))
     return unsupported(field, "the states of an encoder cannot be cached", "turn prefix caching off");
-  }
-  if (options.dcp_world_size * options.pcp_world_size > 1 && !is_full_attention(spec)) {
+  if (options.dcp_world_size * options.pcp_world_size > 1 && !is_full_attention(spec))
     return unsupported(field, "context parallelism needs full attention", "turn prefix caching off or use one rank");
-  }
-  if (is_chunked && options.use_eagle) {
-    return unsupported(field, "chunked local attention does not go with EAGLE", "turn one of them off");
-  }
-  if ((is_chunked || (is_window && options.use_eagle)) && !one_block_size) {
+  if (is_chunked && options.use_eagle) return unsupported(field, "chunked local attention does not go with EAGLE", "turn one of them off");
+  if ((is_chunked || (is_window && options.use_eagle)) && !one_block_size)
     return unsupported(field, "this kind of attention needs groups of one block size here");
-  }
   return {};
 }
 
 Result<void> check_caching(const KvCacheConfig& config, const KvCacheOptions& options) {
   const std::uint32_t ranks = options.dcp_world_size * options.pcp_world_size;
   const auto size_of = [&](const KvCacheGroup& group) { return block_size_of(group.spec); };
-  if (config.groups.empty()) {
-    return unsupported("kv.groups", "there is nothing to cache", "turn prefix caching off");
-  }
-  if (config.groups.size() == 1 && options.hash_block_size != size_of(config.groups[0]) * ranks) {
+  if (config.groups.empty()) return unsupported("kv.groups", "there is nothing to cache", "turn prefix caching off");
+  if (config.groups.size() == 1 && options.hash_block_size != size_of(config.groups[0]) * ranks)
     return invalid("hash_block_size", fmt::format("{} is not the block size of the only group", options.hash_block_size));
-  }
   if (config.groups.size() > 1) {
     const auto same = [&](const KvCacheGroup& group) { return group.spec == config.groups[0].spec; };
-    if (std::ranges::all_of(config.groups, same)) {
-      return unsupported("kv.groups", "several groups with one spec", "make one group of them");
-    }
-    if (ranks > 1) {
-      return unsupported("kv.groups", "context parallelism does not go with several groups");
-    }
+    if (std::ranges::all_of(config.groups, same)) return unsupported("kv.groups", "several groups with one spec", "make one group of them");
+    if (ranks > 1) return unsupported("kv.groups", "context parallelism does not go with several groups");
   }
   const auto first_size = size_of(config.groups[0]);
   const bool one_block_size = std::ranges::all_of(config.groups, [&](const auto& group) { return size_of(group) == first_size; });
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
-    if (size_of(config.groups[i]) * ranks % options.hash_block_size != 0) {
+    if (size_of(config.groups[i]) * ranks % options.hash_block_size != 0)
       return invalid(group_name(i) + ".block_size", fmt::format("no multiple of the hash block size {}", options.hash_block_size));
-    }
-    if (auto result = check_cached(config, options, i, one_block_size); !result) {
-      return result;
-    }
+    if (auto result = check_cached(config, options, i, one_block_size); !result) return result;
   }
   return {};
 }
@@ -101,27 +80,19 @@ Result<void> check_caching(const KvCacheConfig& config, const KvCacheOptions& op
 }  // namespace
 
 Result<void> KvCacheManager::check(const KvCacheConfig& config, const KvCacheOptions& options) {
-  if (options.max_model_len == 0 || options.dcp_world_size == 0 || options.pcp_world_size == 0) {
+  if (options.max_model_len == 0 || options.dcp_world_size == 0 || options.pcp_world_size == 0)
     return invalid(options.max_model_len == 0 ? "max_model_len" : "dcp_world_size, pcp_world_size", "must be positive");
-  }
-  if (options.hash_bytes == 0 || options.hash_bytes > sizeof(BlockHash::bytes)) {
+  if (options.hash_bytes == 0 || options.hash_bytes > sizeof(BlockHash::bytes))
     return invalid("hash_bytes", fmt::format("{} is not in 1 .. {}", options.hash_bytes, sizeof(BlockHash::bytes)));
-  }
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const std::uint32_t size = block_size_of(config.groups[i].spec);
-    if (size == 0) {
-      return invalid(group_name(i) + ".block_size", "must be positive");
-    }
-    if (auto result = check_kind(config.groups[i].spec, size * options.dcp_world_size * options.pcp_world_size, group_name(i)); !result) {
+    if (size == 0) return invalid(group_name(i) + ".block_size", "must be positive");
+    if (auto result = check_kind(config.groups[i].spec, size * options.dcp_world_size * options.pcp_world_size, group_name(i)); !result)
       return result;
-    }
   }
-  if (config.num_blocks < 1 + set_aside_blocks(config, options)) {
+  if (config.num_blocks < 1 + set_aside_blocks(config, options))
     return invalid("kv.num_blocks", fmt::format("{} leave no room for the null block and the sinks", config.num_blocks));
-  }
-  if (options.enable_caching && options.hash_block_size == 0) {
-    return invalid("hash_block_size", "must be positive");
-  }
+  if (options.enable_caching && options.hash_block_size == 0) return invalid("hash_block_size", "must be positive");
   return options.enable_caching ? check_caching(config, options) : Result<void>{};
 }
 

@@ -13,9 +13,8 @@ namespace {
 
 BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions& options) {
   std::uint32_t max_hashes = 1;
-  for (const KvCacheGroup& group : config.groups) {
+  for (const KvCacheGroup& group : config.groups)
     max_hashes = std::max(max_hashes, options.enable_caching ? block_size_of(group.spec) / options.hash_block_size : 1);
-  }
   return {.num_blocks = config.num_blocks,
           .max_hashes_per_block = max_hashes,
           .hash_bytes = options.hash_bytes,
@@ -71,9 +70,7 @@ void KvCacheManager::new_step_starts() {
 }
 
 KvHit KvCacheManager::find_prefix(const KvRequest& request) {
-  if (!options_.enable_caching || request.skip_reading_prefix_cache) {
-    return {};
-  }
+  if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
   count_lookup(request, num_tokens);
@@ -82,9 +79,7 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
 }
 
 void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hits) {
-  if (!options_.log_stats) {
-    return;
-  }
+  if (!options_.log_stats) return;
   ++(request.was_preempted ? stats_.preempted_requests : stats_.requests);
   (request.was_preempted ? stats_.preempted_queries : stats_.queries) += request.num_tokens;
   (request.was_preempted ? stats_.preempted_hits : stats_.hits) += num_hits;
@@ -122,9 +117,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
-  if (const std::uint32_t lack = missing(request.blocks, counted, hit); lack > 0) {
-    return lack;
-  }
+  if (const std::uint32_t lack = missing(request.blocks, counted, hit); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   if (!hit.groups.empty() || demand.num_external_tokens > 0) {
     coordinator_->each(
@@ -134,9 +127,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
     groups[group].num_before_allocation = static_cast<std::uint32_t>(groups[group].blocks.size());
     manager.allocate(groups[group], slots);
   });
-  if (!demand.delay_caching) {
-    cache_up_to(request, std::min<std::int64_t>(main_model, request.num_tokens));
-  }
+  if (!demand.delay_caching) cache_up_to(request, std::min<std::int64_t>(main_model, request.num_tokens));
   return 0;
 }
 
@@ -145,9 +136,7 @@ void KvCacheManager::cache_blocks(const KvRequest& request, std::uint32_t num_co
 }
 
 void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_tokens) {
-  if (!options_.enable_caching) {
-    return;
-  }
+  if (!options_.enable_caching) return;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.cache(groups[group], request, num_tokens); });
 }
@@ -167,9 +156,7 @@ void KvCacheManager::remove_skipped(KvBlocks& blocks, std::int64_t num_computed_
 }
 
 void KvCacheManager::evict_blocks(std::span<const BlockId> blocks) {
-  for (const BlockId block : blocks) {
-    pool_.evict(block);
-  }
+  for (const BlockId block : blocks) pool_.evict(block);
 }
 
 bool KvCacheManager::reset_prefix_cache() {
@@ -202,9 +189,7 @@ void KvCacheManager::check_invariants(std::span<const KvBlocks* const> sequences
     for (const GroupBlockList& list : sequence->groups_) {
       QUIRE_CHECK(list.num_cached_blocks.value_or(0) <= list.blocks.size(), "cached blocks are held");
       QUIRE_CHECK(!list.last_state_block || *list.last_state_block < list.blocks.size());
-      for (const BlockId block : list.blocks) {
-        holders[block.value] += block == kNullBlock ? 0 : 1;
-      }
+      for (const BlockId block : list.blocks) holders[block.value] += block == kNullBlock ? 0 : 1;
     }
   }
   pool_.check_invariants(holders);

@@ -12,21 +12,11 @@ namespace quire {
 namespace {
 
 AnyGroupManager make_manager(const LayerKvSpec& spec, const GroupOptions& options, BlockPool& pool) {
-  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&spec)) {
-    return SinkFullAttentionManager(options, sink->sink_len, pool);
-  }
-  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) {
-    return SlidingWindowManager(options, window->sliding_window, pool);
-  }
-  if (const auto* chunked = std::get_if<ChunkedLocalSpec>(&spec)) {
-    return ChunkedLocalManager(options, chunked->attention_chunk_size, pool);
-  }
-  if (const auto* mamba = std::get_if<MambaSpec>(&spec)) {
-    return MambaManager(options, *mamba, pool);
-  }
-  if (std::holds_alternative<CrossAttentionSpec>(spec)) {
-    return CrossAttentionManager(options, pool);
-  }
+  if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&spec)) return SinkFullAttentionManager(options, sink->sink_len, pool);
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) return SlidingWindowManager(options, window->sliding_window, pool);
+  if (const auto* chunked = std::get_if<ChunkedLocalSpec>(&spec)) return ChunkedLocalManager(options, chunked->attention_chunk_size, pool);
+  if (const auto* mamba = std::get_if<MambaSpec>(&spec)) return MambaManager(options, *mamba, pool);
+  if (std::holds_alternative<CrossAttentionSpec>(spec)) return CrossAttentionManager(options, pool);
   return FullAttentionManager(options, pool);
 }
 
@@ -49,20 +39,17 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
     managers_.push_back(make_manager(group.spec, group_options, pool));
     alignment_ = std::lcm(alignment_, std::int64_t{group_options.block_size});
   }
-  if (options.enable_caching) {
-    make_buckets(config);
-  }
+  if (options.enable_caching) make_buckets(config);
 }
 
 void KvCoordinator::make_buckets(const KvCacheConfig& config) {
   for (std::uint32_t group = 0; group < config.groups.size(); ++group) {
     const LayerKvSpec& spec = config.groups[group].spec;
     const auto equal = [&](const Bucket& bucket) { return config.groups[bucket.groups.front()].spec == spec; };
-    if (const auto bucket = std::ranges::find_if(buckets_, equal); bucket != buckets_.end()) {
+    if (const auto bucket = std::ranges::find_if(buckets_, equal); bucket != buckets_.end())
       bucket->groups.push_back(group);
-    } else {
+    else
       buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
-    }
   }
   std::vector<Bucket> others;
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
@@ -75,34 +62,26 @@ std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
 }
 
 std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
-  if (buckets_.size() <= 1) {
-    return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
-  }
+  if (buckets_.size() <= 1) return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
   // With full attention and one other bucket a single pass suffices; another one would let EAGLE drop a block once more.
   const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
   std::int64_t num_tokens = max_tokens;
   for (bool first = true;; first = false) {
     const std::int64_t left = pass(hashes, num_tokens, first);
-    if (left >= num_tokens) {
-      break;
-    }
+    if (left >= num_tokens) break;
     num_tokens = left;
-    if (single_pass) {
-      break;
-    }
+    if (single_pass) break;
   }
   truncate_full_hits(num_tokens);
   return num_tokens;
 }
 
 std::int64_t KvCoordinator::pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first) {
-  for (const Bucket& bucket : buckets_) {
-    if (first || !bucket.is_full) {
+  for (const Bucket& bucket : buckets_)
+    if (first || !bucket.is_full)
       max_tokens = find_in(bucket, hashes, max_tokens);
-    } else {
+    else
       max_tokens -= max_tokens % block_size(bucket.groups.front());
-    }
-  }
   return max_tokens;
 }
 
@@ -116,9 +95,7 @@ std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockH
 
 void KvCoordinator::truncate_full_hits(std::int64_t num_tokens) {
   const Bucket& bucket = buckets_.front();
-  if (!bucket.is_full) {
-    return;
-  }
+  if (!bucket.is_full) return;
   for (const std::uint32_t group : bucket.groups) {
     const auto size = static_cast<std::size_t>(num_tokens / block_size(group));
     hits_[group].resize(std::min(hits_[group].size(), size));

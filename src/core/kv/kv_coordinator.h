@@ -31,15 +31,13 @@ class KvCoordinator {
   // Calls use(manager of group g, g) for each group in order.
   template <class Use>
   void each(Use use) {
-    for (std::size_t group = 0; group < managers_.size(); ++group) {
+    for (std::size_t group = 0; group < managers_.size(); ++group)
       std::visit([&](auto& manager) { use(manager, group); }, managers_[group]);
-    }
   }
   template <class Use>
   void each(Use use) const {
-    for (std::size_t group = 0; group < managers_.size(); ++group) {
+    for (std::size_t group = 0; group < managers_.size(); ++group)
       std::visit([&](const auto& manager) { use(manager, group); }, managers_[group]);
-    }
   }
 
   // Tokens of the longest hit; its blocks are in hits() until the next call.

@@ -15,18 +15,12 @@ class EventItems {
   explicit EventItems(const RequestContent& content) : features_(content.multimodal) {}
 
   void append(std::size_t start, std::size_t end, KvExtraKeys& keys) {
-    if (features_.empty() || features_.back().position.end() <= start) {
-      return;
-    }
+    if (features_.empty() || features_.back().position.end() <= start) return;
     for (; at_ < features_.size() && features_[at_].position.offset() < end; ++at_) {
       const MultimodalFeature& feature = features_[at_];
-      if (feature.position.end() <= start) {
-        continue;
-      }
+      if (feature.position.end() <= start) continue;
       keys.push_back(MultimodalKey{feature.identifier, std::int64_t{feature.position.offset()} - static_cast<std::int64_t>(start)});
-      if (feature.position.end() > end) {
-        return;
-      }
+      if (feature.position.end() > end) return;
     }
   }
 
@@ -38,13 +32,9 @@ class EventItems {
 std::optional<KvExtraKeys> extra_keys(const RequestContent& content, EventItems& items, std::size_t block, std::uint32_t block_size) {
   const std::size_t start = block * block_size;
   KvExtraKeys keys;
-  if (!content.lora_name.empty()) {
-    keys.emplace_back(std::string(content.lora_name));
-  }
+  if (!content.lora_name.empty()) keys.emplace_back(std::string(content.lora_name));
   items.append(start, start + block_size, keys);
-  if (start == 0 && !content.cache_salt.empty()) {
-    keys.emplace_back(std::string(content.cache_salt));
-  }
+  if (start == 0 && !content.cache_salt.empty()) keys.emplace_back(std::string(content.cache_salt));
   if (content.prompt_embeds.bytes_per_token != 0) {
     const Sha256Digest digest = HashInputs(content, block_size, block).next().value().embeds_digest.value();
     keys.emplace_back(std::vector<std::uint8_t>(digest.begin(), digest.end()));
@@ -62,23 +52,17 @@ std::vector<TokenId> tokens_between(std::span<const TokenId> tokens, std::size_t
 std::vector<std::uint8_t> KvEventLog::bytes_of(std::span<const BlockHash> hashes) const {
   std::vector<std::uint8_t> bytes;
   bytes.reserve(hashes.size() * hash_bytes_);
-  for (const BlockHash& hash : hashes) {
-    bytes.insert(bytes.end(), hash.bytes.begin(), hash.bytes.begin() + hash_bytes_);
-  }
+  for (const BlockHash& hash : hashes) bytes.insert(bytes.end(), hash.bytes.begin(), hash.bytes.begin() + hash_bytes_);
   return bytes;
 }
 
 void KvEventLog::stored(const StoredBlocks& stored) {
-  if (!enabled_) {
-    return;
-  }
+  if (!enabled_) return;
   const std::size_t start = std::size_t{stored.first_block} * stored.block_size;
   BlockStored event;
   event.token_ids = tokens_between(stored.content.tokens, start, start + stored.blocks.size() * stored.block_size);
   event.block_size = stored.block_size;
-  if (stored.first_block > 0) {
-    event.parent_block_hash = bytes_of(stored.names[stored.first_block - 1]);
-  }
+  if (stored.first_block > 0) event.parent_block_hash = bytes_of(stored.names[stored.first_block - 1]);
   std::vector<std::optional<KvExtraKeys>> keys;
   EventItems items(stored.content);
   for (std::size_t i = 0; i < stored.blocks.size(); ++i) {
@@ -87,9 +71,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
       keys.push_back(extra_keys(stored.content, items, stored.first_block + i, stored.block_size));
     }
   }
-  if (!keys.empty()) {
-    event.extra_keys = std::move(keys);
-  }
+  if (!keys.empty()) event.extra_keys = std::move(keys);
   if (!stored.content.lora_name.empty()) {
     event.lora_id = stored.lora_id;
     event.lora_name = std::string(stored.content.lora_name);
@@ -98,15 +80,11 @@ void KvEventLog::stored(const StoredBlocks& stored) {
 }
 
 void KvEventLog::removed(const BlockName& name) {
-  if (enabled_) {
-    events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes)});
-  }
+  if (enabled_) events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes)});
 }
 
 void KvEventLog::cleared() {
-  if (enabled_) {
-    events_.emplace_back(AllBlocksCleared{});
-  }
+  if (enabled_) events_.emplace_back(AllBlocksCleared{});
 }
 
 void KvEventLog::take(std::vector<KvEvent>& out) {

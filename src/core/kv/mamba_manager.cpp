@@ -34,30 +34,24 @@ void MambaManager::find(HitQuery& query) const {
 }
 
 std::int64_t MambaManager::blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const {
-  if (!hit.empty() && pool_.index().contains(hit.back()) && cached_this_step_.contains(pool_.index().hash_of(hit.back()))) {
+  if (!hit.empty() && pool_.index().contains(hit.back()) && cached_this_step_.contains(pool_.index().hash_of(hit.back())))
     return std::int64_t{pool_.num_blocks()} + 1;
-  }
-  if (aligns()) {
-    return aligned_needed(list, demand, hit);
-  }
+  if (aligns()) return aligned_needed(list, demand, hit);
   return count_needed(list, demand.num_tokens + spec_block_size_ * num_speculative_, hit, num_skipped_tokens(demand.num_computed_tokens));
 }
 
 std::int64_t MambaManager::aligned_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const {
   const auto held = static_cast<std::int64_t>(hit.size() + list.blocks.size());
   std::int64_t fresh = aligned_size(demand.num_main_model_tokens) - held;
-  if (fresh > 0) {
-    fresh = list.has_running_state ? 1 : 1 + num_speculative_;
-  }
+  if (fresh > 0) fresh = list.has_running_state ? 1 : 1 + num_speculative_;
   return fresh + num_unheld(hit);  // below zero where drafts were rejected: it counts against other groups, as in vLLM
 }
 
 void MambaManager::allocate(GroupBlockList& list, const GroupDemand& demand) {
-  if (aligns()) {
+  if (aligns())
     allocate_aligned(list, demand);
-  } else {
+  else
     extend(list, demand.num_tokens + tokens_.size() * num_speculative_);
-  }
 }
 
 void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& demand) {
@@ -65,24 +59,15 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   const auto old_size = static_cast<std::int64_t>(list.blocks.size());
   const std::int64_t size = aligned_size(demand.num_main_model_tokens);
   // vLLM stops on a list that would have to shrink; with drafts rejected there is simply nothing to add.
-  if (size <= old_size) {
-    return;
-  }
-  if (list.has_running_state) {
+  if (size <= old_size) return;
+  if (list.has_running_state)
     list.last_state_block = static_cast<std::uint32_t>(old_size - 1 - num_speculative_);
-  } else if (old_size > 0) {
+  else if (old_size > 0)
     list.last_state_block = static_cast<std::uint32_t>(old_size - 1);
-  }
   const std::int64_t num_skipped = size - num_speculative_ - 1;
-  if (old_size < num_skipped) {
-    list.blocks.resize(index(num_skipped), kNullBlock);
-  }
-  if (list.has_running_state) {
-    move_speculative_blocks(list, old_size, num_skipped);
-  }
-  while (static_cast<std::int64_t>(list.blocks.size()) < size) {
-    list.blocks.push_back(pool_.allocate());
-  }
+  if (old_size < num_skipped) list.blocks.resize(index(num_skipped), kNullBlock);
+  if (list.has_running_state) move_speculative_blocks(list, old_size, num_skipped);
+  while (static_cast<std::int64_t>(list.blocks.size()) < size) list.blocks.push_back(pool_.allocate());
   list.has_running_state = true;
 }
 
@@ -98,19 +83,14 @@ void MambaManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::uint32_t before = list.num_cached_blocks.value_or(0);
   GroupManager::cache(list, request, num_tokens);
   const std::size_t end = std::min<std::size_t>(list.num_cached_blocks.value_or(0), list.blocks.size());
-  for (std::size_t i = before; i < end; ++i) {
-    if (list.blocks[i] != kNullBlock) {
-      cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
-    }
-  }
+  for (std::size_t i = before; i < end; ++i)
+    if (list.blocks[i] != kNullBlock) cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
 }
 
 void MambaManager::remove_skipped(GroupBlockList& list, std::int64_t num_computed) {
   num_computed = std::max<std::int64_t>(0, num_computed - num_speculative_);
   drop_skipped(list, num_skipped_tokens(num_computed));
-  if (!aligns() || !list.last_state_block || *list.last_state_block >= tokens_.ceil(num_computed) - 1) {
-    return;
-  }
+  if (!aligns() || !list.last_state_block || *list.last_state_block >= tokens_.ceil(num_computed) - 1) return;
   BlockId& block = list.blocks[*list.last_state_block];
   if (block != kNullBlock) {
     pool_.release(block);

@@ -32,21 +32,15 @@ bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
 }
 
 std::optional<BlockId> PrefixIndex::find(const BlockName& name) const {
-  for (std::uint32_t at = buckets_[bucket(name)].first; at != kEnd; at = entries_[at].next) {
-    if (matches(at, name)) {
-      return BlockId{at};
-    }
-  }
+  for (std::uint32_t at = buckets_[bucket(name)].first; at != kEnd; at = entries_[at].next)
+    if (matches(at, name)) return BlockId{at};
   return std::nullopt;
 }
 
 std::vector<BlockId> PrefixIndex::to_vector() const {
   std::vector<BlockId> blocks;
-  for (const Bucket& bucket : buckets_) {
-    for (std::uint32_t block = bucket.first; block != kEnd; block = entries_[block].next) {
-      blocks.push_back(BlockId{block});
-    }
-  }
+  for (const Bucket& bucket : buckets_)
+    for (std::uint32_t block = bucket.first; block != kEnd; block = entries_[block].next) blocks.push_back(BlockId{block});
   return blocks;
 }
 

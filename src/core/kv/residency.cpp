@@ -18,9 +18,7 @@ double seconds(std::int64_t ns) {
 
 KvResidency::KvResidency(std::uint32_t num_blocks, double sample_rate) : sample_rate_(sample_rate) {
   QUIRE_CHECK(sample_rate >= 0.0 && sample_rate <= 1.0, "the sampled share of blocks is a fraction");
-  if (sample_rate > 0.0) {
-    lives_.resize(num_blocks);
-  }
+  if (sample_rate > 0.0) lives_.resize(num_blocks);
 }
 
 void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
@@ -29,15 +27,12 @@ void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
 }
 
 void KvResidency::on_allocated(BlockId block) {
-  if (!lives_.empty() && random_.chance(sample_rate_)) {
+  if (!lives_.empty() && random_.chance(sample_rate_))
     lives_[block.value] = {.followed = true, .num_accesses = 0, .birth_ns = now_ns_, .last_access_ns = now_ns_, .accesses_ns = {}};
-  }
 }
 
 void KvResidency::on_accessed(BlockId block) {
-  if (lives_.empty() || !lives_[block.value].followed) {
-    return;
-  }
+  if (lives_.empty() || !lives_[block.value].followed) return;
   Life& life = lives_[block.value];
   life.last_access_ns = now_ns_;
   life.accesses_ns[life.num_accesses % kNumAccesses] = now_ns_;
@@ -45,9 +40,7 @@ void KvResidency::on_accessed(BlockId block) {
 }
 
 void KvResidency::on_evicted(BlockId block) {
-  if (lives_.empty() || !lives_[block.value].followed) {
-    return;
-  }
+  if (lives_.empty() || !lives_[block.value].followed) return;
   Life& life = lives_[block.value];
   life.followed = false;
   events_.push_back(
@@ -68,13 +61,10 @@ std::vector<KvResidency::Followed> KvResidency::followed() const {
   std::vector<Followed> out;
   for (std::uint32_t block = 0; block < lives_.size(); ++block) {
     const Life& life = lives_[block];
-    if (!life.followed) {
-      continue;
-    }
+    if (!life.followed) continue;
     Followed& copy = out.emplace_back(Followed{BlockId{block}, life.birth_ns, life.last_access_ns, {}});
-    for (std::uint32_t i = life.num_accesses - std::min(life.num_accesses, kNumAccesses); i < life.num_accesses; ++i) {
+    for (std::uint32_t i = life.num_accesses - std::min(life.num_accesses, kNumAccesses); i < life.num_accesses; ++i)
       copy.accesses_ns.push_back(life.accesses_ns[i % kNumAccesses]);
-    }
   }
   return out;
 }
@@ -82,9 +72,8 @@ std::vector<KvResidency::Followed> KvResidency::followed() const {
 std::vector<double> KvResidency::reuse_gaps(const Life& life) {
   std::vector<double> gaps;
   const std::uint32_t first = life.num_accesses > kNumAccesses ? life.num_accesses - kNumAccesses : 0;
-  for (std::uint32_t i = first + 1; i < life.num_accesses; ++i) {
+  for (std::uint32_t i = first + 1; i < life.num_accesses; ++i)
     gaps.push_back(seconds(life.accesses_ns[i % kNumAccesses] - life.accesses_ns[(i - 1) % kNumAccesses]));
-  }
   return gaps;
 }
 

@@ -11,9 +11,8 @@ class TokensPerBlock {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::int64_t floor(std::int64_t tokens) const {
-    if (shift_ >= 0) [[likely]] {
+    if (shift_ >= 0) [[likely]]
       return tokens >> shift_;
-    }
     return tokens >= 0 ? tokens / size_ : -((-tokens + size_ - 1) / size_);
   }
   [[nodiscard]] std::int64_t ceil(std::int64_t tokens) const { return floor(tokens + size_ - 1); }

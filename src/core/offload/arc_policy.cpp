@@ -17,9 +17,7 @@ GhostKeys::GhostKeys(std::uint32_t capacity)
       links_(2UZ * capacity),
       b1_(links_),
       b2_(links_) {
-  for (std::size_t i = 0; i < free_.size(); ++i) {
-    free_[i] = static_cast<std::uint32_t>(i);
-  }
+  for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<std::uint32_t>(i);
 }
 
 void GhostKeys::touch(std::uint32_t entry) {
@@ -29,9 +27,7 @@ void GhostKeys::touch(std::uint32_t entry) {
 }
 
 void GhostKeys::push(List list, const OffloadKey& key) {
-  if (of(list).size() == capacity_) {
-    drop(of(list).front());
-  }
+  if (of(list).size() == capacity_) drop(of(list).front());
   const std::uint32_t entry = free_.back();
   free_.pop_back();
   index_.insert(key, entry);
@@ -40,9 +36,7 @@ void GhostKeys::push(List list, const OffloadKey& key) {
 }
 
 void GhostKeys::forget(const OffloadKey& key) {
-  if (const std::uint32_t entry = index_.find(key); entry != kNoIndex) {
-    drop(entry);
-  }
+  if (const std::uint32_t entry = index_.find(key); entry != kNoIndex) drop(entry);
 }
 
 void GhostKeys::drop(std::uint32_t entry) {
@@ -83,9 +77,7 @@ void ArcPolicy::replace(std::uint32_t old, std::uint32_t slot) {
 }
 
 void ArcPolicy::touch(std::uint32_t slot, bool ready) {
-  if (in_t2_[slot] != 0 || !ready) {
-    return of(slot).touch(slot);
-  }
+  if (in_t2_[slot] != 0 || !ready) return of(slot).touch(slot);
   const bool evictable = t1_.is_evictable(slot);
   t1_.remove(slot);
   in_t2_[slot] = 1;
@@ -95,16 +87,13 @@ void ArcPolicy::touch(std::uint32_t slot, bool ready) {
 
 void ArcPolicy::touch_absent(const OffloadKey& key) {
   const std::uint32_t entry = ghosts_.find(key);
-  if (entry == kNoIndex) {
-    return;
-  }
+  if (entry == kNoIndex) return;
   const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
   const auto b2 = static_cast<double>(ghosts_.size(GhostKeys::List::b2));
-  if (ghosts_.list_of(entry) == GhostKeys::List::b1) {
+  if (ghosts_.list_of(entry) == GhostKeys::List::b1)
     target_t1_size_ = std::min(target_t1_size_ + std::max(1.0, b2 / b1), static_cast<double>(num_slots_));
-  } else {
+  else
     target_t1_size_ = std::max(target_t1_size_ - std::max(1.0, b1 / b2), 0.0);
-  }
   ghosts_.touch(entry);
 }
 
@@ -114,9 +103,7 @@ bool ArcPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
   const auto target = static_cast<std::uint32_t>(target_t1_size_);
   const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
   const std::uint32_t from_t1 = std::min({count, t1_.num_evictable(), above_target});
-  if (count - from_t1 > t2_.num_evictable()) {
-    return false;
-  }
+  if (count - from_t1 > t2_.num_evictable()) return false;
   evict_oldest(t1_, GhostKeys::List::b1, from_t1, slots);
   evict_oldest(t2_, GhostKeys::List::b2, count - from_t1, slots);
   return true;

@@ -46,9 +46,7 @@ class IndexList {
   // Calls body(index) from front to back; the body must not change the list.
   template <class Body>
   void for_each(Body&& body) const {
-    for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) {
-      body(index);
-    }
+    for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) body(index);
   }
 
  private:

@@ -12,9 +12,7 @@ KeyIndex::KeyIndex(std::uint32_t num_entries)
 
 std::uint32_t KeyIndex::find(const OffloadKey& key) const {
   std::uint32_t entry = buckets_[bucket(key)];
-  while (entry != kNoIndex && keys_[entry] != key) {
-    entry = next_[entry];
-  }
+  while (entry != kNoIndex && keys_[entry] != key) entry = next_[entry];
   return entry;
 }
 

@@ -3,9 +3,7 @@
 namespace quire {
 
 bool LruPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
-  if (count > order_.num_evictable()) {
-    return false;
-  }
+  if (count > order_.num_evictable()) return false;
   for (; count > 0; --count) {
     slots.push_back(order_.oldest_evictable());
     order_.remove(slots.back());

@@ -21,9 +21,7 @@ constexpr std::int32_t kStoring = -1;
 constexpr std::int64_t kMaxSlots = 1 << 28;
 
 std::unique_ptr<EvictionPolicy> make_policy(OffloadPolicy policy, std::uint32_t num_slots, const KeyIndex& keys) {
-  if (policy == OffloadPolicy::arc) {
-    return std::make_unique<ArcPolicy>(num_slots, keys);
-  }
+  if (policy == OffloadPolicy::arc) return std::make_unique<ArcPolicy>(num_slots, keys);
   return std::make_unique<LruPolicy>(num_slots, keys);
 }
 
@@ -34,19 +32,14 @@ std::unexpected<Error> bad_key(std::size_t position, const char* what) {
 }  // namespace
 
 Result<OffloadPolicy> parse_offload_policy(std::string_view name) {
-  if (name == "lru") {
-    return OffloadPolicy::lru;
-  }
-  if (name == "arc") {
-    return OffloadPolicy::arc;
-  }
+  if (name == "lru") return OffloadPolicy::lru;
+  if (name == "arc") return OffloadPolicy::arc;
   return fail(ErrorCode::invalid_argument, "eviction_policy", fmt::format("there is no policy \"{}\"", name), "give lru or arc");
 }
 
 Result<std::unique_ptr<OffloadLedger>> OffloadLedger::create(const OffloadOptions& options) {
-  if (options.num_slots < 0 || options.num_slots > kMaxSlots) {
+  if (options.num_slots < 0 || options.num_slots > kMaxSlots)
     return fail(ErrorCode::invalid_argument, "num_slots", fmt::format("{} is out of range", options.num_slots), "give 0 to 268435456");
-  }
   if (options.max_pending_event_keys < 0) {
     return fail(ErrorCode::invalid_argument, "max_pending_event_keys", fmt::format("{} is negative", options.max_pending_event_keys),
                 "give 0 or more");
@@ -54,9 +47,7 @@ Result<std::unique_ptr<OffloadLedger>> OffloadLedger::create(const OffloadOption
   std::unique_ptr<ReuseFilter> filter;
   if (options.store_threshold >= 2) {
     auto created = ReuseFilter::create(options.store_threshold, options.max_tracked_keys);
-    if (!created) {
-      return std::unexpected(std::move(created.error()));
-    }
+    if (!created) return std::unexpected(std::move(created.error()));
     filter = std::move(*created);
   }
   return std::unique_ptr<OffloadLedger>(new OffloadLedger(options, std::move(filter)));
@@ -74,15 +65,11 @@ OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<Reus
 }
 
 std::uint32_t OffloadLedger::lookup(std::span<const OffloadKey> keys) {
-  if (filter_) {
-    filter_->count(keys);
-  }
+  if (filter_) filter_->count(keys);
   std::uint32_t count = 0;
   for (const OffloadKey& key : keys) {
     const std::uint32_t slot = index_.find(key);
-    if (slot == kNoIndex || ref_counts_[slot] == kStoring) {
-      break;
-    }
+    if (slot == kNoIndex || ref_counts_[slot] == kStoring) break;
     ++count;
   }
   return count;
@@ -92,12 +79,8 @@ Result<std::span<const OffloadSlot>> OffloadLedger::prepare_load(std::span<const
   slots_.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
-    if (slot == kNoIndex) {
-      return bad_key(i, "it is not in the tier");
-    }
-    if (ref_counts_[slot] == kStoring) {
-      return bad_key(i, "it is still being stored");
-    }
+    if (slot == kNoIndex) return bad_key(i, "it is not in the tier");
+    if (ref_counts_[slot] == kStoring) return bad_key(i, "it is still being stored");
     slots_.push_back(OffloadSlot{slot});
   }
   for (const OffloadSlot slot : slots_) {
@@ -112,44 +95,32 @@ Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
     if (slot == kNoIndex || ref_counts_[slot] <= 0) {
-      for (const OffloadSlot taken : slots_) {
-        ++ref_counts_[taken.value];
-      }
+      for (const OffloadSlot taken : slots_) ++ref_counts_[taken.value];
       return bad_key(i, "it is not being loaded");
     }
     --ref_counts_[slot];
     slots_.push_back(OffloadSlot{slot});
   }
-  for (const OffloadSlot slot : slots_) {
-    policy_->set_evictable(slot.value, ref_counts_[slot.value] == 0);
-  }
+  for (const OffloadSlot slot : slots_) policy_->set_evictable(slot.value, ref_counts_[slot.value] == 0);
   return {};
 }
 
 void OffloadLedger::touch(std::span<const OffloadKey> keys) {
-  for (std::size_t i = keys.size(); i-- > 0;) {
-    if (const std::uint32_t slot = index_.find(keys[i]); slot != kNoIndex) {
+  for (std::size_t i = keys.size(); i-- > 0;)
+    if (const std::uint32_t slot = index_.find(keys[i]); slot != kNoIndex)
       policy_->touch(slot, ref_counts_[slot] != kStoring);
-    } else {
+    else
       policy_->touch_absent(keys[i]);
-    }
-  }
 }
 
 std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const OffloadKey> keys) {
-  if (filter_) {
-    keys = filter_->eligible(keys);
-  }
+  if (filter_) keys = filter_->eligible(keys);
   slots_.clear();
   evicted_.clear();
   evicted_keys_.clear();
-  if (!collect_missing(keys)) {
-    return std::nullopt;
-  }
+  if (!collect_missing(keys)) return std::nullopt;
   const auto count = static_cast<std::uint32_t>(keys_.size());
-  if (count > num_free() && !make_room(keys, count - num_free())) {
-    return std::nullopt;
-  }
+  if (count > num_free() && !make_room(keys, count - num_free())) return std::nullopt;
   for (const OffloadKey& key : keys_) {
     const std::uint32_t slot = take_slot();
     begin_store(key, slot);
@@ -162,12 +133,8 @@ std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const Offloa
 bool OffloadLedger::collect_missing(std::span<const OffloadKey> keys) {
   keys_.clear();
   for (const OffloadKey& key : keys) {
-    if (index_.find(key) != kNoIndex) {
-      continue;
-    }
-    if (keys_.size() == num_slots_) {
-      return false;
-    }
+    if (index_.find(key) != kNoIndex) continue;
+    if (keys_.size() == num_slots_) return false;
     keys_.push_back(key);
   }
   return true;
@@ -181,24 +148,18 @@ bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t co
     evicted_keys_.push_back(index_.key_of(slot));
     release(slot);
   }
-  if (found) {
-    add_event(evicted_keys_, true);
-  }
+  if (found) add_event(evicted_keys_, true);
   return found;
 }
 
 void OffloadLedger::set_protected(std::span<const OffloadKey> keys, bool is_protected) {
-  for (const OffloadKey& key : keys) {
-    if (const std::uint32_t slot = index_.find(key); slot != kNoIndex && ref_counts_[slot] == 0) {
+  for (const OffloadKey& key : keys)
+    if (const std::uint32_t slot = index_.find(key); slot != kNoIndex && ref_counts_[slot] == 0)
       policy_->set_evictable(slot, !is_protected);
-    }
-  }
 }
 
 std::uint32_t OffloadLedger::take_slot() {
-  if (num_taken_ < num_slots_) {
-    return num_taken_++;
-  }
+  if (num_taken_ < num_slots_) return num_taken_++;
   const std::uint32_t slot = free_.back();
   free_.pop_back();
   return slot;
@@ -227,9 +188,7 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
   stored_keys_.clear();
   for (const OffloadKey& key : keys) {
     const std::uint32_t slot = index_.find(key);
-    if (slot == kNoIndex || ref_counts_[slot] != kStoring) {
-      continue;
-    }
+    if (slot == kNoIndex || ref_counts_[slot] != kStoring) continue;
     if (success) {
       ref_counts_[slot] = 0;
       policy_->set_evictable(slot, true);
@@ -243,9 +202,7 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
 }
 
 void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
-  if (!enable_events_ || keys.empty()) {
-    return;
-  }
+  if (!enable_events_ || keys.empty()) return;
   if (keys.size() > max_pending_event_keys_ - event_keys_.size()) {
     num_lost_event_keys_ += keys.size();
     return;
@@ -280,16 +237,12 @@ void OffloadLedger::check_invariants() const {
   }
   std::uint32_t num_resident = 0;
   for (std::uint32_t slot = 0; slot < num_taken_; ++slot) {
-    if (is_free[slot] != 0 || index_.find(index_.key_of(slot)) != slot) {
-      continue;
-    }
+    if (is_free[slot] != 0 || index_.find(index_.key_of(slot)) != slot) continue;
     ++num_resident;
     QUIRE_CHECK(policy_->is_evictable(slot) == (ref_counts_[slot] == 0), "only ready slots are evictable");
   }
   QUIRE_CHECK(num_resident == index_.size());
-  if (filter_) {
-    filter_->check_invariants();
-  }
+  if (filter_) filter_->check_invariants();
 }
 
 }  // namespace quire

@@ -22,26 +22,19 @@ void RecencyOrder::replace(std::uint32_t old, std::uint32_t slot) {
 }
 
 void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
-  if (is_evictable(slot) == evictable) {
-    return;
-  }
-  if (evictable) {
+  if (is_evictable(slot) == evictable) return;
+  if (evictable)
     link_evictable(slot);
-  } else {
+  else
     evictable_.remove(slot);
-  }
 }
 
 void RecencyOrder::link_evictable(std::uint32_t slot) {
   std::uint32_t older = all_.prev(slot);
   std::uint32_t newer = all_.next(slot);
   for (; older != kNoIndex && newer != kNoIndex; older = all_.prev(older), newer = all_.next(newer)) {
-    if (is_evictable(older)) {
-      return evictable_.insert_after(slot, older);
-    }
-    if (is_evictable(newer)) {
-      return evictable_.insert_before(slot, newer);
-    }
+    if (is_evictable(older)) return evictable_.insert_after(slot, older);
+    if (is_evictable(newer)) return evictable_.insert_before(slot, newer);
   }
   older == kNoIndex ? evictable_.push_front(slot) : evictable_.push_back(slot);
 }

@@ -5,9 +5,8 @@
 namespace quire {
 
 Result<std::unique_ptr<ReuseFilter>> ReuseFilter::create(std::int64_t store_threshold, std::int64_t max_tracked_keys) {
-  if (store_threshold < 2) {
+  if (store_threshold < 2)
     return fail(ErrorCode::invalid_argument, "store_threshold", fmt::format("{} filters nothing", store_threshold), "give 2 or more");
-  }
   if (max_tracked_keys < 1 || max_tracked_keys > (1 << 28)) {
     return fail(ErrorCode::invalid_argument, "max_tracked_keys", fmt::format("{} is out of range", max_tracked_keys),
                 "give 1 to 268435456");
@@ -35,9 +34,7 @@ void ReuseFilter::count(std::span<const OffloadKey> keys) {
 }
 
 std::uint32_t ReuseFilter::take_entry() {
-  if (order_.size() < links_.size()) {
-    return order_.size();
-  }
+  if (order_.size() < links_.size()) return order_.size();
   const std::uint32_t oldest = order_.front();
   order_.remove(oldest);
   index_.remove(oldest);
@@ -48,9 +45,7 @@ std::span<const OffloadKey> ReuseFilter::eligible(std::span<const OffloadKey> ke
   eligible_.clear();
   for (const OffloadKey& key : keys) {
     const std::uint32_t entry = index_.find(key);
-    if (entry != kNoIndex && counts_[entry] >= store_threshold_) {
-      eligible_.push_back(key);
-    }
+    if (entry != kNoIndex && counts_[entry] >= store_threshold_) eligible_.push_back(key);
   }
   return eligible_;
 }

@@ -5,20 +5,12 @@
 namespace quire {
 
 void Core::State::complete(PlanArena& arena) {
-  for (const Slot slot : released) {
-    arena.release(slot);
-  }
+  for (const Slot slot : released) arena.release(slot);
   released.clear();
-  for (const RequestId id : finished) {
-    arena.finish(id);
-  }
+  for (const RequestId id : finished) arena.finish(id);
   const std::span<std::uint32_t> common = arena.common_prefix_blocks(num_groups);
-  if (config.count_common_prefix && !running.empty()) {
-    kv.common_prefix_blocks(running.front()->blocks, common);
-  }
-  if (zero_new_blocks) {
-    kv.take_new_block_ids(arena.blocks_to_zero());
-  }
+  if (config.count_common_prefix && !running.empty()) kv.common_prefix_blocks(running.front()->blocks, common);
+  if (zero_new_blocks) kv.take_new_block_ids(arena.blocks_to_zero());
   arena.free_encoder_outputs(encoder_cache.take_freed());
 }
 
@@ -31,12 +23,8 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     ++request.num_in_flight;
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
-    if (request.has_encoder_inputs()) {
-      free_encoder_inputs(request);
-    }
-    if (request.is_prefill_chunk) {
-      continue;
-    }
+    if (request.has_encoder_inputs()) free_encoder_inputs(request);
+    if (request.is_prefill_chunk) continue;
     plan.has_structured_output |= request.structured_output;
     if (config.scheduler.async_scheduling) {
       plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;

@@ -17,46 +17,36 @@ namespace quire {
 
 Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput& input) {
   State& s = *state_;
-  if (Result<void> checked = s.check_result(result); !checked) {
-    return std::unexpected(std::move(checked.error()));
-  }
+  if (Result<void> checked = s.check_result(result); !checked) return std::unexpected(std::move(checked.error()));
   s.begin_call(input);
   const PlanArena& arena = s.plans.pop();
   s.out.updates.clear();
   s.out.updated_tokens.clear();
   s.out.num_updated_events = 0;
   s.out.counts_drafts = false;
-  if (result.has_connector_output && !result.invalid_blocks.empty()) {
-    s.find_failed_loads(arena, result.invalid_blocks);
-  }
+  if (result.has_connector_output && !result.invalid_blocks.empty()) s.find_failed_loads(arena, result.invalid_blocks);
   s.take_results(arena, result);
   s.remove_stopped();
   s.fail_loads();
-  if (result.has_connector_output) {
-    s.take_transfers(result);
-  }
+  if (result.has_connector_output) s.take_transfers(result);
   s.tell_outcome(arena);
   return &s.out.outcome;
 }
 
 void Core::State::take_results(const PlanArena& arena, const StepResult& result) {
-  for (Request* request : arena.requests()) {
-    --request->num_in_flight;
-  }
+  for (Request* request : arena.requests()) --request->num_in_flight;
   out.updated_tokens.reserve(result.sampled.size());
   std::size_t num_taken = 0;
   std::size_t num_pooled = 0;
   for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
     const Request& request = *arena.requests()[i];
     const std::size_t begin = out.updated_tokens.size();
-    for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken) {
+    for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken)
       out.updated_tokens.push_back(result.sampled[num_taken].token);
-    }
     const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
-    if (request.known && !request.finished() && !request.load_failed) {
+    if (request.known && !request.finished() && !request.load_failed)
       take_result(arena, i, std::span(out.updated_tokens).subspan(begin), pooled);
-    }
   }
 }
 
@@ -70,12 +60,8 @@ void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::
     stop = Stop{};
   }
   bool goes_on = false;
-  if (stop) {
-    goes_on = !leave(request, *stop);
-  }
-  if (!tokens.empty() && grammar_advances(request)) {
-    seams.grammar->accept(request.id, tokens);
-  }
+  if (stop) goes_on = !leave(request, *stop);
+  if (!tokens.empty() && grammar_advances(request)) seams.grammar->accept(request.id, tokens);
   if (!tokens.empty() || stop) {
     RequestUpdate& update = tell(request, index, tokens);
     if (stop) {
@@ -90,16 +76,12 @@ void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::
 // Computed tokens whose drafts were rejected count no more; a request preempted meanwhile has none.
 void Core::State::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
   const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
-  if (num_drafts == 0) {
-    return;
-  }
+  if (num_drafts == 0) return;
   Request& request = *arena.requests()[index];
   const std::uint32_t num_accepted = num_sampled - 1;
   const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
   request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
-  if (request.num_output_placeholders > 0) {
-    request.num_output_placeholders -= num_rejected;
-  }
+  if (request.num_output_placeholders > 0) request.num_output_placeholders -= num_rejected;
   count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
 }
 
@@ -134,21 +116,16 @@ bool Core::State::leave(Request& request, const Stop& stop) {
     out.stopped_waiting.push_back(&request);
   }
   const RequestStatus before = std::exchange(request.status, stop.status);
-  if (stop.token || stop.status == RequestStatus::finished_repetition) {
-    request.stop_token = stop.token;
-  }
-  if (request.resumable && continue_stopped_session(request, before)) {
-    return false;
-  }
+  if (stop.token || stop.status == RequestStatus::finished_repetition) request.stop_token = stop.token;
+  if (request.resumable && continue_stopped_session(request, before)) return false;
   end(request);
   return true;
 }
 
 // A late token that stops a session with its next input at hand takes it out of `waiting` too, as in vLLM: it is lost until it is aborted.
 void Core::State::remove_stopped() {
-  if (std::exchange(out.left_running, false)) {
+  if (std::exchange(out.left_running, false))
     std::erase_if(running, [](const Request* request) { return request->status != RequestStatus::running; });
-  }
   if (!out.stopped_waiting.empty()) {
     waiting.remove(out.stopped_waiting);
     std::erase_if(out.stopped_waiting, [](const Request* request) { return !request->finished(); });
@@ -168,9 +145,7 @@ RequestUpdate& Core::State::tell(Request& request, std::uint32_t result_index, s
   update.num_cached_tokens = request.num_cached_tokens;
   update.num_external_computed_tokens = request.num_external_computed_tokens;
   if (!request.events.empty()) {
-    if (out.num_updated_events == out.updated_events.size()) {
-      out.updated_events.emplace_back();
-    }
+    if (out.num_updated_events == out.updated_events.size()) out.updated_events.emplace_back();
     std::vector<RequestEvent>& events = out.updated_events[out.num_updated_events++];
     events.swap(request.events);
     request.events.clear();

@@ -21,16 +21,11 @@ std::size_t count_of(std::span<const SampledToken> sampled, RequestId id) {
 }  // namespace
 
 Result<void> Core::State::check_result(const StepResult& result) const {
-  if (plans.size() == 0) {
-    return mismatch("step", fmt::format("a result of step {}, but no plan is outstanding", result.step.value));
-  }
+  if (plans.size() == 0) return mismatch("step", fmt::format("a result of step {}, but no plan is outstanding", result.step.value));
   const PlanArena& arena = plans.at(0);
-  if (result.step != arena.plan().step) {
+  if (result.step != arena.plan().step)
     return mismatch("step", fmt::format("a result of step {}, but step {} comes next", result.step.value, arena.plan().step.value));
-  }
-  if (Result<void> checked = check_tokens(arena, result); !checked) {
-    return checked;
-  }
+  if (Result<void> checked = check_tokens(arena, result); !checked) return checked;
   return result.has_connector_output ? check_transfers(result) : Result<void>{};
 }
 
@@ -47,43 +42,33 @@ Result<void> Core::State::check_tokens(const PlanArena& arena, const StepResult&
     }
     sampled = sampled.subspan(num_tokens);
     if (!pooled.empty() && pooled.front() == request.id) {
-      if (!request.pooling) {
-        return mismatch("pooled", fmt::format("request {} is not a pooling request", request.id.value));
-      }
+      if (!request.pooling) return mismatch("pooled", fmt::format("request {} is not a pooling request", request.id.value));
       pooled = pooled.subspan(1);
     }
   }
-  if (!sampled.empty()) {
-    return mismatch("sampled", fmt::format("request {} is not in the plan at this place", sampled.front().id.value));
-  }
-  if (!pooled.empty()) {
-    return mismatch("pooled", fmt::format("request {} is not in the plan at this place", pooled.front().value));
-  }
+  if (!sampled.empty()) return mismatch("sampled", fmt::format("request {} is not in the plan at this place", sampled.front().id.value));
+  if (!pooled.empty()) return mismatch("pooled", fmt::format("request {} is not in the plan at this place", pooled.front().value));
   return {};
 }
 
 Result<void> Core::State::check_transfers(const StepResult& result) const {
   for (RequestId id : result.finished_receiving) {
     const Request* request = table.find(id);
-    if (request == nullptr || !(request->finished() || request->status == RequestStatus::waiting_for_remote_kv)) {
+    if (request == nullptr || !(request->finished() || request->status == RequestStatus::waiting_for_remote_kv))
       return mismatch("finished_receiving", fmt::format("request {} does not wait for blocks", id.value));
-    }
   }
   for (RequestId id : result.finished_sending) {
     const Request* request = table.find(id);
-    if (request == nullptr || !request->finished()) {
+    if (request == nullptr || !request->finished())
       return mismatch("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
-    }
   }
   if (!result.invalid_blocks.empty() && kv.num_groups() != 1) {
     return fail(ErrorCode::unsupported, "invalid_blocks", fmt::format("there are {} cache groups", kv.num_groups()),
                 "failed loads can be mended with one cache group only");
   }
-  for (BlockId block : result.invalid_blocks) {
-    if (block.value >= kv.pool().num_blocks()) {
+  for (BlockId block : result.invalid_blocks)
+    if (block.value >= kv.pool().num_blocks())
       return mismatch("invalid_blocks", fmt::format("block {} of {}", block.value, kv.pool().num_blocks()));
-    }
-  }
   return {};
 }
 

@@ -36,9 +36,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::u
   plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.num_spec_tokens);
   running.reserve(max_num_seqs);
   free_slots.reserve(max_num_seqs);
-  for (std::uint32_t i = max_num_seqs; i > 0; --i) {
-    free_slots.push_back(Slot{i - 1});
-  }
+  for (std::uint32_t i = max_num_seqs; i > 0; --i) free_slots.push_back(Slot{i - 1});
   released.reserve(max_num_seqs);
   finished.reserve(max_num_seqs);
   out.updates.reserve(max_num_seqs);
@@ -47,15 +45,11 @@ Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::u
 }
 
 Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreSeams& seams) {
-  if (auto valid = config.validate(); !valid) {
-    return std::unexpected(valid.error());
-  }
+  if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
     auto made = make_hash_function({.algorithm = config.hash, .seed = config.hash_seed, .root = config.root_hash});
-    if (!made) {
-      return std::unexpected(made.error());
-    }
+    if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
   return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
@@ -80,9 +74,7 @@ const StepPlan& Core::schedule(const StepInput& input) {
   s.schedule_waiting(arena);
   s.complete(arena);
   StepPlan& plan = arena.seal();
-  if (s.seams.connector != nullptr) {
-    s.seams.connector->planned(plan);
-  }
+  if (s.seams.connector != nullptr) s.seams.connector->planned(plan);
   s.advance(arena, plan);
   return plan;
 }
@@ -107,9 +99,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
     return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
                 "wait for the transfers under way");
   }
-  if (reset_connector) {
-    done = reset_connector_cache() && done;
-  }
+  if (reset_connector) done = reset_connector_cache() && done;
   return done;
 }
 

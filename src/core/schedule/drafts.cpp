@@ -11,9 +11,7 @@ bool Core::State::grammar_advances(const Request& request) const {
 }
 
 std::span<const TokenId> Core::State::fitting(const Request& request, std::span<const TokenId> drafts) const {
-  if (!grammar_advances(request)) {
-    return drafts;
-  }
+  if (!grammar_advances(request)) return drafts;
   return drafts.first(std::min<std::size_t>(seams.grammar->count_valid(request.id, drafts), drafts.size()));
 }
 
@@ -21,9 +19,7 @@ void Core::set_drafts(std::span<const Draft> drafts) {
   State& s = *state_;
   for (const Draft& draft : drafts) {
     Request* request = s.table.find(draft.id);
-    if (request == nullptr || request->finished()) {
-      continue;
-    }
+    if (request == nullptr || request->finished()) continue;
     if (request->is_prefill_chunk) {
       request->draft_tokens.clear();
       continue;
@@ -36,20 +32,14 @@ void Core::set_drafts(std::span<const Draft> drafts) {
 
 void Core::set_drafts_in_plan(std::span<const Draft> drafts) {
   State& s = *state_;
-  if (s.plans.size() == 0) {
-    return;
-  }
+  if (s.plans.size() == 0) return;
   PlanArena& arena = s.plans.newest();
   arena.clear_invalid_drafts();
   for (const Draft& draft : drafts) {
     const Request* request = s.table.find(draft.id);
-    if (request == nullptr || request->finished() || !arena.schedules(*request)) {
-      continue;
-    }
+    if (request == nullptr || request->finished() || !arena.schedules(*request)) continue;
     const std::span<TokenId> places = arena.drafts(request->last_index);
-    if (places.empty()) {
-      continue;
-    }
+    if (places.empty()) continue;
     const std::span<const TokenId> tokens = s.fitting(*request, draft.tokens.first(std::min(draft.tokens.size(), places.size())));
     std::ranges::copy(tokens, places.begin());
     std::ranges::fill(places.subspan(tokens.size()), -1);

@@ -18,11 +18,8 @@ EncoderGrant Core::State::schedule_encoder_inputs(const Request& request, std::i
                    .num_new_tokens = num_new_tokens,
                    .shift = config.use_eagle ? 1 : 0,
                    .compute_budget = encoder_budget};
-  for (std::uint32_t input = 0; input < request.features.size(); ++input) {
-    if (!take_encoder_input(request, input, step)) {
-      break;
-    }
-  }
+  for (std::uint32_t input = 0; input < request.features.size(); ++input)
+    if (!take_encoder_input(request, input, step)) break;
   return {step.num_new_tokens, step.compute_budget, encoder_to_compute, encoder_to_load};
 }
 
@@ -32,18 +29,12 @@ bool Core::State::take_encoder_input(const Request& request, std::uint32_t input
   const auto begin = static_cast<std::int32_t>(feature.position.offset());
   const auto length = static_cast<std::int32_t>(feature.position.length());
   const std::int32_t computed = step.num_computed_tokens;
-  if (begin >= computed + step.num_new_tokens + step.shift) {
-    return false;
-  }
+  if (begin >= computed + step.num_new_tokens + step.shift) return false;
   // Cross-attention has what it needs as soon as one token is computed; otherwise an input that lies before is in the KV cache.
-  if ((config.is_encoder_decoder && computed > 0) || begin + length <= computed) {
-    return true;
-  }
+  if ((config.is_encoder_decoder && computed > 0) || begin + length <= computed) return true;
   if (!config.is_encoder_decoder) {
     const bool in_this_step = std::ranges::find(encoder_identifiers, feature.identifier) != encoder_identifiers.end();
-    if (in_this_step || encoder_cache.check_and_reference(encoder_inputs(request), input)) {
-      return true;
-    }
+    if (in_this_step || encoder_cache.check_and_reference(encoder_inputs(request), input)) return true;
   }
   if (config.disable_chunked_mm_input && computed < begin && computed + step.num_new_tokens < begin + length) {
     step.num_new_tokens = std::max(0, begin - (computed + step.shift));
@@ -56,9 +47,7 @@ bool Core::State::take_encoder_input(const Request& request, std::uint32_t input
   }
   const auto [first, last] =
       feature.position.embeds_in_range(std::max(0, computed - begin), std::min(length, computed + step.num_new_tokens - begin));
-  if (last - first == 0) {
-    return true;
-  }
+  if (last - first == 0) return true;
   const std::int64_t num_embeds = feature.position.num_embeds();
   step.num_planned_embeds += num_embeds;
   encoder_identifiers.push_back(feature.identifier);
@@ -75,9 +64,7 @@ bool Core::State::take_encoder_input(const Request& request, std::uint32_t input
 void Core::State::allocate_encoder_inputs(const Request& request, const EncoderGrant& grant, PlanArena& arena) {
   const auto allocate = [&](std::uint32_t input) {
     encoder_cache.allocate(encoder_inputs(request), input);
-    if (seams.encoder_connector != nullptr) {
-      seams.encoder_connector->allocated(view(request), input);
-    }
+    if (seams.encoder_connector != nullptr) seams.encoder_connector->allocated(view(request), input);
   };
   if (!grant.to_compute.empty()) {
     arena.set_encoder_inputs(grant.to_compute);
@@ -92,9 +79,8 @@ void Core::State::free_encoder_inputs(const Request& request) {
   encoder_cache.cached_inputs(encoder_inputs(request), cached_inputs);
   for (const std::uint32_t input : cached_inputs) {
     const auto end = static_cast<std::int32_t>(request.features[input].position.end());
-    if ((config.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens) {
+    if ((config.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens)
       encoder_cache.release(encoder_inputs(request), input);
-    }
   }
 }
 

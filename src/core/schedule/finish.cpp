@@ -13,14 +13,10 @@ namespace quire {
 FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& input) {
   State& s = *state_;
   Request* request = s.table.find(id);
-  if (request == nullptr || request->finished()) {
-    return FinishEffect::unknown;
-  }
+  if (request == nullptr || request->finished()) return FinishEffect::unknown;
   s.begin_call(input);
   s.finish({&request, 1}, status);
-  if (request->known || request->num_in_flight > 0) {
-    return FinishEffect::in_flight;
-  }
+  if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
   std::erase(s.out.gone, request);
   s.table.destroy(*request);
   return FinishEffect::retired;
@@ -59,16 +55,12 @@ void Core::State::finish(std::span<Request* const> requests, RequestStatus statu
     request->failed_receiving = false;
     request->status = status;
   }
-  if (any_running) {
-    std::erase_if(running, [](const Request* request) { return request->finished(); });
-  }
+  if (any_running) std::erase_if(running, [](const Request* request) { return request->finished(); });
   if (any_waiting) {
     waiting.remove(requests);
     skipped_waiting.remove(requests);
   }
-  for (Request* request : requests) {
-    end(*request);
-  }
+  for (Request* request : requests) end(*request);
 }
 
 void Core::State::end(Request& request) {
@@ -80,12 +72,8 @@ void Core::State::end(Request& request) {
   }
   encoder_cache.release_all(encoder_inputs(request));
   finished.push_back(request.id);
-  if (config.include_finished_set) {
-    out.ended.emplace_back(request.client_index, request.id);
-  }
-  if (!keep_blocks) {
-    free_blocks(request);
-  }
+  if (config.include_finished_set) out.ended.emplace_back(request.client_index, request.id);
+  if (!keep_blocks) free_blocks(request);
 }
 
 void Core::State::free_blocks(Request& request) {
@@ -96,9 +84,7 @@ void Core::State::free_blocks(Request& request) {
 
 void Core::State::destroy_gone() {
   std::erase_if(out.gone, [this](Request* request) {
-    if (request->num_in_flight > 0) {
-      return false;
-    }
+    if (request->num_in_flight > 0) return false;
     out.retiring.push_back(request->id);
     table.destroy(*request);
     return true;

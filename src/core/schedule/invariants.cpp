@@ -9,11 +9,8 @@ namespace quire {
 namespace {
 
 bool holds_blocks(const Request& request, std::uint32_t num_groups) {
-  for (std::uint32_t group = 0; group < num_groups; ++group) {
-    if (!request.blocks.blocks(group).empty()) {
-      return true;
-    }
-  }
+  for (std::uint32_t group = 0; group < num_groups; ++group)
+    if (!request.blocks.blocks(group).empty()) return true;
   return false;
 }
 
@@ -38,11 +35,8 @@ void check_request_state(const Request& request, const CoreConfig& config, std::
 void Core::check_invariants() const {
   const State& s = *state_;
   std::unordered_map<const Request*, std::uint32_t> in_flight;
-  for (std::uint32_t i = 0; i < s.plans.size(); ++i) {
-    for (const Request* request : s.plans.at(i).requests()) {
-      ++in_flight[request];
-    }
-  }
+  for (std::uint32_t i = 0; i < s.plans.size(); ++i)
+    for (const Request* request : s.plans.at(i).requests()) ++in_flight[request];
   std::vector<const KvBlocks*> sequences;
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
@@ -51,9 +45,7 @@ void Core::check_invariants() const {
     QUIRE_CHECK(id == request->id);
     check_request_state(*request, s.config, s.num_groups);
     QUIRE_CHECK(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
-    if (s.names_blocks()) {
-      QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.config.block_size, "a name for each full block");
-    }
+    if (s.names_blocks()) QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.config.block_size, "a name for each full block");
     sequences.push_back(&request->blocks);
     num_running += request->status == RequestStatus::running ? 1 : 0;
     num_queued += request->queue != QueueName::none ? 1 : 0;

@@ -57,9 +57,7 @@ void PlanArena::admit(const Request& request, bool first_time) {
                        .tokens = request.tokens,
                        .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
                        .sampling = request.sampling});
-  if (first_time) {
-    first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
-  }
+  if (first_time) first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
 }
 
 void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks) {
@@ -108,9 +106,7 @@ void PlanArena::unschedule(Request& request) {
   scheduled_.erase(scheduled_.begin() + index);
   entries_.erase(entries_.begin() + index);
   requests_.erase(requests_.begin() + index);
-  for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) {
-    requests_[i]->last_index = i;
-  }
+  for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) requests_[i]->last_index = i;
   request.last_step = kNeverScheduled;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
@@ -131,20 +127,14 @@ std::span<std::uint32_t> PlanArena::common_prefix_blocks(std::uint32_t num_group
 void PlanArena::free_encoder_outputs(std::span<const std::string> identifiers) {
   freed_views_.clear();
   for (const std::string& identifier : identifiers) {
-    if (num_freed_ == freed_encoder_outputs_.size()) {
-      freed_encoder_outputs_.emplace_back();
-    }
+    if (num_freed_ == freed_encoder_outputs_.size()) freed_encoder_outputs_.emplace_back();
     freed_encoder_outputs_[num_freed_++] = identifier;
   }
-  for (std::size_t i = 0; i < num_freed_; ++i) {
-    freed_views_.emplace_back(freed_encoder_outputs_[i]);
-  }
+  for (std::size_t i = 0; i < num_freed_; ++i) freed_views_.emplace_back(freed_encoder_outputs_[i]);
 }
 
 StepPlan& PlanArena::seal() {
-  for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
-    table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
-  }
+  for (std::size_t i = 0; i < table_deltas_.size(); ++i) table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
   if (!drafts_.empty() || !encoder_inputs_.empty()) {
     for (std::size_t i = 0; i < scheduled_.size(); ++i) {
       scheduled_[i].drafts = part(drafts_, entries_[i].drafts);
@@ -169,15 +159,11 @@ std::span<TokenId> PlanArena::drafts(std::uint32_t index) {
 }
 
 void PlanArena::clear_invalid_drafts() {
-  for (Entry& entry : entries_) {
-    entry.num_invalid_drafts = 0;
-  }
+  for (Entry& entry : entries_) entry.num_invalid_drafts = 0;
 }
 
 void PlanRing::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens) {
-  for (PlanArena& arena : arenas_) {
-    arena.reserve(max_num_seqs, num_blocks, num_groups, num_spec_tokens);
-  }
+  for (PlanArena& arena : arenas_) arena.reserve(max_num_seqs, num_blocks, num_groups, num_spec_tokens);
 }
 
 PlanArena& PlanRing::begin() {

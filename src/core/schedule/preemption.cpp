@@ -31,13 +31,9 @@ Request& Core::State::take_victim(PlanArena& arena) {
 
 void Core::State::roll_back(Request& victim, PlanArena& arena) {
   token_budget += static_cast<std::int32_t>(arena.num_tokens(victim));
-  for (const std::uint32_t input : arena.encoder_inputs(victim)) {
-    encoder_budget += victim.features[input].position.num_embeds();
-  }
+  for (const std::uint32_t input : arena.encoder_inputs(victim)) encoder_budget += victim.features[input].position.num_embeds();
   arena.unschedule(victim);
-  if (config.forget_unwritten_blocks) {
-    forget_unwritten_blocks(victim);
-  }
+  if (config.forget_unwritten_blocks) forget_unwritten_blocks(victim);
 }
 
 // Those that the tokens it was given in this step would have filled.
@@ -45,9 +41,7 @@ void Core::State::forget_unwritten_blocks(const Request& victim) {
   for (std::uint32_t group = 0; group < num_groups; ++group) {
     const auto num_written = static_cast<std::uint32_t>(victim.num_computed_tokens) / kv.block_size(group);
     const std::uint32_t num_cached = victim.blocks.num_cached_blocks(group).value_or(0);
-    if (num_cached > num_written) {
-      kv.evict_blocks(victim.blocks.blocks(group).subspan(num_written, num_cached - num_written));
-    }
+    if (num_cached > num_written) kv.evict_blocks(victim.blocks.blocks(group).subspan(num_written, num_cached - num_written));
   }
 }
 

@@ -19,9 +19,7 @@ Held held(const KvBlocks& blocks) {
   Held result = Held::nothing;
   for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
     if (!blocks.blocks(group).empty()) {
-      if (!blocks.num_cached_blocks(group)) {
-        return Held::fresh;
-      }
+      if (!blocks.num_cached_blocks(group)) return Held::fresh;
       result = Held::met;
     }
   }
@@ -42,21 +40,15 @@ std::optional<Computed> Core::State::look_up(Request& request) {
   count_look_up(request, computed.hit);
   // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
   const Held holds = held(request.blocks);
-  if (holds != Held::nothing) {
-    computed.hit = {};
-  }
+  if (holds != Held::nothing) computed.hit = {};
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (seams.connector != nullptr) {
     const ExternalMatch match = seams.connector->match(view(request), computed.hit.num_tokens);
-    if (!match.num_tokens) {
-      return std::nullopt;
-    }
+    if (!match.num_tokens) return std::nullopt;
     // At least one token must run unless all are awaited.
     const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
     computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
-    if (holds == Held::fresh) {
-      computed.num_external = 0;
-    }
+    if (holds == Held::fresh) computed.num_external = 0;
     computed.load_async = match.load_async && computed.num_external > 0;
     computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
     request.num_external_computed_tokens = computed.num_external;
@@ -66,27 +58,19 @@ std::optional<Computed> Core::State::look_up(Request& request) {
 }
 
 void Core::State::count_look_up(const Request& request, const KvHit& hit) {
-  if (!config.enable_prefix_caching || request.skip_reading_prefix_cache) {
-    return;
-  }
+  if (!config.enable_prefix_caching || request.skip_reading_prefix_cache) return;
   const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
   const bool first_time = request.num_preemptions == 0;
   (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += num_queried;
   (first_time ? totals.prefix_hit_tokens : totals.preempted_prefix_hit_tokens) += hit.num_tokens;
-  if (seams.events != nullptr) {
-    seams.events->on_prefix_lookup(request.id, num_queried, hit.num_tokens);
-  }
+  if (seams.events != nullptr) seams.events->on_prefix_lookup(request.id, num_queried, hit.num_tokens);
 }
 
 // The blocks are the request's now; this is told again, with no external tokens, when a request enters after its transfer.
 void Core::State::tell_connector(const Request& request, const Computed& computed) {
-  if (seams.connector == nullptr) {
-    return;
-  }
+  if (seams.connector == nullptr) return;
   seams.connector->allocated(view(request), group_blocks(request), computed.num_external);
-  if (!config.log_stats || computed.num_connector_queries == 0) {
-    return;
-  }
+  if (!config.log_stats || computed.num_connector_queries == 0) return;
   PrefixCacheStats& stats = connector_stats;
   const bool preempted = request.num_preemptions > 0;
   ++(preempted ? stats.preempted_requests : stats.requests);
@@ -97,16 +81,12 @@ void Core::State::tell_connector(const Request& request, const Computed& compute
 bool Core::State::try_promote(Request& request) {
   switch (request.status) {
     case RequestStatus::waiting_for_remote_kv:
-      if (!request.finished_receiving) {
-        return false;
-      }
+      if (!request.finished_receiving) return false;
       take_received(request);
       request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
       return true;
     case RequestStatus::waiting_for_grammar:
-      if (seams.grammar == nullptr || !seams.grammar->ready(request.id)) {
-        return false;
-      }
+      if (seams.grammar == nullptr || !seams.grammar->ready(request.id)) return false;
       request.status = RequestStatus::waiting;
       return true;
     default:
@@ -119,12 +99,8 @@ void Core::State::take_received(Request& request) {
   if (!request.failed_receiving) {
     kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
     // Something must run to have a token to sample from.
-    if (request.num_computed_tokens == request.num_tokens()) {
-      --request.num_computed_tokens;
-    }
-    if (request.num_cached_tokens < 0) {
-      request.num_cached_tokens = request.num_computed_tokens;
-    }
+    if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
+    if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
   } else if (request.num_computed_tokens != 0) {
     kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
   } else {

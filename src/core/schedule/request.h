@@ -101,12 +101,8 @@ struct Request {
 
 // vLLM's Request.__lt__: a total order.
 inline bool goes_before(const Request& a, const Request& b) {
-  if (a.priority != b.priority) {
-    return a.priority < b.priority;
-  }
-  if (a.arrival_time != b.arrival_time) {
-    return a.arrival_time < b.arrival_time;
-  }
+  if (a.priority != b.priority) return a.priority < b.priority;
+  if (a.arrival_time != b.arrival_time) return a.arrival_time < b.arrival_time;
   const int names = a.name.compare(b.name);
   return names != 0 ? names < 0 : a.id < b.id;
 }

@@ -14,9 +14,8 @@ constexpr std::uint32_t kMaxCount = 1U << 29;
 constexpr std::uint32_t kMaxPlans = 64;
 
 Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {
-  if (value < low || value > high) {
+  if (value < low || value > high)
     return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
-  }
   return {};
 }
 
@@ -32,9 +31,7 @@ Result<void> check_ranges(const CoreConfig& config) {
         check_range("num_lookahead_tokens", config.num_lookahead_tokens, 0, 1024),
         check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans),
         check_range("dcp_world_size", config.dcp_world_size, 1), check_range("pcp_world_size", config.pcp_world_size, 1)}) {
-    if (!result) {
-      return result;
-    }
+    if (!result) return result;
   }
   return {};
 }
@@ -58,9 +55,7 @@ Result<void> check_fits_cache(const NewRequest& request, const CoreConfig& confi
   const std::uint64_t num_blocks = config.kv.num_blocks - 1;
   const std::uint64_t num_drafts = std::uint64_t{config.num_spec_tokens} + config.num_lookahead_tokens;
   const std::uint64_t most = std::min<std::uint64_t>(request.prompt.size() + num_outputs - 1 + num_drafts, config.scheduler.max_model_len);
-  if (num_blocks_for(most, config) <= num_blocks) {
-    return {};
-  }
+  if (num_blocks_for(most, config) <= num_blocks) return {};
   const bool prompt_fits = num_blocks_for(request.prompt.size(), config) <= num_blocks;
   return fail(ErrorCode::invalid_argument, prompt_fits ? "max_tokens" : "prompt",
               fmt::format("{} prompt tokens and up to {} outputs need more than the {} blocks of the KV cache", request.prompt.size(),
@@ -89,9 +84,8 @@ Result<void> check_always(const NewRequest& request, const CoreConfig& config, c
     return fail(ErrorCode::invalid_argument, "prompt", fmt::format("has {} tokens", request.prompt.size()),
                 fmt::format("give 1 to {} tokens", config.scheduler.max_model_len - 1));
   }
-  if (request.structured_output && !request.pooling && seams.grammar == nullptr) {
+  if (request.structured_output && !request.pooling && seams.grammar == nullptr)
     return fail(ErrorCode::unsupported, "structured_output", "no grammar engine is attached", "ask for free output");
-  }
   if (request.prompt_embeds.size() % request.prompt.size() != 0) {
     return fail(ErrorCode::invalid_argument, "prompt_embeds",
                 fmt::format("{} bytes are not rows of {} tokens", request.prompt_embeds.size(), request.prompt.size()),
@@ -124,12 +118,9 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
 }
 
 Result<void> CoreConfig::validate() const {
-  if (auto valid = check_ranges(*this); !valid) {
-    return valid;
-  }
-  if (!(kv_metrics_sample >= 0.0 && kv_metrics_sample <= 1.0)) {
+  if (auto valid = check_ranges(*this); !valid) return valid;
+  if (!(kv_metrics_sample >= 0.0 && kv_metrics_sample <= 1.0))
     return fail(ErrorCode::invalid_argument, "kv_metrics_sample", fmt::format("is {}", kv_metrics_sample), "give a share from 0 to 1");
-  }
   if (!scheduler.enable_chunked_prefill && !scheduler.admit_oversized && scheduler.max_num_batched_tokens < scheduler.max_model_len) {
     return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",
                 fmt::format("is {}, but without chunked prefill a step must hold a whole request of {} tokens",
@@ -141,25 +132,19 @@ Result<void> CoreConfig::validate() const {
 
 std::uint32_t max_tokens(const NewRequest& request, const CoreConfig& config) {
   const std::uint32_t max_model_len = config.scheduler.max_model_len;
-  if (config.scheduler.admit_oversized || request.prompt.size() >= max_model_len) {
-    return request.max_tokens;
-  }
+  if (config.scheduler.admit_oversized || request.prompt.size() >= max_model_len) return request.max_tokens;
   return std::min(request.max_tokens, max_model_len - static_cast<std::uint32_t>(request.prompt.size()));
 }
 
 Result<void> check_request(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams) {
-  if (auto valid = check_always(request, config, seams); !valid || config.scheduler.admit_oversized) {
-    return valid;
-  }
+  if (auto valid = check_always(request, config, seams); !valid || config.scheduler.admit_oversized) return valid;
   if (request.prompt.size() >= config.scheduler.max_model_len) {
     return fail(
         ErrorCode::invalid_argument, "prompt",
         fmt::format("has {} tokens, and prompt and output together have at most {}", request.prompt.size(), config.scheduler.max_model_len),
         "shorten the prompt");
   }
-  if (request.max_tokens == 0) {
-    return fail(ErrorCode::invalid_argument, "max_tokens", "is 0", "ask for at least one token");
-  }
+  if (request.max_tokens == 0) return fail(ErrorCode::invalid_argument, "max_tokens", "is 0", "ask for at least one token");
   if (request.min_tokens > max_tokens(request, config)) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
                 fmt::format("is {}, but at most {} can be generated", request.min_tokens, max_tokens(request, config)),

@@ -14,9 +14,7 @@ void rise(Heap& heap, std::size_t top, std::size_t place) {
   Request* const risen = heap[place];
   while (place > top) {
     const std::size_t parent = (place - 1) / 2;
-    if (!goes_before(*risen, *heap[parent])) {
-      break;
-    }
+    if (!goes_before(*risen, *heap[parent])) break;
     heap[place] = heap[parent];
     place = parent;
   }
@@ -29,9 +27,7 @@ void sink(Heap& heap, std::size_t place) {
   Request* const sunk = heap[place];
   for (std::size_t child = 2 * place + 1; child < heap.size(); child = 2 * place + 1) {
     const std::size_t right = child + 1;
-    if (right < heap.size() && !goes_before(*heap[child], *heap[right])) {
-      child = right;
-    }
+    if (right < heap.size() && !goes_before(*heap[child], *heap[right])) child = right;
     heap[place] = heap[child];
     place = child;
   }
@@ -40,9 +36,7 @@ void sink(Heap& heap, std::size_t place) {
 }
 
 void heapify(Heap& heap) {
-  for (std::size_t i = heap.size() / 2; i > 0; --i) {
-    sink(heap, i - 1);
-  }
+  for (std::size_t i = heap.size() / 2; i > 0; --i) sink(heap, i - 1);
 }
 
 Request* pop_smallest(Heap& heap) {
@@ -58,9 +52,7 @@ Request* pop_smallest(Heap& heap) {
 }  // namespace
 
 void RequestQueue::reserve(std::size_t num_requests) {
-  if (policy_ == SchedulingPolicy::priority) {
-    heap_.reserve(num_requests);
-  }
+  if (policy_ == SchedulingPolicy::priority) heap_.reserve(num_requests);
 }
 
 Request& RequestQueue::front() const {
@@ -69,11 +61,10 @@ Request& RequestQueue::front() const {
 
 Request& RequestQueue::pop() {
   Request& request = front();
-  if (policy_ == SchedulingPolicy::fcfs) {
+  if (policy_ == SchedulingPolicy::fcfs)
     list_.remove(request);
-  } else {
+  else
     pop_smallest(heap_);
-  }
   request.queue = QueueName::none;
   return request;
 }
@@ -100,18 +91,14 @@ void RequestQueue::prepend(Request& request) {
 }
 
 void RequestQueue::prepend_all(RequestQueue& other) {
-  while (!other.empty()) {
-    prepend(other.pop());
-  }
+  while (!other.empty()) prepend(other.pop());
 }
 
 void RequestQueue::remove(std::span<Request* const> requests) {
   for (Request* request : requests) {
     if (contains(*request)) {
       request->queue = QueueName::none;
-      if (policy_ == SchedulingPolicy::fcfs) {
-        list_.remove(*request);
-      }
+      if (policy_ == SchedulingPolicy::fcfs) list_.remove(*request);
     }
   }
   if (policy_ == SchedulingPolicy::priority) {
@@ -124,9 +111,7 @@ std::vector<Request*> RequestQueue::in_order() const {
   Heap heap = heap_;
   std::vector<Request*> order;
   order.reserve(heap.size());
-  while (!heap.empty()) {
-    order.push_back(pop_smallest(heap));
-  }
+  while (!heap.empty()) order.push_back(pop_smallest(heap));
   return order;
 }
 

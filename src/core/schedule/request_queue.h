@@ -36,14 +36,10 @@ class RequestQueue {
   template <class Visit>
   void for_each(Visit&& visit) const {
     if (policy_ == SchedulingPolicy::fcfs) {
-      for (Request* r = list_.front(); r != nullptr; r = List::next(*r)) {
-        visit(*r);
-      }
+      for (Request* r = list_.front(); r != nullptr; r = List::next(*r)) visit(*r);
       return;
     }
-    for (Request* r : in_order()) {
-      visit(*r);
-    }
+    for (Request* r : in_order()) visit(*r);
   }
 
  private:

@@ -5,9 +5,7 @@
 namespace quire {
 
 Request& RequestTable::create(RequestId id) {
-  if (blank_.empty()) {
-    blank_.push_back(&storage_.emplace_back());
-  }
+  if (blank_.empty()) blank_.push_back(&storage_.emplace_back());
   Request* request = blank_.back();
   const bool inserted = by_id_.emplace(id, request).second;
   QUIRE_CHECK(inserted, "request ids are never reused");

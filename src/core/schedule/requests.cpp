@@ -18,16 +18,12 @@ constexpr std::uint64_t kSpareTokens = 8;
 
 Result<void> Core::add(const NewRequest& request, const StepInput& input) {
   State& s = *state_;
-  if (s.table.find_any(request.id) != nullptr) {
+  if (s.table.find_any(request.id) != nullptr)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", request.id.value), "give each request an id of its own");
-  }
-  if (auto valid = check_request(request, s.config, s.seams); !valid) {
-    return valid;
-  }
+  if (auto valid = check_request(request, s.config, s.seams); !valid) return valid;
   const std::size_t num_waiting = s.waiting.size() + s.skipped_waiting.size();
-  if (num_waiting >= s.config.scheduler.max_num_waiting) {
+  if (num_waiting >= s.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
-  }
   Request& created = s.create_request(request);
   s.enqueue(created);
   s.record(created, RequestEventKind::queued, input.now);
@@ -62,9 +58,8 @@ Request& Core::State::create_request(const NewRequest& given) {
     r.embed_bytes = given.prompt_embeds.size() / given.prompt.size();
   }
   const std::size_t hash_bytes = hash_size(config.hash);
-  for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes) {
+  for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes)
     std::memcpy(r.hashes.emplace_back().bytes.data(), &given.block_hashes[at], hash_bytes);
-  }
   name_blocks(r);
   return r;
 }
@@ -80,9 +75,8 @@ void Core::State::append_token(Request& request, TokenId token) {
 }
 
 void Core::State::name_blocks(Request& request) {
-  if (names_blocks() && request.tokens.size() >= (request.hashes.size() + 1) * config.block_size) {
+  if (names_blocks() && request.tokens.size() >= (request.hashes.size() + 1) * config.block_size)
     hash_full_blocks(seams.hash != nullptr ? *seams.hash : *hash, content(request), config.block_size, request.hashes);
-  }
 }
 
 // Nothing of it moves while a plan shows it, and no step allocates.
@@ -93,16 +87,12 @@ void Core::State::reserve_memory(Request& request) {
                                                      config.num_spec_tokens + config.num_lookahead_tokens);
   request.tokens.reserve(num_tokens);
   request.draft_tokens.reserve(config.num_spec_tokens);
-  if (names_blocks()) {
-    request.hashes.reserve(num_tokens / config.block_size);
-  }
+  if (names_blocks()) request.hashes.reserve(num_tokens / config.block_size);
   kv.reserve(request.blocks, num_tokens);
 }
 
 void Core::State::record(Request& request, RequestEventKind kind, double timestamp) {
-  if (config.log_stats) {
-    request.events.push_back({kind, timestamp});
-  }
+  if (config.log_stats) request.events.push_back({kind, timestamp});
 }
 
 void Core::State::release_slot(Request& request) {
@@ -157,9 +147,7 @@ RequestView Core::State::view(const Request& request) const {
 
 GroupBlocks Core::State::group_blocks(const Request& request) {
   group_views.clear();
-  for (std::uint32_t group = 0; group < num_groups; ++group) {
-    group_views.push_back(request.blocks.blocks(group));
-  }
+  for (std::uint32_t group = 0; group < num_groups; ++group) group_views.push_back(request.blocks.blocks(group));
   return group_views;
 }
 

@@ -14,14 +14,9 @@ void Core::State::schedule_running(PlanArena& arena) {
   while (cursor < running.size() && token_budget > 0 && schedule_one_running(*running[cursor], arena)) {
   }
   loras.clear();
-  if (config.max_loras == 0) {
-    return;
-  }
-  for (const Request* request : arena.requests()) {
-    if (request->lora_id > 0 && std::ranges::find(loras, request->lora_id) == loras.end()) {
-      loras.push_back(request->lora_id);
-    }
-  }
+  if (config.max_loras == 0) return;
+  for (const Request* request : arena.requests())
+    if (request->lora_id > 0 && std::ranges::find(loras, request->lora_id) == loras.end()) loras.push_back(request->lora_id);
 }
 
 // False: the request gave way itself.
@@ -32,32 +27,20 @@ bool Core::State::schedule_one_running(Request& request, PlanArena& arena) {
     encoder = schedule_encoder_inputs(request, request.num_computed_tokens, num_new_tokens);
     num_new_tokens = encoder.num_new_tokens;
   }
-  if (config.mamba_align && num_new_tokens > 0) {
-    num_new_tokens = align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
-  }
+  if (config.mamba_align && num_new_tokens > 0) num_new_tokens = align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
   if (num_new_tokens <= 0) {
     ++cursor;
     return true;
   }
-  if (!make_room(request, num_new_tokens, arena)) {
-    return false;
-  }
+  if (!make_room(request, num_new_tokens, arena)) return false;
   commit(request, num_new_tokens, ScheduledKind::running, arena);
   ++cursor;
-  for (std::uint32_t group = 0; group < num_groups; ++group) {
-    if (const auto blocks = request.blocks.new_blocks(group); !blocks.empty()) {
+  for (std::uint32_t group = 0; group < num_groups; ++group)
+    if (const auto blocks = request.blocks.new_blocks(group); !blocks.empty())
       arena.table_delta(request, group, TableUpdate::append, blocks);
-    }
-  }
-  if (!request.draft_tokens.empty()) {
-    take_drafts(request, num_new_tokens, arena);
-  }
-  if (config.pipeline_parallel) {
-    send_new_tokens(request, arena);
-  }
-  if (request.has_encoder_inputs()) {
-    allocate_encoder_inputs(request, encoder, arena);
-  }
+  if (!request.draft_tokens.empty()) take_drafts(request, num_new_tokens, arena);
+  if (config.pipeline_parallel) send_new_tokens(request, arena);
+  if (request.has_encoder_inputs()) allocate_encoder_inputs(request, encoder, arena);
   return true;
 }
 
@@ -69,9 +52,8 @@ bool Core::State::surely_reached_max_tokens(const Request& request) const {
 
 std::int32_t Core::State::num_wanted_tokens(const Request& request) const {
   std::int32_t wanted = request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens;
-  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0) {
+  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0)
     wanted = std::min(wanted, threshold);
-  }
   const auto max_model_len = static_cast<std::int32_t>(config.scheduler.max_model_len);
   return std::min({wanted, token_budget, max_model_len - 1 - request.num_computed_tokens});
 }
@@ -82,14 +64,10 @@ bool Core::State::make_room(Request& request, std::int32_t num_new_tokens, PlanA
                           .num_lookahead_tokens = config.num_lookahead_tokens};
   while (const std::uint32_t missing = kv.allocate_slots(kv_request(request), demand)) {
     Request& victim = take_victim(arena);
-    if (seams.events != nullptr) {
-      seams.events->on_preempted(victim.id, request.id, missing);
-    }
+    if (seams.events != nullptr) seams.events->on_preempted(victim.id, request.id, missing);
     preempt(victim);
     arena.preempt(victim.id);
-    if (&victim == &request) {
-      return false;
-    }
+    if (&victim == &request) return false;
   }
   return true;
 }
@@ -114,9 +92,7 @@ void Core::State::commit(Request& request, std::int32_t num_new_tokens, Schedule
 
 // The first stage of a pipeline learns the tokens that the last one sampled (asynchronous scheduling has a way of its own for them).
 void Core::State::send_new_tokens(const Request& request, PlanArena& arena) {
-  if (config.scheduler.async_scheduling) {
-    return;
-  }
+  if (config.scheduler.async_scheduling) return;
   const std::size_t begin = std::min(request.tokens.size(), static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)));
   const std::size_t count = arena.num_tokens(request) - arena.num_drafts(request);
   arena.set_new_tokens(std::span(request.tokens).subspan(begin, std::min(count, request.tokens.size() - begin)));
@@ -125,18 +101,12 @@ void Core::State::send_new_tokens(const Request& request, PlanArena& arena) {
 // Prefill chunks end where a mamba state can be kept: at multiples of the block size, the last of them not passed over. With EAGLE, full
 // attention drops the last hit block, so the last kept state lies one block earlier.
 std::int32_t Core::State::align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const {
-  if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) {
-    return num_new_tokens;
-  }
+  if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) return num_new_tokens;
   const auto block_size = static_cast<std::int32_t>(config.cache_block_size);
   std::int32_t last_kept = request.num_tokens() - request.num_tokens() % block_size;
-  if (config.use_eagle) {
-    last_kept = std::max(last_kept - block_size, 0);
-  }
+  if (config.use_eagle) last_kept = std::max(last_kept - block_size, 0);
   const std::int32_t end = num_computed_tokens + num_new_tokens;
-  if (end < last_kept) {
-    return num_new_tokens / block_size * block_size;
-  }
+  if (end < last_kept) return num_new_tokens / block_size * block_size;
   return num_computed_tokens < last_kept && last_kept < end ? last_kept - num_computed_tokens : num_new_tokens;
 }
 

@@ -51,9 +51,7 @@ bool fits(const Request& session, std::size_t num_tokens, const SchedulerOptions
 }
 
 Result<void> check_input(const Request& session, const SessionInput& input, const SchedulerOptions& options) {
-  if (input.tokens.empty()) {
-    return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
-  }
+  if (input.tokens.empty()) return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
   if (!fits(session, input.tokens.size(), options)) {
     return fail(ErrorCode::invalid_argument, "tokens",
                 fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept_tokens(session),
@@ -69,15 +67,11 @@ Result<void> Core::continue_session(RequestId id, const SessionInput* input, con
   State& s = *state_;
   s.begin_call(now);
   Request* session = s.table.find(id);
-  if (session == nullptr) {
-    return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
-  }
-  if (!session->resumable) {
+  if (session == nullptr) return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
+  if (!session->resumable)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
-  }
-  if (Result<void> checked = input == nullptr ? Result<void>{} : check_input(*session, *input, s.config.scheduler); !checked) {
+  if (Result<void> checked = input == nullptr ? Result<void>{} : check_input(*session, *input, s.config.scheduler); !checked)
     return checked;
-  }
   if (session->status != RequestStatus::waiting_for_input) {
     session->next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
   } else if (input != nullptr) {
@@ -97,9 +91,7 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
     // One that was given in time, and does not fit behind what was put out since, ends the session too.
-    if (!next || !fits(session, next->tokens.size(), config.scheduler)) {
-      return false;
-    }
+    if (!next || !fits(session, next->tokens.size(), config.scheduler)) return false;
     take_input(session, *next);
   }
   // One that was stopped while it waited is in a queue already.
@@ -107,9 +99,7 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
     Request* moved = &session;
     waiting.remove({&moved, 1});
   }
-  if (session.queue == QueueName::none) {
-    enqueue(session);
-  }
+  if (session.queue == QueueName::none) enqueue(session);
   return true;
 }
 
@@ -118,9 +108,8 @@ void Core::State::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
-  for (const MultimodalFeature& feature : input.features) {
+  for (const MultimodalFeature& feature : input.features)
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
-  }
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();
   name_blocks(session);

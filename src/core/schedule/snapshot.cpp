@@ -28,9 +28,7 @@ CoreSnapshot::Request copy_of(const Request& r, std::uint32_t num_groups) {
     copy.blocks.emplace_back(blocks.begin(), blocks.end());
     copy.num_cached_blocks.push_back(r.blocks.num_cached_blocks(group));
   }
-  for (const BlockHash& hash : r.hashes) {
-    copy.block_hashes.insert(copy.block_hashes.end(), hash.bytes.begin(), hash.bytes.end());
-  }
+  for (const BlockHash& hash : r.hashes) copy.block_hashes.insert(copy.block_hashes.end(), hash.bytes.begin(), hash.bytes.end());
   return copy;
 }
 
@@ -44,9 +42,7 @@ std::vector<RequestId> ids_of(const RequestQueue& queue) {
 
 void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const {
   running.clear();
-  for (const Request* request : state_->running) {
-    running.push_back(request->id);
-  }
+  for (const Request* request : state_->running) running.push_back(request->id);
   waiting = ids_of(state_->waiting);
   skipped_waiting = ids_of(state_->skipped_waiting);
 }
@@ -66,12 +62,8 @@ void Core::snapshot(CoreSnapshot& out) const {
   for (const auto& [id, request] : s.table.all()) {
     if (request->known) {
       out.requests.push_back(copy_of(*request, s.num_groups));
-      if (request->finished_receiving) {
-        out.finished_receiving.push_back(id);
-      }
-      if (request->failed_receiving) {
-        out.failed_receiving.push_back(id);
-      }
+      if (request->finished_receiving) out.finished_receiving.push_back(id);
+      if (request->failed_receiving) out.failed_receiving.push_back(id);
     }
   }
   std::ranges::sort(out.requests, {}, &CoreSnapshot::Request::id);
@@ -79,13 +71,11 @@ void Core::snapshot(CoreSnapshot& out) const {
   std::ranges::sort(out.failed_receiving);
   out.finished = s.finished;
   out.free_blocks = s.kv.pool().free_queue().to_vector();
-  for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i) {
+  for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i)
     out.blocks.push_back({s.kv.pool().ref_count(BlockId{i}), s.kv.pool().key_of(BlockId{i})});
-  }
   out.cached_blocks = s.kv.pool().index().to_vector();
-  for (const KvResidency::Followed& life : s.kv.pool().residency().followed()) {
+  for (const KvResidency::Followed& life : s.kv.pool().residency().followed())
     out.residency.push_back({life.block, life.birth_ns, life.last_access_ns, life.accesses_ns});
-  }
   s.snapshot_encoder_cache(out);
 }
 
@@ -102,15 +92,10 @@ void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
     cached.insert(identifier);
   }
   for (const auto& [id, request] : table.all()) {
-    for (const MultimodalFeature& feature : request->features) {
-      if (encoder_cache.contains(feature.identifier)) {
-        cached.insert(feature.identifier);
-      }
-    }
+    for (const MultimodalFeature& feature : request->features)
+      if (encoder_cache.contains(feature.identifier)) cached.insert(feature.identifier);
   }
-  for (const std::string_view identifier : cached) {
-    to.encoder_cached.push_back(entry(identifier));
-  }
+  for (const std::string_view identifier : cached) to.encoder_cached.push_back(entry(identifier));
   to.encoder_freed.assign(encoder_cache.freed().begin(), encoder_cache.freed().end());
   to.encoder_to_tell.assign(encoder_cache.to_report().begin(), encoder_cache.to_report().end());
   to.encoder_free_slots = static_cast<std::uint32_t>(encoder_cache.num_free());

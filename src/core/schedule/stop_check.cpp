@@ -20,18 +20,12 @@ bool contains(std::span<const TokenId> ids, TokenId id) {
 }  // namespace
 
 bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetection& detection) {
-  if (detection.max_pattern_tokens <= 0 || detection.min_count < 2) {
-    return false;
-  }
+  if (detection.max_pattern_tokens <= 0 || detection.min_count < 2) return false;
   const auto count = static_cast<std::size_t>(detection.min_count);
   const auto longest = static_cast<std::size_t>(detection.max_pattern_tokens);
   for (auto length = static_cast<std::size_t>(std::max(detection.min_pattern_tokens, 1)); length <= longest; ++length) {
-    if (length * count > tokens.size()) {
-      return false;
-    }
-    if (repeats(tokens, length, count)) {
-      return true;
-    }
+    if (length * count > tokens.size()) return false;
+    if (repeats(tokens, length, count)) return true;
   }
   return false;
 }
@@ -39,22 +33,13 @@ bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetecti
 std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len) {
   const std::span<const TokenId> outputs = request.outputs();
   QUIRE_CHECK(!outputs.empty(), "only a new output stops a request");
-  if (outputs.size() < request.min_tokens) {
-    return std::nullopt;
-  }
+  if (outputs.size() < request.min_tokens) return std::nullopt;
   const TokenId last = outputs.back();
-  if (contains(request.eos_ids, last)) {
-    return Stop{RequestStatus::finished_stopped, std::nullopt};
-  }
-  if (contains(request.stop_token_ids, last)) {
-    return Stop{RequestStatus::finished_stopped, last};
-  }
-  if (request.tokens.size() >= max_model_len || outputs.size() >= request.max_tokens) {
+  if (contains(request.eos_ids, last)) return Stop{RequestStatus::finished_stopped, std::nullopt};
+  if (contains(request.stop_token_ids, last)) return Stop{RequestStatus::finished_stopped, last};
+  if (request.tokens.size() >= max_model_len || outputs.size() >= request.max_tokens)
     return Stop{RequestStatus::finished_length, std::nullopt};
-  }
-  if (ends_in_repetition(outputs, request.repetition)) {
-    return Stop{RequestStatus::finished_repetition, std::nullopt};
-  }
+  if (ends_in_repetition(outputs, request.repetition)) return Stop{RequestStatus::finished_repetition, std::nullopt};
   return std::nullopt;
 }
 

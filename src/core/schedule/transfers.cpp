@@ -30,9 +30,7 @@ void Core::State::find_failed_loads(const PlanArena& arena, std::span<const Bloc
     if (request.status == RequestStatus::waiting_for_remote_kv &&
         cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
       (recompute ? request.failed_receiving : request.load_failed) = true;
-      if (!recompute) {
-        out.failed_loads.push_back(&request);
-      }
+      if (!recompute) out.failed_loads.push_back(&request);
     }
   });
   out.num_failed_async = out.failed_loads.size();
@@ -43,9 +41,7 @@ void Core::State::find_failed_loads(const PlanArena& arena, std::span<const Bloc
       out.failed_loads.push_back(request);
     }
   }
-  if (!recompute) {
-    evict_invalid();
-  }
+  if (!recompute) evict_invalid();
 }
 
 // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
@@ -59,41 +55,29 @@ bool Core::State::cut_at_invalid_block(Request& request, std::int32_t num_schedu
   bool cut = false;
   for (std::int32_t i = 0; i < num_blocks; ++i) {
     const BlockId block = blocks[static_cast<std::size_t>(i)];
-    if (!std::ranges::binary_search(out.invalid, block)) {
-      continue;
-    }
+    if (!std::ranges::binary_search(out.invalid, block)) continue;
     affected = true;
-    if (std::ranges::find(out.marked, block) != out.marked.end()) {
-      continue;
-    }
+    if (std::ranges::find(out.marked, block) != out.marked.end()) continue;
     out.marked.push_back(block);
     if (!std::exchange(cut, true)) {
       request.num_computed_tokens = i * block_size;
       request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
-      for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) {
-        add_to_evict(lost);
-      }
+      for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) add_to_evict(lost);
     }
   }
-  if (affected && !cut) {
-    request.num_computed_tokens = num_computed;
-  }
+  if (affected && !cut) request.num_computed_tokens = num_computed;
   return affected;
 }
 
 void Core::State::add_to_evict(BlockId block) {
-  if (std::ranges::find(out.to_evict, block.value) == out.to_evict.end()) {
-    out.to_evict.push_back(block.value);
-  }
+  if (std::ranges::find(out.to_evict, block.value) == out.to_evict.end()) out.to_evict.push_back(block.value);
 }
 
 // In the order in which CPython walks the set: the events tell it.
 void Core::State::evict_invalid() {
   out.evict_order.apply(out.to_evict);
   out.evicted.clear();
-  for (std::uint32_t block : out.to_evict) {
-    out.evicted.push_back(BlockId{block});
-  }
+  for (std::uint32_t block : out.to_evict) out.evicted.push_back(BlockId{block});
   kv.evict_blocks(out.evicted);
 }
 
@@ -103,22 +87,16 @@ void Core::State::fail_loads() {
     request->load_failed = false;
     out.failed_ids.push_back(request->id);
   }
-  if (config.kv_load_failure == KvLoadFailurePolicy::fail && !out.failed_loads.empty()) {
-    finish_failed_loads();
-  }
+  if (config.kv_load_failure == KvLoadFailurePolicy::fail && !out.failed_loads.empty()) finish_failed_loads();
   out.failed_loads.clear();
 }
 
 void Core::State::finish_failed_loads() {
   out.failed_finishing = out.failed_ids;
   out.failed_told = out.failed_ids;
-  if (seams.connector != nullptr) {
-    seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_told);
-  }
+  if (seams.connector != nullptr) seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_told);
   out.ending.clear();
-  for (RequestId id : out.failed_finishing) {
-    out.ending.push_back(table.find(id));
-  }
+  for (RequestId id : out.failed_finishing) out.ending.push_back(table.find(id));
   finish(out.ending, RequestStatus::finished_error);
   for (RequestId id : out.failed_told) {
     Request& request = *table.find_any(id);
@@ -131,22 +109,17 @@ void Core::State::finish_failed_loads() {
 }
 
 void Core::State::take_transfers(const StepResult& result) {
-  if (seams.connector != nullptr) {
-    seams.connector->step_output();
-  }
+  if (seams.connector != nullptr) seams.connector->step_output();
   for (RequestId id : result.finished_receiving) {
     Request* request = table.find(id);
-    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv) {
+    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
       request->finished_receiving = true;
-    } else if (request != nullptr && request->finished()) {
+    else if (request != nullptr && request->finished())
       free_blocks(*request);
-    }
   }
   for (RequestId id : result.finished_sending) {
     Request* request = table.find(id);
-    if (request != nullptr && request->finished()) {
-      free_blocks(*request);
-    }
+    if (request != nullptr && request->finished()) free_blocks(*request);
   }
 }
 

@@ -12,41 +12,27 @@ namespace quire {
 
 void Core::State::schedule_waiting(PlanArena& arena) {
   // Admitting right after a preemption would only preempt again.
-  if (!arena.preempted().empty() || pause != PauseState::unpaused) {
-    return;
-  }
+  if (!arena.preempted().empty() || pause != PauseState::unpaused) return;
   while ((!waiting.empty() || !skipped_waiting.empty()) && token_budget > 0 && running.size() != config.scheduler.max_num_seqs) {
     RequestQueue& queue = queue_to_take_from();
     const Admission admission = try_admit(queue.front(), queue, arena);
-    if (admission == Admission::blocked) {
-      break;
-    }
-    if (admission == Admission::skipped) {
-      step_skipped.prepend(queue.pop());
-    }
+    if (admission == Admission::blocked) break;
+    if (admission == Admission::skipped) step_skipped.prepend(queue.pop());
   }
   skipped_waiting.prepend_all(step_skipped);
 }
 
 // One queue at least is not empty.
 RequestQueue& Core::State::queue_to_take_from() {
-  if (waiting.empty() || skipped_waiting.empty()) {
-    return waiting.empty() ? skipped_waiting : waiting;
-  }
-  if (config.scheduler.policy == SchedulingPolicy::fcfs) {
-    return skipped_waiting;
-  }
+  if (waiting.empty() || skipped_waiting.empty()) return waiting.empty() ? skipped_waiting : waiting;
+  if (config.scheduler.policy == SchedulingPolicy::fcfs) return skipped_waiting;
   return goes_before(waiting.front(), skipped_waiting.front()) ? waiting : skipped_waiting;
 }
 
 Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
-  if ((blocked(request) && !try_promote(request)) || exceeds_max_loras(request)) {
-    return Admission::skipped;
-  }
+  if ((blocked(request) && !try_promote(request)) || exceeds_max_loras(request)) return Admission::skipped;
   const std::optional<Computed> computed = look_up(request);
-  if (!computed) {
-    return Admission::skipped;
-  }
+  if (!computed) return Admission::skipped;
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
   if (!computed->load_async) {
@@ -55,20 +41,12 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
       encoder = schedule_encoder_inputs(request, computed->num_tokens, num_new_tokens);
       num_new_tokens = encoder.num_new_tokens;
     }
-    if (num_new_tokens > 0 && config.mamba_align) {
-      num_new_tokens = align_for_mamba(request, computed->num_tokens, num_new_tokens);
-    }
-    if (num_new_tokens <= 0) {
-      return Admission::blocked;
-    }
+    if (num_new_tokens > 0 && config.mamba_align) num_new_tokens = align_for_mamba(request, computed->num_tokens, num_new_tokens);
+    if (num_new_tokens <= 0) return Admission::blocked;
   }
   if (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    if (request.has_encoder_inputs()) {
-      encoder_cache.release_all(encoder_inputs(request));
-    }
-    if (seams.events != nullptr) {
-      seams.events->on_admission_blocked(request.id, missing);
-    }
+    if (request.has_encoder_inputs()) encoder_cache.release_all(encoder_inputs(request));
+    if (seams.events != nullptr) seams.events->on_admission_blocked(request.id, missing);
     return Admission::blocked;
   }
   tell_connector(request, *computed);
@@ -92,12 +70,9 @@ bool Core::State::exceeds_max_loras(const Request& request) const {
 // 0: without chunked prefill, it does not fit into what is left of the step.
 std::int32_t Core::State::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const {
   std::int32_t wanted = request.num_tokens() - num_computed_tokens;
-  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0) {
+  if (const auto threshold = static_cast<std::int32_t>(config.scheduler.long_prefill_token_threshold); threshold > 0)
     wanted = std::min(wanted, threshold);
-  }
-  if (!config.scheduler.enable_chunked_prefill && wanted > token_budget) {
-    return 0;
-  }
+  if (!config.scheduler.enable_chunked_prefill && wanted > token_budget) return 0;
   return std::min(wanted, token_budget);
 }
 
@@ -111,17 +86,12 @@ std::uint32_t Core::State::take_blocks(Request& request, const Computed& compute
                     .num_external_tokens = computed.num_external,
                     .num_encoder_tokens = 0,
                     .delay_caching = computed.load_async};
-  if (config.is_encoder_decoder) {
-    for (const std::uint32_t input : encoder.to_compute) {
-      demand.num_encoder_tokens += request.features[input].position.num_embeds();
-    }
-  }
+  if (config.is_encoder_decoder)
+    for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
   reserve_memory(request);
   const KvRequest view = kv_request(request);
   if (config.scheduler.reserve_full_isl) {
-    if (const std::uint32_t missing = kv.missing_for_full_sequence(view, demand, computed.hit)) {
-      return missing;
-    }
+    if (const std::uint32_t missing = kv.missing_for_full_sequence(view, demand, computed.hit)) return missing;
   }
   return kv.allocate_slots(view, demand, computed.hit);
 }
@@ -131,25 +101,19 @@ void Core::State::enter(Request& request, std::int32_t num_computed_tokens, std:
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   running.push_back(&request);
   record(request, RequestEventKind::scheduled, now);
-  if (config.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras, request.lora_id) == loras.end()) {
+  if (config.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras, request.lora_id) == loras.end())
     loras.push_back(request.lora_id);
-  }
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
-  if (request.num_cached_tokens < 0) {
-    request.num_cached_tokens = num_computed_tokens;
-  }
+  if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   request.slot = free_slots.back();
   free_slots.pop_back();
   arena.admit(request, !request.admitted_before);
   request.admitted_before = true;
   commit(request, num_new_tokens, kind, arena);
-  for (std::uint32_t group = 0; group < num_groups; ++group) {
+  for (std::uint32_t group = 0; group < num_groups; ++group)
     arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));
-  }
-  if (config.pipeline_parallel && kind == ScheduledKind::resumed) {
-    send_new_tokens(request, arena);
-  }
+  if (config.pipeline_parallel && kind == ScheduledKind::resumed) send_new_tokens(request, arena);
 }
 
 }  // namespace quire

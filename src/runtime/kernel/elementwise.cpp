@@ -60,11 +60,10 @@ void rope(RopeStyle style, float* x, std::uint32_t num_heads, std::uint32_t head
           const float* sines) {
   const std::uint32_t half = rotary_dim / 2;
   for (std::uint32_t head = 0; head < num_heads; ++head, x += head_dim) {
-    if (style == RopeStyle::half_split) {
+    if (style == RopeStyle::half_split)
       for (std::uint32_t i = 0; i < half; ++i) rotate(x[i], x[half + i], cosines[i], sines[i]);
-    } else {
+    else
       for (std::uint32_t i = 0; i < half; ++i) rotate(x[2 * i], x[2 * i + 1], cosines[i], sines[i]);
-    }
   }
 }
 

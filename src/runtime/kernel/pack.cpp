@@ -19,9 +19,8 @@ bool all_exact_in_f16(const std::vector<float>& values) {
 }
 
 bool all_pairs_equal(const std::vector<float>& values) {
-  for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+  for (std::size_t i = 0; i + 1 < values.size(); i += 2)
     if (values[i] != values[i + 1]) return false;
-  }
   return true;
 }
 
@@ -46,11 +45,8 @@ void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, c
     for (std::size_t s = 0; s < 8; ++s) std::memcpy(at + 64 * s, codes + 4 * s, 4);
     return;
   }
-  for (std::size_t s = 0; s < 4; ++s) {
-    for (std::size_t j = 0; j < 4; ++j) {
-      at[64 * s + j] = static_cast<std::uint8_t>(codes[4 * s + j] | (codes[16 + 4 * s + j] << 4));
-    }
-  }
+  for (std::size_t s = 0; s < 4; ++s)
+    for (std::size_t j = 0; j < 4; ++j) at[64 * s + j] = static_cast<std::uint8_t>(codes[4 * s + j] | (codes[16 + 4 * s + j] << 4));
 }
 
 }  // namespace

@@ -40,9 +40,8 @@ Result<KvCache> KvCache::create(const KvShape& shape) {
                                                               {"head_dim", shape.head_dim},
                                                               {"block_size", shape.block_size},
                                                               {"num_blocks", shape.num_blocks}};
-  for (const auto& [name, value] : dimensions) {
+  for (const auto& [name, value] : dimensions)
     if (value == 0) return fail(ErrorCode::invalid_argument, name, "is 0", "give the KV cache at least one");
-  }
   if (!fits(shape))
     return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("{} blocks are beyond any memory", shape.num_blocks));
   KvCache cache(shape);

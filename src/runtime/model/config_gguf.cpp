@@ -31,9 +31,8 @@ void read_shape(Fields& fields, ModelConfig& config) {
   const float even_scale = 1.0F / std::sqrt(static_cast<float>(std::max(config.head_dim, 1U)));
   config.attention_scale = fields.get_or<float>("attention.scale", even_scale);
   if (config.attention_scale == 0.0F) config.attention_scale = even_scale;
-  if (const auto window = fields.get_or<std::uint32_t>("attention.sliding_window", 0); window != 0) {
+  if (const auto window = fields.get_or<std::uint32_t>("attention.sliding_window", 0); window != 0)
     config.context_length = std::min(config.context_length, window);
-  }
 }
 
 void read_rope(Fields& fields, ModelConfig& config) {
@@ -75,15 +74,13 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
                 "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2 or qwen3");
   }
   Fields fields(file, config.architecture + ".");
-  if (const auto experts = fields.get_or<std::uint32_t>("expert_count", 0); experts > 0) {
+  if (const auto experts = fields.get_or<std::uint32_t>("expert_count", 0); experts > 0)
     return fail(ErrorCode::unsupported, fields.field("expert_count"), fmt::format("{} experts", experts), "use a dense model");
-  }
   read_shape(fields, config);
   read_rope(fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
-  if (file.find_tensor("token_embd.weight") == nullptr) {
+  if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");
-  }
   read_switches(file, config);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;

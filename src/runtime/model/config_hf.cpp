@@ -67,13 +67,11 @@ void read_rope(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.rope_theta = fields.get_or<double>("rope_theta", 10000.0);
   config.rotary_dim = config.head_dim;
   config.rope_style = RopeStyle::half_split;
-  if (const auto share = fields.get_or<double>("partial_rotary_factor", 1.0); share != 1.0) {
+  if (const auto share = fields.get_or<double>("partial_rotary_factor", 1.0); share != 1.0)
     refuse(fields, "partial_rotary_factor", fmt::format("{} is not implemented", share), "use a model that rotates whole heads");
-  }
   // transformers 5 calls it rope_parameters and moves rope_theta inside.
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
     if (const auto scaling = json.find(key)) read_rope_scaling(*scaling, fields, config);
-  }
 }
 
 void read_switches(Fields& fields, ModelConfig& config) {
@@ -84,9 +82,8 @@ void read_switches(Fields& fields, ModelConfig& config) {
   config.mlp_bias = config.architecture == "llama" && fields.get_or<bool>("mlp_bias", false);
   config.qk_norm = config.architecture == "qwen3";
   config.tied_embeddings = fields.get_or<bool>("tie_word_embeddings", false);
-  if (const auto act = fields.get_or<std::string>("hidden_act", "silu"); act != "silu") {
+  if (const auto act = fields.get_or<std::string>("hidden_act", "silu"); act != "silu")
     refuse(fields, "hidden_act", fmt::format("{} is not implemented", in_quotes(act)), "use a model with silu");
-  }
 }
 
 }  // namespace

@@ -58,9 +58,8 @@ std::optional<Error> check_rope(const ModelConfig& c) {
 
 std::vector<float> ModelConfig::rope_frequencies() const {
   std::vector<float> frequencies(rotary_dim / 2);
-  for (std::uint32_t i = 0; i < frequencies.size(); ++i) {
+  for (std::uint32_t i = 0; i < frequencies.size(); ++i)
     frequencies[i] = static_cast<float>(scaled_frequency(*this, std::pow(rope_theta, -2.0 * i / rotary_dim)));
-  }
   return frequencies;
 }
 
@@ -75,22 +74,18 @@ std::optional<Error> ModelConfig::check() const {
                                                                           {"vocab_size", vocab_size, 1U << 24},
                                                                           {"context_length", context_length, 1U << 30},
                                                                           {"head_dim", head_dim, 1U << 16}};
-  for (const auto& [name, value, limit] : ranges) {
+  for (const auto& [name, value, limit] : ranges)
     if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
-  }
-  if (num_heads % num_kv_heads != 0) {
+  if (num_heads % num_kv_heads != 0)
     return Error{ErrorCode::corrupt, "num_kv_heads", fmt::format("{} heads cannot share {} KV heads", num_heads, num_kv_heads), {}};
-  }
   if (head_dim % 16 != 0 || head_dim > kMaxHeadDim) {
     return Error{ErrorCode::unsupported, "head_dim", fmt::format("{} is no multiple of 16 up to {}", head_dim, kMaxHeadDim),
                  "use a model with another head size"};
   }
-  if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F)) {
+  if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))
     return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
-  }
-  if (!std::isfinite(attention_scale) || !(attention_scale > 0.0F)) {
+  if (!std::isfinite(attention_scale) || !(attention_scale > 0.0F))
     return Error{ErrorCode::corrupt, "attention_scale", fmt::format("{} is not positive", attention_scale), {}};
-  }
   return check_rope(*this);
 }
 

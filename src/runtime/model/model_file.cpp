@@ -160,17 +160,15 @@ std::vector<const MappedFile*> ModelFile::files() const {
 }
 
 Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
-  for (const MappedFile* file : files()) {
+  for (const MappedFile* file : files())
     if (file->contains(part)) return file->read(part, out);
-  }
   QUIRE_CHECK(false, "data of another model");
   return {};
 }
 
 Result<void> ModelFile::check_unchanged() const {
-  for (const MappedFile* file : files()) {
+  for (const MappedFile* file : files())
     if (auto same = file->check_unchanged(); !same) return same;
-  }
   return {};
 }
 

@@ -201,9 +201,8 @@ Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Packed
     const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
     const std::span part(bytes.data(), count * row_size);
     if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count; ++i)
       pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
-    }
   }
   matrix = packer.finish();
   return {};
@@ -248,9 +247,8 @@ std::uint64_t DecoderWeights::bytes() const {
   std::uint64_t sum = embedding.bytes() + output.bytes();
   for (const LayerWeights& layer : layers) {
     floats += layer.attn_norm.size() + layer.q_norm.size() + layer.k_norm.size() + layer.ffn_norm.size();
-    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down}) {
+    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += bytes_of(*linear);
-    }
   }
   return sum + floats * sizeof(float);
 }

@@ -22,18 +22,14 @@ struct Shape {
 // Entries with a logit of at least `threshold`, as weights relative to the likeliest.
 void gather(std::span<const float> row, Shape shape, float threshold, std::vector<Scored>& candidates) {
   candidates.clear();
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    if (row[i] >= threshold && row[i] != -kInfinity) {
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (row[i] >= threshold && row[i] != -kInfinity)
       candidates.push_back({exp_nonpositive((row[i] - shape.max) * shape.inverse_temperature), static_cast<TokenId>(i)});
-    }
-  }
 }
 
 double mass_of(std::span<const Scored> entries) {
   double sum = 0.0;
-  for (const Scored& entry : entries) {
-    sum += static_cast<double>(entry.score);
-  }
+  for (const Scored& entry : entries) sum += static_cast<double>(entry.score);
   return sum;
 }
 
@@ -42,9 +38,7 @@ void gather_for_top_p(std::span<const float> row, Shape shape, double target, st
   float depth = kFirstDepth;
   while (depth < kDeepest) {
     gather(row, shape, shape.max - depth / shape.inverse_temperature, candidates);
-    if (mass_of(candidates) >= target * (1.0 + 1e-6)) {
-      return;
-    }
+    if (mass_of(candidates) >= target * (1.0 + 1e-6)) return;
     depth *= 2;
   }
   gather(row, shape, -kInfinity, candidates);
@@ -57,9 +51,7 @@ TokenId pick(std::span<const Scored> entries, double uniform) {
   for (const Scored& entry : entries) {
     sum += static_cast<double>(entry.score);
     last = entry.score > 0.0F ? entry.token : last;
-    if (sum > target) {
-      return entry.token;
-    }
+    if (sum > target) return entry.token;
   }
   QUIRE_CHECK(last >= 0, "no candidate has any weight");
   return last;
@@ -84,9 +76,7 @@ TokenId pick_from_row(std::span<const float> row, Shape shape, double uniform, s
     const float weight = exp_nonpositive((row[i] - shape.max) * shape.inverse_temperature);
     last = weight > 0.0F ? static_cast<TokenId>(i) : last;
     sum += static_cast<double>(weight);
-    if (weight > 0.0F && sum > target) {
-      break;
-    }
+    if (weight > 0.0F && sum > target) break;
   }
   QUIRE_CHECK(last >= 0, "the chosen block has no weight");
   return last;
@@ -118,9 +108,7 @@ std::size_t select_mass(std::span<Scored> entries, double target) {
   std::sort(entries.begin() + static_cast<std::ptrdiff_t>(begin), entries.begin() + static_cast<std::ptrdiff_t>(end));
   for (; begin < end; ++begin) {
     above += static_cast<double>(entries[begin].score);
-    if (above >= target) {
-      return begin + 1;
-    }
+    if (above >= target) return begin + 1;
   }
   return end;
 }
@@ -129,15 +117,9 @@ TokenId draw_token(std::span<const float> row, float max, const DrawParams& para
   const Shape shape{max, 1.0F / params.temperature};
   const bool use_top_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < row.size();
   float threshold = -kInfinity;
-  if (params.min_p > 0.0F) {
-    threshold = max + params.temperature * std::log(params.min_p);
-  }
-  if (use_top_k) {
-    threshold = std::max(threshold, kth_largest(row, static_cast<std::uint32_t>(params.top_k), scratch.candidates));
-  }
-  if (threshold == -kInfinity && params.top_p >= 1.0F) {
-    return pick_from_row(row, shape, uniform, scratch.block_sums);
-  }
+  if (params.min_p > 0.0F) threshold = max + params.temperature * std::log(params.min_p);
+  if (use_top_k) threshold = std::max(threshold, kth_largest(row, static_cast<std::uint32_t>(params.top_k), scratch.candidates));
+  if (threshold == -kInfinity && params.top_p >= 1.0F) return pick_from_row(row, shape, uniform, scratch.block_sums);
   if (threshold == -kInfinity) {
     const double target = exp_sum(row, max, shape.inverse_temperature) * static_cast<double>(params.top_p);
     gather_for_top_p(row, shape, target, scratch.candidates);
@@ -145,9 +127,7 @@ TokenId draw_token(std::span<const float> row, float max, const DrawParams& para
   }
   gather(row, shape, threshold, scratch.candidates);
   std::span<Scored> kept = scratch.candidates;
-  if (params.top_p < 1.0F) {
-    kept = kept.first(select_mass(kept, mass_of(kept) * static_cast<double>(params.top_p)));
-  }
+  if (params.top_p < 1.0F) kept = kept.first(select_mass(kept, mass_of(kept) * static_cast<double>(params.top_p)));
   return pick(kept, uniform);
 }
 

@@ -39,27 +39,18 @@ inline float exp_inline(float x) {
 double block_exp_sum(const float* row, std::size_t size, float max, float inverse_temperature) {
   std::array<float, kLanes> lanes{};
   std::size_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += exp_inline((row[i + lane] - max) * inverse_temperature);
-    }
-  }
-  for (; i < size; ++i) {
-    lanes[0] += exp_inline((row[i] - max) * inverse_temperature);
-  }
+  for (; i + kLanes <= size; i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += exp_inline((row[i + lane] - max) * inverse_temperature);
+  for (; i < size; ++i) lanes[0] += exp_inline((row[i] - max) * inverse_temperature);
   double sum = 0.0;
-  for (const float lane : lanes) {
-    sum += static_cast<double>(lane);
-  }
+  for (const float lane : lanes) sum += static_cast<double>(lane);
   return sum;
 }
 
 // True if any of the kLanes entries is above `threshold`.
 inline bool any_above(const float* row, float threshold) {
   bool any = false;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    any |= row[lane] > threshold;
-  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) any |= row[lane] > threshold;
   return any;
 }
 
@@ -87,13 +78,11 @@ void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<S
       }
     }
   };
-  while (i + kLanes <= row.size()) {
-    if (any_above(&row[i], threshold)) {
+  while (i + kLanes <= row.size())
+    if (any_above(&row[i], threshold))
       offer_range(i + kLanes);
-    } else {
+    else
       i += kLanes;
-    }
-  }
   offer_range(row.size());
 }
 
@@ -134,9 +123,7 @@ double exp_sum(std::span<const float> row, float max, float inverse_temperature,
   double sum = 0.0;
   for (std::size_t begin = 0, block = 0; begin < row.size(); begin += kSumBlock, ++block) {
     const double part = block_exp_sum(&row[begin], std::min(kSumBlock, row.size() - begin), max, inverse_temperature);
-    if (!block_sums.empty()) {
-      block_sums[block] = part;
-    }
+    if (!block_sums.empty()) block_sums[block] = part;
     sum += part;
   }
   return sum;
@@ -144,9 +131,7 @@ double exp_sum(std::span<const float> row, float max, float inverse_temperature,
 
 std::uint32_t count_greater(std::span<const float> row, float value) {
   std::uint32_t count = 0;
-  for (const float x : row) {
-    count += static_cast<std::uint32_t>(x > value);
-  }
+  for (const float x : row) count += static_cast<std::uint32_t>(x > value);
   return count;
 }
 
@@ -165,9 +150,7 @@ float kth_largest(std::span<const float> row, std::uint32_t count, std::vector<S
     return scratch.size() == count ? scratch.front().score : -kInfinity;
   }
   scratch.clear();
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    scratch.push_back({row[i], static_cast<TokenId>(i)});
-  }
+  for (std::size_t i = 0; i < row.size(); ++i) scratch.push_back({row[i], static_cast<TokenId>(i)});
   std::nth_element(scratch.begin(), scratch.begin() + (count - 1), scratch.end());
   return scratch[count - 1].score;
 }

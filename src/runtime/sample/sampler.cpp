@@ -39,9 +39,7 @@ void write_logprobs(std::span<const float> logits, float max, TokenId token, std
   const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - log_sum); };
   out.entries.reserve(top.size() + 1);
   out.entries.push_back({token, logprob(sampled), count_greater(logits, sampled) + 1});
-  for (std::uint32_t i = 0; i < top.size(); ++i) {
-    out.entries.push_back({top[i].token, logprob(top[i].score), i + 1});
-  }
+  for (std::uint32_t i = 0; i < top.size(); ++i) out.entries.push_back({top[i].token, logprob(top[i].score), i + 1});
 }
 
 }  // namespace
@@ -103,34 +101,24 @@ void Sampler::release(Slot slot) {
 void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes) {
   QUIRE_CHECK(rows.size() == outcomes.size());
   if (pool_ == nullptr || rows.size() < kParallelRows) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      sample_row(rows[i], outcomes[i], scratch_[0]);
-    }
+    for (std::size_t i = 0; i < rows.size(); ++i) sample_row(rows[i], outcomes[i], scratch_[0]);
     return;
   }
   pool_->parallel_for(static_cast<std::uint32_t>(rows.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-    for (std::uint32_t i = begin; i < end; ++i) {
-      sample_row(rows[i], outcomes[i], scratch_[thread]);
-    }
+    for (std::uint32_t i = begin; i < end; ++i) sample_row(rows[i], outcomes[i], scratch_[thread]);
   });
 }
 
 std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const {
   const bool masks = state.num_outputs < state.params.min_tokens;
-  if (!masks && state.params.logit_bias.empty() && !state.has_penalties) {
-    return logits;
-  }
+  if (!masks && state.params.logit_bias.empty() && !state.has_penalties) return logits;
   scratch.logits.assign(logits.begin(), logits.end());
-  for (const auto& [token, bias] : state.params.logit_bias) {
-    scratch.logits[static_cast<std::size_t>(token)] += bias;
-  }
+  for (const auto& [token, bias] : state.params.logit_bias) scratch.logits[static_cast<std::size_t>(token)] += bias;
   if (masks) {
     std::ranges::for_each(eos_ids_, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
     std::ranges::for_each(state.params.stop_token_ids, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
   }
-  if (state.has_penalties) {
-    apply_penalties(state.params, state.counts, scratch.logits);
-  }
+  if (state.has_penalties) apply_penalties(state.params, state.counts, scratch.logits);
   return scratch.logits;
 }
 
@@ -163,9 +151,7 @@ void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     write_logprobs(row.logits, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
   }
   ++state.num_outputs;
-  if (state.has_penalties) {
-    state.counts.add_output(outcome.token);
-  }
+  if (state.has_penalties) state.counts.add_output(outcome.token);
 }
 
 }  // namespace quire

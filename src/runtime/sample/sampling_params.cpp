@@ -22,18 +22,11 @@ bool within(float value, float low, float high) {
 
 Result<void> validate_ids(const SamplingParams& params) {
   for (const auto& [token, bias] : params.logit_bias) {
-    if (token < 0) {
-      return out_of_range("logit_bias", token, "that is a token id of the model");
-    }
-    if (!within(bias, -kMaxBias, kMaxBias)) {
-      return out_of_range("logit_bias", static_cast<double>(bias), "from -100 to 100");
-    }
+    if (token < 0) return out_of_range("logit_bias", token, "that is a token id of the model");
+    if (!within(bias, -kMaxBias, kMaxBias)) return out_of_range("logit_bias", static_cast<double>(bias), "from -100 to 100");
   }
-  for (const TokenId token : params.stop_token_ids) {
-    if (token < 0) {
-      return out_of_range("stop_token_ids", token, "that is a token id of the model");
-    }
-  }
+  for (const TokenId token : params.stop_token_ids)
+    if (token < 0) return out_of_range("stop_token_ids", token, "that is a token id of the model");
   return {};
 }
 
@@ -54,23 +47,12 @@ Result<void> SamplingParams::validate() const {
       {"presence_penalty", presence_penalty, -2.0F, 2.0F, "from -2 to 2"},
       {"frequency_penalty", frequency_penalty, -2.0F, 2.0F, "from -2 to 2"},
   };
-  for (const Range& range : ranges) {
-    if (!within(range.value, range.low, range.high)) {
-      return out_of_range(range.field, static_cast<double>(range.value), range.words);
-    }
-  }
-  if (top_k < -1) {
-    return out_of_range("top_k", top_k, "of at least 1, or 0 (or -1) for no limit");
-  }
-  if (logprobs && *logprobs > kMaxLogprobs) {
-    return out_of_range("logprobs", *logprobs, "from 0 to 20");
-  }
-  if (max_tokens == 0) {
-    return out_of_range("max_tokens", 0, "of at least 1");
-  }
-  if (min_tokens > max_tokens) {
-    return out_of_range("min_tokens", min_tokens, "of at most max_tokens");
-  }
+  for (const Range& range : ranges)
+    if (!within(range.value, range.low, range.high)) return out_of_range(range.field, static_cast<double>(range.value), range.words);
+  if (top_k < -1) return out_of_range("top_k", top_k, "of at least 1, or 0 (or -1) for no limit");
+  if (logprobs && *logprobs > kMaxLogprobs) return out_of_range("logprobs", *logprobs, "from 0 to 20");
+  if (max_tokens == 0) return out_of_range("max_tokens", 0, "of at least 1");
+  if (min_tokens > max_tokens) return out_of_range("min_tokens", min_tokens, "of at most max_tokens");
   return validate_ids(*this);
 }
 

@@ -21,13 +21,9 @@ void TokenCounts::reset(std::uint32_t num_tokens) {
 
 TokenCounts::Entry& TokenCounts::at(TokenId token) {
   QUIRE_CHECK(token >= 0);
-  if ((size_ + 1) * std::size_t{2} > table_.size()) {
-    grow();
-  }
+  if ((size_ + 1) * std::size_t{2} > table_.size()) grow();
   std::size_t bucket = bucket_of(token, table_.size());
-  while (table_[bucket].token >= 0 && table_[bucket].token != token) {
-    bucket = (bucket + 1) & (table_.size() - 1);
-  }
+  while (table_[bucket].token >= 0 && table_[bucket].token != token) bucket = (bucket + 1) & (table_.size() - 1);
   Entry& entry = table_[bucket];
   if (entry.token < 0) {
     entry.token = token;
@@ -40,11 +36,8 @@ void TokenCounts::grow() {
   const std::vector<Entry> old = std::move(table_);
   table_.assign(std::max<std::size_t>(16, old.size() * 2), Entry{});
   size_ = 0;
-  for (const Entry& entry : old) {
-    if (entry.token >= 0) {
-      at(entry.token) = entry;
-    }
-  }
+  for (const Entry& entry : old)
+    if (entry.token >= 0) at(entry.token) = entry;
 }
 
 }  // namespace quire

@@ -24,11 +24,8 @@ class TokenCounts {
   // Calls visit(const Entry&) once per distinct token, in no particular order.
   template <class Visit>
   void for_each(Visit&& visit) const {
-    for (const Entry& entry : table_) {
-      if (entry.token >= 0) {
-        visit(entry);
-      }
-    }
+    for (const Entry& entry : table_)
+      if (entry.token >= 0) visit(entry);
   }
   [[nodiscard]] std::uint32_t size() const { return size_; }
 

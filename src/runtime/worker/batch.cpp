@@ -45,9 +45,7 @@ BatchInput Batch::build(const StepPlan& plan) {
     sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, request.num_tokens);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
-    if (request.samples) {
-      logit_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
-    }
+    if (request.samples) logit_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
   }
   QUIRE_CHECK(tokens_.size() == plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
   return {tokens_, sequences_, logit_rows_};

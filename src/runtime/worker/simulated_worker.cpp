@@ -20,9 +20,7 @@ std::uint64_t extend(std::uint64_t name, TokenId token) {
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
   std::uint64_t name = kEmptyHistory;
-  for (const TokenId token : history) {
-    name = extend(name, token);
-  }
+  for (const TokenId token : history) name = extend(name, token);
   return static_cast<TokenId>(extend(name, -1) % vocab_size);
 }
 
@@ -37,9 +35,7 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
       task_(pool_, options_.limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {}
 
 void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
-  if (options_.before_step) {
-    options_.before_step(plan);
-  }
+  if (options_.before_step) options_.before_step(plan);
   for (const Slot slot : plan.released) {
     batch_.release(slot);
     tables_.release(slot);
@@ -102,9 +98,8 @@ SampleOutcome SimulatedWorker::sample(const ScheduledRequest& request) const {
     return outcome;
   }
   outcome.token = simulated_token(history, options_.vocab_size);
-  if (params_[request.slot.value]->logprobs.has_value()) {
+  if (params_[request.slot.value]->logprobs.has_value())
     outcome.logprobs.entries.push_back({outcome.token, -1.0F / static_cast<float>(history.size()), 1});
-  }
   return outcome;
 }
 

@@ -14,9 +14,7 @@ StepTask::StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, Body body) : po
 }
 
 StepTask::~StepTask() {
-  if (plan_ != nullptr) {
-    pool_->join();
-  }
+  if (plan_ != nullptr) pool_->join();
 }
 
 void StepTask::start(const StepPlan& plan) {
@@ -32,9 +30,7 @@ void StepTask::start(const StepPlan& plan) {
 }
 
 void StepTask::assist() {
-  if (plan_ != nullptr) {
-    pool_->assist();
-  }
+  if (plan_ != nullptr) pool_->assist();
 }
 
 WorkerResult StepTask::finish() {

@@ -31,9 +31,7 @@ Worker::~Worker() = default;
 void Worker::run(const StepPlan& plan, StepResults& results) {
   update_batch(plan);
   forward(plan);
-  if (observer_ != nullptr) {
-    show_logits(plan);
-  }
+  if (observer_ != nullptr) show_logits(plan);
   pool_->excuse();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
@@ -57,26 +55,17 @@ void Worker::update_batch(const StepPlan& plan) {
     batch_.admit(request);
     sampler_.admit(request);
   }
-  for (const BlockTableDelta& delta : plan.table_deltas) {
-    tables_.apply(delta);
-  }
-  for (const BlockCopy& copy : plan.copies) {
-    cache_.copy_block(copy.source, copy.target);
-  }
+  for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
+  for (const BlockCopy& copy : plan.copies) cache_.copy_block(copy.source, copy.target);
 }
 
 void Worker::forward(const StepPlan& plan) {
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
-  for (const ScheduledRequest& request : plan.scheduled) {
-    if (request.samples) {
-      rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
-    }
-  }
+  for (const ScheduledRequest& request : plan.scheduled)
+    if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
   const BatchInput input = batch_.build(plan);
-  if (!input.tokens.empty()) {
-    model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});
-  }
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});
 }
 
 void Worker::show_logits(const StepPlan& plan) const {

@@ -42,9 +42,8 @@ constexpr std::array<std::string_view, 5> kMutatingDict = {"clear", "pop", "popi
 }  // namespace
 
 const Filter* find_filter(std::string_view name) {
-  for (const auto table : {text_filters(), number_filters(), sequence_filters()}) {
+  for (const auto table : {text_filters(), number_filters(), sequence_filters()})
     if (const Filter* found = find_in(table, name)) return found;
-  }
   return nullptr;
 }
 
@@ -54,18 +53,16 @@ const Method* find_method(const Value& self, std::string_view name) {
     return found != nullptr ? found : find_in(split_methods(), name);
   }
   if (self.is<Dict*>()) return find_in(dict_methods(), name);
-  if (self.is<List*>() && self.as<List*>()->kind <= ListKind::tuple) {
+  if (self.is<List*>() && self.as<List*>()->kind <= ListKind::tuple)
     return name == "copy" && self.as<List*>()->kind == ListKind::tuple ? nullptr : find_in(list_methods(), name);
-  }
   return nullptr;
 }
 
 bool is_method_name(std::string_view name) {
   // The mutating ones parse: templates keep them in branches that few conversations reach, where the sandbox stops them.
   if (is_one_of(kMutatingList, name) || is_one_of(kMutatingDict, name) || name == "cycle" || name == "changed") return true;
-  for (const auto table : {text_methods(), split_methods(), list_methods(), dict_methods()}) {
+  for (const auto table : {text_methods(), split_methods(), list_methods(), dict_methods()})
     if (find_in(table, name) != nullptr) return true;
-  }
   return false;
 }
 
@@ -123,18 +120,16 @@ std::int64_t Bound::integer(std::size_t index, std::int64_t fallback) const {
   const Value& value = *values_[index];
   runtime_.need_defined(value);
   using Limits = std::numeric_limits<std::int64_t>;
-  if (!value.is_int() || value.integer() > Limits::max() || value.integer() < Limits::min()) {
+  if (!value.is_int() || value.integer() > Limits::max() || value.integer() < Limits::min())
     runtime_.fail(fmt::format("{}: argument '{}' must be an integer, not {}", what_, names_[index], type_name(value)));
-  }
   return static_cast<std::int64_t>(value.integer());
 }
 
 std::string_view Bound::text(std::size_t index, std::string_view fallback) const {
   if (values_[index] == nullptr) return fallback;
   runtime_.need_defined(*values_[index]);
-  if (!values_[index]->is_text()) {
+  if (!values_[index]->is_text())
     runtime_.fail(fmt::format("{}: argument '{}' must be a string, not {}", what_, names_[index], type_name(*values_[index])));
-  }
   return values_[index]->text();
 }
 

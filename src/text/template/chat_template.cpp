@@ -32,9 +32,8 @@ bool is_utf8(std::string_view text) {
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
-  if (source.size() > kMaxSourceBytes) {
+  if (source.size() > kMaxSourceBytes)
     return fail(ErrorCode::too_large, kField, fmt::format("{} bytes; at most {} are read", source.size(), kMaxSourceBytes));
-  }
   if (!is_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
   try {
     return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));

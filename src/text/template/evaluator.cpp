@@ -173,9 +173,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Scope& scope) {
     return;
   }
   const std::vector<Value> parts = runtime_.iterate(value);
-  if (parts.size() != target.children.size()) {
+  if (parts.size() != target.children.size())
     runtime_.fail(fmt::format("cannot unpack {} values into {} names", parts.size(), target.children.size()));
-  }
   for (std::size_t i = 0; i < parts.size(); ++i) assign(*target.children[i], parts[i], scope);
 }
 

@@ -91,9 +91,8 @@ class Evaluator::Level {
  public:
   Level(Evaluator& evaluator, int line) : evaluator_(evaluator), outer_line_(evaluator.runtime_.line()) {
     evaluator_.runtime_.set_line(line);
-    if (++evaluator_.depth_ > evaluator_.runtime_.options().limits.max_depth) {
+    if (++evaluator_.depth_ > evaluator_.runtime_.options().limits.max_depth)
       stop(ErrorCode::too_large, line, "rendering recurses too deeply");
-    }
     evaluator_.runtime_.charge(1);
   }
   ~Level() {

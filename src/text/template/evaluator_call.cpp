@@ -11,9 +11,8 @@ Arguments Evaluator::evaluate_arguments(const Expr& expr, Scope& scope) {
   Arguments arguments;
   for (const ExprPtr& argument : expr.positional) arguments.positional.push_back(evaluate(*argument, scope));
   for (const auto& [name, argument] : expr.named) arguments.named.emplace_back(name, evaluate(*argument, scope));
-  if (expr.star) {
+  if (expr.star)
     for (Value& element : runtime_.iterate(evaluate(*expr.star, scope))) arguments.positional.push_back(std::move(element));
-  }
   if (!expr.double_star) return arguments;
   const Value mapping = evaluate(*expr.double_star, scope);
   if (!mapping.is<Dict*>()) runtime_.fail("argument after ** must be a mapping");
@@ -46,9 +45,8 @@ Value Evaluator::call(const Value& callee, Arguments arguments, const Expr& expr
   if (!callee.is<Callable*>()) runtime_.fail(fmt::format("'{}' object is not callable", type_name(callee)));
   const Callable& callable = *callee.as<Callable*>();
   if (callable.function != nullptr) return runtime_.call_function(callable, arguments);
-  if (callable.kind == CallableKind::macro) {
+  if (callable.kind == CallableKind::macro)
     return call_macro(*static_cast<const Stmt*>(callable.code), *static_cast<Scope*>(callable.scope), std::move(arguments));
-  }
   Loop& loop = *static_cast<Loop*>(const_cast<void*>(callable.code));
   if (loop.statement == nullptr) runtime_.fail("the loop must have the 'recursive' marker to be called recursively");
   if (arguments.positional.size() != 1 || !arguments.named.empty()) runtime_.fail("a recursive loop is called with one iterable");

@@ -66,9 +66,8 @@ Value Evaluator::look_up(const std::string& name, const Scope& scope) {
   }
   runtime_.charge(hops);
   const Method* global = find_global(name);
-  if (global == nullptr || (name == "strftime_now" && !runtime_.options().now_s)) {
+  if (global == nullptr || (name == "strftime_now" && !runtime_.options().now_s))
     return make_undefined(fmt::format("'{}' is undefined", name));
-  }
   return runtime_.callable({CallableKind::global, name, Value(), global->function, nullptr, nullptr});
 }
 
@@ -82,9 +81,8 @@ Value Evaluator::evaluate_attribute(const Expr& expr, Scope& scope) {
 
 Value Evaluator::evaluate_slice(const Expr& expr, Scope& scope) {
   Value parts[4];
-  for (std::size_t i = 0; i < 4; ++i) {
+  for (std::size_t i = 0; i < 4; ++i)
     if (expr.children[i]) parts[i] = evaluate(*expr.children[i], scope);
-  }
   return runtime_.slice(parts[0], parts[1], parts[2], parts[3]);
 }
 

@@ -62,9 +62,8 @@ Arguments without_first(const Arguments& arguments, std::size_t count) {
 }
 
 std::string_view name_argument(Runtime& runtime, const Arguments& arguments, std::size_t index, std::string_view what) {
-  if (index >= arguments.positional.size() || !arguments.positional[index].is_text()) {
+  if (index >= arguments.positional.size() || !arguments.positional[index].is_text())
     runtime.fail(fmt::format("{} needs the name of a filter, test or attribute", what));
-  }
   return arguments.positional[index].text();
 }
 
@@ -145,13 +144,11 @@ std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>>
 Value sort(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'sort'", arguments, {"reverse", "case_sensitive", "attribute"});
   const Value* attribute = bound.get(2);
-  if (attribute != nullptr && attribute->is_text() && attribute->text().find(',') != std::string_view::npos) {
+  if (attribute != nullptr && attribute->is_text() && attribute->text().find(',') != std::string_view::npos)
     runtime.unsupported("filter 'sort' by several attributes");
-  }
   std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& element : runtime.iterate(value)) {
+  for (const Value& element : runtime.iterate(value))
     keyed.emplace_back(folded(attribute_of(runtime, element, attribute), bound.flag(1, false)), element);
-  }
   return runtime.list(sorted(runtime, std::move(keyed), bound.flag(0, false)));
 }
 
@@ -166,9 +163,8 @@ Value dictsort(Runtime& runtime, const Value& value, const Arguments& arguments)
   if (by != "key" && by != "value") runtime.fail("You can only sort by either \"key\" or \"value\"");
   if (!value.is<Dict*>()) runtime.fail(fmt::format("'{} object' has no attribute 'items'", type_name(value)));
   std::vector<std::pair<Value, Value>> keyed;
-  for (const auto& entry : value.as<Dict*>()->entries) {
+  for (const auto& entry : value.as<Dict*>()->entries)
     keyed.emplace_back(folded(by == "key" ? entry.first : entry.second, bound.flag(0, false)), pair_of(runtime, entry));
-  }
   return runtime.list(sorted(runtime, std::move(keyed), bound.flag(2, false)));
 }
 

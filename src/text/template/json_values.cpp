@@ -69,17 +69,16 @@ class Writer {
     runtime_.charge(1);
     if (depth > kMaxJsonDepth) stop(ErrorCode::too_large, runtime_.line(), "a value is nested too deeply");
     if (out_.size() > runtime_.options().limits.max_output_bytes) runtime_.charge_text(out_.size());
-    if (value.is_text()) {
+    if (value.is_text())
       write_text(value.text());
-    } else if (value.is<List*>() && value.as<List*>()->kind <= ListKind::tuple) {
+    else if (value.is<List*>() && value.as<List*>()->kind <= ListKind::tuple)
       write_list(value.as<List*>()->elements, depth);
-    } else if (value.is<Dict*>()) {
+    else if (value.is<Dict*>())
       write_dict(*value.as<Dict*>(), depth);
-    } else if (value.is<None>() || value.is_number()) {
+    else if (value.is<None>() || value.is_number())
       out_ += scalar(value);
-    } else {
+    else
       runtime_.fail(fmt::format("Object of type {} is not JSON serializable", type_name(value)));
-    }
   }
 
   static std::string scalar(const Value& value) {
@@ -128,19 +127,17 @@ class Writer {
         break;
     }
     const auto code = static_cast<std::uint32_t>(c);
-    if (code < 0x20 || (style_.ensure_ascii && code >= 0x7F)) {
+    if (code < 0x20 || (style_.ensure_ascii && code >= 0x7F))
       write_escape(code);
-    } else {
+    else
       out_ += text.substr(start, position - start);
-    }
   }
 
   void write_escape(std::uint32_t code) {
-    if (code >= 0x10000) {
+    if (code >= 0x10000)
       out_ += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
-    } else {
+    else
       out_ += fmt::format("\\u{:04x}", code);
-    }
   }
 
   void new_line(int depth) {
@@ -168,9 +165,7 @@ class Writer {
     std::vector<const std::pair<Value, Value>*> entries;
     entries.reserve(dict.entries.size());
     for (const auto& entry : dict.entries) entries.push_back(&entry);
-    if (style_.sort_keys) {
-      merge_sort(entries, [&](const auto* a, const auto* b) { return runtime_.less(a->first, b->first); });
-    }
+    if (style_.sort_keys) merge_sort(entries, [&](const auto* a, const auto* b) { return runtime_.less(a->first, b->first); });
     out_ += '{';
     for (std::size_t i = 0; i < entries.size(); ++i) {
       separate(i == 0, depth + 1);
@@ -184,9 +179,8 @@ class Writer {
 
   void write_key(const Value& key) {
     if (key.is_text()) return write_text(key.text());
-    if (!key.is_number() && !key.is<None>()) {
+    if (!key.is_number() && !key.is<None>())
       runtime_.fail(fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
-    }
     write_text(scalar(key));
   }
 
@@ -199,13 +193,12 @@ void read_indent(Runtime& runtime, const Value* indent, JsonStyle& style) {
   if (indent == nullptr || indent->is<None>()) return;
   style.indented = true;
   style.item_separator = ",";
-  if (indent->is_text()) {
+  if (indent->is_text())
     style.indent = std::string(indent->text());
-  } else if (indent->is_int() && indent->integer() <= 64) {
+  else if (indent->is_int() && indent->integer() <= 64)
     style.indent = std::string(static_cast<std::size_t>(std::max(Int{0}, indent->integer())), ' ');
-  } else {
+  else
     runtime.fail("tojson: indent must be a string or a small integer");
-  }
 }
 
 void read_separators(Runtime& runtime, const Value* separators, JsonStyle& style) {

@@ -52,9 +52,8 @@ class Lexer {
 
   // The next tag's offset at or after `from`, or npos.
   [[nodiscard]] std::size_t find_tag(std::size_t from) const {
-    for (std::size_t at = source_.find('{', from); at != std::string::npos; at = source_.find('{', at + 1)) {
+    for (std::size_t at = source_.find('{', from); at != std::string::npos; at = source_.find('{', at + 1))
       if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#')) return at;
-    }
     return std::string::npos;
   }
 
@@ -130,13 +129,12 @@ class Lexer {
     if (!word_end) return false;
     const std::string_view head = std::string_view(source_).substr(*word_end);
     std::size_t start = 0;
-    if (head.starts_with("-%}")) {
+    if (head.starts_with("-%}"))
       start = *word_end + 3 + leading_space(head.substr(3));
-    } else if (head.starts_with("%}")) {
+    else if (head.starts_with("%}"))
       start = *word_end + 2;
-    } else {
+    else
       return false;
-    }
     advance(start - position_);
     for (std::size_t at = source_.find("{%", start); at != std::string::npos; at = source_.find("{%", at + 1)) {
       const auto end_word = tag_word(at, "endraw");

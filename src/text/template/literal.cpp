@@ -50,9 +50,8 @@ std::size_t real_length(std::string_view text) {
 
 std::string without_underscores(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : text)
     if (c != '_') out.push_back(c);
-  }
   return out;
 }
 
@@ -138,17 +137,15 @@ char32_t read_hex(std::string_view text, std::size_t digits, int line) {
     if (digit_value(c) > 15) stop(ErrorCode::invalid_argument, line, "a string's escape has a digit that is not hexadecimal");
     value = value * 16 + static_cast<char32_t>(digit_value(c));
   }
-  if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
+  if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
     stop(ErrorCode::unsupported, line, "a string's escape names no character that UTF-8 can write");
-  }
   return value;
 }
 
 char32_t read_octal(std::string_view text, std::size_t& position) {
   char32_t value = 0;
-  for (int i = 0; i < 3 && position < text.size() && digit_value(text[position]) < 8; ++i, ++position) {
+  for (int i = 0; i < 3 && position < text.size() && digit_value(text[position]) < 8; ++i, ++position)
     value = value * 8 + static_cast<char32_t>(digit_value(text[position]));
-  }
   return value;
 }
 

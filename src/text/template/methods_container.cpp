@@ -14,9 +14,8 @@ namespace {
 Value list_index(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Bound bound(runtime, "method 'index'", arguments, {"value"});
   const auto& elements = self.as<List*>()->elements;
-  for (std::size_t i = 0; i < elements.size(); ++i) {
+  for (std::size_t i = 0; i < elements.size(); ++i)
     if (runtime.equal(elements[i], bound.need(0))) return Value(Int{static_cast<Int>(i)});
-  }
   runtime.fail("list.index(x): x not in list");
 }
 
@@ -37,13 +36,11 @@ template <ListKind kind>
 Value view(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Bound bound(runtime, "a method of dict", arguments, {});
   std::vector<Value> out;
-  for (const auto& [key, value] : self.as<Dict*>()->entries) {
-    if (kind == ListKind::items) {
+  for (const auto& [key, value] : self.as<Dict*>()->entries)
+    if (kind == ListKind::items)
       out.push_back(runtime.list({key, value}, ListKind::tuple));
-    } else {
+    else
       out.push_back(kind == ListKind::keys ? key : value);
-    }
-  }
   return runtime.list(std::move(out), kind);
 }
 
@@ -111,9 +108,8 @@ Value make_dict(Runtime& runtime, const Value&, const Arguments& arguments) {
 Value make_namespace(Runtime& runtime, const Value&, const Arguments& arguments) {
   const Dict& dict = gather(runtime, arguments);
   Value result = runtime.new_namespace();
-  for (const auto& [key, value] : dict.entries) {
+  for (const auto& [key, value] : dict.entries)
     if (key.is_text()) result.as<Namespace*>()->attributes[std::string(key.text())] = value;
-  }
   return result;
 }
 
@@ -128,9 +124,8 @@ void check_time_format(Runtime& runtime, std::string_view format) {
     if (format[i] != '%') continue;
     if (i + 1 < format.size() && format[i + 1] == '-') ++i;
     ++i;
-    if (i == format.size() || std::string_view("aAbBcdDeFHIjklmMnpPrRStTuUVwWxXyYZz%").find(format[i]) == std::string_view::npos) {
+    if (i == format.size() || std::string_view("aAbBcdDeFHIjklmMnpPrRStTuUVwWxXyYZz%").find(format[i]) == std::string_view::npos)
       runtime.unsupported(fmt::format("strftime_now format '{}'", format));
-    }
   }
 }
 

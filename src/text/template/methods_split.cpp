@@ -27,9 +27,8 @@ std::vector<std::string_view> split_spaces(std::string_view text, std::int64_t l
       break;
     }
     std::size_t end = 0;
-    for (std::size_t next = 0; end < text.size(); end = next) {
+    for (std::size_t next = 0; end < text.size(); end = next)
       if (is_space(next_code_point(text, next))) break;
-    }
     parts.push_back(text.substr(0, end));
     text.remove_prefix(end);
   }
@@ -84,9 +83,8 @@ Value split(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const std::int64_t limit = bound.integer(1, -1);
   const std::string_view text = self.text();
   runtime.charge(text.size() / 16);
-  if (bound.get(0) == nullptr || bound.get(0)->is<None>()) {
+  if (bound.get(0) == nullptr || bound.get(0)->is<None>())
     return parts_list(runtime, from_right ? split_spaces_right(text, limit) : split_spaces(text, limit), self.is_markup());
-  }
   const std::string_view separator = bound.text(0, "");
   if (separator.empty()) runtime.fail("empty separator");
   return parts_list(runtime, from_right ? split_at_right(text, separator, limit) : split_at(text, separator, limit), self.is_markup());

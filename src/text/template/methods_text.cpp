@@ -149,9 +149,8 @@ const Value& format_field(Runtime& runtime, std::string_view name, const Argumen
     if (index >= arguments.positional.size()) runtime.fail("str.format: a field has no argument");
     return arguments.positional[index];
   }
-  for (const auto& [key, value] : arguments.named) {
+  for (const auto& [key, value] : arguments.named)
     if (key == name) return value;
-  }
   if (name.find_first_of(".[:!") != std::string_view::npos) runtime.unsupported("str.format with more than a name in a field");
   runtime.fail(fmt::format("str.format: no argument '{}'", name));
 }

@@ -171,11 +171,10 @@ class Parser : public ExpressionParser {
     while (!current().is_op(")")) {
       Parameter parameter;
       parameter.name = expect_name();
-      if (skip_op("=")) {
+      if (skip_op("="))
         parameter.fallback = parse_expression();
-      } else if (!node.parameters.empty() && node.parameters.back().fallback) {
+      else if (!node.parameters.empty() && node.parameters.back().fallback)
         fail("non-default argument follows default argument");
-      }
       const auto same = [&](const Parameter& other) { return other.name == parameter.name; };
       if (std::any_of(node.parameters.begin(), node.parameters.end(), same)) fail("duplicate argument '" + parameter.name + "'");
       node.parameters.push_back(std::move(parameter));

@@ -75,29 +75,25 @@ ExprPtr ExpressionParser::parse_dict() {
 }
 
 ExprPtr ExpressionParser::parse_postfix(ExprPtr node) {
-  while (true) {
-    if (current().is_op(".") || current().is_op("[")) {
+  while (true)
+    if (current().is_op(".") || current().is_op("["))
       node = parse_subscript(std::move(node));
-    } else if (current().is_op("(")) {
+    else if (current().is_op("("))
       node = parse_call(std::move(node));
-    } else {
+    else
       return node;
-    }
-  }
 }
 
 ExprPtr ExpressionParser::parse_filter_chain(ExprPtr node) {
-  while (true) {
-    if (skip_op("|")) {
+  while (true)
+    if (skip_op("|"))
       node = parse_filter(std::move(node));
-    } else if (current().is_name("is")) {
+    else if (current().is_name("is"))
       node = parse_test(std::move(node));
-    } else if (current().is_op("(")) {
+    else if (current().is_op("("))
       node = parse_call(std::move(node));
-    } else {
+    else
       return node;
-    }
-  }
 }
 
 ExprPtr ExpressionParser::parse_subscript(ExprPtr node) {

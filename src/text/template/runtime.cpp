@@ -9,19 +9,16 @@ namespace quire::jinja {
 
 void Runtime::charge(std::uint64_t steps) {
   steps_ += steps;
-  if (steps_ > options_.limits.max_steps) {
+  if (steps_ > options_.limits.max_steps)
     stop(ErrorCode::too_large, line_, fmt::format("rendering takes more than {} steps", options_.limits.max_steps));
-  }
 }
 
 void Runtime::charge_text(std::uint64_t bytes) {
-  if (bytes > options_.limits.max_output_bytes) {
+  if (bytes > options_.limits.max_output_bytes)
     stop(ErrorCode::too_large, line_, fmt::format("a text is longer than {} bytes", options_.limits.max_output_bytes));
-  }
   allocated_bytes_ += bytes;
-  if (allocated_bytes_ > options_.limits.max_allocated_bytes) {
+  if (allocated_bytes_ > options_.limits.max_allocated_bytes)
     stop(ErrorCode::too_large, line_, fmt::format("rendering makes more than {} bytes", options_.limits.max_allocated_bytes));
-  }
   charge(1 + bytes / 64);
 }
 
@@ -97,9 +94,8 @@ std::int64_t Runtime::length(const Value& value) {
     return static_cast<std::int64_t>(count_code_points(value.text()));
   }
   if (value.is<Dict*>()) return static_cast<std::int64_t>(value.as<Dict*>()->entries.size());
-  if (!value.is<List*>() || value.as<List*>()->kind == ListKind::generator) {
+  if (!value.is<List*>() || value.as<List*>()->kind == ListKind::generator)
     fail(fmt::format("object of type '{}' has no len()", type_name(value)));
-  }
   return static_cast<std::int64_t>(value.as<List*>()->elements.size());
 }
 
@@ -115,9 +111,8 @@ Value Runtime::missing(const Value& object, std::string_view name) const {
 // What Python's getattr finds on the type itself, as the sandbox lets it through.
 Value Runtime::python_attribute(const Value& object, std::string_view name, bool& found) {
   found = true;
-  if (name.starts_with("__") || is_mutating_method(object, name)) {
+  if (name.starts_with("__") || is_mutating_method(object, name))
     return make_undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
-  }
   if (object.is<Namespace*>()) {
     const auto& attributes = object.as<Namespace*>()->attributes;
     const auto attribute = attributes.find(std::string(name));

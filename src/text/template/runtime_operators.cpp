@@ -33,9 +33,8 @@ bool Runtime::equal(const Value& a, const Value& b) {
     const List& right = *b.as<List*>();
     if (&left == &right) return true;
     if (!same_list_kind(left, right) || left.elements.size() != right.elements.size()) return false;
-    for (std::size_t i = 0; i < left.elements.size(); ++i) {
+    for (std::size_t i = 0; i < left.elements.size(); ++i)
       if (!equal(left.elements[i], right.elements[i])) return false;
-    }
     return true;
   }
   if (a.is<Dict*>()) {
@@ -54,9 +53,8 @@ bool Runtime::equal(const Value& a, const Value& b) {
 
 bool Runtime::less_elements(const List& a, const List& b, std::string_view op) {
   const std::size_t both = std::min(a.elements.size(), b.elements.size());
-  for (std::size_t i = 0; i < both; ++i) {
+  for (std::size_t i = 0; i < both; ++i)
     if (!equal(a.elements[i], b.elements[i])) return less(a.elements[i], b.elements[i], op);
-  }
   return a.elements.size() < b.elements.size();
 }
 

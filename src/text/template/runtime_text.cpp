@@ -54,15 +54,14 @@ void append_escaped(std::string& out, char32_t c) {
       break;
   }
   const auto code = static_cast<std::uint32_t>(c);
-  if (code < 0x7F ? code >= 0x20 : is_printable(c)) {
+  if (code < 0x7F ? code >= 0x20 : is_printable(c))
     append_code_point(out, c);
-  } else if (code < 0x100) {
+  else if (code < 0x100)
     out += fmt::format("\\x{:02x}", code);
-  } else if (code < 0x10000) {
+  else if (code < 0x10000)
     out += fmt::format("\\u{:04x}", code);
-  } else {
+  else
     out += fmt::format("\\U{:08x}", code);
-  }
 }
 
 }  // namespace

@@ -53,9 +53,8 @@ const Value* Dict::find(const Value& key) const {
     return found == index.end() ? nullptr : &entries[found->second].second;
   }
   if (!key.is_text() && hash_key(key).empty()) return nullptr;
-  for (const auto& [name, value] : entries) {
+  for (const auto& [name, value] : entries)
     if (same_key(name, key)) return &value;
-  }
   return nullptr;
 }
 
@@ -64,9 +63,8 @@ const Value* Dict::find(std::string_view key) const {
     const auto found = index.find("s" + std::string(key));
     return found == index.end() ? nullptr : &entries[found->second].second;
   }
-  for (const auto& [name, value] : entries) {
+  for (const auto& [name, value] : entries)
     if (name.is_text() && name.text() == key) return &value;
-  }
   return nullptr;
 }
 
@@ -78,11 +76,10 @@ bool Dict::set(const Value& key, const Value& value) {
     return true;
   }
   entries.emplace_back(key, value);
-  if (!index.empty()) {
+  if (!index.empty())
     index.emplace(spelling, entries.size() - 1);
-  } else if (entries.size() > kIndexFrom) {
+  else if (entries.size() > kIndexFrom)
     for (std::size_t i = 0; i < entries.size(); ++i) index.emplace(hash_key(entries[i].first), i);
-  }
   return true;
 }
 

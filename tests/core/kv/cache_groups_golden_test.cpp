@@ -47,13 +47,9 @@ class SpecReader {
     spec.block_size = number();
     for (const std::string& shape : split(text(), '/')) {
       auto& dimensions = spec.shapes.emplace_back();
-      for (const std::string& dimension : split(shape, 'x')) {
-        dimensions.push_back(std::stoull(dimension));
-      }
+      for (const std::string& dimension : split(shape, 'x')) dimensions.push_back(std::stoull(dimension));
     }
-    for (const std::string& bytes : split(text(), '/')) {
-      spec.dtypes.push_back(dtype(bytes));
-    }
+    for (const std::string& bytes : split(text(), '/')) spec.dtypes.push_back(dtype(bytes));
     spec.page_size_padded = optional_number();
     spec.num_speculative_blocks = number();
     return spec;
@@ -94,15 +90,9 @@ LayerKvSpec spec_from(const std::string& text) {
     spec.sink_len = in.number();
     return spec;
   }
-  if (kind == "window") {
-    return shaped(in, &SlidingWindowSpec::sliding_window);
-  }
-  if (kind == "chunk") {
-    return shaped(in, &ChunkedLocalSpec::attention_chunk_size);
-  }
-  if (kind == "mamba") {
-    return in.mamba();
-  }
+  if (kind == "window") return shaped(in, &SlidingWindowSpec::sliding_window);
+  if (kind == "chunk") return shaped(in, &ChunkedLocalSpec::attention_chunk_size);
+  if (kind == "mamba") return in.mamba();
   if (kind == "cross") {
     CrossAttentionSpec spec;
     in.shape(spec);
@@ -153,9 +143,7 @@ struct GoldenCase {
 
 KvMemoryOptions options_from(const std::string& line) {
   std::map<std::string, std::string> fields;
-  for (const std::string& field : split(line, ' ')) {
-    fields[field.substr(0, field.find('='))] = field.substr(field.find('=') + 1);
-  }
+  for (const std::string& field : split(line, ' ')) fields[field.substr(0, field.find('='))] = field.substr(field.find('=') + 1);
   const auto number = [&](const std::string& key) { return static_cast<std::uint32_t>(std::stoul(fields.at(key))); };
   KvMemoryOptions options;
   options.max_model_len = number("max_model_len");
@@ -167,9 +155,7 @@ KvMemoryOptions options_from(const std::string& line) {
                                                           : MambaCacheMode::none;
   options.dcp_world_size = number("dcp");
   options.pcp_world_size = number("pcp");
-  if (number("override") != 0) {
-    options.num_blocks_override = number("override");
-  }
+  if (number("override") != 0) options.num_blocks_override = number("override");
   options.disable_hybrid_kv_cache_manager = number("unify") == 1;
   return options;
 }
@@ -212,14 +198,12 @@ std::vector<std::string> results_of(const GoldenCase& given) {
     results.push_back(fmt::format("blocks {}", config.num_blocks));
     for (const KvCacheGroup& group : config.groups) {
       std::string line = fmt::format("group {}", fmt::join(group.layer_names, ","));
-      for (const LayerKvSpec& spec : group.layer_specs.empty() ? std::vector{group.spec} : group.layer_specs) {
+      for (const LayerKvSpec& spec : group.layer_specs.empty() ? std::vector{group.spec} : group.layer_specs)
         line += " " + std::visit(SpecText(), spec);
-      }
       results.push_back(line);
     }
-    for (const KvCacheTensor& tensor : config.tensors) {
+    for (const KvCacheTensor& tensor : config.tensors)
       results.push_back(fmt::format("tensor {} {}", tensor.size, fmt::join(tensor.shared_by, ",")));
-    }
   }
   return results;
 }
@@ -227,9 +211,8 @@ std::vector<std::string> results_of(const GoldenCase& given) {
 TEST(CachePlan, EqualsVllmsForRandomModels) {
   const auto cases = golden_cases();
   ASSERT_GE(cases.size(), 200U);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
+  for (std::size_t i = 0; i < cases.size(); ++i)
     EXPECT_EQ(results_of(cases[i]), cases[i].results) << "case " << i << " of tests/golden/cache_groups.txt";
-  }
 }
 
 }  // namespace

@@ -27,11 +27,8 @@ SlidingWindowSpec window(std::uint32_t size, std::uint32_t head_size = 32) {
 
 LayerSpecs layers(std::initializer_list<std::pair<LayerKvSpec, int>> kinds) {
   LayerSpecs all;
-  for (const auto& [spec, count] : kinds) {
-    for (int i = 0; i < count; ++i) {
-      all.push_back({"l" + std::to_string(all.size()), spec});
-    }
-  }
+  for (const auto& [spec, count] : kinds)
+    for (int i = 0; i < count; ++i) all.push_back({"l" + std::to_string(all.size()), spec});
   return all;
 }
 
@@ -45,9 +42,7 @@ KvMemoryOptions options(std::uint32_t max_model_len = 1024) {
 std::vector<std::size_t> group_sizes(const LayerSpecs& given, bool unify = false) {
   std::vector<std::size_t> sizes;
   const auto groups = kv_cache_groups(given, unify);  // a name: g++ 12 would not keep it for the loop
-  for (const KvCacheGroup& group : groups.value()) {
-    sizes.push_back(group.layer_names.size());
-  }
+  for (const KvCacheGroup& group : groups.value()) sizes.push_back(group.layer_names.size());
   return sizes;
 }
 

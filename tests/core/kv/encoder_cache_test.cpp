@@ -160,17 +160,13 @@ TEST(EncoderBudget, HoldsAtLeastTheLargestItem) {
 std::vector<std::uint32_t> numbers_from(const std::string& text) {
   std::vector<std::uint32_t> numbers;
   std::istringstream in(text);
-  for (std::string number; std::getline(in, number, ',');) {
-    numbers.push_back(static_cast<std::uint32_t>(std::stoul(number)));
-  }
+  for (std::string number; std::getline(in, number, ',');) numbers.push_back(static_cast<std::uint32_t>(std::stoul(number)));
   return numbers;
 }
 
 std::string joined(const std::vector<std::uint32_t>& numbers) {
   std::string text;
-  for (std::uint32_t number : numbers) {
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  }
+  for (std::uint32_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
   return text;
 }
 
@@ -198,9 +194,7 @@ class Replay {
     }
     const std::string result = answer(verb, first, second, in);
     std::string state = result + " | " + std::to_string(cache_->num_free()) + " " + std::to_string(cache_->num_freeable());
-    for (std::string_view identifier : cache_->evictable()) {
-      state += " " + std::string(identifier);
-    }
+    for (std::string_view identifier : cache_->evictable()) state += " " + std::string(identifier);
     cache_->check_invariants();
     return state;
   }
@@ -218,9 +212,7 @@ class Replay {
       std::getline(parts, offset, ':');
       std::getline(parts, mask);
       std::vector<std::uint8_t> bits;
-      for (char bit : mask) {
-        bits.push_back(bit == '1' ? 1 : 0);
-      }
+      for (char bit : mask) bits.push_back(bit == '1' ? 1 : 0);
       features.push_back({identifier, PlaceholderRange(static_cast<std::uint32_t>(std::stoul(offset)), bits)});
     }
   }
@@ -232,9 +224,7 @@ class Replay {
     }
     if (verb == "freed") {
       std::string text;
-      for (const std::string& identifier : cache_->take_freed()) {
-        text += (text.empty() ? "" : ",") + identifier;
-      }
+      for (const std::string& identifier : cache_->take_freed()) text += (text.empty() ? "" : ",") + identifier;
       return text;
     }
     const std::uint64_t id = std::stoull(first);
@@ -249,9 +239,7 @@ class Replay {
       return "";
     }
     const auto input = static_cast<std::uint32_t>(std::stoul(second));
-    if (verb == "check") {
-      return cache_->check_and_reference(request, input) ? "1" : "0";
-    }
+    if (verb == "check") return cache_->check_and_reference(request, input) ? "1" : "0";
     if (verb == "can") {
       std::int64_t budget = 0, planned = 0;
       in >> budget >> planned;
@@ -286,9 +274,7 @@ struct NaiveEncoderCache {
 
   bool check(std::uint64_t id, const MultimodalFeature& item) {
     const auto found = cached.find(item.identifier);
-    if (found == cached.end()) {
-      return false;
-    }
+    if (found == cached.end()) return false;
     if (found->second.empty()) {
       num_freeable -= item.position.num_embeds();
       std::erase_if(evictable, [&](const auto& entry) { return entry.first == item.identifier; });
@@ -298,9 +284,7 @@ struct NaiveEncoderCache {
   }
   bool can(const MultimodalFeature& item, std::int64_t budget, std::int64_t planned) {
     const std::int64_t needed = item.position.num_embeds() + planned;
-    if (item.position.num_embeds() > budget || (needed > num_free && needed > num_freeable)) {
-      return false;
-    }
+    if (item.position.num_embeds() > budget || (needed > num_free && needed > num_freeable)) return false;
     while (needed > num_free) {
       num_free += evictable.front().second;
       cached.erase(evictable.front().first);
@@ -316,9 +300,7 @@ struct NaiveEncoderCache {
   }
   void release(std::uint64_t id, const MultimodalFeature& item) {
     const auto found = cached.find(item.identifier);
-    if (found == cached.end() || found->second.empty()) {
-      return;
-    }
+    if (found == cached.end() || found->second.empty()) return;
     found->second.erase(id);
     if (found->second.empty()) {
       evictable.emplace_back(item.identifier, item.position.num_embeds());
@@ -334,9 +316,8 @@ TEST(EncoderCache, EqualsTheNaiveModelOverRandomCalls) {
     EncoderCache cache(EncoderCacheMode::shared, capacity);
     NaiveEncoderCache naive{.num_free = capacity, .num_freeable = capacity, .cached = {}, .evictable = {}, .freed = {}};
     std::vector<MultimodalFeature> items;
-    for (std::uint32_t i = 0; i < 7; ++i) {
+    for (std::uint32_t i = 0; i < 7; ++i)
       items.push_back(feature("item " + std::to_string(i), 10 * i, static_cast<std::uint32_t>(random.between(1, 9))));
-    }
     for (int step = 0; step < 400; ++step) {
       const std::uint64_t id = random.below(5);
       const auto input = static_cast<std::uint32_t>(random.below(items.size()));
@@ -360,9 +341,7 @@ TEST(EncoderCache, EqualsTheNaiveModelOverRandomCalls) {
       ASSERT_EQ(cache.num_freeable(), naive.num_freeable);
       const auto evictable = cache.evictable();
       ASSERT_TRUE(std::ranges::equal(evictable, naive.evictable, {}, {}, [](const auto& entry) { return std::string_view(entry.first); }));
-      if (random.chance(0.1)) {
-        ASSERT_EQ(freed(cache), std::exchange(naive.freed, {}));
-      }
+      if (random.chance(0.1)) ASSERT_EQ(freed(cache), std::exchange(naive.freed, {}));
       cache.check_invariants();
     }
   }

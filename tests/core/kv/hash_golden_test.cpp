@@ -22,13 +22,9 @@ std::string bytes_from(const std::string& text) {
   const auto star = text.find('*');
   const std::string hex = text.substr(0, star);
   std::string unit;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    unit += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  }
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) unit += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   std::string bytes;
-  for (int i = star == std::string::npos ? 1 : std::stoi(text.substr(star + 1)); i > 0; --i) {
-    bytes += unit;
-  }
+  for (int i = star == std::string::npos ? 1 : std::stoi(text.substr(star + 1)); i > 0; --i) bytes += unit;
   return bytes;
 }
 
@@ -43,12 +39,8 @@ std::vector<TokenId> tokens_from(const std::string& text) {
     }
     return tokens;
   }
-  if (const auto parts = split(text, '*'); parts.size() == 2) {
-    return std::vector<TokenId>(std::stoul(parts[1]), std::stoi(parts[0]));
-  }
-  for (const std::string& token : split(text, ',')) {
-    tokens.push_back(std::stoi(token));
-  }
+  if (const auto parts = split(text, '*'); parts.size() == 2) return std::vector<TokenId>(std::stoul(parts[1]), std::stoi(parts[0]));
+  for (const std::string& token : split(text, ',')) tokens.push_back(std::stoi(token));
   return tokens;
 }
 
@@ -78,9 +70,7 @@ struct GoldenCase {
 std::vector<GoldenCase> golden_cases() {
   std::ifstream file("tests/golden/block_hashes.txt");
   std::vector<GoldenCase> cases;
-  for (std::string line; std::getline(file, line);) {
-    cases.emplace_back(line);
-  }
+  for (std::string line; std::getline(file, line);) cases.emplace_back(line);
   return cases;
 }
 
@@ -89,9 +79,7 @@ std::string hashes_of(const GoldenCase& given) {
   const std::string root = bytes_from(given["root"]);
   const auto function = make_hash_function(
       {.algorithm = *algorithm, .seed = bytes_from(given["seed"]), .root = {root.begin(), root.end()}, .extra_keys = nullptr});
-  if (!function) {
-    return "refused";
-  }
+  if (!function) return "refused";
   const auto tokens = tokens_from(given["tokens"]);
   const auto items = items_from(given["items"]);
   const std::string lora = bytes_from(given["lora"]);
@@ -108,9 +96,7 @@ std::string hashes_of(const GoldenCase& given) {
     hash_full_blocks(**function, content, static_cast<std::uint32_t>(std::stoul(given["block"])), hashes);
   }
   std::string text;
-  for (const BlockHash& hash : hashes) {
-    text += (text.empty() ? "" : ",") + to_hex(std::span(hash.bytes).first(hash_size(*algorithm)));
-  }
+  for (const BlockHash& hash : hashes) text += (text.empty() ? "" : ",") + to_hex(std::span(hash.bytes).first(hash_size(*algorithm)));
   return text;
 }
 

@@ -128,9 +128,7 @@ TEST(HashFunction, OneCallAndManyCallsNameBlocksAlike) {
   const auto tokens = count(67);
   for (HashAlgorithm algorithm : kAlgorithms) {
     const auto function = function_of(algorithm);
-    if (function == nullptr) {
-      continue;
-    }
+    if (function == nullptr) continue;
     std::vector<BlockHash> step_by_step;
     for (std::size_t known = 0; known <= tokens.size(); ++known) {
       hash_full_blocks(*function, content_of(std::span(tokens).first(known)), 4, step_by_step);
@@ -143,9 +141,7 @@ TEST(HashFunction, OneCallAndManyCallsNameBlocksAlike) {
 TEST(HashFunction, ANameDependsOnEveryTokenBeforeItAndOnTheSeed) {
   Random random(1);
   for (HashAlgorithm algorithm : kAlgorithms) {
-    if (function_of(algorithm) == nullptr) {
-      continue;
-    }
+    if (function_of(algorithm) == nullptr) continue;
     auto tokens = count(32);
     const auto base = names(content_of(tokens), 4, "0", algorithm);
     const std::size_t changed = random.below(tokens.size());
@@ -163,9 +159,7 @@ TEST(HashFunction, TextCannotMoveBetweenFields) {
   const auto tokens = count(4);
   const std::vector<MultimodalFeature> image{{"abc", PlaceholderRange(0, 1)}};
   for (HashAlgorithm algorithm : kAlgorithms) {
-    if (function_of(algorithm) == nullptr) {
-      continue;
-    }
+    if (function_of(algorithm) == nullptr) continue;
     std::set<std::array<std::uint8_t, 32>> seen;
     const auto add = [&](std::string_view lora, std::string_view salt, std::span<const MultimodalFeature> items) {
       const RequestContent content{.tokens = tokens, .lora_name = lora, .multimodal = items, .cache_salt = salt, .prompt_embeds = {}};
@@ -201,9 +195,7 @@ TEST(HashFunction, ItemsCountInTheBlocksTheyReachInto) {
   std::vector<std::string> seen;
   while (const auto input = inputs.next()) {
     std::string& text = seen.emplace_back();
-    for (const auto& item : input->multimodal) {
-      text += item.identifier + std::to_string(input->placed(item));
-    }
+    for (const auto& item : input->multimodal) text += item.identifier + std::to_string(input->placed(item));
   }
   EXPECT_EQ(seen, (std::vector<std::string>{"a0b3", "b-1", "c0", "c-4", "c-8"}));
 }
@@ -242,9 +234,7 @@ TEST(HashFunction, AGivenRootReplacesTheSeed) {
   const std::vector<std::uint8_t> root(32, 7);
   for (HashAlgorithm algorithm : {HashAlgorithm::sha256, HashAlgorithm::xxhash}) {
     const auto function = make_hash_function({.algorithm = algorithm, .seed = "x", .root = root, .extra_keys = nullptr});
-    if (function) {
-      EXPECT_TRUE(std::ranges::equal((*function)->root(), root)) << "all 32 bytes, also where names are shorter";
-    }
+    if (function) EXPECT_TRUE(std::ranges::equal((*function)->root(), root)) << "all 32 bytes, also where names are shorter";
   }
   EXPECT_EQ(function_of(HashAlgorithm::sha256, "0")->root().size(), 32U);
   const auto too_long =
@@ -254,9 +244,7 @@ TEST(HashFunction, AGivenRootReplacesTheSeed) {
 }
 
 TEST(HashFunction, NamesOfAlgorithmsAreChecked) {
-  for (HashAlgorithm algorithm : kAlgorithms) {
-    EXPECT_EQ(parse_hash_algorithm(to_string(algorithm)).value(), algorithm);
-  }
+  for (HashAlgorithm algorithm : kAlgorithms) EXPECT_EQ(parse_hash_algorithm(to_string(algorithm)).value(), algorithm);
   EXPECT_EQ(parse_hash_algorithm("md5").error().field, "prefix_caching_hash_algo");
 }
 
@@ -276,9 +264,7 @@ TEST(Trap37, LargerBlocksAreNamedByTheHashesTheySpan) {
   ASSERT_EQ(list.size(), 3U);
   for (std::size_t i = 0; i < list.size(); ++i) {
     ASSERT_EQ(list[i].size(), 3U);
-    for (std::size_t j = 0; j < 3; ++j) {
-      EXPECT_EQ(list[i][j], hashes[3 * i + j]);
-    }
+    for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(list[i][j], hashes[3 * i + j]);
   }
   EXPECT_EQ(BlockHashList(std::span(hashes).first(5), 4, 12).size(), 1U) << "only full blocks have a name";
 }

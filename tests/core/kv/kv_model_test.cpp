@@ -53,9 +53,7 @@ LayerKvSpec spec_of(const NaiveGroup& group) {
 
 KvCacheConfig config_of(const Setup& setup, std::uint32_t num_blocks) {
   std::vector<LayerKvSpec> specs;
-  for (const NaiveGroup& group : setup.groups) {
-    specs.push_back(spec_of(group));
-  }
+  for (const NaiveGroup& group : setup.groups) specs.push_back(spec_of(group));
   return test::config_of(num_blocks, specs);
 }
 
@@ -90,16 +88,13 @@ class RandomRun {
   void step() {
     real_.new_step_starts();
     naive_.step();
-    if (pairs_.size() < 6 && random_.chance(0.5)) {
-      add();
-    }
+    if (pairs_.size() < 6 && random_.chance(0.5)) add();
     for (Pair& pair : pairs_) {
       const double dice = random_.unit();
-      if (dice < 0.06) {
+      if (dice < 0.06)
         drop(pair);
-      } else if (dice < 0.75) {
+      else if (dice < 0.75)
         pair.runs ? run(pair) : admit(pair);
-      }
       ASSERT_NO_FATAL_FAILURE(compare());
     }
     pairs_.remove_if([](const Pair& pair) { return pair.real.tokens.size() > 50 && !pair.runs; });
@@ -112,9 +107,7 @@ class RandomRun {
  private:
   void append(Pair& pair, std::uint64_t num_tokens) {
     std::vector<TokenId> tokens;
-    for (std::uint64_t i = 0; i < num_tokens; ++i) {
-      tokens.push_back(random_.chance(0.06) ? 1 : 0);
-    }
+    for (std::uint64_t i = 0; i < num_tokens; ++i) tokens.push_back(random_.chance(0.06) ? 1 : 0);
     pair.real.append(tokens);
   }
 
@@ -126,13 +119,9 @@ class RandomRun {
   // Chunks end at block ends where states are kept aligned.
   std::uint32_t split(const Pair& pair, std::uint32_t start, std::uint32_t num_new) const {
     const auto num_tokens = static_cast<std::uint32_t>(pair.real.tokens.size());
-    if (aligned_ == 0 || start >= num_tokens) {
-      return num_new;
-    }
+    if (aligned_ == 0 || start >= num_tokens) return num_new;
     const std::uint32_t last = num_tokens / aligned_ * aligned_;
-    if (start + num_new < last) {
-      return num_new / aligned_ * aligned_;
-    }
+    if (start + num_new < last) return num_new / aligned_ * aligned_;
     return start < last && last < start + num_new ? last - start : num_new;
   }
 
@@ -142,9 +131,7 @@ class RandomRun {
     const NaiveCache::Hit naive_hit = naive_.find(pair.real.tokens);
     ASSERT_EQ(hit.num_tokens, naive_hit.tokens);
     ASSERT_EQ(hit.groups.empty(), naive_hit.shared);
-    for (std::size_t g = 0; g < hit.groups.size(); ++g) {
-      ASSERT_EQ(values(hit.groups[g]), naive_hit.groups[g]) << "group " << g;
-    }
+    for (std::size_t g = 0; g < hit.groups.size(); ++g) ASSERT_EQ(values(hit.groups[g]), naive_hit.groups[g]) << "group " << g;
     num_hits += hit.num_tokens > 0 ? 1 : 0;
     SlotDemand demand{.num_new_computed_tokens = hit.num_tokens};
     if (aligned_ == 0 && random_.chance(0.2)) {
@@ -167,13 +154,9 @@ class RandomRun {
     }
     const std::uint32_t left = num_tokens - pair.real.num_computed;
     SlotDemand demand{.num_new_tokens = split(pair, pair.real.num_computed, static_cast<std::uint32_t>(random_.between(1, left)))};
-    if (demand.num_new_tokens == left) {
-      demand.num_new_tokens += num_drafts_;  // all of them rejected
-    }
+    if (demand.num_new_tokens == left) demand.num_new_tokens += num_drafts_;  // all of them rejected
     demand.num_lookahead_tokens = setup_.eagle ? num_drafts_ : 0;
-    if (demand.num_new_tokens > 0) {
-      ASSERT_NO_FATAL_FAILURE(allocate(pair, demand, {}, {}));
-    }
+    if (demand.num_new_tokens > 0) ASSERT_NO_FATAL_FAILURE(allocate(pair, demand, {}, {}));
   }
 
   void allocate(Pair& pair, const SlotDemand& demand, const KvHit& hit, const NaiveCache::Hit& naive_hit) {
@@ -196,9 +179,7 @@ class RandomRun {
       pair.real.num_computed = std::min(computed, num_tokens - demand.num_new_computed_tokens - demand.num_external_tokens);
     } else {
       ++num_failures;
-      if (pair.runs) {
-        drop(pair);
-      }
+      if (pair.runs) drop(pair);
     }
   }
 
@@ -219,9 +200,7 @@ class RandomRun {
       real_.evict_blocks(std::span(&block, 1));
       naive_.evict(block.value);
     }
-    if (random_.chance(0.02)) {
-      ASSERT_EQ(real_.reset_prefix_cache(), naive_.reset());
-    }
+    if (random_.chance(0.02)) ASSERT_EQ(real_.reset_prefix_cache(), naive_.reset());
   }
 
   void compare() {
@@ -236,9 +215,7 @@ class RandomRun {
         ASSERT_EQ(pair.real.blocks.num_cached_blocks(g), pair.naive.cached[g]) << "group " << g;
       }
     }
-    for (std::uint32_t i = 1; i < real_.pool().num_blocks(); ++i) {
-      ASSERT_EQ(real_.pool().ref_count(BlockId{i}), naive_.refs(i));
-    }
+    for (std::uint32_t i = 1; i < real_.pool().num_blocks(); ++i) ASSERT_EQ(real_.pool().ref_count(BlockId{i}), naive_.refs(i));
     real_.check_invariants(sequences);
   }
 
@@ -265,9 +242,7 @@ TEST_P(KvModel, AgreesWithTheNaiveManagerUnderRandomUse) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const auto num_groups = static_cast<std::uint32_t>(GetParam().groups.size());
     RandomRun run(GetParam(), seed, (seed % 2 == 0 ? 10 : 24) + 5 * num_groups);
-    for (int i = 0; i < 150; ++i) {
-      ASSERT_NO_FATAL_FAILURE(run.step()) << "seed " << seed << ", step " << i;
-    }
+    for (int i = 0; i < 150; ++i) ASSERT_NO_FATAL_FAILURE(run.step()) << "seed " << seed << ", step " << i;
     num_hits += run.num_hits;
     num_failures += run.num_failures;
   }

@@ -15,9 +15,7 @@ namespace quire::test {
 
 inline std::uint64_t fnv(std::string_view bytes) {
   std::uint64_t value = 0xCBF29CE484222325ULL;
-  for (const char byte : bytes) {
-    value = (value ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
-  }
+  for (const char byte : bytes) value = (value ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
   return value;
 }
 
@@ -42,9 +40,7 @@ inline std::vector<TokenId> text(std::string_view letters) {
 
 inline std::vector<std::uint32_t> values(std::span<const BlockId> blocks) {
   std::vector<std::uint32_t> result;
-  for (const BlockId block : blocks) {
-    result.push_back(block.value);
-  }
+  for (const BlockId block : blocks) result.push_back(block.value);
   return result;
 }
 
@@ -130,9 +126,7 @@ inline LayerKvSpec cross(std::uint32_t block_size = 4) {
 inline KvCacheConfig config_of(std::uint32_t num_blocks, std::vector<LayerKvSpec> specs) {
   KvCacheConfig config;
   config.num_blocks = num_blocks;
-  for (LayerKvSpec& spec : specs) {
-    config.groups.push_back({.layer_names = {}, .spec = std::move(spec), .layer_specs = {}});
-  }
+  for (LayerKvSpec& spec : specs) config.groups.push_back({.layer_names = {}, .spec = std::move(spec), .layer_specs = {}});
   return config;
 }
 

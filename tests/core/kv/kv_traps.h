@@ -14,9 +14,7 @@ namespace quire::test {
 // So many different tokens.
 inline std::string letters(std::size_t count) {
   std::string result;
-  for (std::size_t i = 0; i < count; ++i) {
-    result += static_cast<char>('!' + i);
-  }
+  for (std::size_t i = 0; i < count; ++i) result += static_cast<char>('!' + i);
   return result;
 }
 

@@ -47,12 +47,8 @@ class NaiveCache {
 
   NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len)
       : groups_(std::move(groups)), caching_(caching), eagle_(eagle), max_len_(max_len), refs_(num_blocks, 0) {
-    for (std::uint32_t i = 1; i < num_blocks; ++i) {
-      free_.push_back(i);
-    }
-    for (const NaiveGroup& group : groups_) {
-      alignment_ = std::lcm(alignment_, group.size);
-    }
+    for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
+    for (const NaiveGroup& group : groups_) alignment_ = std::lcm(alignment_, group.size);
   }
 
   Sequence sequence() const {
@@ -65,31 +61,23 @@ class NaiveCache {
   Hit find(const std::vector<TokenId>& tokens) {
     Hit hit;
     hit.groups.resize(groups_.size());
-    if (!caching_) {
-      return hit;
-    }
+    if (!caching_) return hit;
     long left = static_cast<long>(tokens.size()) - 1;
     const bool full_first = std::ranges::any_of(groups_, [](const NaiveGroup& group) { return group.kind == NaiveKind::full; });
     const std::vector<NaiveGroup> kinds = distinct();
     for (bool first = true;; first = false) {
       long now = left;
-      for (const NaiveGroup& kind : kinds) {
-        if (kind.kind == NaiveKind::full && !first) {
+      for (const NaiveGroup& kind : kinds)
+        if (kind.kind == NaiveKind::full && !first)
           now = now / kind.size * kind.size;
-        } else {
+        else
           now = find_kind(kind, tokens, now, hit);
-        }
-      }
       const bool shrunk = now < left;
       left = now;
-      if (!shrunk || kinds.size() == 1 || (kinds.size() == 2 && full_first)) {
-        break;
-      }
+      if (!shrunk || kinds.size() == 1 || (kinds.size() == 2 && full_first)) break;
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].kind == NaiveKind::full) {
-        hit.groups[g].resize(static_cast<std::size_t>(left / groups_[g].size));
-      }
+      if (groups_[g].kind == NaiveKind::full) hit.groups[g].resize(static_cast<std::size_t>(left / groups_[g].size));
       hit.shared = hit.shared && hit.groups[g].empty();
     }
     hit.tokens = left;
@@ -108,18 +96,11 @@ class NaiveCache {
     const long main = total + demand.fresh;
     const long slots = std::min(main + demand.lookahead, max_len_);
     skip(sequence, total);
-    if (needed(sequence, hit, slots, main, local + demand.external) > static_cast<long>(free_.size())) {
-      return false;
-    }
-    for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g) {
+    if (needed(sequence, hit, slots, main, local + demand.external) > static_cast<long>(free_.size())) return false;
+    for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g)
       attach(g, sequence, hit.groups[g], local, demand.external);
-    }
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      extend(g, sequence, slots, main);
-    }
-    if (!demand.delay) {
-      cache(sequence, tokens, std::min(main, static_cast<long>(tokens.size())));
-    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) extend(g, sequence, slots, main);
+    if (!demand.delay) cache(sequence, tokens, std::min(main, static_cast<long>(tokens.size())));
     return true;
   }
 
@@ -140,11 +121,8 @@ class NaiveCache {
   }
 
   void free(Sequence& sequence) {
-    for (const Blocks& blocks : sequence.blocks) {
-      for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-        release(*block);
-      }
-    }
+    for (const Blocks& blocks : sequence.blocks)
+      for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
     sequence = this->sequence();
   }
 
@@ -154,9 +132,7 @@ class NaiveCache {
       const long counted = is_mamba(g) ? std::max(0L, computed - groups_[g].spec) : computed;
       for (long i = std::min(floor(skipped(g, counted), groups_[g].size), static_cast<long>(blocks.size())) - 1; i >= 0; --i) {
         std::uint32_t& block = blocks[static_cast<std::size_t>(i)];
-        if (block == 0) {
-          break;
-        }
+        if (block == 0) break;
         release(std::exchange(block, 0));
       }
       const long current = (counted + groups_[g].size - 1) / groups_[g].size - 1;
@@ -175,9 +151,7 @@ class NaiveCache {
   }
 
   bool reset() {
-    if (free_.size() + 1 != refs_.size()) {
-      return false;
-    }
+    if (free_.size() + 1 != refs_.size()) return false;
     cached_.clear();
     names_.clear();
     return true;
@@ -195,20 +169,15 @@ class NaiveCache {
   std::vector<NaiveGroup> distinct() const {
     std::vector<NaiveGroup> kinds;
     for (const bool full : {true, false}) {
-      for (const NaiveGroup& group : groups_) {
-        if ((group.kind == NaiveKind::full) == full && std::ranges::find(kinds, group) == kinds.end()) {
-          kinds.push_back(group);
-        }
-      }
+      for (const NaiveGroup& group : groups_)
+        if ((group.kind == NaiveKind::full) == full && std::ranges::find(kinds, group) == kinds.end()) kinds.push_back(group);
     }
     return kinds;
   }
 
   std::string name_of(std::size_t g, const std::vector<TokenId>& tokens, long block) const {
     std::string name = std::to_string(g) + ":";
-    for (long i = 0; i < (block + 1) * groups_[g].size; ++i) {
-      name += std::to_string(tokens[static_cast<std::size_t>(i)]) + ",";
-    }
+    for (long i = 0; i < (block + 1) * groups_[g].size; ++i) name += std::to_string(tokens[static_cast<std::size_t>(i)]) + ",";
     return name;
   }
 
@@ -218,11 +187,8 @@ class NaiveCache {
   }
 
   bool hits(const NaiveGroup& kind, const std::vector<TokenId>& tokens, long block) const {
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g] == kind && lookup(g, tokens, block) == 0) {
-        return false;
-      }
-    }
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g] == kind && lookup(g, tokens, block) == 0) return false;
     return true;
   }
 
@@ -247,24 +213,16 @@ class NaiveCache {
     for (; end > 0; --end) {
       first = first_needed(kind, end, max_tokens);
       bool all = !counts_alignment || end * kind.size % alignment_ == 0;
-      for (long i = first; i < end && all; ++i) {
-        all = hits(kind, tokens, i);
-      }
-      if (all) {
-        break;
-      }
+      for (long i = first; i < end && all; ++i) all = hits(kind, tokens, i);
+      if (all) break;
     }
     const bool drops = eagle_ && (kind.kind == NaiveKind::full || kind.kind == NaiveKind::window);
     long kept = end - (drops && end > 0 ? 1 : 0);
-    while (kind.kind == NaiveKind::full && kept * kind.size % alignment_ != 0) {
-      --kept;
-    }
+    while (kind.kind == NaiveKind::full && kept * kind.size % alignment_ != 0) --kept;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (groups_[g] == kind) {
         hit.groups[g].assign(static_cast<std::size_t>(kept), 0);
-        for (long i = first; i < kept; ++i) {
-          hit.groups[g][static_cast<std::size_t>(i)] = lookup(g, tokens, i);
-        }
+        for (long i = first; i < kept; ++i) hit.groups[g][static_cast<std::size_t>(i)] = lookup(g, tokens, i);
       }
     }
     return kept * kind.size;
@@ -287,57 +245,45 @@ class NaiveCache {
 
   long needed(const Sequence& sequence, const Hit& hit, long slots, long main, long computed) const {
     long sum = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t g = 0; g < groups_.size(); ++g)
       sum += needed_in(g, sequence, hit.groups.empty() ? Blocks{} : hit.groups[g], slots, main, computed);
-    }
     return sum;
   }
 
   long needed_in(std::size_t g, const Sequence& sequence, const Blocks& hit, long slots, long main, long computed) const {
     const NaiveGroup& group = groups_[g];
     const auto held = static_cast<long>(sequence.blocks[g].size());
-    if (is_mamba(g) && !hit.empty() && names_.contains(hit.back()) && fresh_names_.contains(names_.at(hit.back()))) {
+    if (is_mamba(g) && !hit.empty() && names_.contains(hit.back()) && fresh_names_.contains(names_.at(hit.back())))
       return static_cast<long>(refs_.size()) + 1;
-    }
     if (group.kind == NaiveKind::mamba_align) {
       const long lack = ceil(main, group.size) + group.spec - static_cast<long>(hit.size()) - held;
       return (lack > 0 ? (sequence.running[g] ? 1 : 1 + group.spec) : lack) + unheld(hit, 0);
     }
     const long required = ceil(slots + (is_mamba(g) ? group.size * group.spec : 0), group.size);
-    if (sequence.cached[g]) {
-      return std::max(required - held, 0L);
-    }
+    if (sequence.cached[g]) return std::max(required - held, 0L);
     const long passed = floor(skipped(g, computed), group.size);
     return std::max(required - std::max(passed, held + static_cast<long>(hit.size())), 0L) + unheld(hit, std::max(0L, passed - held));
   }
 
   long unheld(const Blocks& hit, long from) const {
     long count = 0;
-    for (std::size_t i = static_cast<std::size_t>(from); i < hit.size(); ++i) {
-      count += hit[i] != 0 && refs_[hit[i]] == 0 ? 1 : 0;
-    }
+    for (std::size_t i = static_cast<std::size_t>(from); i < hit.size(); ++i) count += hit[i] != 0 && refs_[hit[i]] == 0 ? 1 : 0;
     return count;
   }
 
   void attach(std::size_t g, Sequence& sequence, const Blocks& hit, long local, long external) {
-    if (sequence.cached[g]) {
-      return;
-    }
+    if (sequence.cached[g]) return;
     Blocks& blocks = sequence.blocks[g];
     const long passed_tokens = skipped(g, local + external);
     const long passed = std::max(0L, floor(passed_tokens, groups_[g].size));
     blocks.assign(static_cast<std::size_t>(passed), 0);
     for (std::size_t i = static_cast<std::size_t>(passed); i < hit.size(); ++i) {
       blocks.push_back(hit[i]);
-      if (hit[i] != 0 && refs_[hit[i]]++ == 0) {
-        free_.remove(hit[i]);
-      }
+      if (hit[i] != 0 && refs_[hit[i]]++ == 0) free_.remove(hit[i]);
     }
     sequence.cached[g] = static_cast<long>(blocks.size());
     const long total = local + external;
-    if (std::min(external, passed > 0 ? total - passed_tokens : external) > 0) {
-      grow(blocks, ceil(total, groups_[g].size));
-    }
+    if (std::min(external, passed > 0 ? total - passed_tokens : external) > 0) grow(blocks, ceil(total, groups_[g].size));
   }
 
   void extend(std::size_t g, Sequence& sequence, long slots, long main) {
@@ -349,15 +295,12 @@ class NaiveCache {
     }
     const long state = ceil(main, group.size) - 1;  // where the running state goes; speculative ones follow it
     const auto before = static_cast<long>(blocks.size());
-    if (state + 1 + group.spec <= before) {
-      return;
-    }
+    if (state + 1 + group.spec <= before) return;
     Blocks reused;
     if (sequence.running[g]) {
       sequence.last_state[g] = before - 1 - group.spec;
-      for (long i = before - group.spec; i < std::min(before, state); ++i) {
+      for (long i = before - group.spec; i < std::min(before, state); ++i)
         reused.push_back(std::exchange(blocks[static_cast<std::size_t>(i)], 0));
-      }
     } else if (before > 0) {
       sequence.last_state[g] = before - 1;
     }
@@ -378,9 +321,7 @@ class NaiveCache {
   }
 
   void release(std::uint32_t block) {
-    if (block != 0 && --refs_[block] == 0) {
-      free_.push_back(block);
-    }
+    if (block != 0 && --refs_[block] == 0) free_.push_back(block);
   }
 
   std::vector<NaiveGroup> groups_;

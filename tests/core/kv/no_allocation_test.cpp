@@ -25,9 +25,7 @@ TEST(NoAllocation, NamingBlocks) {
   std::iota(tokens.begin(), tokens.end(), 0);
   for (HashAlgorithm algorithm : {HashAlgorithm::canonical, HashAlgorithm::sha256, HashAlgorithm::sha256_cbor, HashAlgorithm::xxhash}) {
     const auto function = make_hash_function({.algorithm = algorithm, .seed = "0", .root = {}, .extra_keys = nullptr});
-    if (!function) {
-      continue;
-    }
+    if (!function) continue;
     std::vector<BlockHash> hashes;
     hashes.reserve(256);
     RequestContent content{
@@ -42,17 +40,13 @@ TEST(NoAllocation, NamingBlocks) {
 TEST(NoAllocation, LookingForEncoderInputs) {
   EncoderCache cache(EncoderCacheMode::shared, 1000);
   std::vector<MultimodalFeature> features;
-  for (std::uint32_t i = 0; i < 20; ++i) {
+  for (std::uint32_t i = 0; i < 20; ++i)
     features.push_back({"an identifier longer than any short string " + std::to_string(i), PlaceholderRange(8 * i, 4)});
-  }
   const EncoderInputs request{RequestId{1}, features};
   std::vector<std::uint32_t> inputs;
   const auto step = [&] {
-    for (std::uint32_t i = 0; i < features.size(); i += 2) {
-      if (!cache.check_and_reference(request, i)) {
-        cache.allocate(request, i);
-      }
-    }
+    for (std::uint32_t i = 0; i < features.size(); i += 2)
+      if (!cache.check_and_reference(request, i)) cache.allocate(request, i);
     cache.cached_inputs(request, inputs);
     cache.release_all(request);
     EXPECT_TRUE(cache.take_freed().empty());
@@ -95,13 +89,9 @@ TEST(NoAllocation, DecodingSteps) {
     zeroed.clear();
     kv.take_new_block_ids(zeroed);
   };
-  for (std::uint32_t computed = 8; computed < 64; ++computed) {
-    decode(computed);
-  }
+  for (std::uint32_t computed = 8; computed < 64; ++computed) decode(computed);
   EXPECT_EQ(allocations_of([&] {
-              for (std::uint32_t computed = 64; computed < 4000; ++computed) {
-                decode(computed);
-              }
+              for (std::uint32_t computed = 64; computed < 4000; ++computed) decode(computed);
             }),
             0U);
   EXPECT_EQ(missing, 0U);

@@ -24,9 +24,7 @@ using test::TestRequest;
 // The first four bytes of each hash of a name.
 std::string shortened(std::span<const std::uint8_t> bytes) {
   std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += 32) {
-    text += to_hex(bytes.subspan(at, 4));
-  }
+  for (std::size_t at = 0; at < bytes.size(); at += 32) text += to_hex(bytes.subspan(at, 4));
   return text;
 }
 
@@ -77,15 +75,9 @@ struct Recorded : TestRequest {
 };
 
 LayerKvSpec make_spec(const std::string& kind, std::uint32_t size, std::uint32_t a, std::uint32_t b) {
-  if (kind == "mla" || kind == "full") {
-    return kind == "mla" ? test::mla(size) : test::full(size);
-  }
-  if (kind == "sink" || kind == "window") {
-    return kind == "sink" ? test::sink(a, size) : test::window(a, size);
-  }
-  if (kind == "chunked" || kind == "cross") {
-    return kind == "chunked" ? test::chunked(a, size) : test::cross(size);
-  }
+  if (kind == "mla" || kind == "full") return kind == "mla" ? test::mla(size) : test::full(size);
+  if (kind == "sink" || kind == "window") return kind == "sink" ? test::sink(a, size) : test::window(a, size);
+  if (kind == "chunked" || kind == "cross") return kind == "chunked" ? test::chunked(a, size) : test::cross(size);
   const auto mode = kind == "mamba_all" ? MambaCacheMode::all : kind == "mamba_align" ? MambaCacheMode::align : MambaCacheMode::none;
   return test::mamba(mode, b, size);
 }
@@ -123,9 +115,7 @@ class Player {
     } else if (verb == "tokens") {
       Recorded& request = read_request(words);
       std::vector<TokenId> tokens;
-      for (TokenId token; words >> token;) {
-        tokens.push_back(token);
-      }
+      for (TokenId token; words >> token;) tokens.push_back(token);
       request.append(tokens);
     } else if (verb == "gone") {
       std::uint32_t index = 0;
@@ -172,9 +162,7 @@ class Player {
     }
     words >> num_tokens;
     std::vector<TokenId> tokens(num_tokens);
-    for (TokenId& token : tokens) {
-      words >> token;
-    }
+    for (TokenId& token : tokens) words >> token;
     request.append(tokens);
   }
 
@@ -190,17 +178,11 @@ class Player {
   }
 
   std::string call(const std::string& verb, std::istream& words) {
-    if (verb == "find") {
-      return find(words);
-    }
-    if (verb == "fits" || verb == "allocate") {
-      return verb == "fits" ? fits(words) : allocate(words);
-    }
+    if (verb == "find") return find(words);
+    if (verb == "fits" || verb == "allocate") return verb == "fits" ? fits(words) : allocate(words);
     if (verb == "evict") {
       std::vector<BlockId> blocks;
-      for (std::uint32_t block = 0; words >> block;) {
-        blocks.push_back({block});
-      }
+      for (std::uint32_t block = 0; words >> block;) blocks.push_back({block});
       manager_->evict_blocks(blocks);
       return "-";
     }
@@ -239,13 +221,9 @@ class Player {
     bool with_hit = false;
     words >> computed >> demand.num_new_tokens >> demand.num_new_computed_tokens >> demand.num_lookahead_tokens >>
         demand.num_external_tokens >> demand.delay_caching >> demand.num_encoder_tokens >> with_hit;
-    if (manager_->allocate_slots(view(request, computed), demand, with_hit ? request.hit : KvHit{}) > 0) {
-      return "none";
-    }
+    if (manager_->allocate_slots(view(request, computed), demand, with_hit ? request.hit : KvHit{}) > 0) return "none";
     std::string text;
-    for (std::uint32_t group = 0; group < manager_->num_groups(); ++group) {
-      text += "[" + ids(request.blocks.new_blocks(group)) + "]";
-    }
+    for (std::uint32_t group = 0; group < manager_->num_groups(); ++group) text += "[" + ids(request.blocks.new_blocks(group)) + "]";
     return text;
   }
 
@@ -253,13 +231,12 @@ class Player {
     Recorded& request = read_request(words);
     std::uint32_t num_tokens = 0;
     words >> num_tokens;
-    if (verb == "free") {
+    if (verb == "free")
       manager_->free(request.blocks);
-    } else if (verb == "cache") {
+    else if (verb == "cache")
       manager_->cache_blocks(view(request, 0), num_tokens);
-    } else {
+    else
       manager_->remove_skipped_blocks(request.blocks, num_tokens);
-    }
   }
 
   std::string tell(const std::string& verb, std::istream& words) {
@@ -267,9 +244,7 @@ class Player {
       manager_->new_step_starts();
       return "-";
     }
-    if (verb == "reset") {
-      return manager_->reset_prefix_cache() ? "1" : "0";
-    }
+    if (verb == "reset") return manager_->reset_prefix_cache() ? "1" : "0";
     if (verb == "zero") {
       std::vector<BlockId> blocks;
       manager_->take_new_block_ids(blocks);
@@ -296,13 +271,9 @@ class Player {
 
   void check_state(const std::string& expected, const std::string& line) {
     std::vector<const KvBlocks*> sequences;
-    for (const auto& [index, request] : requests_) {
-      sequences.push_back(&request.blocks);
-    }
+    for (const auto& [index, request] : requests_) sequences.push_back(&request.blocks);
     manager_->check_invariants(sequences);
-    if (expected == "-") {
-      return;
-    }
+    if (expected == "-") return;
     const std::string state = state_text();
     if (expected.starts_with("free=")) {
       ASSERT_EQ(state, expected) << where(line);
@@ -318,9 +289,7 @@ class Player {
     std::vector<BlockId> all, named;
     for (std::uint32_t i = 1; i < pool.num_blocks(); ++i) {
       all.push_back({i});
-      if (pool.index().contains({i})) {
-        named.push_back({i});
-      }
+      if (pool.index().contains({i})) named.push_back({i});
     }
     const auto name = [&](BlockId block) {
       const std::vector<std::uint8_t> key = pool.key_of(block);

@@ -99,15 +99,11 @@ struct NaiveResidency {
 
   std::optional<KvEvictionEvent> evict(std::uint32_t block, std::int64_t now) {
     const auto found = lives.find(block);
-    if (found == lives.end()) {
-      return std::nullopt;
-    }
+    if (found == lives.end()) return std::nullopt;
     const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) / 1e9; };
     KvEvictionEvent event{.lifetime = seconds(now - found->second.birth), .idle = seconds(now - found->second.last), .reuse_gaps = {}};
     const auto& accesses = found->second.accesses;
-    for (std::size_t i = 1; i < accesses.size(); ++i) {
-      event.reuse_gaps.push_back(seconds(accesses[i] - accesses[i - 1]));
-    }
+    for (std::size_t i = 1; i < accesses.size(); ++i) event.reuse_gaps.push_back(seconds(accesses[i] - accesses[i - 1]));
     lives.erase(found);
     return event;
   }
@@ -146,9 +142,7 @@ TEST(KvResidency, EqualsTheNaiveModelOverRandomEvents) {
         if (const auto found = naive.lives.find(block); found != naive.lives.end()) {
           found->second.last = now;
           found->second.accesses.push_back(now);
-          if (found->second.accesses.size() > 4) {
-            found->second.accesses.pop_front();
-          }
+          if (found->second.accesses.size() > 4) found->second.accesses.pop_front();
         }
     }
   }

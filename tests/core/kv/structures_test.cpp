@@ -36,9 +36,7 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
   Random random(1);
   FreeQueue queue(kBlocks);
   std::list<std::uint32_t> model;
-  for (std::uint32_t i = 0; i < kBlocks; ++i) {
-    model.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < kBlocks; ++i) model.push_back(i);
   for (int step = 0; step < 30000; ++step) {
     const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
     const bool is_free = std::ranges::find(model, block) != model.end();
@@ -98,9 +96,7 @@ void compare_index_with_model(std::uint64_t seed, std::uint64_t num_names, std::
     const std::uint64_t wanted = random.below(num_names) * stride;
     const auto found = index.find(name(wanted));
     ASSERT_EQ(found.has_value(), !model[wanted].empty());
-    if (found) {
-      ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted of a name is found";
-    }
+    if (found) ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted of a name is found";
     ASSERT_EQ(index.size(), names.size());
   }
 }
@@ -165,9 +161,7 @@ TEST(TokensPerBlock, RoundsAsPythonDoes) {
     const TokensPerBlock tokens(size);
     for (std::int64_t count = -40; count <= 40; ++count) {
       std::int64_t floor = -100;
-      while ((floor + 1) * size <= count) {
-        ++floor;
-      }
+      while ((floor + 1) * size <= count) ++floor;
       EXPECT_EQ(tokens.floor(count), floor) << count << " // " << size;
       EXPECT_EQ(tokens.ceil(count), floor * size == count ? floor : floor + 1) << count << " / " << size;
     }

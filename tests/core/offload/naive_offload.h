@@ -35,9 +35,7 @@ class NaiveOffload {
       : arc_(arc), num_slots_(num_slots), threshold_(threshold), max_tracked_(max_tracked) {}
 
   int lookup(const Keys& keys) {
-    for (int key : keys) {
-      count(key);
-    }
+    for (int key : keys) count(key);
     const auto miss = std::ranges::find_if(keys, [&](int key) { return !ready(key); });
     return static_cast<int>(miss - keys.begin());
   }
@@ -58,29 +56,21 @@ class NaiveOffload {
         keys, [&](int key) { return blocks.contains(key) && blocks.at(key).ref_count >= static_cast<int>(std::ranges::count(keys, key)); });
   }
   void complete_load(const Keys& keys) {
-    for (int key : keys) {
-      --blocks.at(key).ref_count;
-    }
+    for (int key : keys) --blocks.at(key).ref_count;
   }
 
   void touch(const Keys& keys) {
-    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-      arc_ ? touch_arc(*key) : move_to_end(t1, *key);
-    }
+    for (auto key = keys.rbegin(); key != keys.rend(); ++key) arc_ ? touch_arc(*key) : move_to_end(t1, *key);
   }
 
   std::optional<NaiveStore> store(Keys keys) {
-    if (threshold_ >= 2) {
-      std::erase_if(keys, [&](int key) { return count_of(key) < threshold_; });
-    }
+    if (threshold_ >= 2) std::erase_if(keys, [&](int key) { return count_of(key) < threshold_; });
     NaiveStore result;
     std::ranges::copy_if(keys, std::back_inserter(result.keys), [&](int key) { return !blocks.contains(key); });
     const int missing = static_cast<int>(result.keys.size()) - (num_slots_ - num_taken_ + static_cast<int>(free_.size()));
     if (missing > 0) {
       const auto victims = choose(missing, {keys.begin(), keys.end()});
-      if (!victims) {
-        return std::nullopt;
-      }
+      if (!victims) return std::nullopt;
       evict(*victims);
       result.evicted = *victims;
       events.push_back({*victims, true});
@@ -95,9 +85,7 @@ class NaiveOffload {
   void complete_store(const Keys& keys, bool success) {
     NaiveEvent event{{}, false};
     for (int key : keys) {
-      if (!blocks.contains(key) || ready(key)) {
-        continue;
-      }
+      if (!blocks.contains(key) || ready(key)) continue;
       if (success) {
         blocks.at(key).ref_count = 0;
         event.keys.push_back(key);
@@ -107,9 +95,7 @@ class NaiveOffload {
         blocks.erase(key);
       }
     }
-    if (!event.keys.empty()) {
-      events.push_back(event);
-    }
+    if (!event.keys.empty()) events.push_back(event);
   }
 
   std::map<int, Block> blocks;
@@ -122,9 +108,7 @@ class NaiveOffload {
   [[nodiscard]] bool ready(int key) const { return blocks.contains(key) && blocks.at(key).ref_count >= 0; }
   static bool has(const Keys& list, int key) { return std::ranges::find(list, key) != list.end(); }
   static void move_to_end(Keys& list, int key) {
-    if (std::erase(list, key) > 0) {
-      list.push_back(key);
-    }
+    if (std::erase(list, key) > 0) list.push_back(key);
   }
 
   int count_of(int key) const {
@@ -134,9 +118,7 @@ class NaiveOffload {
   void count(int key) {
     const int before = count_of(key);
     std::erase_if(counts, [&](const auto& counted) { return counted.first == key; });
-    if (static_cast<int>(counts.size()) == max_tracked_) {
-      counts.erase(counts.begin());
-    }
+    if (static_cast<int>(counts.size()) == max_tracked_) counts.erase(counts.begin());
     counts.emplace_back(key, before + 1);
   }
 
@@ -169,9 +151,7 @@ class NaiveOffload {
         }
       }
       const auto key = std::ranges::find_if(t2, may_go);
-      if (key == t2.end()) {
-        return std::nullopt;
-      }
+      if (key == t2.end()) return std::nullopt;
       victims.push_back(*key);
     }
     return victims;
@@ -179,34 +159,25 @@ class NaiveOffload {
 
   void evict(const Keys& victims) {
     for (int key : victims) {
-      if (arc_) {
-        (has(t1, key) ? b1 : b2).push_back(key);
-      }
+      if (arc_) (has(t1, key) ? b1 : b2).push_back(key);
       std::erase(t1, key);
       std::erase(t2, key);
       free_.push_back(blocks.at(key).slot);
       blocks.erase(key);
     }
-    for (Keys* ghosts : {&b1, &b2}) {
-      while (static_cast<int>(ghosts->size()) > num_slots_) {
-        ghosts->erase(ghosts->begin());
-      }
-    }
+    for (Keys* ghosts : {&b1, &b2})
+      while (static_cast<int>(ghosts->size()) > num_slots_) ghosts->erase(ghosts->begin());
   }
 
   int take_slot() {
-    if (num_taken_ < num_slots_) {
-      return num_taken_++;
-    }
+    if (num_taken_ < num_slots_) return num_taken_++;
     const int slot = free_.back();
     free_.pop_back();
     return slot;
   }
 
   void insert(int key, int slot) {
-    if (!has(t1, key)) {
-      t1.push_back(key);
-    }
+    if (!has(t1, key)) t1.push_back(key);
     std::erase(b1, key);
     std::erase(b2, key);
     blocks[key] = {slot, -1};

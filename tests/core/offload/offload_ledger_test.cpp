@@ -129,19 +129,11 @@ TEST_P(OffloadLedgerTest, AFullTierAllocatesNothing) {
   NumberLedger ledger(
       OffloadOptions{.num_slots = 64, .policy = GetParam(), .store_threshold = 2, .max_tracked_keys = 100, .enable_events = true});
   std::vector<std::vector<OffloadKey>> rounds;
-  for (int i = 0; i < 200; ++i) {
-    rounds.push_back(keys(range(11 * (i % 30), 11 * (i % 30) + 15)));
-  }
-  for (int i = 0; i < 60; ++i) {
-    play_round(*ledger, rounds[static_cast<std::size_t>(i)]);
-  }
+  for (int i = 0; i < 200; ++i) rounds.push_back(keys(range(11 * (i % 30), 11 * (i % 30) + 15)));
+  for (int i = 0; i < 60; ++i) play_round(*ledger, rounds[static_cast<std::size_t>(i)]);
   const std::uint64_t before = num_allocations.load();
-  for (const auto& round : rounds) {
-    play_round(*ledger, round);
-  }
-  if (QUIRE_COUNTS_ALLOCATIONS == 0) {
-    GTEST_SKIP() << "this build does not count allocations";
-  }
+  for (const auto& round : rounds) play_round(*ledger, round);
+  if (QUIRE_COUNTS_ALLOCATIONS == 0) GTEST_SKIP() << "this build does not count allocations";
   EXPECT_EQ(num_allocations.load(), before);
   ledger->check_invariants();
 }
@@ -153,9 +145,7 @@ TEST_P(OffloadLedgerTest, BlocksInTransferBeforeTheVictimAreSteppedOver) {
   ASSERT_TRUE(ledger.store(range(0, kHalf - 1)));
   ledger.put(range(kHalf, 2 * kHalf - 1));
   EXPECT_EQ(ledger.store({20000, 20001})->evicted, (Numbers{kHalf, kHalf + 1}));
-  for (int i = 0; i < kHalf; ++i) {
-    ledger.complete_store({(i * 2467) % kHalf});
-  }
+  for (int i = 0; i < kHalf; ++i) ledger.complete_store({(i * 2467) % kHalf});
   ledger->check_invariants();
   EXPECT_EQ(ledger.store({30000, 30001})->evicted, (Numbers{0, 1})) << "the order is that of the stores, not of their completion";
 }

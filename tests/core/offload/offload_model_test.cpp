@@ -57,9 +57,7 @@ class Driver {
     const int length = static_cast<int>(random_.between(1, static_cast<std::uint64_t>(std::max(2, how_.num_slots / 2))));
     const int first = static_cast<int>(random_.below(static_cast<std::uint64_t>(how_.num_keys)));
     Numbers some = range(first, first + length - 1);
-    if (random_.chance(0.2)) {
-      std::swap(some.front(), some.back());
-    }
+    if (random_.chance(0.2)) std::swap(some.front(), some.back());
     return some;
   }
 
@@ -81,30 +79,20 @@ class Driver {
     const Numbers some = known ? loading_[which] : draw();
     const bool can = model_.can_complete_load(some);
     ASSERT_EQ(ledger_.complete_load(some), can);
-    if (can) {
-      model_.complete_load(some);
-    }
-    if (known) {
-      loading_.erase(loading_.begin() + static_cast<std::ptrdiff_t>(which));
-    }
+    if (can) model_.complete_load(some);
+    if (known) loading_.erase(loading_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
   void store() {
     Numbers some = draw();
-    if (random_.chance(how_.twice)) {
-      some.push_back(some.front());
-    }
+    if (random_.chance(how_.twice)) some.push_back(some.front());
     const auto store = ledger_.store(some);
     ASSERT_EQ(store, model_.store(some));
-    if (store) {
-      storing_.push_back(store->keys);
-    }
+    if (store) storing_.push_back(store->keys);
   }
 
   void complete_store() {
-    if (storing_.empty()) {
-      return;
-    }
+    if (storing_.empty()) return;
     const std::size_t which = random_.below(storing_.size());
     const bool success = random_.chance(0.85);
     ledger_.complete_store(storing_[which], success);
@@ -117,9 +105,7 @@ class Driver {
     using Lists = std::vector<Numbers>;
     ASSERT_EQ(ledger_.lists(), arc ? Lists({model_.t1, model_.t2, model_.b1, model_.b2}) : Lists({model_.t1}));
     ASSERT_EQ(ledger_.target(), model_.target);
-    for (const auto& [number, block] : model_.blocks) {
-      ASSERT_EQ(ledger_->ref_count(key(number)), block.ref_count);
-    }
+    for (const auto& [number, block] : model_.blocks) ASSERT_EQ(ledger_->ref_count(key(number)), block.ref_count);
     ASSERT_EQ(ledger_.events(), model_.events);
     if (random_.chance(0.1)) {
       ledger_->clear_events();

@@ -26,34 +26,26 @@ inline int number(const OffloadKey& key) {
 
 inline std::vector<OffloadKey> keys(const Numbers& numbers) {
   std::vector<OffloadKey> keys;
-  for (int number : numbers) {
-    keys.push_back(key(number));
-  }
+  for (int number : numbers) keys.push_back(key(number));
   return keys;
 }
 
 inline Numbers numbers(std::span<const OffloadKey> keys) {
   Numbers numbers;
-  for (const OffloadKey& key : keys) {
-    numbers.push_back(number(key));
-  }
+  for (const OffloadKey& key : keys) numbers.push_back(number(key));
   return numbers;
 }
 
 inline Numbers numbers(std::span<const OffloadSlot> slots) {
   Numbers numbers;
-  for (OffloadSlot slot : slots) {
-    numbers.push_back(static_cast<int>(slot.value));
-  }
+  for (OffloadSlot slot : slots) numbers.push_back(static_cast<int>(slot.value));
   return numbers;
 }
 
 // `first`, first + 1 .. `last`.
 inline Numbers range(int first, int last) {
   Numbers numbers;
-  for (int number = first; number <= last; ++number) {
-    numbers.push_back(number);
-  }
+  for (int number = first; number <= last; ++number) numbers.push_back(number);
   return numbers;
 }
 
@@ -84,17 +76,13 @@ class NumberLedger {
   }
   std::vector<NaiveEvent> events() const {
     std::vector<NaiveEvent> events;
-    for (std::size_t i = 0; i < ledger_->num_events(); ++i) {
-      events.push_back({numbers(ledger_->event(i).keys), ledger_->event(i).removed});
-    }
+    for (std::size_t i = 0; i < ledger_->num_events(); ++i) events.push_back({numbers(ledger_->event(i).keys), ledger_->event(i).removed});
     return events;
   }
   // lru: all; arc: t1, t2, b1, b2.
   std::vector<Numbers> lists() const {
     std::vector<Numbers> lists;
-    for (const auto& list : ledger_->snapshot().lists) {
-      lists.push_back(numbers(list));
-    }
+    for (const auto& list : ledger_->snapshot().lists) lists.push_back(numbers(list));
     return lists;
   }
   double target() const { return ledger_->snapshot().target_t1_size; }

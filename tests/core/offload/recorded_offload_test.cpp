@@ -16,9 +16,7 @@ std::string text(const Numbers& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) {
-      ++last;
-    }
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
     text += fmt::format("{}{}", i == 0 ? "" : " ", numbers[i]);
     text += last == i ? "" : fmt::format("-{}", numbers[last]);
     i = last + 1;
@@ -29,9 +27,7 @@ std::string text(const Numbers& numbers) {
 Numbers parse(std::istream& words) {
   Numbers numbers;
   for (std::string word; words >> word && word != "=";) {
-    if (word == "-") {
-      continue;
-    }
+    if (word == "-") continue;
     const std::size_t dash = word.find('-');
     const Numbers run = range(std::stoi(word), std::stoi(dash == std::string::npos ? word : word.substr(dash + 1)));
     numbers.insert(numbers.end(), run.begin(), run.end());
@@ -49,28 +45,21 @@ NumberLedger make_ledger(std::istream& words) {
 
 std::string events(NumberLedger& ledger, std::size_t most) {
   std::vector<std::string> parts;
-  for (const NaiveEvent& event : ledger.events()) {
-    if (parts.size() < most) {
-      parts.push_back((event.removed ? "-" : "+") + text(event.keys));
-    }
-  }
+  for (const NaiveEvent& event : ledger.events())
+    if (parts.size() < most) parts.push_back((event.removed ? "-" : "+") + text(event.keys));
   return fmt::format("{}", fmt::join(parts, " | "));
 }
 
 // The target as hexadecimal digits, so that not a bit of it is lost, is read as a number.
 std::string state(NumberLedger& ledger, const std::string& recorded) {
   std::vector<std::string> parts;
-  for (const Numbers& list : ledger.lists()) {
-    parts.push_back(text(list));
-  }
+  for (const Numbers& list : ledger.lists()) parts.push_back(text(list));
   const std::size_t hex = recorded.find("0x");
   const std::string target = recorded.substr(hex, recorded.find(' ', hex) - hex);
   parts.push_back(std::strtod(target.c_str(), nullptr) == ledger.target() ? target : fmt::format("{:a}", ledger.target()));
   if (const ReuseFilter* filter = ledger->filter()) {
     std::vector<std::string> counts;
-    for (const auto& counted : filter->snapshot()) {
-      counts.push_back(fmt::format("{}:{}", number(counted.key), counted.count));
-    }
+    for (const auto& counted : filter->snapshot()) counts.push_back(fmt::format("{}:{}", number(counted.key), counted.count));
     parts.push_back(fmt::format("{}", fmt::join(counts, " ")));
   }
   return fmt::format("{}", fmt::join(parts, " | "));
@@ -83,23 +72,13 @@ std::string store(NumberLedger& ledger, const Numbers& numbers) {
 
 // The answer in the words of the record; empty where a call has none.
 std::string play(NumberLedger& ledger, const std::string& verb, const Numbers& numbers, const std::string& recorded) {
-  if (verb == "lookup") {
-    return std::to_string(ledger.lookup(numbers));
-  }
-  if (verb == "load") {
-    return text(ledger.load(numbers).value());
-  }
-  if (verb == "store") {
-    return store(ledger, numbers);
-  }
-  if (verb == "state") {
-    return state(ledger, recorded);
-  }
+  if (verb == "lookup") return std::to_string(ledger.lookup(numbers));
+  if (verb == "load") return text(ledger.load(numbers).value());
+  if (verb == "store") return store(ledger, numbers);
+  if (verb == "state") return state(ledger, recorded);
   if (verb == "peek" || verb == "take") {
     const std::string read = events(ledger, verb == "take" ? SIZE_MAX : static_cast<std::size_t>(numbers.at(0)));
-    if (verb == "take" || read.empty() || ledger->num_events() < static_cast<std::size_t>(numbers.at(0))) {
-      ledger->clear_events();
-    }
+    if (verb == "take" || read.empty() || ledger->num_events() < static_cast<std::size_t>(numbers.at(0))) ledger->clear_events();
     return read;
   }
   if (verb == "touch") {
@@ -131,9 +110,7 @@ TEST(RecordedOffload, EveryCallGetsTheAnswerOfVllmsManagers) {
     const std::size_t equals = line.find('=');
     const std::string recorded = equals == std::string::npos ? "" : line.substr(std::min(line.size(), equals + 2));
     ASSERT_EQ(play(*ledger, verb, parse(words), recorded), recorded);
-    if (verb == "state") {
-      (*ledger)->check_invariants();
-    }
+    if (verb == "state") (*ledger)->check_invariants();
   }
   EXPECT_GT(num_calls, 2000U);
 }

@@ -75,9 +75,7 @@ TEST(Apply, TheNextPlanTellsTheWorkerWhoFinished) {
 
 TEST(Apply, StoppedRequestsLeaveAndTheOthersKeepTheirOrder) {
   CoreDriver d(sync_config());
-  for (std::uint64_t id = 1; id <= 5; ++id) {
-    d.add(id, 3, id % 2 == 0 ? 1 : 9);
-  }
+  for (std::uint64_t id = 1; id <= 5; ++id) d.add(id, 3, id % 2 == 0 ? 1 : 9);
   d.step();
   EXPECT_EQ(values(d.snapshot().running), (std::vector<std::uint64_t>{1, 3, 5}));
 }
@@ -88,9 +86,7 @@ TEST(Apply, Trap30RepetitionStops) {
   NewRequest request = CoreDriver::request(1, prompt, 50);
   request.repetition = {1, 3, 3};
   d.add(request);
-  for (TokenId token : {5, 6, 5, 6, 5}) {
-    EXPECT_FALSE(d.step({{1, {token}}}).updates.at(0).finished);
-  }
+  for (TokenId token : {5, 6, 5, 6, 5}) EXPECT_FALSE(d.step({{1, {token}}}).updates.at(0).finished);
   const Outcome outcome = d.step({{1, {6}}});
   EXPECT_EQ(outcome.updates.at(0).status, RequestStatus::finished_repetition);
   EXPECT_EQ(outcome.updates.at(0).reason, FinishReason::repetition);
@@ -172,9 +168,7 @@ TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
   std::vector<double> lifetimes;
   const SampledToken token[] = {{RequestId{2}, 5}};
   const auto outcome = d.core->apply({.step = StepId{1}, .sampled = token}, {.now = d.now});
-  for (const KvEvictionEvent& event : outcome.value()->stats->evictions) {
-    lifetimes.push_back(event.lifetime);
-  }
+  for (const KvEvictionEvent& event : outcome.value()->stats->evictions) lifetimes.push_back(event.lifetime);
   EXPECT_EQ(lifetimes, std::vector<double>{evicted - born});
   config.kv_metrics_sample = 1.5;
   EXPECT_EQ(Core::create(config).error().field, "kv_metrics_sample");

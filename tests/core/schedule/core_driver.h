@@ -131,9 +131,8 @@ class CoreDriver {
     now += 1.0;
     const StepPlan& plan = core->schedule({.now = now});
     pending.push_back({plan.step, {}});
-    for (const ScheduledRequest& s : plan.scheduled) {
+    for (const ScheduledRequest& s : plan.scheduled)
       pending.back().second.push_back({s.id.value, s.num_tokens, s.samples, static_cast<std::uint32_t>(s.drafts.size())});
-    }
     newest = pending.back().second;
     return plan;
   }
@@ -143,9 +142,8 @@ class CoreDriver {
     sampled.clear();
     for (const Scheduled& s : pending.front().second) {
       const auto answer = answers.find(s.id);
-      for (TokenId token : answer != answers.end() ? answer->second : Tokens(s.samples ? 1 : 0, kSomeToken)) {
+      for (TokenId token : answer != answers.end() ? answer->second : Tokens(s.samples ? 1 : 0, kSomeToken))
         sampled.push_back({RequestId{s.id}, token});
-      }
     }
     result.step = pending.front().first;
     result.sampled = sampled;
@@ -164,11 +162,8 @@ class CoreDriver {
 
   // Tokens scheduled for the request in the newest plan; 0: it is not in it.
   [[nodiscard]] std::uint32_t scheduled(std::uint64_t id) const {
-    for (const Scheduled& s : newest) {
-      if (s.id == id) {
-        return s.num_tokens;
-      }
-    }
+    for (const Scheduled& s : newest)
+      if (s.id == id) return s.num_tokens;
     return 0;
   }
 
@@ -225,13 +220,9 @@ class CoreDriver {
     result.preempted = values(outcome.preempted);
     std::ranges::transform(outcome.first_admissions, std::back_inserter(result.first_admissions),
                            [](const FirstAdmission& a) { return a.id.value; });
-    for (const FinishedSet& set : outcome.finished_sets) {
-      result.finished_sets[set.client_index] = values(set.ids);
-    }
+    for (const FinishedSet& set : outcome.finished_sets) result.finished_sets[set.client_index] = values(set.ids);
     result.kv_events.assign(outcome.kv_events.begin(), outcome.kv_events.end());
-    if (outcome.stats != nullptr) {
-      result.stats = *outcome.stats;
-    }
+    if (outcome.stats != nullptr) result.stats = *outcome.stats;
     return result;
   }
 

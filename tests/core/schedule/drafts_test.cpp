@@ -26,11 +26,8 @@ Tokens drafts_of(const CoreDriver& d, std::uint64_t id) {
 }
 
 Tokens planned_drafts(const StepPlan& plan, std::uint64_t id) {
-  for (const ScheduledRequest& s : plan.scheduled) {
-    if (s.id.value == id) {
-      return {s.drafts.begin(), s.drafts.end()};
-    }
-  }
+  for (const ScheduledRequest& s : plan.scheduled)
+    if (s.id.value == id) return {s.drafts.begin(), s.drafts.end()};
   return {};
 }
 

@@ -35,14 +35,10 @@ class FakeWorker {
   StepResult run(const StepPlan& plan) {
     take_deltas(plan);
     sampled_.clear();
-    for (const ScheduledRequest& s : plan.scheduled) {
-      write(s);
-    }
+    for (const ScheduledRequest& s : plan.scheduled) write(s);
     for (const ScheduledRequest& s : plan.scheduled) {
       read(s);
-      if (s.samples) {
-        sample(s);
-      }
+      if (s.samples) sample(s);
     }
     return {plan.step, sampled_};
   }
@@ -53,9 +49,7 @@ class FakeWorker {
   [[nodiscard]] std::vector<TokenId> expected(const std::vector<TokenId>& prompt, std::uint64_t salt, std::size_t num_outputs) const {
     std::vector<TokenId> outputs;
     std::uint64_t digest = salt;
-    for (TokenId token : prompt) {
-      digest = mix(digest, static_cast<std::uint64_t>(token));
-    }
+    for (TokenId token : prompt) digest = mix(digest, static_cast<std::uint64_t>(token));
     while (outputs.size() < num_outputs) {
       outputs.push_back(token_of(digest));
       digest = mix(digest, static_cast<std::uint64_t>(outputs.back()));
@@ -83,9 +77,7 @@ class FakeWorker {
     for (const BlockTableDelta& d : plan.table_deltas) {
       ASSERT_TRUE(rows_.at(d.slot.value).has_value());
       auto& table = rows_[d.slot.value]->table;
-      if (d.update == TableUpdate::replace_all) {
-        table.clear();
-      }
+      if (d.update == TableUpdate::replace_all) table.clear();
       table.insert(table.end(), d.blocks.begin(), d.blocks.end());
     }
   }
@@ -99,9 +91,7 @@ class FakeWorker {
 
   std::uint64_t digest_before(const Row& row, std::uint32_t position) {
     std::uint64_t digest = salts_[row.id];
-    for (std::uint32_t i = 0; i < position; ++i) {
-      digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
-    }
+    for (std::uint32_t i = 0; i < position; ++i) digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
     return digest;
   }
 

@@ -38,9 +38,7 @@ TEST(Finish, AnOutstandingPlanKeepsTheRequestAndItsTokenIsDropped) {
 
 TEST(Finish, Trap33SeveralEndInTheOrderGiven) {
   CoreDriver d(sync_config());
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    d.add(id, 4, 5);
-  }
+  for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 4, 5);
   d.step();
   const BlockId of_3 = d.blocks(3).at(0);
   const BlockId of_1 = d.blocks(1).at(0);
@@ -137,9 +135,7 @@ TEST(Finish, AWaitingRequestOfAPriorityQueueLeavesIt) {
   CoreConfig config = sync_config();
   config.scheduler.policy = SchedulingPolicy::priority;
   CoreDriver d(config);
-  for (std::uint64_t id = 1; id <= 5; ++id) {
-    d.add(id, 3, 5);
-  }
+  for (std::uint64_t id = 1; id <= 5; ++id) d.add(id, 3, 5);
   const RequestId ids[] = {RequestId{4}, RequestId{1}};
   std::vector<RequestId> finished;
   d.core->finish(ids, RequestStatus::finished_aborted, finished);

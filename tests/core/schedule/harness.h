@@ -51,20 +51,15 @@ inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id,
   auto e = std::make_unique<Expectation>();
   const auto stem = static_cast<TokenId>(random.below(3));
   const std::uint64_t stem_length = random.between(0, max_total / 2);
-  for (std::uint64_t i = 0; i < stem_length; ++i) {
+  for (std::uint64_t i = 0; i < stem_length; ++i)
     e->prompt.push_back(static_cast<TokenId>((static_cast<std::uint64_t>(stem) * 7 + i * 3) % kVocabulary));
-  }
-  for (std::uint64_t i = random.between(1, max_total / 8); i > 0; --i) {
-    e->prompt.push_back(static_cast<TokenId>(random.below(kVocabulary)));
-  }
+  for (std::uint64_t i = random.between(1, max_total / 8); i > 0; --i) e->prompt.push_back(static_cast<TokenId>(random.below(kVocabulary)));
   const auto room = static_cast<std::uint32_t>(max_total - e->prompt.size());
   e->salt = random.chance(0.25) ? 1 + random.below(2) : 0;
   e->request.id = id;
   e->request.prompt = e->prompt;
   e->request.max_tokens = static_cast<std::uint32_t>(random.between(1, room));
-  if (random.chance(0.5)) {
-    e->request.eos_ids = kEosTokens;
-  }
+  if (random.chance(0.5)) e->request.eos_ids = kEosTokens;
   e->request.stop_token_ids = kStopTokens;
   e->request.min_tokens = static_cast<std::uint32_t>(random.below(e->request.max_tokens));
   e->request.cache_salt = std::string_view("ss").substr(0, e->salt);
@@ -141,9 +136,7 @@ class Harness {
     while (core->has_work() || !results.empty()) {
       ASSERT_GT(max_steps--, 0) << "no progress";
       step();
-      if (testing::Test::HasFatalFailure()) {
-        return;
-      }
+      if (testing::Test::HasFatalFailure()) return;
     }
     EXPECT_TRUE(alive.empty());
     EXPECT_TRUE(core->all_blocks_free());
@@ -173,9 +166,7 @@ class Harness {
 
   // Where vLLM's rules end it: the first stop id at or after min_tokens, or the limit.
   void check_finished(const Expectation& e, const RequestUpdate& update) {
-    if (!check_outputs) {
-      return;
-    }
+    if (!check_outputs) return;
     const std::size_t limit = std::min<std::size_t>(e.request.max_tokens, config.scheduler.max_model_len - e.prompt.size());
     auto outputs = worker.expected(e.prompt, e.salt, limit);
     FinishReason reason = FinishReason::length;

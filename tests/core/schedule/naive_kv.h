@@ -23,9 +23,7 @@ class NaiveKv {
 
   NaiveKv(std::uint32_t num_blocks, std::uint32_t block_size, bool caching)
       : block_size_(block_size), caching_(caching), refs_(num_blocks) {
-    for (std::uint32_t i = 1; i < num_blocks; ++i) {
-      free_.push_back(i);
-    }
+    for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
   }
 
   // Names of the full blocks.
@@ -33,9 +31,7 @@ class NaiveKv {
     std::vector<Name> result;
     Name name = "salt=" + salt + ";";
     for (std::size_t i = 0; i + block_size_ <= tokens.size(); i += block_size_) {
-      for (std::size_t j = i; j < i + block_size_; ++j) {
-        name += std::to_string(tokens[j]) + ",";
-      }
+      for (std::size_t j = i; j < i + block_size_; ++j) name += std::to_string(tokens[j]) + ",";
       result.push_back(name);
     }
     return result;
@@ -43,14 +39,10 @@ class NaiveKv {
 
   std::vector<std::uint32_t> find_prefix(const std::vector<TokenId>& tokens, const std::string& salt) const {
     std::vector<std::uint32_t> hit;
-    if (!caching_) {
-      return hit;
-    }
+    if (!caching_) return hit;
     for (const Name& name : names(tokens, salt)) {
       const auto found = cached_.find(name);
-      if (found == cached_.end() || (hit.size() + 1) * block_size_ > tokens.size() - 1) {
-        break;
-      }
+      if (found == cached_.end() || (hit.size() + 1) * block_size_ > tokens.size() - 1) break;
       hit.push_back(found->second.front());
     }
     return hit;
@@ -60,9 +52,7 @@ class NaiveKv {
     const std::size_t required = (num_tokens + block_size_ - 1) / block_size_;
     const std::size_t held = sequence.blocks.size() + hit.size();
     std::size_t take = required > held ? required - held : 0;
-    for (std::uint32_t block : hit) {
-      take += refs_[block] == 0 ? 1 : 0;
-    }
+    for (std::uint32_t block : hit) take += refs_[block] == 0 ? 1 : 0;
     return take > free_.size() ? take - free_.size() : 0;
   }
 
@@ -78,36 +68,25 @@ class NaiveKv {
   // `num_tokens`: computed ones, the hit included, and new ones.
   bool allocate(Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens, const std::vector<TokenId>& tokens,
                 const std::string& salt) {
-    if (missing(sequence, hit, num_tokens) > 0) {
-      return false;
-    }
+    if (missing(sequence, hit, num_tokens) > 0) return false;
     for (std::uint32_t block : hit) {
-      if (refs_[block]++ == 0) {
-        free_.remove(block);
-      }
+      if (refs_[block]++ == 0) free_.remove(block);
       sequence.blocks.push_back(block);
     }
     sequence.num_cached += hit.size();
-    while (sequence.blocks.size() * block_size_ < num_tokens) {
-      sequence.blocks.push_back(pop());
-    }
+    while (sequence.blocks.size() * block_size_ < num_tokens) sequence.blocks.push_back(pop());
     cache(sequence, std::min(num_tokens, tokens.size()), tokens, salt);
     return true;
   }
 
   void free(Sequence& sequence) {
-    for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) {
-      if (--refs_[*block] == 0) {
-        free_.push_back(*block);
-      }
-    }
+    for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block)
+      if (--refs_[*block] == 0) free_.push_back(*block);
     sequence = {};
   }
 
   bool reset() {
-    if (free_.size() + 1 != refs_.size()) {
-      return false;
-    }
+    if (free_.size() + 1 != refs_.size()) return false;
     cached_.clear();
     return true;
   }
@@ -116,9 +95,7 @@ class NaiveKv {
   std::uint32_t refs(std::uint32_t block) const { return refs_[block]; }
   std::size_t num_cached_blocks() const {
     std::size_t count = 0;
-    for (const auto& [name, blocks] : cached_) {
-      count += blocks.size();
-    }
+    for (const auto& [name, blocks] : cached_) count += blocks.size();
     return count;
   }
 
@@ -143,9 +120,7 @@ class NaiveKv {
 
 inline std::vector<std::uint32_t> values(std::span<const BlockId> blocks) {
   std::vector<std::uint32_t> result;
-  for (BlockId block : blocks) {
-    result.push_back(block.value);
-  }
+  for (BlockId block : blocks) result.push_back(block.value);
   return result;
 }
 

@@ -54,11 +54,8 @@ class NaiveScheduler {
     Step step;
     std::size_t budget = config_.scheduler.max_num_batched_tokens;
     schedule_running(step, budget);
-    while (step.preempted.empty() && !waiting_.empty() && budget > 0 && running_.size() < config_.scheduler.max_num_seqs) {
-      if (!admit(step, budget)) {
-        break;
-      }
-    }
+    while (step.preempted.empty() && !waiting_.empty() && budget > 0 && running_.size() < config_.scheduler.max_num_seqs)
+      if (!admit(step, budget)) break;
     for (const Row& row : step.rows) {
       Request& r = *all_.at(row.id);
       r.num_computed += row.num_tokens;
@@ -73,16 +70,12 @@ class NaiveScheduler {
     r->tokens.push_back(token);
     if (config_.scheduler.async_scheduling) {
       --r->placeholders;
-      if (std::ranges::find(running_, r) != running_.end()) {
-        kv_.cache(r->kv, r->num_computed - r->placeholders, r->tokens, r->salt);
-      }
+      if (std::ranges::find(running_, r) != running_.end()) kv_.cache(r->kv, r->num_computed - r->placeholders, r->tokens, r->salt);
     }
     const std::size_t num_outputs = r->tokens.size() - r->num_prompt;
     const bool done = num_outputs >= r->min_tokens &&
                       (r->stops.contains(token) || r->tokens.size() >= config_.scheduler.max_model_len || num_outputs >= r->max_tokens);
-    if (done) {
-      finish(id);
-    }
+    if (done) finish(id);
     return done;
   }
 
@@ -121,30 +114,20 @@ class NaiveScheduler {
   void schedule_running(Step& step, std::size_t& budget) {
     for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
       const Pointer r = running_[i];
-      if (r->placeholders > 0 && r->num_computed + 2 - r->placeholders >= r->num_prompt + r->max_tokens) {
-        continue;
-      }
+      if (r->placeholders > 0 && r->num_computed + 2 - r->placeholders >= r->num_prompt + r->max_tokens) continue;
       const std::size_t n = std::min(
           {limited(r->tokens.size() + r->placeholders - r->num_computed), budget, config_.scheduler.max_model_len - 1 - r->num_computed});
-      if (n == 0) {
-        continue;
-      }
+      if (n == 0) continue;
       bool fits = true;
-      while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->tokens, r->salt)) {
-        fits = preempt_one(step, budget, i) != r;
-      }
-      if (!fits) {
-        return;
-      }
+      while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->tokens, r->salt)) fits = preempt_one(step, budget, i) != r;
+      if (!fits) return;
       run(*r, n, budget, step);
     }
   }
 
   Pointer preempt_one(Step& step, std::size_t& budget, std::size_t& i) {
     auto last = running_.end() - 1;
-    if (by_priority()) {
-      last = std::ranges::max_element(running_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival); });
-    }
+    if (by_priority()) last = std::ranges::max_element(running_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival); });
     const Pointer victim = *last;
     running_.erase(last);
     const auto row = std::ranges::find(step.rows, victim->id, &Row::id);
@@ -162,16 +145,13 @@ class NaiveScheduler {
 
   bool admit(Step& step, std::size_t& budget) {
     auto first = waiting_.begin();
-    if (by_priority()) {
+    if (by_priority())
       first = std::ranges::min_element(waiting_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival, r->id); });
-    }
     const Pointer r = *first;
     const auto hit = kv_.find_prefix(r->tokens, r->salt);
     const std::size_t num_hit = hit.size() * config_.block_size;
     std::size_t n = limited(r->tokens.size() - num_hit);
-    if (!config_.scheduler.enable_chunked_prefill && n > budget) {
-      return false;
-    }
+    if (!config_.scheduler.enable_chunked_prefill && n > budget) return false;
     n = std::min(n, budget);
     if ((config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0) ||
         !kv_.allocate(r->kv, hit, num_hit + n, r->tokens, r->salt)) {

@@ -14,19 +14,14 @@ void decode(Core& core, int num_steps, std::vector<SampledToken>& sampled) {
   for (int step = 0; step < num_steps; ++step) {
     const StepPlan& plan = core.schedule();
     sampled.clear();
-    for (const ScheduledRequest& s : plan.scheduled) {
-      if (s.samples) {
-        sampled.push_back({s.id, static_cast<TokenId>(step % 97)});
-      }
-    }
+    for (const ScheduledRequest& s : plan.scheduled)
+      if (s.samples) sampled.push_back({s.id, static_cast<TokenId>(step % 97)});
     ASSERT_TRUE(core.apply({plan.step, sampled}));
   }
 }
 
 TEST(NoAllocation, TenThousandDecodeSteps) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) {
-    GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  }
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   CoreConfig config;
   config.scheduler.max_num_seqs = 16;
   config.scheduler.max_model_len = 16384;
@@ -81,13 +76,9 @@ class Decoding {
     for (int step = 0; step < num_steps; ++step) {
       const StepPlan& plan = core_->schedule({.now = static_cast<double>(step)});
       plans_[step % 2] = &plan;
-      if (depth_ == 1 || step > 0) {
-        apply(*plans_[(step + 1 - static_cast<int>(depth_)) & 1], step);
-      }
+      if (depth_ == 1 || step > 0) apply(*plans_[(step + 1 - static_cast<int>(depth_)) & 1], step);
     }
-    if (depth_ == 2) {
-      apply(*plans_[(num_steps - 1) % 2], num_steps);
-    }
+    if (depth_ == 2) apply(*plans_[(num_steps - 1) % 2], num_steps);
   }
 
   [[nodiscard]] std::uint32_t num_running() const { return core_->counters().num_running; }
@@ -98,15 +89,11 @@ class Decoding {
     drafts_.clear();
     for (const ScheduledRequest& s : plan.scheduled) {
       const std::size_t num_tokens = s.samples ? 1 + s.drafts.size() / 2 : 0;
-      for (std::size_t i = 0; i < num_tokens; ++i) {
-        sampled_.push_back({s.id, static_cast<TokenId>(10 + step % 90)});
-      }
+      for (std::size_t i = 0; i < num_tokens; ++i) sampled_.push_back({s.id, static_cast<TokenId>(10 + step % 90)});
       drafts_.push_back({s.id, kDraftTokens});
     }
     ASSERT_TRUE(core_->apply({.step = plan.step, .sampled = sampled_}, {.now = static_cast<double>(step)}));
-    if (depth_ == 1) {
-      core_->set_drafts(drafts_);
-    }
+    if (depth_ == 1) core_->set_drafts(drafts_);
   }
 
   static constexpr TokenId kDraftTokens[kNumDrafts] = {50, 51};
@@ -118,9 +105,7 @@ class Decoding {
 };
 
 void expect_none(const CoreConfig& config) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) {
-    GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  }
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   Decoding decoding(config);
   decoding.run(20);
   ASSERT_EQ(decoding.num_running(), kNumRequests);

@@ -271,9 +271,7 @@ TEST(Plan, APipelineSendsTheSampledTokensBack) {
     d.step({{1, {77}}});
     const StepPlan& plan = d.plan();
     ASSERT_EQ(plan.scheduled[0].new_tokens.size(), pipeline ? 1U : 0U);
-    if (pipeline) {
-      EXPECT_EQ(plan.scheduled[0].new_tokens[0], 77);
-    }
+    if (pipeline) EXPECT_EQ(plan.scheduled[0].new_tokens[0], 77);
     d.apply();
   }
 }

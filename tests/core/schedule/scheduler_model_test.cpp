@@ -38,22 +38,19 @@ CoreConfig random_config(Random& random) {
 
 std::vector<NaiveScheduler::Row> rows_of(const StepPlan& plan, const Harness& h) {
   std::vector<NaiveScheduler::Row> rows;
-  for (const ScheduledRequest& s : plan.scheduled) {
+  for (const ScheduledRequest& s : plan.scheduled)
     rows.push_back({s.id.value, s.num_computed_tokens, s.num_tokens, s.samples, test::values(h.worker.table(s.slot))});
-  }
   return rows;
 }
 
 template <class Range>
 std::vector<std::uint64_t> ids_of(const Range& range) {
   std::vector<std::uint64_t> ids;
-  for (const auto& item : range) {
-    if constexpr (requires { item.id; }) {
+  for (const auto& item : range)
+    if constexpr (requires { item.id; })
       ids.push_back(item.id.value);
-    } else {
+    else
       ids.push_back(item.value);
-    }
-  }
   return ids;
 }
 
@@ -65,16 +62,12 @@ std::uint64_t compare_with_naive(std::uint64_t seed) {
   NaiveScheduler naive(config);
   const std::size_t num_in_flight = config.scheduler.async_scheduling ? random.between(1, 2) : 1;
   const bool ties = config.scheduler.policy == SchedulingPolicy::priority && random.chance(0.5);
-  if (config.scheduler.policy == SchedulingPolicy::priority) {
-    h.worker.trust_nothing();  // see forget_unwritten_blocks
-  }
+  if (config.scheduler.policy == SchedulingPolicy::priority) h.worker.trust_nothing();  // see forget_unwritten_blocks
   std::uint64_t next_id = 0;
   for (int step = 0; step < (ties ? 3000 : 400) || (naive.has_work() && !ties); ++step) {
     while (step < 300 && random.chance(0.4)) {
       auto request = random_request(random, RequestId{next_id++}, config.scheduler.max_model_len);
-      if (ties) {
-        request->request.arrival_time = static_cast<double>(random.below(4));
-      }
+      if (ties) request->request.arrival_time = static_cast<double>(random.below(4));
       naive.add(request->request);
       h.add(std::move(request));
     }
@@ -90,21 +83,13 @@ std::uint64_t compare_with_naive(std::uint64_t seed) {
     EXPECT_EQ(rows_of(plan, h), expected.rows) << "seed " << seed << ", step " << step;
     EXPECT_EQ(ids_of(plan.admitted), expected.admitted);
     EXPECT_EQ(ids_of(plan.preempted), expected.preempted);
-    if (h.results.size() < num_in_flight) {
-      continue;
-    }
+    if (h.results.size() < num_in_flight) continue;
     const StepOutcome& outcome = h.apply_oldest();
-    for (const RequestUpdate& update : outcome.updates) {
-      EXPECT_EQ(naive.take_token(update.id.value, update.tokens[0]), update.finished);
-    }
+    for (const RequestUpdate& update : outcome.updates) EXPECT_EQ(naive.take_token(update.id.value, update.tokens[0]), update.finished);
     EXPECT_EQ(h.core->counters().num_free_blocks, naive.num_free_blocks());
-    if (testing::Test::HasFailure()) {
-      return 0;
-    }
+    if (testing::Test::HasFailure()) return 0;
   }
-  while (!h.results.empty()) {
-    h.apply_oldest();
-  }
+  while (!h.results.empty()) h.apply_oldest();
   EXPECT_TRUE(h.core->all_blocks_free() || ties);
   return h.core->counters().num_preemptions;
 }
@@ -125,20 +110,17 @@ void run_with_plans_in_flight(std::uint64_t seed) {
   std::uint64_t next_id = 0;
   for (int event = 0; event < 800; ++event) {
     const double dice = random.unit();
-    if (dice < 0.3) {
+    if (dice < 0.3)
       h.add(random_request(random, RequestId{next_id++}, h.config.scheduler.max_model_len));
-    } else if (dice < 0.35 && !h.alive.empty()) {
+    else if (dice < 0.35 && !h.alive.empty())
       h.finish(std::next(h.alive.begin(), static_cast<std::ptrdiff_t>(random.below(h.alive.size())))->first);
-    } else if (dice < 0.7 && h.results.size() < h.config.max_outstanding_plans) {
+    else if (dice < 0.7 && h.results.size() < h.config.max_outstanding_plans)
       h.plan();
-    } else if (!h.results.empty()) {
+    else if (!h.results.empty())
       h.apply_oldest();
-    }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << event;
   }
-  while (!h.results.empty()) {
-    h.apply_oldest();
-  }
+  while (!h.results.empty()) h.apply_oldest();
   h.run_to_end();
 }
 
@@ -159,9 +141,7 @@ TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {
       config.scheduler.max_num_batched_tokens = budget;
       Random random(budget);
       Harness h(config);
-      for (std::uint64_t id = 0; id < 300; ++id) {
-        h.add(random_request(random, RequestId{id}, 80));
-      }
+      for (std::uint64_t id = 0; id < 300; ++id) h.add(random_request(random, RequestId{id}, 80));
       h.run_to_end();
       ASSERT_FALSE(testing::Test::HasFailure()) << "caching " << caching << ", budget " << budget;
       EXPECT_GT(h.core->counters().num_preemptions, 100U) << "caching " << caching << ", budget " << budget;
@@ -184,9 +164,7 @@ TEST(SchedulerModel, KeepsItsBooksWhenAllNamesAreEqual) {
     EqualNames names;
     Harness h(config, {.hash = &names});
     h.worker.trust_nothing();
-    for (std::uint64_t id = 0; id < 100; ++id) {
-      h.add(random_request(random, RequestId{id}, config.scheduler.max_model_len));
-    }
+    for (std::uint64_t id = 0; id < 100; ++id) h.add(random_request(random, RequestId{id}, config.scheduler.max_model_len));
     h.run_to_end();
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
@@ -197,33 +175,23 @@ std::string transcript(std::uint64_t seed) {
   Random random(seed);
   Harness h(random_config(random));
   std::string text;
-  for (std::uint64_t id = 0; id < 60; ++id) {
-    h.add(random_request(random, RequestId{id}, h.config.scheduler.max_model_len));
-  }
+  for (std::uint64_t id = 0; id < 60; ++id) h.add(random_request(random, RequestId{id}, h.config.scheduler.max_model_len));
   while (h.core->has_work()) {
     const StepPlan& plan = h.plan();
     text += fmt::format("step {}: {} tokens;", plan.step.value, plan.num_scheduled_tokens);
-    for (Slot slot : plan.released) {
-      text += fmt::format(" -{}", slot.value);
-    }
-    for (const AdmittedRequest& a : plan.admitted) {
-      text += fmt::format(" +{}@{}({})", a.id.value, a.slot.value, fmt::join(a.tokens, ","));
-    }
-    for (const BlockTableDelta& d : plan.table_deltas) {
+    for (Slot slot : plan.released) text += fmt::format(" -{}", slot.value);
+    for (const AdmittedRequest& a : plan.admitted) text += fmt::format(" +{}@{}({})", a.id.value, a.slot.value, fmt::join(a.tokens, ","));
+    for (const BlockTableDelta& d : plan.table_deltas)
       text += fmt::format(" {}:{}[{}]", d.slot.value, static_cast<int>(d.update), fmt::join(test::values(d.blocks), ","));
-    }
-    for (const ScheduledRequest& s : plan.scheduled) {
+    for (const ScheduledRequest& s : plan.scheduled)
       text += fmt::format(" {}@{}:{}+{}{}", s.id.value, s.slot.value, s.num_computed_tokens, s.num_tokens, s.samples ? "!" : "");
-    }
     h.apply_oldest();
   }
   return text;
 }
 
 TEST(SchedulerModel, EqualCallsGiveEqualPlans) {
-  for (std::uint64_t seed = 300; seed < 305; ++seed) {
-    EXPECT_EQ(transcript(seed), transcript(seed));
-  }
+  for (std::uint64_t seed = 300; seed < 305; ++seed) EXPECT_EQ(transcript(seed), transcript(seed));
 }
 
 }  // namespace

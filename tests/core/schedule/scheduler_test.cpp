@@ -198,9 +198,7 @@ TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
   h.add(2, tokens(7, 100), 8);
   h.step();
   h.step();
-  while (h.core->counters().num_running == 1 && h.alive.contains(RequestId{1})) {
-    h.step();
-  }
+  while (h.core->counters().num_running == 1 && h.alive.contains(RequestId{1})) h.step();
   const StepPlan& plan = h.plan();
   ASSERT_EQ(plan.admitted.size(), 1U);
   EXPECT_EQ(plan.admitted[0].id, RequestId{2});
@@ -247,9 +245,7 @@ TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
     const auto prompt = tokens(3);
     NewRequest request{
         .id = RequestId{1}, .prompt = prompt, .max_tokens = 4, .min_tokens = c.min_tokens, .stop_token_ids = test::kStopTokens};
-    if (!c.ignore_eos) {
-      request.eos_ids = test::kEosTokens;
-    }
+    if (!c.ignore_eos) request.eos_ids = test::kEosTokens;
     ASSERT_TRUE(core->add(request));
     for (std::size_t i = 0; i < c.num_outputs; ++i) {
       const SampledToken token{RequestId{1}, c.sampled[i]};
@@ -271,9 +267,7 @@ TEST(Scheduler, OutputEndsAtTheModelsLength) {
   config.scheduler.max_model_len = 12;
   Harness h(config);
   h.add(1, tokens(9), 1000);
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_FALSE(h.step().updates[0].finished);
-  }
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(h.step().updates[0].finished);
   const StepOutcome& outcome = h.step();
   EXPECT_TRUE(outcome.updates[0].finished);
   EXPECT_EQ(outcome.updates[0].reason, FinishReason::length);

@@ -94,15 +94,9 @@ TEST(Repetition, ZeroAndLessLiftTheLowerLimitAndSwitchTheRestOff) {
 bool naive_repetition(const Tokens& tokens, const RepetitionDetection& d) {
   for (std::int32_t length = std::max(1, d.min_pattern_tokens); d.min_count >= 2 && length <= d.max_pattern_tokens; ++length) {
     Tokens repeated;
-    if (static_cast<std::size_t>(length) > tokens.size()) {
-      continue;
-    }
-    for (std::int32_t i = 0; i < d.min_count; ++i) {
-      repeated.insert(repeated.end(), tokens.end() - length, tokens.end());
-    }
-    if (repeated.size() <= tokens.size() && std::equal(repeated.rbegin(), repeated.rend(), tokens.rbegin())) {
-      return true;
-    }
+    if (static_cast<std::size_t>(length) > tokens.size()) continue;
+    for (std::int32_t i = 0; i < d.min_count; ++i) repeated.insert(repeated.end(), tokens.end() - length, tokens.end());
+    if (repeated.size() <= tokens.size() && std::equal(repeated.rbegin(), repeated.rend(), tokens.rbegin())) return true;
   }
   return false;
 }
@@ -112,9 +106,7 @@ TEST(Repetition, AgreesWithTheNaiveModel) {
   int num_found = 0;
   for (int round = 0; round < 20000; ++round) {
     Tokens tokens(random.below(12));
-    for (TokenId& token : tokens) {
-      token = static_cast<TokenId>(random.below(2));
-    }
+    for (TokenId& token : tokens) token = static_cast<TokenId>(random.below(2));
     const RepetitionDetection d{static_cast<std::int32_t>(random.below(5)) - 1, static_cast<std::int32_t>(random.below(5)),
                                 static_cast<std::int32_t>(random.below(5))};
     const bool expected = naive_repetition(tokens, d);

@@ -64,9 +64,7 @@ TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
 TEST(Transfers, Trap27FailIsTheDefaultAndToldAfterTheOthers) {
   ScriptedConnector connector = with_prefixes(false);
   CoreDriver d(sync_config(), {.connector = &connector});
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    d.add(id, 10, 5);
-  }
+  for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 10, 5);
   d.plan();
   const BlockId bad = d.blocks(1).at(1);
   const BlockId good = d.blocks(1).at(0);
@@ -193,9 +191,7 @@ TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
   ScriptedConnector connector = with_prefixes(false);
   connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
   CoreDriver d(sync_config(), {.connector = &connector});
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    d.add(id, 10, 5);
-  }
+  for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 10, 5);
   d.plan();
   const Outcome outcome = d.apply({}, told({d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)}));
   ASSERT_EQ(outcome.updates.size(), 3U);
@@ -209,9 +205,7 @@ TEST(Transfers, Trap33AConnectorMayOrderFailedOnes) {
   connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
   connector.reverses_failed = true;
   CoreDriver d(sync_config(), {.connector = &connector});
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    d.add(id, 10, 5);
-  }
+  for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 10, 5);
   d.plan();
   const std::vector<BlockId> bad = {d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)};
   connector.log.clear();

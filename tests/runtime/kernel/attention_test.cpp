@@ -35,14 +35,11 @@ struct Cache {
     k = random_floats(rng, tokens * row);
     v = random_floats(rng, tokens * row);
     std::vector<std::uint64_t> slots(tokens);
-    for (std::uint32_t t = 0; t < tokens; ++t) {
-      slots[t] = std::uint64_t{blocks[t / block_size].value} * block_size + t % block_size;
-    }
+    for (std::uint32_t t = 0; t < tokens; ++t) slots[t] = std::uint64_t{blocks[t / block_size].value} * block_size + t % block_size;
     select_kernels(KernelIsa::best).write_kv(layer, k.data(), v.data(), row, slots);
     if (dtype == KvDtype::bf16) {
-      for (auto* values_of : {&k, &v}) {
+      for (auto* values_of : {&k, &v})
         for (float& value : *values_of) value = bf16_to_float(float_to_bf16(value));
-      }
     }
   }
 
@@ -126,9 +123,8 @@ TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision)
     const std::uint32_t row = random_below(rng, queries.rows);
     const std::uint32_t head = random_below(rng, cache.layer.num_kv_heads * group);
     const std::vector<double> exact = exact_row(cache, queries, row, head);
-    for (std::uint32_t d = 0; d < head_dim; ++d) {
+    for (std::uint32_t d = 0; d < head_dim; ++d)
       ASSERT_NEAR(expected[row * cache.row * group + std::size_t{head} * head_dim + d], exact[d], 5e-6);
-    }
   }
 }
 
@@ -146,9 +142,8 @@ TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
       kernels->write_kv(cache.layer, k.data(), v.data(), cache.row, slots);
       const Queries queries = random_queries(rng, cache, 3, 150);
       if (expected.empty()) expected = attend(*kernels, cache, queries, 1000);
-      for (const std::uint32_t rows_per_item : {1U, 5U, 16U, 33U}) {
+      for (const std::uint32_t rows_per_item : {1U, 5U, 16U, 33U})
         ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected)) << kernels->name << " " << block_size;
-      }
     }
   }
 }
@@ -177,9 +172,8 @@ TEST(Attention, LongContextsKeepTheContract) {
     const Cache cache(rng, KvDtype::bf16, 16, 1, 64, length);
     const Queries queries = random_queries(rng, cache, 3, 2);
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1);
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : available_kernels())
       ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 1), expected)) << kernels->name << " length " << length;
-    }
     const std::vector<double> exact = exact_row(cache, queries, 1, 2);
     for (std::uint32_t d = 0; d < 64; ++d) ASSERT_NEAR(expected[(3 + 2) * 64 + d], exact[d], 5e-6);
   }
@@ -193,11 +187,9 @@ TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
       const Cache cache(rng, dtype, 16, 1, 32, length);
       const Queries queries = random_queries(rng, cache, 2, 40);
       const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 40);
-      for (const Kernels* kernels : available_kernels()) {
-        for (const std::uint32_t rows_per_item : {1U, 7U, 40U}) {
+      for (const Kernels* kernels : available_kernels())
+        for (const std::uint32_t rows_per_item : {1U, 7U, 40U})
           ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected)) << kernels->name << " length " << length;
-        }
-      }
     }
   }
 }

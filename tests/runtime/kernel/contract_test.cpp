@@ -140,11 +140,10 @@ TEST(Tables, IntegerProductsAreExactWhereFloatsAre) {
         codes[k] = static_cast<std::uint8_t>(rng() % 16);
         weights[row * 64 + k] = q8 ? codes[k] - 128 : codes[k] * 2 - 8;
       }
-      if (q8) {
+      if (q8)
         packer.put_q8(row, codes, std::vector<float>(4, 1.0F), std::vector<float>(4, 0.0F));
-      } else {
+      else
         packer.put_q4(row, codes, std::vector<float>(2, 2.0F), std::vector<float>(2, -8.0F));
-      }
     }
     const PackedMatrix packed = packer.finish();
     std::vector<float> x(64);

@@ -215,9 +215,7 @@ TEST(Kernels, EveryInstructionSetHasATableOrAnErrorThatSaysWhy) {
   ASSERT_TRUE(find_kernels(KernelIsa::reference).has_value());
   for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512}) {
     const auto found = find_kernels(isa);
-    if (!found) {
-      EXPECT_EQ(found.error().code, ErrorCode::unsupported);
-    }
+    if (!found) EXPECT_EQ(found.error().code, ErrorCode::unsupported);
   }
   std::vector<float> x{1, 2};
   const std::vector<float> y{3, 4};

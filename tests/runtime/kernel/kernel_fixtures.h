@@ -87,9 +87,8 @@ inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t 
       continue;
     }
     const std::vector<float> values = random_floats(rng, columns, 0.05F);
-    for (std::size_t k = 0; k < columns; ++k) {
+    for (std::size_t k = 0; k < columns; ++k)
       weights[k] = kind.format == WeightFormat::f32 ? values[k] : bf16_to_float(float_to_bf16(values[k]));
-    }
     packer.put_f32(row, values);
   }
   made.packed = packer.finish();
@@ -99,9 +98,8 @@ inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t 
 // Every table this processor can run, the plain one first.
 inline std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
-  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512}) {
+  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512})
     if (const auto table = find_kernels(isa)) found.push_back(*table);
-  }
   return found;
 }
 

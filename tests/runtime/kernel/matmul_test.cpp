@@ -20,9 +20,8 @@ std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, Activ
   kernels.prepare(prepared, m / 2, m);
   const std::size_t stride = w.rows + 3;
   std::vector<float> padded(m * stride, kUntouched);
-  for (std::uint32_t p = 0; p < w.num_panels(); p += panels_per_call) {
+  for (std::uint32_t p = 0; p < w.num_panels(); p += panels_per_call)
     kernels.matmul(w, prepared, padded.data(), stride, p, std::min(w.num_panels(), p + panels_per_call));
-  }
   std::vector<float> y;
   for (std::uint32_t row = 0; row < m; ++row) {
     const float* from = padded.data() + row * stride;
@@ -114,9 +113,8 @@ TEST(Matmul, ZerosAndExtremeInputsKeepTheContract) {
     for (std::size_t i = 192; i < 256; ++i) x[i] = i % 3 == 0 ? 1.0F : -1.0F;
     const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, ActivationMode::int16, x, 4);
     for (std::size_t i = 0; i < 17; ++i) EXPECT_EQ(expected[i], 0.0F);
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : available_kernels())
       EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, ActivationMode::int16, x, 4), expected)) << kind.name << kernels->name;
-    }
   }
 }
 
@@ -127,9 +125,8 @@ TEST(Matmul, SixteenBitCodesReachTheirRange) {
   const PackedMatrix w = packer.finish();
   for (const float sign : {1.0F, -1.0F}) {
     const std::vector<float> x(32, sign * 32639.0F);
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : available_kernels())
       EXPECT_EQ(multiply(*kernels, w, ActivationMode::int16, x, 1)[0], sign * static_cast<float>(127 * 32 * 32639)) << kernels->name;
-    }
   }
 }
 

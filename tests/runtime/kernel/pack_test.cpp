@@ -118,11 +118,10 @@ TEST(Half, EveryF16RoundTrips) {
 TEST(Half, EveryBf16RoundTrips) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = bf16_to_float(static_cast<std::uint16_t>(bits));
-    if (std::isnan(value)) {
+    if (std::isnan(value))
       ASSERT_TRUE(std::isnan(bf16_to_float(float_to_bf16(value))));
-    } else {
+    else
       ASSERT_EQ(float_to_bf16(value), bits);
-    }
   }
 }
 

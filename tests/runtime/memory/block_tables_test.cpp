@@ -55,9 +55,8 @@ TEST(BlockTables, RandomDeltasMatchANaiveTable) {
     for (std::uint32_t s = 0; s < kLimits.num_slots; ++s) {
       const auto row = tables.row(Slot{s});
       ASSERT_EQ(std::vector(row.begin(), row.end()), naive[s]);
-      for (std::uint32_t p = 0; p < naive[s].size() * kLimits.block_size; ++p) {
+      for (std::uint32_t p = 0; p < naive[s].size() * kLimits.block_size; ++p)
         ASSERT_EQ(tables.kv_slot(Slot{s}, p), naive[s][p / 4].value * 4 + p % 4);
-      }
     }
   }
 }

@@ -93,15 +93,12 @@ TEST(KvCache, RandomCopiesMatchANaiveCache) {
         for (char& c : naive[target][i]) c = static_cast<char>(random.next());
         std::memcpy(part(i, target).data(), naive[target][i].data(), bytes);
       }
-      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i) {
+      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i)
         ASSERT_EQ(std::memcmp(part(i, target).data(), naive[target][i].data(), bytes), 0);
-      }
     }
-    for (std::uint32_t block = 0; block < shape.num_blocks; ++block) {
-      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i) {
+    for (std::uint32_t block = 0; block < shape.num_blocks; ++block)
+      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i)
         EXPECT_EQ(std::memcmp(part(i, block).data(), naive[block][i].data(), bytes), 0);
-      }
-    }
   }
 }
 

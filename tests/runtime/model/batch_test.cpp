@@ -120,9 +120,8 @@ TEST_F(Batches, OtherRequestsChangeNothing) {
     }
     tiny::Rig rig(path, options);
     Random random(3);
-    for (std::uint32_t r = 0; r < kRequests; ++r) {
+    for (std::uint32_t r = 0; r < kRequests; ++r)
       rig.give_blocks(Slot{r * 40 + 5}, tiny::blocks_for(static_cast<std::uint32_t>(prompts[r].size()), 16, 1 + r, kRequests));
-    }
     std::vector<std::uint32_t> done(kRequests);
     for (bool left = true; left;) {
       left = false;

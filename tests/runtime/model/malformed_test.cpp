@@ -172,11 +172,10 @@ TEST_F(Malformed, SurvivesTurnedBytesAndCutFiles) {
   Random random(5);
   for (int round = 0; round < 300; ++round) {
     std::string bytes = sound;
-    if (random.chance(0.3)) {
+    if (random.chance(0.3))
       bytes.resize(random.below(bytes.size()));
-    } else {
+    else
       for (int i = 0; i < 3; ++i) bytes[random.below(1500)] = static_cast<char>(random.next());
-    }
     tiny::write_file(path, bytes);
     const auto info = inspect(path);
     EXPECT_TRUE(info || !info.error().message.empty());
@@ -201,11 +200,10 @@ TEST_F(Malformed, SaysThatAFileChangedWhileItWasLoaded) {
   for (const bool gguf : {true, false}) {
     for (const bool cut : {true, false}) {
       const std::string path = folder_.file(gguf ? "changing.gguf" : "changing");
-      if (gguf) {
+      if (gguf)
         tiny::write_gguf(path, tiny::small_llama(), "F32");
-      } else {
+      else
         write_sound_folder(path);
-      }
       const std::string file = gguf ? path : path + "/model.safetensors";
       file_to_cut = cut ? file : "";
       file_to_touch = cut ? "" : file;

@@ -9,9 +9,7 @@ namespace quire {
 namespace {
 
 TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) {
-    GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  }
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "mixed");
   for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {

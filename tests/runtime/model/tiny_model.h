@@ -55,9 +55,8 @@ inline std::uint16_t f16_bits(float value) {
 }
 
 inline int exponent_of(std::string_view name) {
-  for (const char* end : {"token_embd.weight", "embed_tokens.weight"}) {
+  for (const char* end : {"token_embd.weight", "embed_tokens.weight"})
     if (name.ends_with(end)) return 0;
-  }
   return -3;
 }
 

@@ -19,28 +19,20 @@ constexpr double kTolerance = 1e-5;
 // The filtered distribution by sorting everything, in double.
 std::map<TokenId, double> naive_distribution(const std::vector<float>& row, const DrawParams& params) {
   std::vector<std::pair<double, TokenId>> entries;
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    if (std::isfinite(row[i])) {
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (std::isfinite(row[i]))
       entries.emplace_back(-static_cast<double>(row[i]) / static_cast<double>(params.temperature), static_cast<TokenId>(i));
-    }
-  }
   std::ranges::sort(entries);
   const double best = entries.front().first;
   const auto weight = [&](std::size_t i) { return std::exp(best - entries[i].first); };
   std::size_t kept = entries.size();
-  while (params.min_p > 0.0F && weight(kept - 1) < static_cast<double>(params.min_p)) {
-    --kept;
-  }
+  while (params.min_p > 0.0F && weight(kept - 1) < static_cast<double>(params.min_p)) --kept;
   if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < kept) {
     const double last = entries[static_cast<std::size_t>(params.top_k) - 1].first;
-    while (entries[kept - 1].first > last) {
-      --kept;
-    }
+    while (entries[kept - 1].first > last) --kept;
   }
   double total = 0.0;
-  for (std::size_t i = 0; i < kept; ++i) {
-    total += weight(i);
-  }
+  for (std::size_t i = 0; i < kept; ++i) total += weight(i);
   double mass = 0.0;
   for (std::size_t i = 0; i < kept && params.top_p < 1.0F; ++i) {
     mass += weight(i);
@@ -50,9 +42,7 @@ std::map<TokenId, double> naive_distribution(const std::vector<float>& row, cons
     }
   }
   std::map<TokenId, double> distribution;
-  for (std::size_t i = 0; i < kept; ++i) {
-    distribution[entries[i].second] = weight(i) / total;
-  }
+  for (std::size_t i = 0; i < kept; ++i) distribution[entries[i].second] = weight(i) / total;
   return distribution;
 }
 
@@ -70,12 +60,9 @@ double chi_square_excess(const std::vector<float>& row, const DrawParams& params
   std::map<TokenId, std::uint32_t> seen;
   DrawScratch scratch;
   const float max = row_max(row);
-  for (std::uint32_t i = 0; i < draws; ++i) {
-    ++seen[draw_token(row, max, params, random_uniform(seed, i), scratch)];
-  }
-  for (const auto& [token, count] : seen) {
+  for (std::uint32_t i = 0; i < draws; ++i) ++seen[draw_token(row, max, params, random_uniform(seed, i), scratch)];
+  for (const auto& [token, count] : seen)
     EXPECT_TRUE(expected.contains(token)) << "token " << token << " was drawn " << count << " times but is filtered out";
-  }
   double statistic = 0.0, cells = 0.0, rest_expected = 0.0, rest_seen = 0.0;
   for (const auto& [token, probability] : expected) {
     const double mean = probability * draws;
@@ -117,26 +104,19 @@ TEST(SelectMass, FindsTheShortestPrefixOfTheSortedOrder) {
   std::mt19937 random(5);
   for (int round = 0; round < 500; ++round) {
     std::vector<Scored> entries(1 + random() % 400);
-    for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (std::size_t i = 0; i < entries.size(); ++i)
       entries[i] = {static_cast<float>(1 + random() % 50), static_cast<TokenId>(i)};  // whole numbers: sums are exact, ties abound
-    }
     std::vector<Scored> sorted = entries;
     std::ranges::sort(sorted, [](const Scored& a, const Scored& b) { return a < b; });
     double total = 0.0;
-    for (const Scored& entry : entries) {
-      total += static_cast<double>(entry.score);
-    }
+    for (const Scored& entry : entries) total += static_cast<double>(entry.score);
     const double target = total * static_cast<double>(random() % 1001) / 1000.0;
     std::size_t expected = 0;
-    for (double mass = 0.0; expected == 0 || mass < target; ++expected) {
-      mass += static_cast<double>(sorted[expected].score);
-    }
+    for (double mass = 0.0; expected == 0 || mass < target; ++expected) mass += static_cast<double>(sorted[expected].score);
     const std::size_t kept = select_mass(entries, target);
     ASSERT_EQ(kept, expected);
     std::sort(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(kept));
-    for (std::size_t i = 0; i < kept; ++i) {
-      ASSERT_EQ(entries[i].token, sorted[i].token);
-    }
+    for (std::size_t i = 0; i < kept; ++i) ASSERT_EQ(entries[i].token, sorted[i].token);
   }
 }
 
@@ -169,16 +149,12 @@ TEST(DrawToken, KeepsExactlyTheNaiveSet) {
     // Every point of the interval lands in the set, and entries of weight are found by a grid.
     std::map<TokenId, double> seen;
     constexpr int kPoints = 2000;
-    for (int i = 0; i < kPoints; ++i) {
-      seen[draw_token(row, max, params, (i + 0.5) / kPoints, scratch)] += 1.0 / kPoints;
-    }
+    for (int i = 0; i < kPoints; ++i) seen[draw_token(row, max, params, (i + 0.5) / kPoints, scratch)] += 1.0 / kPoints;
     for (const auto& [token, share] : seen) {
       ASSERT_TRUE(expected.contains(token)) << round;
       ASSERT_NEAR(share, expected.at(token), 1.0 / kPoints + kTolerance);
     }
-    for (const auto& [token, probability] : expected) {
-      ASSERT_TRUE(probability < 1.0 / kPoints + kTolerance || seen.contains(token));
-    }
+    for (const auto& [token, probability] : expected) ASSERT_TRUE(probability < 1.0 / kPoints + kTolerance || seen.contains(token));
   }
 }
 
@@ -190,9 +166,8 @@ TEST(DrawToken, MaskedEntriesAreNeverDrawn) {
   DrawScratch scratch;
   for (const DrawParams& params :
        {DrawParams{}, DrawParams{1.0F, 0.0F, 5, 1.0F}, DrawParams{1.0F, 0.0F, 0, 0.9F}, DrawParams{1.0F, 0.5F, 0, 1.0F}}) {
-    for (const double u : {0.0, 0.25, 0.499999, 0.5, 0.75, std::nextafter(1.0, 0.0)}) {
+    for (const double u : {0.0, 0.25, 0.499999, 0.5, 0.75, std::nextafter(1.0, 0.0)})
       EXPECT_EQ(draw_token(row, 0.0F, params, u, scratch), u < 0.5 ? 700 : 1999) << u;
-    }
   }
 }
 

@@ -16,9 +16,7 @@ std::vector<float> random_row(std::size_t size, std::uint32_t seed, bool ties = 
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0F, 3.0F);
   std::vector<float> row(size);
-  for (float& x : row) {
-    x = ties ? std::round(normal(random)) : normal(random);
-  }
+  for (float& x : row) x = ties ? std::round(normal(random)) : normal(random);
   return row;
 }
 
@@ -53,16 +51,12 @@ TEST(RowMath, SumsAgreeWithLongDoubleAndWithTheirBlocks) {
     const std::vector<float> row = random_row(size, static_cast<std::uint32_t>(size));
     const float max = row_max(row);
     long double exact = 0.0L;
-    for (const float x : row) {
-      exact += std::exp((static_cast<long double>(x) - static_cast<long double>(max)) / 0.7L);
-    }
+    for (const float x : row) exact += std::exp((static_cast<long double>(x) - static_cast<long double>(max)) / 0.7L);
     std::vector<double> blocks(num_sum_blocks(size));
     const double sum = exp_sum(row, max, 1.0F / 0.7F, blocks);
     EXPECT_NEAR(sum / static_cast<double>(exact), 1.0, 2e-6);
     double total = 0.0;
-    for (const double block : blocks) {
-      total += block;
-    }
+    for (const double block : blocks) total += block;
     EXPECT_EQ(total, sum);
   }
 }
@@ -73,11 +67,8 @@ TEST(RowMath, TopEntriesEqualASortedPrefix) {
     std::vector<float> row = random_row(size, round, round % 2 == 0);
     row[round % size] = -kInf;
     std::vector<Scored> sorted;
-    for (std::size_t i = 0; i < size; ++i) {
-      if (row[i] != -kInf) {
-        sorted.push_back({row[i], static_cast<TokenId>(i)});
-      }
-    }
+    for (std::size_t i = 0; i < size; ++i)
+      if (row[i] != -kInf) sorted.push_back({row[i], static_cast<TokenId>(i)});
     std::ranges::sort(sorted, [](const Scored& a, const Scored& b) { return a < b; });
     std::vector<Scored> best;
     for (const std::uint32_t count : {0U, 1U, 2U, 20U, 300U}) {
@@ -97,9 +88,8 @@ TEST(RowMath, KthLargestIsTheSameByHeapAndBySelection) {
     const std::vector<float> row = random_row(2000, round, round % 2 == 0);
     std::vector<float> sorted = row;
     std::ranges::sort(sorted, std::greater{});
-    for (const std::uint32_t count : {1U, 2U, 255U, 256U, 257U, 1999U, 2000U}) {
+    for (const std::uint32_t count : {1U, 2U, 255U, 256U, 257U, 1999U, 2000U})
       EXPECT_EQ(kth_largest(row, count, scratch), sorted[count - 1]);
-    }
   }
 }
 

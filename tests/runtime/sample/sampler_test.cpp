@@ -57,9 +57,7 @@ SamplingParams seeded_params(std::uint64_t seed) {
 
 std::vector<float> flat_with(std::initializer_list<std::pair<TokenId, float>> peaks) {
   std::vector<float> row(kVocab, 0.0F);
-  for (const auto& [token, logit] : peaks) {
-    row[static_cast<std::size_t>(token)] = logit;
-  }
+  for (const auto& [token, logit] : peaks) row[static_cast<std::size_t>(token)] = logit;
   return row;
 }
 
@@ -123,9 +121,7 @@ TEST(Sampler, OwnOutputsCountTowardsPenalties) {
   bench.admit(0, params, {1}, 1);
   const std::vector<float> row = flat_with({{7, 3.5F}, {8, 2.0F}});
   std::map<TokenId, int> seen;
-  for (int i = 0; i < 5; ++i) {
-    ++seen[bench.sample(0, row).token];
-  }
+  for (int i = 0; i < 5; ++i) ++seen[bench.sample(0, row).token];
   EXPECT_EQ(seen, (std::map<TokenId, int>{{7, 3}, {8, 2}}));
 }
 
@@ -135,9 +131,7 @@ TEST(Sampler, LogprobsAreOfTheRawDistribution) {
   params.logit_bias = {{40, 100.0F}};
   const std::vector<float> row = random_row(4);
   long double sum = 0.0L;
-  for (const float x : row) {
-    sum += std::exp(static_cast<long double>(x));
-  }
+  for (const float x : row) sum += std::exp(static_cast<long double>(x));
   Bench bench;
   bench.admit(0, params, {1}, 1);
   const SampleOutcome outcome = bench.sample(0, row);
@@ -168,9 +162,7 @@ TEST(Sampler, ZeroLogprobsGiveTheSampledTokenOnly) {
 
 TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
   Bench bench;
-  for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    bench.admit(slot, seeded_params(5), {1}, 1);
-  }
+  for (std::uint32_t slot = 0; slot < 4; ++slot) bench.admit(slot, seeded_params(5), {1}, 1);
   std::vector<float> nan_row = random_row(1);
   nan_row[499] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> good = random_row(1);
@@ -216,9 +208,7 @@ TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
   for (std::uint32_t r = 0; r < params.size(); ++r) {
     Bench bench;
     bench.admit(0, params[r], alone[r], 2);
-    for (std::uint32_t i = 0; i < 20; ++i) {
-      alone[r].push_back(bench.sample(0, random_row(r * 100 + i)).token);
-    }
+    for (std::uint32_t i = 0; i < 20; ++i) alone[r].push_back(bench.sample(0, random_row(r * 100 + i)).token);
   }
   Bench bench({}, &pool);
   std::mt19937 random(3);
@@ -244,14 +234,10 @@ TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
       }
     }
     std::vector<SampleRow> rows;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      rows.push_back({Slot{static_cast<std::uint32_t>(slot_of[batch[i]])}, logits[i]});
-    }
+    for (std::size_t i = 0; i < batch.size(); ++i) rows.push_back({Slot{static_cast<std::uint32_t>(slot_of[batch[i]])}, logits[i]});
     std::vector<SampleOutcome> outcomes(rows.size());
     bench.sampler().sample(rows, outcomes);
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      together[batch[i]].push_back(outcomes[i].token);
-    }
+    for (std::size_t i = 0; i < batch.size(); ++i) together[batch[i]].push_back(outcomes[i].token);
   }
   EXPECT_EQ(together, alone);
 }

@@ -29,8 +29,7 @@ boost::json::object answer(const boost::json::object& request) {
 int main() {
   boost::json::parse_options options;
   options.max_depth = 256;
-  for (std::string line; std::getline(std::cin, line);) {
+  for (std::string line; std::getline(std::cin, line);)
     std::cout << boost::json::serialize(answer(boost::json::parse(line, {}, options).as_object())) << '\n' << std::flush;
-  }
   return 0;
 }

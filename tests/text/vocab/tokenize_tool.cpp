@@ -19,17 +19,16 @@ struct Arguments {
 bool parse(int argc, char** argv, Arguments& arguments) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--parse-special") {
+    if (argument == "--parse-special")
       arguments.options.parse_special = true;
-    } else if (argument == "--add-special") {
+    else if (argument == "--add-special")
       arguments.options.add_special = true;
-    } else if (argument == "--decode") {
+    else if (argument == "--decode")
       arguments.decode = true;
-    } else if (arguments.model.empty()) {
+    else if (arguments.model.empty())
       arguments.model = argument;
-    } else {
+    else
       return false;
-    }
   }
   return !arguments.model.empty();
 }
@@ -56,8 +55,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::ios::sync_with_stdio(false);
-  for (std::string line; std::getline(std::cin, line);) {
+  for (std::string line; std::getline(std::cin, line);)
     std::cout << boost::json::serialize(answer(**tokenizer, arguments, boost::json::parse(line))) << '\n';
-  }
   return 0;
 }

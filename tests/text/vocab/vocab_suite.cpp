@@ -72,9 +72,8 @@ class RealVocabulary : public testing::TestWithParam<const char*> {
 TEST_P(RealVocabulary, GivesTheIdsOfTheModelsOwnTokenizer) {
   const auto expected = read_ids(vocab_path(GetParam()) + ".out");
   ASSERT_EQ(expected.size(), texts_.size());
-  for (std::size_t i = 0; i < texts_.size(); ++i) {
+  for (std::size_t i = 0; i < texts_.size(); ++i)
     EXPECT_EQ(tokenizer_->encode(texts_[i], {.add_special = false}), expected[i]) << "text " << i << ": " << texts_[i];
-  }
 }
 
 TEST_P(RealVocabulary, DecodesWhatItEncoded) {

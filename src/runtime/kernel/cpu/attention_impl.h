@@ -156,9 +156,8 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     Vec odd[R];
     for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();
     std::uint32_t d = 0;
-    for (; d + 32 <= dim; d += 32) {
+    for (; d + 32 <= dim; d += 32)
       add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
-    }
     if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
     for (int r = 0; r < R; ++r) ((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
@@ -196,9 +195,8 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, std
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
   const float* p = pass.scratch.scores;
   Vec acc[R][C];
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) acc[r][c] = Vec::load(out + r * dim + 16 * c) * Vec::set(factors[r]);
-  }
   for (std::uint32_t t = 0; t < count; ++t) {
     Vec v[C];
     for (int c = 0; c < C; ++c) v[c] = load(t, c);
@@ -207,9 +205,8 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, std
       for (int c = 0; c < C; ++c) acc[r][c] = Vec::fma(weight, v[c], acc[r][c]);
     }
   }
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) acc[r][c].store(out + r * dim + 16 * c);
-  }
 }
 
 // R queries against the tile in the scratch.
@@ -230,9 +227,8 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const std::uint32_t dim = pass.layer->head_dim;
   std::uint32_t d = 0;
   const auto load = [&](std::uint32_t t, int c) { return Vec::load(pass.scratch.values + std::size_t{t} * dim + d + 16 * c); };
-  for (; d + 16 * Vec::kValueVectors <= dim; d += 16 * Vec::kValueVectors) {
+  for (; d + 16 * Vec::kValueVectors <= dim; d += 16 * Vec::kValueVectors)
     add_values<R, Vec::kValueVectors>(pass, query, factors, seen, d, load);
-  }
   for (; d < dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d, load);
 }
 
@@ -249,9 +245,8 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const auto load = [&](std::uint32_t t, int c) {
     return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c);
   };
-  for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors) {
+  for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
     add_values<R, Vec::kValueVectors>(pass, 0, factors, tile.count, d, load);
-  }
   for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, tile.count, d, load);
 }
 

@@ -18,11 +18,10 @@ Vec load_some(const float* p, std::uint32_t valid) {
 }
 
 void store_some(Vec v, float* p, std::uint32_t valid) {
-  if (valid == 16) {
+  if (valid == 16)
     v.store(p);
-  } else {
+  else
     v.store_first(p, valid);
-  }
 }
 
 void rms_norm_impl(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) {

@@ -52,13 +52,11 @@ struct Vnni {
     static void dots(const __m512i* codes, const std::int8_t* x, std::size_t stride, __m512i* acc) {
       for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
       if constexpr (R >= 4) {
-        for (int s = 0; s < kSteps; ++s) {
+        for (int s = 0; s < kSteps; ++s)
           for (int r = 0; r < R; ++r) acc[r] = dot(acc[r], codes[s], x + r * stride + 4 * s);
-        }
         for (int r = 0; r < R; ++r) acc[r] = _mm512_slli_epi32(acc[r], 8);
-        for (int s = 0; s < kSteps; ++s) {
+        for (int s = 0; s < kSteps; ++s)
           for (int r = 0; r < R; ++r) acc[r] = dot(acc[r], codes[s], x + r * stride + 32 + 4 * s);
-        }
       } else {
         for (int r = 0; r < R; ++r) {
           __m512i part[4] = {};

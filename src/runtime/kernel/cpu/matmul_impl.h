@@ -22,11 +22,10 @@ struct PanelTask {
 
   void put(int r, Vec acc) const {
     float* at = y + (first_row + static_cast<std::uint32_t>(r)) * y_stride;
-    if (outputs == kPanelRows) {
+    if (outputs == kPanelRows)
       acc.store(at);
-    } else {
+    else
       acc.store_first(at, outputs);
-    }
   }
 };
 
@@ -143,15 +142,14 @@ bool uses_integers(const PackedMatrix& w, const Activations& x) {
 // Integers::Kernel<q8, scale groups per block> for the format of w.
 template <class Integers>
 void matmul_impl(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  if (!uses_integers(w, x)) {
+  if (!uses_integers(w, x))
     for_panels<FloatKernel>(w, x, y, y_stride, begin, end);
-  } else if (w.format == WeightFormat::q4) {
+  else if (w.format == WeightFormat::q4)
     for_panels<typename Integers::template Kernel<false, 1>>(w, x, y, y_stride, begin, end);
-  } else if (w.scale_columns == kGroupColumns) {
+  else if (w.scale_columns == kGroupColumns)
     for_panels<typename Integers::template Kernel<true, 1>>(w, x, y, y_stride, begin, end);
-  } else {
+  else
     for_panels<typename Integers::template Kernel<true, 2>>(w, x, y, y_stride, begin, end);
-  }
 }
 
 }  // namespace

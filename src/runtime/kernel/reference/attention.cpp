@@ -61,9 +61,8 @@ void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const flo
   sums.maximum = next;
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
     sums.out[d] *= factor;
-    for (std::uint32_t t = 0; t < count; ++t) {
+    for (std::uint32_t t = 0; t < count; ++t)
       sums.out[d] = std::fma(p[t], element(layer, layer.values, offset_of(layer, item, tile + t) + d), sums.out[d]);
-    }
   }
 }
 
@@ -72,9 +71,8 @@ void attend_segment(const PagedKvLayer& layer, const AttentionItem& item, const 
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) sums.out[d] = 0.0F;
   const std::uint32_t begin = segment * kSegmentTokens;
   const std::uint32_t end = position + 1 - begin < kSegmentTokens ? position + 1 : begin + kSegmentTokens;
-  for (std::uint32_t tile = begin; tile < end; tile += kTileTokens) {
+  for (std::uint32_t tile = begin; tile < end; tile += kTileTokens)
     attend_tile(layer, item, q, tile, end - tile < kTileTokens ? end - tile : kTileTokens, sums);
-  }
 }
 
 void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {

@@ -24,9 +24,8 @@ inline float exp_polynomial(float x) {
 using Lanes = std::array<float, 16>;
 
 inline float sum_lanes(Lanes lanes) {
-  for (std::size_t width = 8; width > 0; width /= 2) {
+  for (std::size_t width = 8; width > 0; width /= 2)
     for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
   return lanes[0];
 }
 

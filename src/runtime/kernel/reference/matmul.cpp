@@ -76,20 +76,17 @@ float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, 
 
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) {
   if (x.mode == ActivationMode::f32) return;
-  for (std::uint32_t row = row_begin; row < row_end; ++row) {
+  for (std::uint32_t row = row_begin; row < row_end; ++row)
     for (std::uint32_t group = 0; group < x.columns / kGroupColumns; ++group) prepare_group(x, row, group);
-  }
 }
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
   const bool integer = x.mode == ActivationMode::int16 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
   const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
-  for (std::uint32_t row = 0; row < x.rows; ++row) {
-    for (std::uint32_t n = begin * kPanelRows; n < last; ++n) {
+  for (std::uint32_t row = 0; row < x.rows; ++row)
+    for (std::uint32_t n = begin * kPanelRows; n < last; ++n)
       y[row * y_stride + n] = integer ? integer_dot(w, n, x, row) : float_dot(w, n, x.x + row * x.stride);
-    }
-  }
 }
 
 }  // namespace quire::reference
