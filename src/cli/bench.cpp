@@ -44,7 +44,8 @@ double percentile(std::vector<double> values, double share) {
 
 class Round {
  public:
-  Round(Engine& engine, const BenchFlags& flags, std::mt19937& random) : engine_(engine), flags_(flags), random_(random) {}
+  Round(Engine& engine, OutputQueue& queue, const BenchFlags& flags, std::mt19937& random)
+      : engine_(engine), queue_(queue), flags_(flags), random_(random) {}
 
   Result<Figures> run(std::uint32_t concurrency) {
     const Clock::time_point start = Clock::now();
@@ -88,15 +89,16 @@ class Round {
   }
 
   Engine& engine_;
+  OutputQueue& queue_;
   const BenchFlags& flags_;
   std::mt19937& random_;
-  OutputQueue queue_;
   std::unordered_map<RequestId, Clock::time_point> last_;
   std::vector<double> first_ms_, gap_ms_;
   std::uint64_t num_tokens_ = 0;
 };
 
 Result<int> bench(const BenchFlags& flags) {
+  OutputQueue queue;  // outlives the engine: where a submission fails, others are still delivered
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
   fmt::print("{}: {} tokens in, {} out, {} rounds, medians\n", (*engine)->model().name, flags.prompt_tokens, flags.output_tokens,
@@ -106,7 +108,7 @@ Result<int> bench(const BenchFlags& flags) {
   for (const std::uint32_t concurrency : flags.concurrency) {
     std::vector<Figures> rounds;
     for (std::uint32_t round = 0; round < flags.rounds; ++round) {
-      const Result<Figures> figures = Round(**engine, flags, random).run(concurrency);
+      const Result<Figures> figures = Round(**engine, queue, flags, random).run(concurrency);
       if (!figures.has_value()) return std::unexpected(figures.error());
       rounds.push_back(*figures);
     }

@@ -12,10 +12,9 @@ namespace quire {
 class OutputQueue final : public OutputSink {
  public:
   void deliver(std::vector<RequestOutput> outputs) override {
-    {
-      const std::scoped_lock lock(mutex_);
-      for (RequestOutput& output : outputs) outputs_.push_back(std::move(output));
-    }
+    const std::scoped_lock lock(mutex_);
+    for (RequestOutput& output : outputs) outputs_.push_back(std::move(output));
+    // With the lock held: once it is free the taker may have what it waits for, and destroy this.
     ready_.notify_one();
   }
 

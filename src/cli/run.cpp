@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/output_queue.h"
+#include "cli/terminal_answer.h"
 #include "quire/engine.h"
-#include "text/detokenizer.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -29,7 +29,8 @@ struct RunFlags {
   SamplingParams sampling;
 };
 
-struct Session {
+struct LoadedModel {
+  std::unique_ptr<OutputQueue> outputs = std::make_unique<OutputQueue>();  // outlives the engine, which may still deliver
   std::unique_ptr<Engine> engine;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
@@ -39,24 +40,24 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token)
   return token.has_value() ? std::string(tokenizer.token_bytes(*token)) : std::string();
 }
 
-Result<Session> open_session(const RunFlags& flags) {
+Result<LoadedModel> load_model(const RunFlags& flags) {
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
   auto tokenizer = Tokenizer::create((*engine)->model().tokenizer);
   if (!tokenizer.has_value()) return std::unexpected(tokenizer.error());
-  Session session{std::move(*engine), std::move(*tokenizer), std::nullopt};
-  const std::string& source = session.engine->model().tokenizer.chat_template;
+  LoadedModel model{.engine = std::move(*engine), .tokenizer = std::move(*tokenizer), .chat = std::nullopt};
+  const std::string& source = model.engine->model().tokenizer.chat_template;
   if (!flags.raw && !source.empty()) {
     auto chat = ChatTemplate::parse(source);
     if (!chat.has_value()) return std::unexpected(chat.error());
-    session.chat = std::move(*chat);
+    model.chat = std::move(*chat);
   }
-  return session;
+  return model;
 }
 
-Result<std::vector<TokenId>> encode_chat(const Session& session, const boost::json::array& messages) {
-  QUIRE_CHECK(session.chat.has_value(), "a model without a chat template takes prompts");
-  const Tokenizer& tokenizer = *session.tokenizer;
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const boost::json::array& messages) {
+  QUIRE_CHECK(model.chat.has_value(), "a model without a chat template takes prompts");
+  const Tokenizer& tokenizer = *model.tokenizer;
   const boost::json::object context = {{"messages", messages},
                                        {"tools", nullptr},
                                        {"add_generation_prompt", true},
@@ -64,7 +65,7 @@ Result<std::vector<TokenId>> encode_chat(const Session& session, const boost::js
                                        {"eos_token", token_text(tokenizer, tokenizer.eos())}};
   TemplateOptions options;
   options.now_s = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const Result<std::string> text = session.chat->render(context, options);
+  const Result<std::string> text = model.chat->render(context, options);
   if (!text.has_value()) return std::unexpected(text.error());
   return tokenizer.encode(*text, {.add_special = false, .parse_special = true});
 }
@@ -74,54 +75,30 @@ void print_now(std::string_view text) {
   std::fflush(stdout);
 }
 
-// Streams one answer to the terminal and returns its text.
-Result<std::string> answer(const Session& session, std::vector<TokenId> prompt, const RunFlags& flags) {
-  using Clock = std::chrono::steady_clock;
-  OutputQueue queue;
-  const Clock::time_point start = Clock::now();
+// Prints one answer with its figures and returns its text.
+Result<std::string> answer(const LoadedModel& model, std::vector<TokenId> prompt, const RunFlags& flags) {
   const std::size_t prompt_tokens = prompt.size();
-  const Result<RequestId> id = session.engine->submit({std::move(prompt), flags.sampling, {}}, queue);
-  if (!id.has_value()) return std::unexpected(id.error());
-  Detokenizer detokenizer(*session.tokenizer);
-  std::string text;
-  Clock::time_point first;
-  std::size_t num_tokens = 0;
-  std::uint32_t num_cached = 0;
-  for (bool finished = false; !finished;) {
-    for (const RequestOutput& output : queue.take()) {
-      if (num_tokens == 0) first = Clock::now();
-      num_tokens += output.tokens.size();
-      num_cached = std::max(num_cached, output.num_cached_tokens);
-      for (const TokenId token : output.tokens) {
-        const std::string_view piece = detokenizer.push(token);
-        print_now(piece);
-        text += piece;
-      }
-      finished = finished || output.finished;
-      if (!output.error.empty()) return fail(ErrorCode::invalid_argument, "request", output.error);
-    }
-  }
-  text += detokenizer.flush();
+  const auto answer = print_answer(*model.engine, *model.tokenizer, {std::move(prompt), flags.sampling, {}}, *model.outputs, &print_now);
+  if (!answer.has_value()) return std::unexpected(answer.error());
   print_now("\n");
-  const double first_s = std::chrono::duration<double>(first - start).count();
-  const double rest_s = std::chrono::duration<double>(Clock::now() - first).count();
   if (!flags.quiet) {
     fmt::print(stderr, "[{} prompt tokens, {} cached, first token after {:.0f} ms; {} tokens, {:.1f} per second]\n", prompt_tokens,
-               num_cached, first_s * 1e3, num_tokens, rest_s > 0 ? static_cast<double>(num_tokens - 1) / rest_s : 0.0);
+               answer->num_cached_tokens, answer->first_token_s * 1e3, answer->num_tokens,
+               answer->rest_s > 0 ? static_cast<double>(answer->num_tokens - 1) / answer->rest_s : 0.0);
   }
-  return text;
+  return answer->text;
 }
 
-Result<int> converse(const Session& session, const RunFlags& flags) {
+Result<int> converse(const LoadedModel& model, const RunFlags& flags) {
   boost::json::array messages;
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
-  fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", session.engine->model().name);
+  fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", model.engine->model().name);
   std::string line;
   while (print_now("> "), std::getline(std::cin, line) && !line.empty()) {
     messages.push_back({{"role", "user"}, {"content", line}});
-    auto prompt = encode_chat(session, messages);
+    auto prompt = encode_chat(model, messages);
     if (!prompt.has_value()) return std::unexpected(prompt.error());
-    const Result<std::string> reply = answer(session, std::move(*prompt), flags);
+    const Result<std::string> reply = answer(model, std::move(*prompt), flags);
     if (!reply.has_value()) return std::unexpected(reply.error());
     messages.push_back({{"role", "assistant"}, {"content", *reply}});
   }
@@ -129,20 +106,20 @@ Result<int> converse(const Session& session, const RunFlags& flags) {
 }
 
 Result<int> run(const RunFlags& flags) {
-  auto session = open_session(flags);
-  if (!session.has_value()) return std::unexpected(session.error());
+  auto model = load_model(flags);
+  if (!model.has_value()) return std::unexpected(model.error());
   if (flags.prompt.empty()) {
-    return session->chat.has_value()
-               ? converse(*session, flags)
+    return model->chat.has_value()
+               ? converse(*model, flags)
                : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "give a prompt to continue");
   }
   boost::json::array messages;
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   messages.push_back({{"role", "user"}, {"content", flags.prompt}});
   auto prompt =
-      session->chat.has_value() ? encode_chat(*session, messages) : Result<std::vector<TokenId>>(session->tokenizer->encode(flags.prompt));
+      model->chat.has_value() ? encode_chat(*model, messages) : Result<std::vector<TokenId>>(model->tokenizer->encode(flags.prompt));
   if (!prompt.has_value()) return std::unexpected(prompt.error());
-  const Result<std::string> reply = answer(*session, std::move(*prompt), flags);
+  const Result<std::string> reply = answer(*model, std::move(*prompt), flags);
   return reply.has_value() ? Result<int>(0) : std::unexpected(reply.error());
 }
 

@@ -1,0 +1,26 @@
+#pragma once
+// One answer of the engine, printed as it comes.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "cli/output_queue.h"
+#include "quire/engine.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+struct TerminalAnswer {
+  std::string text;
+  std::size_t num_tokens = 0;
+  std::uint32_t num_cached_tokens = 0;
+  double first_token_s = 0.0;  // from submission
+  double rest_s = 0.0;         // from the first token to the end
+};
+
+// `print` gets the whole text in pieces. `queue` must outlive the engine, and nothing else may be under way that delivers to it.
+Result<TerminalAnswer> print_answer(Engine& engine, const Tokenizer& tokenizer, EngineRequest request, OutputQueue& queue,
+                                    const std::function<void(std::string_view)>& print);
+
+}  // namespace quire
