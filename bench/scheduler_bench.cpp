@@ -1,7 +1,15 @@
-// What the scheduler itself costs: nanoseconds per running request and decode step (schedule and apply, one output token each).
+// What the scheduler itself costs: nanoseconds of wall time per running request and decode step (schedule and apply, one output token
+// each).
+//
+//   scheduler_bench [RUNNING...]
+//
+// "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests,
+// blocks named by SHA-256 over Python's pickle. "lean" is what `quire serve` runs: none of the two, and names in our own encoding. Both get
+// prompts of 128 tokens and as many steps (whole blocks of them) as bench/vllm_scheduler.py gives vLLM.
 #include <fmt/format.h>
-#include <time.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <vector>
 
@@ -11,64 +19,119 @@ namespace {
 
 using namespace quire;
 
-// Of the process, so that neighbours on the machine do not count. ns.
-double cpu_time() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+constexpr std::uint32_t kPromptTokens = 128, kBlockSize = 16, kRounds = 11;
+
+struct Work {
+  bool as_vllm;
+  std::uint32_t num_requests, num_steps;
+};
+
+// ns per running request.
+struct Figures {
+  double step;   // median step: no block is filled or allocated in 15 of 16
+  double block;  // median of the mean over the 16 steps that fill a block: with its name and its successor
+};
+
+[[noreturn]] void fail(const Error& error) {
+  fmt::print(stderr, "{}\n", error.to_string());
+  std::exit(1);
 }
 
-std::unique_ptr<Core> start(std::uint32_t num_requests, std::uint32_t num_steps) {
+CoreConfig make_config(const Work& work) {
   CoreConfig config;
-  config.scheduler.max_num_seqs = num_requests;
-  config.scheduler.max_num_waiting = num_requests;
-  config.scheduler.max_num_batched_tokens = 1U << 20;
-  config.scheduler.max_model_len = num_steps + 1024;
+  config.scheduler.max_num_seqs = work.num_requests;
+  config.scheduler.max_num_waiting = work.num_requests;
+  config.scheduler.max_num_batched_tokens = std::max(8192U, work.num_requests);
+  config.scheduler.max_model_len = 8192;
   config.scheduler.async_scheduling = false;
-  config.log_stats = false;
-  config.count_common_prefix = false;  // as the engine sets it
-  config.kv.num_blocks = num_requests * (config.scheduler.max_model_len / config.block_size + 1) + 1;
+  config.scheduler.admit_oversized = true;  // max_tokens may exceed the cache, as with vLLM
+  config.block_size = kBlockSize;
+  config.log_stats = config.count_common_prefix = work.as_vllm;
+  config.hash = work.as_vllm ? HashAlgorithm::sha256 : HashAlgorithm::canonical;
+  config.kv.num_blocks = work.num_requests * (kPromptTokens + work.num_steps + 100) / kBlockSize + 64;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
-  auto core = Core::create(config).value();
-  for (std::uint32_t i = 0; i < num_requests; ++i) {
-    const std::vector<TokenId> prompt(64, static_cast<TokenId>(i));
+  return config;
+}
+
+std::unique_ptr<Core> start(const Work& work) {
+  auto core = Core::create(make_config(work));
+  if (!core.has_value()) fail(core.error());
+  std::vector<TokenId> prompt(kPromptTokens);
+  for (std::uint32_t i = 0; i < work.num_requests; ++i) {
+    for (std::uint32_t j = 0; j < kPromptTokens; ++j) prompt[j] = static_cast<TokenId>((i * 7 + j) % 30000);
     NewRequest request;
     request.id = RequestId{i};
     request.prompt = prompt;
-    request.max_tokens = num_steps + 100;
-    if (auto added = core->add(request); !added) {
-      fmt::print(stderr, "{}\n", added.error().to_string());
-      std::exit(1);
-    }
+    request.max_tokens = work.num_steps + 2000;
+    if (auto added = (*core)->add(request); !added.has_value()) fail(added.error());
   }
-  return core;
+  return std::move(*core);
 }
 
-double nanoseconds_per_request(std::uint32_t num_requests) {
-  const std::uint32_t num_steps = 2'000'000 / num_requests < 2000 ? 2000 : 20000;
-  const auto core = start(num_requests, num_steps);
+// One schedule() and apply(), ns; 0 for a step that still computes prompts.
+double step(Core& core, const Work& work, std::vector<SampledToken>& sampled) {
+  const auto begin = std::chrono::steady_clock::now();
+  const StepPlan& plan = core.schedule();
+  const auto planned = std::chrono::steady_clock::now();
+  std::uint32_t num_tokens = 0;
+  sampled.clear();
+  for (const ScheduledRequest& s : plan.scheduled) {
+    num_tokens += s.num_tokens;
+    if (s.samples) sampled.push_back({s.id, TokenId{11}});
+  }
+  StepResult result;
+  result.step = plan.step;
+  result.sampled = sampled;
+  const bool decodes = num_tokens == work.num_requests && plan.scheduled.size() == work.num_requests;
+  const auto resumed = std::chrono::steady_clock::now();
+  if (auto applied = core.apply(result); !applied.has_value()) fail(applied.error());
+  const auto spent = (planned - begin) + (std::chrono::steady_clock::now() - resumed);
+  return decodes ? std::chrono::duration<double, std::nano>(spent).count() : 0.0;
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void run(const Work& work, std::vector<double>& steps, std::vector<double>& blocks) {
+  const auto core = start(work);
   std::vector<SampledToken> sampled;
-  const auto run = [&](std::uint32_t steps) {
-    for (std::uint32_t step = 0; step < steps; ++step) {
-      const StepPlan& plan = core->schedule();
-      sampled.clear();
-      for (const ScheduledRequest& s : plan.scheduled) sampled.push_back({s.id, static_cast<TokenId>(step)});
-      StepResult result;
-      result.step = plan.step;
-      result.sampled = sampled;
-      if (!core->apply(result)) std::exit(1);
+  double block = 0.0;
+  for (std::uint32_t done = 0; done < work.num_steps;) {
+    const double spent = step(*core, work, sampled);
+    if (spent == 0.0) continue;
+    steps.push_back(spent);
+    block += spent;
+    if (++done % kBlockSize == 0) {
+      blocks.push_back(block / kBlockSize);
+      block = 0.0;
     }
-  };
-  run(16);
-  const double begin = cpu_time();
-  run(num_steps);
-  return (cpu_time() - begin) / num_steps / num_requests;
+  }
+}
+
+Figures measure(const Work& work) {
+  std::vector<double> steps, blocks;
+  for (std::uint32_t round = 0; round < kRounds; ++round) run(work, steps, blocks);
+  return {median(steps) / work.num_requests, median(blocks) / work.num_requests};
 }
 
 }  // namespace
 
-int main() {
-  fmt::print("running  ns per request and decode step\n");
-  for (std::uint32_t num_requests : {1U, 8U, 64U, 256U, 1024U})
-    fmt::print("{:7}  {:.1f}\n", num_requests, nanoseconds_per_request(num_requests));
+int main(int argc, char** argv) {
+  std::vector<std::uint32_t> counts;
+  for (int i = 1; i < argc; ++i) counts.push_back(static_cast<std::uint32_t>(std::strtoul(argv[i], nullptr, 10)));
+  if (counts.empty()) counts = {1, 8, 64, 256, 1024};
+  if (std::ranges::find(counts, 0U) != counts.end()) {
+    fmt::print(stderr, "running: 0 requests cannot be measured; give positive numbers\n");
+    return 2;
+  }
+  fmt::print("native core, ns per running request and decode step (wall; median step, and per step over a whole block)\n");
+  fmt::print("{:>7}  {:>12} {:>12}  {:>12} {:>12}\n", "running", "as vLLM", "whole block", "lean", "whole block");
+  for (const std::uint32_t count : counts) {
+    const std::uint32_t num_steps = count < 1024 ? 304 : 152;
+    const Figures full = measure({true, count, num_steps}), lean = measure({false, count, num_steps});
+    fmt::print("{:7}  {:12.1f} {:12.1f}  {:12.1f} {:12.1f}\n", count, full.step, full.block, lean.step, lean.block);
+  }
 }

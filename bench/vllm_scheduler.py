@@ -1,6 +1,7 @@
-"""vLLM's scheduler and quire.vllm.Scheduler side by side in one process: microseconds per running request per decode step.
+"""vLLM's scheduler and quire.vllm.Scheduler side by side in one process, the native core in the same run: microseconds per running request
+and decode step.
 
-    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_scheduler.py [--native build/release/scheduler_bench] [--steps 300]
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_scheduler.py [--native build/release/scheduler_bench] [RUNNING...]
 
 Counted are `schedule` and `update_from_output`. The two take turns, step by step, so that both meet the same machine. Asynchronous
 scheduling is stepped as vLLM's engine does with a queue of two batches.
@@ -10,7 +11,6 @@ import argparse
 import gc
 import json
 import os
-import re
 import statistics
 import subprocess
 import tempfile
@@ -120,7 +120,9 @@ class Side:
         return ModelRunnerOutput(req_ids=ids, req_id_to_index={name: i for i, name in enumerate(ids)}, sampled_token_ids=sampled)
 
     def microseconds(self):
-        return statistics.median(self.times) * 1e6 / self.num
+        """Per running request: the median step, and the median of the mean over 16 steps, in which each request fills one block."""
+        blocks = [statistics.fmean(self.times[i : i + 16]) for i in range(0, len(self.times) - 15, 16)]
+        return [statistics.median(values) * 1e6 / self.num for values in (self.times, blocks)]
 
 
 def compare(model, num, steps, is_async):
@@ -134,36 +136,43 @@ def compare(model, num, steps, is_async):
             side.step()
         sides.reverse()
     gc.unfreeze()
-    return stock.microseconds(), ours.microseconds()
+    return [stock.microseconds(), ours.microseconds()]
 
 
-def native_figures(binary):
-    """{num: µs per request} of the C++ benchmark's sync decode steps; {} where it is not built."""
-    if binary is None or not Path(binary).exists():
-        return {}
-    text = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
-    return {int(num): float(ns) / 1000 for num, ns in re.findall(r"^\s*(\d+)\s+([\d.]+)\s*$", text, re.M)}
+def native_figures(binary, num):
+    """[[step, block] with vLLM's work, [step, block] lean], µs per request, of the C++ benchmark's sync decode steps."""
+    text = subprocess.run([binary, str(num)], capture_output=True, text=True, check=True).stdout
+    figures = [float(field) / 1000 for field in text.splitlines()[-1].split()[1:]]
+    return [figures[:2], figures[2:]]
+
+
+def compare_native(model, num, steps, is_async, binary):
+    """(vLLM, quire.vllm.Scheduler, native with vLLM's work, native lean); the natives are taken before and after the others."""
+    natives = [] if binary is None or is_async else [native_figures(binary, num)]
+    sides = compare(model, num, steps, is_async)
+    if natives:
+        natives.append(native_figures(binary, num))
+    return [*sides, *([statistics.fmean(pair) for pair in zip(*both)] for both in zip(*natives))]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--native", help="the C++ benchmark, for a third column")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--running", type=int, nargs="+", default=[1, 8, 64, 256, 1024])
+    parser.add_argument("--native", help="the C++ benchmark: two more columns")
+    parser.add_argument("--steps", type=int, default=304)
+    parser.add_argument("running", type=int, nargs="*", default=[1, 8, 64, 256, 1024], help="numbers of running requests")
     arguments = parser.parse_args()
     init_none_hash(sha256)
-    native = native_figures(arguments.native)
+    names = ["vLLM", "quire.vllm", *(["native", "lean"] if arguments.native else [])]
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
-        print("decode step, schedule + update_from_output, µs per running request (median)")
-        print(f"{'':6} {'running':>8} {'vLLM':>9} {'quire.vllm':>11} {'ratio':>7}" + (f" {'native':>9}" if native else ""))
+        print("decode step, schedule + update_from_output (native: schedule + apply), µs of wall time per running request")
+        print("median step (per step over 16 steps, in which each request fills one block), vLLM's over it; lean: no statistics, no common prefix, names in our encoding")
+        print(f"{'':6}{'running':>8}" + "".join(f"{name:>26}" for name in names))
         for is_async in (False, True):
             for num in arguments.running:
-                stock, ours = compare(model, num, arguments.steps if num < 1024 else arguments.steps // 2, is_async)
-                row = f"{'async' if is_async else 'sync':6} {num:8} {stock:9.2f} {ours:11.3f} {stock / ours:6.1f}x"
-                if num in native and not is_async:
-                    row += f" {native[num]:9.3f}"
-                print(row, flush=True)
+                sides = compare_native(model, num, arguments.steps // (1 + num // 1024), is_async, arguments.native)
+                cells = [f"{step:.3f} ({block:.3f}) {sides[0][0] / step:6.1f}x" for step, block in sides]
+                print(f"{'async' if is_async else 'sync':6}{num:8}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -116,11 +116,10 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
       [ "$name" = scheduler ] && [ -n "$(vllm_python)" ] || exec "build/release/${name}_bench" "$@"
-      "build/release/${name}_bench" "$@"
       say "Beside vLLM's own scheduler, in its Python"
       with_package
       configure_and_build release quire_python quire_python_files
-      PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench ;;
+      PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench "$@" ;;
     hash)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
