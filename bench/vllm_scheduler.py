@@ -166,7 +166,8 @@ def main():
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
         print("decode step, schedule + update_from_output (native: schedule + apply), µs of wall time per running request")
-        print("median step (per step over 16 steps, in which each request fills one block), vLLM's over it; lean: no statistics, no common prefix, names in our encoding")
+        print("median step (per step over 16 steps, in which each request fills one block), vLLM's over it")
+        print("lean: no statistics, no common prefix, names in our encoding")
         print(f"{'':6}{'running':>8}" + "".join(f"{name:>26}" for name in names))
         for is_async in (False, True):
             for num in arguments.running:

@@ -1,0 +1,61 @@
+"""What the measurements share: the machine they name, and a server process with its memory."""
+
+import contextlib
+import os
+import pathlib
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+
+# Instruction sets that decide how fast a matrix product is, as /proc/cpuinfo spells them.
+INSTRUCTION_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve")
+
+
+def describe() -> str:
+    """Processor, instruction sets, cores, memory, kernel and load, in one line."""
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", info, re.M))
+    present = set((fields.get("flags") or fields.get("Features") or "").split())
+    sets = " ".join(name for name in INSTRUCTION_SETS if name in present) or "none of note"
+    memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) / 2**20
+    model = f"{fields.get('model name', platform.machine())} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')})"
+    return (f"machine: {model}; {sets}; {len(os.sched_getaffinity(0))} cores; {memory:.0f} GiB; "
+            f"Linux {platform.release()}; load {os.getloadavg()[0]:.1f} at the start")  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A server process on a loopback port, ready when /health says so."""
+
+    def __init__(self, name: str, command: list, port: int):
+        self.name, self.port = name, port
+        started = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not self._healthy():
+            if self.process.poll() is not None:
+                sys.exit(f"{name} ended with {self.process.returncode}: {' '.join(command)}")
+            time.sleep(0.02)
+        self.ready_s = time.monotonic() - started
+
+    def _healthy(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=10) as probe:
+            probe.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            return b" 200 " in probe.recv(64)
+        return False
+
+    def memory_mib(self, field: str = "VmRSS") -> float:
+        """VmRSS: resident now; VmHWM: the most that was."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"^{field}:\s+(\d+)", status, re.M).group(1)) / 1024
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait()
