@@ -116,7 +116,7 @@ TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision)
     const Cache cache(rng, dtype, 1 + random_below(rng, 40), 1 + random_below(rng, 3), head_dim, length);
     const Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 70U)));
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1000);
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : fast_kernels()) {
       const std::vector<float> out = attend(*kernels, cache, queries, 1 + random_below(rng, 80));
       ASSERT_TRUE(same_bits(out, expected)) << kernels->name << " dim " << head_dim << " length " << length << " group " << group;
     }
@@ -126,6 +126,7 @@ TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision)
     for (std::uint32_t d = 0; d < head_dim; ++d)
       ASSERT_NEAR(expected[row * cache.row * group + std::size_t{head} * head_dim + d], exact[d], 5e-6);
   }
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
 TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
@@ -172,11 +173,12 @@ TEST(Attention, LongContextsKeepTheContract) {
     const Cache cache(rng, KvDtype::bf16, 16, 1, 64, length);
     const Queries queries = random_queries(rng, cache, 3, 2);
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1);
-    for (const Kernels* kernels : available_kernels())
+    for (const Kernels* kernels : fast_kernels())
       ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 1), expected)) << kernels->name << " length " << length;
     const std::vector<double> exact = exact_row(cache, queries, 1, 2);
     for (std::uint32_t d = 0; d < 64; ++d) ASSERT_NEAR(expected[(3 + 2) * 64 + d], exact[d], 5e-6);
   }
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
 // Chunks whose rows lie on both sides of the end of a segment.
@@ -328,8 +330,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (float& value : queries.q) value *= 1000.0F;
   const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 16);
   for (const float value : expected) ASSERT_TRUE(std::isfinite(value));
-  for (const Kernels* kernels : available_kernels())
-    ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 16), expected)) << kernels->name;
+  for (const Kernels* kernels : fast_kernels()) ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 16), expected)) << kernels->name;
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
 // Slot = block * block_size + offset; bf16 rounds to nearest even, f32 keeps the value.

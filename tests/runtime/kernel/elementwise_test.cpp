@@ -18,11 +18,12 @@ void expect_same_bits(Run run) {
     const std::vector<float> a = random_floats(rng, n, 4.0F);
     const std::vector<float> b = random_floats(rng, n);
     const std::vector<float> expected = run(select_kernels(KernelIsa::reference), a, b);
-    for (const Kernels* kernels : available_kernels()) ASSERT_TRUE(same_bits(run(*kernels, a, b), expected)) << kernels->name << " n " << n;
+    for (const Kernels* kernels : fast_kernels()) ASSERT_TRUE(same_bits(run(*kernels, a, b), expected)) << kernels->name << " n " << n;
   }
 }
 
 TEST(Elementwise, EveryTableGivesTheBitsOfThePlainOne) {
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>& b) {
     kernels.rms_norm(a.data(), b.data(), 1e-5F, a.data(), static_cast<std::uint32_t>(a.size()));
     return a;
@@ -187,7 +188,7 @@ TEST(Rope, KeepsThePairsLengthsAndAgreesOverTables) {
     const std::vector<float> x = random_floats(rng, 3 * 10);  // three heads of 10, the first 8 rotate
     std::vector<float> expected = x;
     select_kernels(KernelIsa::reference).rope(style, expected.data(), 3, 10, 8, cosines.data(), sines.data());
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : fast_kernels()) {
       std::vector<float> rotated = x;
       kernels->rope(style, rotated.data(), 3, 10, 8, cosines.data(), sines.data());
       EXPECT_TRUE(same_bits(rotated, expected)) << kernels->name;
@@ -202,6 +203,7 @@ TEST(Rope, KeepsThePairsLengthsAndAgreesOverTables) {
       EXPECT_EQ(expected[head * 10 + 9], x[head * 10 + 9]);
     }
   }
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
 TEST(RopeDeath, AnglesHaveOnePlaceEach) {

@@ -95,6 +95,10 @@ inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t 
   return made;
 }
 
+inline std::string isa_name(KernelIsa isa) {
+  return isa == KernelIsa::avx512 ? "avx512" : isa == KernelIsa::avx2 ? "avx2" : "reference";
+}
+
 // Every table this processor can run, the plain one first.
 inline std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
@@ -102,6 +106,14 @@ inline std::vector<const Kernels*> available_kernels() {
     if (const auto table = find_kernels(isa)) found.push_back(*table);
   return found;
 }
+
+// The tables to compare with the plain one; a test that finds none says so: if (...empty()) GTEST_SKIP() << kNothingToCompare.
+inline std::vector<const Kernels*> fast_kernels() {
+  std::vector<const Kernels*> found = available_kernels();
+  found.erase(found.begin());
+  return found;
+}
+inline constexpr const char* kNothingToCompare = "this processor or this build has the plain kernels only: nothing to compare them with";
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;

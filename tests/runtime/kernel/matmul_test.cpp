@@ -46,6 +46,7 @@ Shape random_shape(Rng& rng, const WeightCase& kind) {
 }
 
 TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   Rng rng(11);
   for (const WeightCase& kind : weight_cases()) {
     for (int round = 0; round < 25; ++round) {
@@ -55,7 +56,7 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
       for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {
         if (mode == ActivationMode::int16 && shape.columns % 32 != 0) continue;
         const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, mode, x, shape.m);
-        for (const Kernels* kernels : available_kernels()) {
+        for (const Kernels* kernels : fast_kernels()) {
           const std::vector<float> y = multiply(*kernels, matrix.packed, mode, x, shape.m, 1 + random_below(rng, 3));
           ASSERT_TRUE(same_bits(y, expected)) << kind.name << " " << kernels->name << " m " << shape.m << " n " << shape.rows << " k "
                                               << shape.columns << " mode " << static_cast<int>(mode);
@@ -113,9 +114,10 @@ TEST(Matmul, ZerosAndExtremeInputsKeepTheContract) {
     for (std::size_t i = 192; i < 256; ++i) x[i] = i % 3 == 0 ? 1.0F : -1.0F;
     const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, ActivationMode::int16, x, 4);
     for (std::size_t i = 0; i < 17; ++i) EXPECT_EQ(expected[i], 0.0F);
-    for (const Kernels* kernels : available_kernels())
+    for (const Kernels* kernels : fast_kernels())
       EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, ActivationMode::int16, x, 4), expected)) << kind.name << kernels->name;
   }
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
 TEST(Matmul, SixteenBitCodesReachTheirRange) {

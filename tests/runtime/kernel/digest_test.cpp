@@ -1,0 +1,209 @@
+// The bits of every kernel against a record, so that machines can be compared: tests/golden/kernel_digests.txt holds one digest per kernel,
+// format and shape, the same for every instruction set. Inputs come from base/random.h, which gives the same numbers everywhere.
+// QUIRE_RECORD_DIGESTS=1 kernel_test --gtest_filter='*Digests*' writes the record anew, with the plain kernels.
+#include "base/digest.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/kernel/kernel_fixtures.h"
+
+namespace quire {
+namespace {
+
+using namespace kernel_test;
+
+constexpr const char* kRecord = "tests/golden/kernel_digests.txt";
+
+using Digests = std::map<std::string, std::string>;
+
+template <class T>
+std::string digest_of(const std::vector<T>& values) {
+  return to_hex(Sha256::of(std::as_bytes(std::span(values)))).substr(0, 16);
+}
+
+std::vector<float> uniform(Random& random, std::size_t n, float range) {
+  std::vector<float> values(n);
+  for (float& value : values) value = static_cast<float>(2.0 * random.unit() - 1.0) * range;
+  return values;
+}
+
+PackedMatrix make_matrix(Random& random, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
+  MatrixPacker packer(kind.format, rows, columns);
+  const bool q8 = kind.format == WeightFormat::q8;
+  const auto scale = [&](float range) {
+    const float value = uniform(random, 1, range)[0];
+    return kind.exact_in_f16 ? f16_to_float(float_to_f16_truncated(value)) : value;
+  };
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    if (kind.format == WeightFormat::f32 || kind.format == WeightFormat::bf16) {
+      packer.put_f32(row, uniform(random, columns, 0.1F));
+      continue;
+    }
+    std::vector<std::uint8_t> codes(columns);
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random.below(q8 ? 256 : 16));
+    std::vector<float> scales(columns / (q8 ? 16 : 32)), minimums(scales.size());
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const bool repeat = q8 && !kind.halves && i % 2 == 1;
+      scales[i] = repeat ? scales[i - 1] : scale(0.02F);
+      minimums[i] = !kind.minimums ? 0.0F : repeat ? minimums[i - 1] : scale(0.1F);
+    }
+    q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
+  }
+  return packer.finish();
+}
+
+void add_elementwise(const Kernels& kernels, Digests& digests) {
+  for (const std::uint32_t n : {1U, 17U, 64U, 576U, 1536U}) {
+    Random random(n);
+    const std::vector<float> a = uniform(random, n, 8.0F), b = uniform(random, n, 1.0F);
+    std::vector<float> out(n);
+    const std::string size = " n=" + std::to_string(n);
+    kernels.rms_norm(a.data(), b.data(), 1e-5F, out.data(), n);
+    digests["rms_norm" + size] = digest_of(out);
+    kernels.silu_mul(uniform(random, n, 100.0F).data(), b.data(), out.data(), n);
+    digests["silu_mul" + size] = digest_of(out);
+    out = a;
+    kernels.add(out.data(), b.data(), n);
+    digests["add" + size] = digest_of(out);
+  }
+  for (const auto& [name, style] : {std::pair("half_split", RopeStyle::half_split), {"interleaved", RopeStyle::interleaved}}) {
+    Random random(1);
+    std::vector<float> x = uniform(random, std::size_t{3} * 64, 4.0F);
+    kernels.rope(style, x.data(), 3, 64, 48, uniform(random, 24, 1.0F).data(), uniform(random, 24, 1.0F).data());
+    digests[std::string("rope ") + name] = digest_of(x);
+  }
+}
+
+void add_products(const Kernels& kernels, Digests& digests) {
+  for (const WeightCase& kind : weight_cases()) {
+    for (const auto& [m, rows, columns] : {std::tuple(1U, 40U, 576U), {5U, 17U, 96U}, {70U, 33U, 64U}}) {
+      Random random(m + columns);
+      const PackedMatrix w = make_matrix(random, kind, rows, columns);
+      const std::vector<float> x = uniform(random, std::size_t{m} * columns, 3.0F);
+      for (const auto& [name, mode] : {std::pair("f32", ActivationMode::f32), {"int16", ActivationMode::int16}}) {
+        AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, columns));
+        const Activations prepared = make_activations(mode, x.data(), columns, m, columns, scratch);
+        kernels.prepare(prepared, 0, m);
+        std::vector<float> y(std::size_t{m} * rows);
+        kernels.matmul(w, prepared, y.data(), rows, 0, w.num_panels());
+        const std::string shape = " m=" + std::to_string(m) + " n=" + std::to_string(rows) + " k=" + std::to_string(columns);
+        digests[std::string("matmul ") + kind.name + " " + name + shape] = digest_of(y);
+      }
+    }
+  }
+}
+
+// One KV head, its tokens in blocks 1, 2, ... of 16.
+struct Cache {
+  Cache(const Kernels& kernels, Random& random, KvDtype dtype, std::uint32_t head_dim, std::uint32_t tokens) {
+    const std::uint32_t num_blocks = (tokens - 1) / 16 + 1;
+    layer = {.dtype = dtype, .block_size = 16, .num_kv_heads = 1, .head_dim = head_dim};
+    layer.token_stride = head_dim;
+    layer.head_stride = layer.block_stride = std::size_t{16} * head_dim;
+    for (auto* bytes : {&keys, &values}) bytes->resize((num_blocks + 1) * layer.block_stride * (dtype == KvDtype::f32 ? 4 : 2));
+    layer.keys = keys.data();
+    layer.values = values.data();
+    std::vector<std::uint64_t> slots;
+    for (std::uint32_t t = 0; t < tokens; ++t) slots.push_back(16 + t);
+    for (std::uint32_t i = 0; i < num_blocks; ++i) blocks.push_back(BlockId{i + 1});
+    const std::vector<float> k = uniform(random, std::size_t{tokens} * head_dim, 2.0F), v = uniform(random, k.size(), 2.0F);
+    kernels.write_kv(layer, k.data(), v.data(), head_dim, slots);
+  }
+
+  PagedKvLayer layer;
+  std::vector<std::byte> keys, values;
+  std::vector<BlockId> blocks;
+};
+
+std::vector<float> attend(const Kernels& kernels, const Cache& cache, AttentionItem item, bool in_pieces) {
+  const std::uint32_t dim = cache.layer.head_dim;
+  AlignedVector<std::byte> scratch(attention_scratch_bytes(dim, item.group));
+  std::vector<float> out(item.rows * item.q_stride);
+  item.out = out.data();
+  item.out_stride = item.q_stride;
+  item.blocks = cache.blocks.data();
+  item.scale = 0.25F;
+  item.end_segment = item.first_position / kSegmentTokens + 1;
+  std::vector<float> partials(item.end_segment * attention_partial_floats(dim, item.group));
+  if (in_pieces) item.partials = partials.data();
+  kernels.attend(cache.layer, item, scratch);
+  if (in_pieces) kernels.join_segments(cache.layer, item);
+  return out;
+}
+
+void add_attention(const Kernels& kernels, Digests& digests) {
+  for (const auto& [name, dtype] : {std::pair("bf16", KvDtype::bf16), {"f32", KvDtype::f32}}) {
+    for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}}) {
+      for (const auto& [rows, length] : {std::pair(1U, 1U), {1U, 700U}, {35U, 530U}}) {
+        Random random(dim + length);
+        const Cache cache(kernels, random, dtype, dim, length);
+        const std::vector<float> q = uniform(random, std::size_t{rows} * group * dim, 2.0F);
+        const AttentionItem item{
+            .q = q.data(), .q_stride = std::size_t{group} * dim, .rows = rows, .first_position = length - rows, .group = group};
+        const std::string key = std::string(" ") + name + " dim=" + std::to_string(dim) + " group=" + std::to_string(group) +
+                                " rows=" + std::to_string(rows) + " tokens=" + std::to_string(length);
+        digests["attend" + key] = digest_of(attend(kernels, cache, item, false));
+        if (rows == 1) digests["attend in pieces" + key] = digest_of(attend(kernels, cache, item, true));
+      }
+    }
+    Random random(3);
+    const Cache cache(kernels, random, dtype, 32, 40);
+    digests[std::string("write_kv ") + name] = digest_of(cache.keys) + digest_of(cache.values);
+  }
+}
+
+Digests digests_of(const Kernels& kernels) {
+  Digests digests;
+  add_elementwise(kernels, digests);
+  add_products(kernels, digests);
+  add_attention(kernels, digests);
+  return digests;
+}
+
+// Lines of a name, a tab and a digest.
+Digests read_record() {
+  Digests record;
+  std::ifstream in(kRecord);
+  for (std::string line; std::getline(in, line);) {
+    const auto tab = line.find('\t');
+    if (tab != std::string::npos) record[line.substr(0, tab)] = line.substr(tab + 1);
+  }
+  return record;
+}
+
+void write_record() {
+  std::ofstream out(kRecord);
+  for (const auto& [name, digest] : digests_of(select_kernels(KernelIsa::reference))) out << name << '\t' << digest << '\n';
+  ASSERT_TRUE(out.good()) << kRecord;
+}
+
+class KernelDigests : public testing::TestWithParam<KernelIsa> {};
+
+TEST_P(KernelDigests, AreThoseOfTheRecord) {
+  const auto kernels = find_kernels(GetParam());
+  if (!kernels) GTEST_SKIP() << isa_name(GetParam()) << " did not run: " << kernels.error().message;
+  if (std::getenv("QUIRE_RECORD_DIGESTS") != nullptr && GetParam() == KernelIsa::reference) write_record();
+  const Digests record = read_record();
+  const Digests digests = digests_of(**kernels);
+  EXPECT_GT(record.size(), 100U) << kRecord;
+  EXPECT_EQ(digests.size(), record.size());
+  for (const auto& [name, digest] : digests) {
+    const auto found = record.find(name);
+    EXPECT_EQ(digest, found == record.end() ? "not in the record" : found->second) << name << " on " << (*kernels)->name;
+  }
+  std::printf("instruction set %s ran: %zu digests compared\n", (*kernels)->name, digests.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),
+                         [](const auto& info) { return isa_name(info.param); });
+
+}  // namespace
+}  // namespace quire
