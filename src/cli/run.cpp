@@ -116,8 +116,7 @@ Result<int> run(const RunFlags& flags) {
   boost::json::array messages;
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   messages.push_back({{"role", "user"}, {"content", flags.prompt}});
-  auto prompt =
-      model->chat.has_value() ? encode_chat(*model, messages) : Result<std::vector<TokenId>>(model->tokenizer->encode(flags.prompt));
+  auto prompt = model->chat.has_value() ? encode_chat(*model, messages) : model->tokenizer->encode(flags.prompt);
   if (!prompt.has_value()) return std::unexpected(prompt.error());
   const Result<std::string> reply = answer(*model, std::move(*prompt), flags);
   return reply.has_value() ? Result<int>(0) : std::unexpected(reply.error());

@@ -4,11 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace quire {
 namespace {
@@ -32,7 +31,7 @@ struct Unpacker {
 float half_at(const std::uint8_t* in) {
   std::uint16_t bits = 0;
   std::memcpy(&bits, in, sizeof(bits));
-  return f16_to_f32(bits);
+  return f16_to_float(bits);
 }
 
 // Byte i holds columns i (low half) and i + 16 (high half).
@@ -203,26 +202,10 @@ T load(std::span<const std::byte> row, std::size_t index) {
 float plain_float(GgmlType type, std::span<const std::byte> row, std::size_t index) {
   if (type == GgmlType::f32) return load<float>(row, index);
   const auto bits = load<std::uint16_t>(row, index);
-  return type == GgmlType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  return type == GgmlType::f16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
 }  // namespace
-
-float f16_to_f32(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1FU;
-  const std::uint32_t mantissa = bits & 0x3FFU;
-  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float subnormal = static_cast<float>(mantissa) * 0x1p-24F;
-  return sign != 0 ? -subnormal : subnormal;
-}
-
-std::uint16_t f32_to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
 
 Result<UnpackedFormat> unpacked_format(GgmlType type) {
   const Unpacker* unpacker = find_unpacker(type);
@@ -250,7 +233,7 @@ void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<st
     std::memcpy(out.data(), row.data(), row.size());
     return;
   }
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = f32_to_bf16(plain_float(type, row, i));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = float_to_bf16(plain_float(type, row, i));
 }
 
 void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<float> out) {

@@ -45,12 +45,4 @@ void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<st
 // Any type with an unpacked_format, to f32.
 void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<float> out);
 
-float f16_to_f32(std::uint16_t bits);
-inline float bf16_to_f32(std::uint16_t bits) {
-  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
-  return __builtin_bit_cast(float, wide);
-}
-// To nearest even; a NaN stays a (quiet) NaN.
-std::uint16_t f32_to_bf16(float value);
-
 }  // namespace quire

@@ -136,7 +136,7 @@ Reply Router::tokenize(const HttpRequest& request, const Wake& /*wake*/) {
   const EncodeOptions options{.add_special = parsed->add_special_tokens, .parse_special = true};
   // No limit by the context: a client may want to know how much too long its text is. The body's limit holds.
   auto tokens = chat != nullptr ? model_->encode_chat(*chat, parsed->add_special_tokens)
-                                : Result<std::vector<TokenId>>(model_->tokenizer().encode(std::get<std::string>(parsed->input), options));
+                                : model_->tokenizer().encode(std::get<std::string>(parsed->input), options);
   if (!tokens) return refuse(tokens.error());
   std::string strings = "null";
   if (parsed->return_token_strs) {

@@ -32,8 +32,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
   if (!info.tokenizer.chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer.chat_template);
   if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
   if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
-  for (TokenId token = 0; token < static_cast<TokenId>(model->tokenizer_->vocab_size()); ++token)
-    model->longest_piece_bytes_ = std::max(model->longest_piece_bytes_, model->tokenizer_->token_bytes(token).size());
+  model->longest_piece_bytes_ = std::max<std::size_t>(1, model->tokenizer_->max_token_bytes());
   return model;
 }
 

@@ -27,9 +27,13 @@ class BpeEncoder final : public TextEncoder {
     }
   }
 
-  void encode(std::string_view text, std::vector<TokenId>& out) const override {
+  Result<void> encode(std::string_view text, std::size_t max_size, std::vector<TokenId>& out) const override {
     Merger merger;
-    for (const std::string_view piece : pre_tokenizer_.split(text)) encode_piece(piece, merger, out);
+    for (const std::string_view piece : pre_tokenizer_.split(text)) {
+      encode_piece(piece, merger, out);
+      if (out.size() > max_size) break;
+    }
+    return {};
   }
 
  private:

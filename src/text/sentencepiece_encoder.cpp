@@ -33,7 +33,7 @@ class SentencePieceEncoder final : public TextEncoder {
         ranks_(merges_.size() > 0 ? std::vector<std::uint32_t>{} : ranks_of_scores(spec.scores)),
         unk_(spec.unk) {}
 
-  void encode(std::string_view text, std::vector<TokenId>& out) const override {
+  Result<void> encode(std::string_view text, std::size_t /*max_size*/, std::vector<TokenId>& out) const override {
     const std::string spaced = with_plain_spaces(text);
     Merger merger;
     fill_symbols(spaced, merger.symbols);
@@ -42,6 +42,7 @@ class SentencePieceEncoder final : public TextEncoder {
     else
       merger.run([this, &spaced](const Symbol& left, const Symbol& right) { return merge_by_score(spaced, left, right); });
     emit(spaced, merger.symbols, out);
+    return {};
   }
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 // The two ways from plain text to ids: byte-level BPE and SentencePiece. Immutable after create but for a cache under its own lock.
+#include <cstddef>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,9 @@ namespace quire {
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  // Appends the ids of `text`: valid UTF-8 without added tokens, normalized and prefixed, not empty.
-  virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
+  // Appends the ids of `text`: valid UTF-8 without added tokens, normalized and prefixed, not empty. Once `out` holds more than `max_size`
+  // ids, it may stop early.
+  [[nodiscard]] virtual Result<void> encode(std::string_view text, std::size_t max_size, std::vector<TokenId>& out) const = 0;
 };
 
 // `vocabulary` must outlive what is returned. Errors: `corrupt` (a merge that names no tokens), `unsupported` (a pre-tokenizer).

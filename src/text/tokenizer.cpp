@@ -1,8 +1,8 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <string>
 
-#include "base/check.h"
 #include "text/added_tokens.h"
 #include "text/detokenizer.h"
 #include "text/nfc.h"
@@ -41,8 +41,9 @@ class TokenizerImpl final : public Tokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
   void set_encoder(std::unique_ptr<const TextEncoder> encoder) { encoder_ = std::move(encoder); }
 
-  [[nodiscard]] std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
-    QUIRE_CHECK(text.size() < kMaxTextBytes, "the caller bounds its texts");
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options) const override {
+    if (text.size() >= kMaxTextBytes)
+      return fail(ErrorCode::too_large, "text", std::to_string(text.size()) + " bytes are too many to encode", "send less than 1 GiB");
     std::string repaired;
     if (!is_valid_utf8(text)) {
       repaired = repair_utf8(text);
@@ -50,14 +51,10 @@ class TokenizerImpl final : public Tokenizer {
     }
     std::vector<TokenId> out;
     if (options.add_special && settings_.add_bos && settings_.bos) out.push_back(*settings_.bos);
-    std::size_t at = 0;
-    while (const auto match = added_.find(text, at, options.parse_special)) {
-      encode_plain(text.substr(at, match->begin - at), at == 0, out);
-      out.push_back(match->token);
-      at = match->end;
-    }
-    encode_plain(text.substr(at), at == 0, out);
+    if (auto encoded = encode_parts(text, options, out); !encoded) return std::unexpected(std::move(encoded.error()));
     if (options.add_special && settings_.add_eos && settings_.eos) out.push_back(*settings_.eos);
+    if (out.size() > options.max_tokens)
+      return fail(ErrorCode::too_large, "text", "it gives more than " + std::to_string(options.max_tokens) + " tokens", "shorten it");
     return out;
   }
 
@@ -70,6 +67,7 @@ class TokenizerImpl final : public Tokenizer {
   }
 
   [[nodiscard]] std::string_view token_bytes(TokenId token) const override { return vocabulary_.bytes(token); }
+  [[nodiscard]] std::size_t max_token_bytes() const override { return vocabulary_.max_token_bytes(); }
   [[nodiscard]] std::optional<TokenId> find(std::string_view text) const override {
     const auto added = vocabulary_.find_added(text);
     return added ? added : vocabulary_.find_piece(text);
@@ -86,9 +84,21 @@ class TokenizerImpl final : public Tokenizer {
   [[nodiscard]] bool strips_leading_space() const override { return settings_.strips_leading_space; }
 
  private:
+  // Stops early once `out` holds more ids than it may.
+  Result<void> encode_parts(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const {
+    std::size_t at = 0;
+    while (const auto match = added_.find(text, at, options.parse_special)) {
+      if (auto encoded = encode_plain(text.substr(at, match->begin - at), at == 0, options.max_tokens, out); !encoded) return encoded;
+      out.push_back(match->token);
+      if (out.size() > options.max_tokens) return {};
+      at = match->end;
+    }
+    return encode_plain(text.substr(at), at == 0, options.max_tokens, out);
+  }
+
   // `at_start`: nothing comes before this part of the text.
-  void encode_plain(std::string_view part, bool at_start, std::vector<TokenId>& out) const {
-    if (part.empty()) return;
+  Result<void> encode_plain(std::string_view part, bool at_start, std::size_t max_size, std::vector<TokenId>& out) const {
+    if (part.empty()) return {};
     std::string changed;
     if (settings_.nfc && !is_ascii(part)) {
       changed = normalize_nfc(part);
@@ -98,7 +108,7 @@ class TokenizerImpl final : public Tokenizer {
       changed = ' ' + std::string(part);
       part = changed;
     }
-    encoder_->encode(part, out);
+    return encoder_->encode(part, max_size, out);
   }
 
   [[nodiscard]] bool wants_prefix(std::string_view part, bool at_start) const {

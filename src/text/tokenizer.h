@@ -1,6 +1,8 @@
 #pragma once
-// Text to token ids and back. Immutable after create: every member may be called from any thread.
+// Text to token ids and back. Immutable after create: every member may be called from any thread, and from several at once.
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +19,7 @@ namespace quire {
 struct EncodeOptions {
   bool add_special = true;     // beginning- and end-of-sequence ids, where the model wants them
   bool parse_special = false;  // control tokens written out in the text become their ids; user-defined ones always do
+  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // more are an error, found soon after they are there
 };
 
 class Tokenizer {
@@ -27,8 +30,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // The ids that Hugging Face `tokenizers` gives. Bytes that are not UTF-8 count as U+FFFD, as bytes.decode(errors="replace") of Python
-  // has them. O(n log n). `text` must be shorter than 1 GiB.
-  [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const = 0;
+  // has them. O(n log n). Errors: `too_large`: the text has 1 GiB or more, or gives more than options.max_tokens ids.
+  [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
   // Always valid UTF-8: bytes that are not become U+FFFD. An id outside the vocabulary is left out. SentencePiece's space before the first
   // word is taken away. `skip_special` leaves out control tokens.
@@ -37,6 +40,9 @@ class Tokenizer {
   // The bytes this token stands for, as they are: possibly part of a character only. Empty for an id outside the vocabulary.
   // The view lives as long as the tokenizer.
   [[nodiscard]] virtual std::string_view token_bytes(TokenId token) const = 0;
+
+  // Bytes of the longest token.
+  [[nodiscard]] virtual std::size_t max_token_bytes() const = 0;
 
   // The id of a token by its text ("<|im_end|>", " the").
   [[nodiscard]] virtual std::optional<TokenId> find(std::string_view token_text) const = 0;

@@ -160,12 +160,13 @@ void Vocabulary::index(bool byte_level) {
   for (TokenId token = 0; token < count; ++token) {
     const TokenType kind = type(token);
     const std::string_view text = bytes(token);
+    max_token_bytes_ = std::max(max_token_bytes_, text.size());
     if (is_added(kind) && !text.empty()) added_.emplace(text, token);
     if (kind == TokenType::normal || (kind == TokenType::unused && !byte_level)) pieces_.emplace(text, token);
   }
   for (const auto& [text, token] : added_)
     if (type(token) == TokenType::user_defined) pieces_.emplace(text, token);
-  for (const auto& [text, token] : pieces_) longest_piece_ = std::max(longest_piece_, text.size());
+  for (const auto& [text, token] : pieces_) max_piece_bytes_ = std::max(max_piece_bytes_, text.size());
 }
 
 std::string_view Vocabulary::bytes(TokenId token) const {
@@ -175,7 +176,7 @@ std::string_view Vocabulary::bytes(TokenId token) const {
 }
 
 std::optional<TokenId> Vocabulary::find_piece(std::string_view bytes) const {
-  if (bytes.size() > longest_piece_) return std::nullopt;
+  if (bytes.size() > max_piece_bytes_) return std::nullopt;
   const auto found = pieces_.find(bytes);
   return found == pieces_.end() ? std::nullopt : std::optional(found->second);
 }

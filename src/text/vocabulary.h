@@ -34,8 +34,8 @@ class Vocabulary {
   [[nodiscard]] std::optional<TokenId> find_added(std::string_view text) const;
   // SentencePiece's token <0xNN>.
   [[nodiscard]] std::optional<TokenId> byte_token(unsigned char byte) const;
-  // Bytes of the longest piece.
-  [[nodiscard]] std::size_t longest_piece() const { return longest_piece_; }
+  // Of all tokens, added ones too.
+  [[nodiscard]] std::size_t max_token_bytes() const { return max_token_bytes_; }
 
  private:
   Vocabulary() = default;
@@ -47,7 +47,7 @@ class Vocabulary {
   std::vector<std::uint32_t> offsets_{0};
   std::unordered_map<std::string_view, TokenId> pieces_, added_;  // views into arena_
   std::array<TokenId, 256> byte_tokens_{};
-  std::size_t longest_piece_ = 0;
+  std::size_t max_piece_bytes_ = 0, max_token_bytes_ = 0;
 };
 
 // GPT-2's alphabet of printable characters for bytes. Nothing for a text with a character outside it.

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "base/check.h"
-#include "runtime/kernel/half.h"
+#include "base/half.h"
 #include "runtime/kernel/portable.h"
 
 namespace quire {

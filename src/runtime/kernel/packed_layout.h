@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/kernel/half.h"
+#include "base/half.h"
 #include "runtime/kernel/pack.h"
 
 namespace quire {

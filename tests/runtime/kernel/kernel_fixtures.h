@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kernel/half.h"
+#include "base/half.h"
 #include "runtime/kernel/kernel.h"
 
 namespace quire::kernel_test {

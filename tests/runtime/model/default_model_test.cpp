@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "format/dequant.h"
+#include "base/half.h"
 #include "format/json.h"
 #include "runtime/model/rig.h"
 
@@ -73,7 +73,7 @@ double divergence(const Reference& r, std::size_t position, std::span<const floa
   const double normaliser = log_sum_exp(logits);
   double kl = 0.0, p_rest = 1.0, q_rest = 1.0;
   for (std::size_t i = position * r.top; i < (position + 1) * r.top; ++i) {
-    const double log_p = f16_to_f32(r.logprobs[i]);
+    const double log_p = f16_to_float(r.logprobs[i]);
     const double log_q = logits[r.ids[i]] - normaliser;
     kl += std::exp(log_p) * (log_p - log_q);
     p_rest -= std::exp(log_p);

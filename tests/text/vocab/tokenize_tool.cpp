@@ -38,7 +38,7 @@ boost::json::value answer(const quire::Tokenizer& tokenizer, const Arguments& ar
     const auto ids = boost::json::value_to<std::vector<quire::TokenId>>(line);
     return boost::json::string(tokenizer.decode(ids, /*skip_special=*/true));
   }
-  return boost::json::value_from(tokenizer.encode(std::string_view(line.as_string()), arguments.options));
+  return boost::json::value_from(tokenizer.encode(std::string_view(line.as_string()), arguments.options).value());
 }
 
 }  // namespace

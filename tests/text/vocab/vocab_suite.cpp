@@ -77,14 +77,14 @@ TEST_P(RealVocabulary, GivesTheIdsOfTheModelsOwnTokenizer) {
 }
 
 TEST_P(RealVocabulary, DecodesWhatItEncoded) {
-  for (const std::string& text : texts_) EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text, {.add_special = false})), text);
+  for (const std::string& text : texts_) EXPECT_EQ(tokenizer_->decode(*tokenizer_->encode(text, {.add_special = false})), text);
 }
 
 TEST_P(RealVocabulary, StreamsTheSameTextInWholeCharacters) {
   for (const std::string& text : texts_) {
     Detokenizer detokenizer(*tokenizer_, {.start_of_text = true});
     std::string streamed;
-    for (const TokenId token : tokenizer_->encode(text, {.add_special = false})) {
+    for (const TokenId token : *tokenizer_->encode(text, {.add_special = false})) {
       const std::string_view part = detokenizer.push(token);
       EXPECT_TRUE(is_valid_utf8(part));
       streamed += part;

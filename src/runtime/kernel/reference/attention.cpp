@@ -1,8 +1,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/half.h"
 #include "runtime/kernel/attention_scratch.h"
-#include "runtime/kernel/half.h"
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/reference/math.h"
 
