@@ -1,9 +1,9 @@
 # One target per room, with named dependencies. Sources are every *.cpp under the room's folder that belongs to no deeper room, so a file
 # cannot be left out of the build; tests likewise.
 
-# quire_room(NAME folder [DEPS room...] [LIBS library...] [EXCLUDE folder...])
+# quire_room(NAME folder [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
 function(quire_room name folder)
-  cmake_parse_arguments(ROOM "NO_PCH" "" "DEPS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "NO_PCH" "" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp")
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "/src/${folder}/${excluded}(/|$)")
@@ -22,7 +22,7 @@ function(quire_room name folder)
   target_include_directories(quire_${name} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                              $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
   target_compile_features(quire_${name} ${scope} cxx_std_23)
-  foreach(dep IN LISTS ROOM_DEPS)
+  foreach(dep IN LISTS ROOM_DEPS ROOM_LINKS)
     target_link_libraries(quire_${name} ${scope} quire_${dep})
   endforeach()
   target_link_libraries(quire_${name} ${scope} ${ROOM_LIBS} quire_flags)
@@ -44,7 +44,7 @@ function(quire_room name folder)
   endif()
 endfunction()
 
-# quire_fuzzer(NAME room...): tests/fuzz/NAME_fuzz.cpp with libFuzzer; a short run over tests/fuzz/corpus/NAME is a test.
+# quire_fuzzer(NAME room...): NAME_fuzz.cpp of tests/fuzz with libFuzzer; a short run over tests/fuzz/corpus/NAME is a test.
 function(quire_fuzzer name)
   if(NOT QUIRE_BUILD_FUZZERS)
     return()

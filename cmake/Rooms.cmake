@@ -1,4 +1,5 @@
-# The rooms and who may use whom; tools/check_includes.py holds the same table against the #include lines.
+# The rooms and who may include whom: the one table. tools/check_includes.py holds the #include lines and ARCHITECTURE.md against it.
+# LINKS: used behind a facade of include/quire, linked and never included.
 quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(format format DEPS base LIBS Boost::json)
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
@@ -14,13 +15,13 @@ quire_room(model runtime/model DEPS base format memory kernel)
 quire_room(worker runtime/worker DEPS base memory kernel sample model)
 
 quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
-quire_room(server server DEPS base text engine LIBS Boost::json NO_PCH)
+quire_room(server server DEPS base text LINKS engine LIBS Boost::json NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)
 file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)
 configure_file(src/server/chat_page.cpp.in generated/chat_page.cpp @ONLY)
 target_sources(quire_server PRIVATE "${PROJECT_BINARY_DIR}/generated/chat_page.cpp")
-quire_room(cli cli DEPS base text engine server LIBS CLI11::CLI11 EXCLUDE main.cpp)
+quire_room(cli cli DEPS base text server LINKS engine LIBS CLI11::CLI11 EXCLUDE main.cpp)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)
 include(cmake/TemplateTests.cmake)

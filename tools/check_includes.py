@@ -1,75 +1,83 @@
 #!/usr/bin/env python3
-"""Who may include whom: checks every #include "..." under src/ and include/ against the table of ARCHITECTURE.md.
+"""Who may include whom. The one table is cmake/: a room may include itself, include/quire and the rooms after DEPS in its quire_room() line;
+what stands after LINKS is linked behind a facade and may not be included. Checked against it: every #include "..." under src/, include/ and
+python/src, and the table of rooms in ARCHITECTURE.md.
 
-Usage: check_includes.py [REPO]. Prints each forbidden line and exits with 1 if there is one.
+Usage: check_includes.py [REPO]. Prints each line that is wrong and exits with 1 if there is one.
 """
 import pathlib
 import re
 import sys
 
-# room -> rooms it may include, besides itself and include/quire. A room is the longest matching prefix of a path under src/.
-ALLOWED = {
-    "base": [],
-    "format": ["base"],
-    "text": ["base"],
-    "core/kv": ["base"],
-    "core/offload": ["base"],
-    "core/agent": ["base"],
-    "core/journal": ["base"],
-    "core/connect": ["base", "core/kv", "core/offload"],
-    "core/schedule": ["base", "core/kv", "core/offload", "core/agent", "core/journal", "core/connect"],
-    "runtime/memory": ["base"],
-    "runtime/kernel": ["base"],
-    "runtime/sample": ["base", "text"],
-    "runtime/model": ["base", "format", "runtime/memory", "runtime/kernel"],
-    "runtime/worker": ["base", "runtime/memory", "runtime/kernel", "runtime/sample", "runtime/model"],
-    "engine": ["base", "core", "runtime"],
-    "server": ["base", "text"],
-    "cli": ["base", "text", "server"],
-    "python": [],
-}
+ROOM = re.compile(r"quire_room\(\s*(\w+)\s+(\S+)([^)]*)\)")
+KEYWORDS = {"DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 
 
-def room_of(path):
-    """The room a path under src/ belongs to, or None."""
-    parts = path.split("/")
-    for length in (2, 1):
-        name = "/".join(parts[:length])
-        if len(parts) > length and name in ALLOWED:
-            return name
-    return None
+def read_rooms(repo):
+    """Folder under src/ -> folders that it may include besides itself."""
+    folders, names = {}, {}
+    for path in sorted(repo.glob("cmake/*.cmake")):
+        if path.name == "QuireRoom.cmake":
+            continue
+        for name, folder, rest in ROOM.findall(path.read_text(encoding="utf-8")):
+            keyword, deps = None, []
+            for word in rest.split():
+                keyword = word if word in KEYWORDS else keyword
+                if keyword == "DEPS" and word != "DEPS":
+                    deps.append(word)
+            folders[name], names[folder] = folder, deps
+    return {folder: {folders[dep] for dep in deps} for folder, deps in names.items()}
 
 
-def allowed(source, target):
-    return source == target or any(target == room or target.startswith(room + "/") for room in ALLOWED[source])
+def room_of(path, rooms):
+    """The room a path under src/ belongs to: its longest prefix that is one; or None."""
+    parts = path.split("/")[:-1]
+    return next((name for length in range(len(parts), 0, -1) if (name := "/".join(parts[:length])) in rooms), None)
+
+
+def check_file(path, repo, rooms):
+    relative = path.relative_to(repo).as_posix()
+    public, bindings = relative.startswith("include/"), relative.startswith("python/")
+    source = None if public or bindings else room_of(relative.removeprefix("src/"), rooms)
+    if not public and not bindings and source is None:
+        yield f"{relative}: belongs to no room; add a quire_room() for its folder to cmake/Rooms.cmake, and a row to ARCHITECTURE.md"
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match or match.group(1).startswith("quire/") or (bindings and (repo / "python/src" / match.group(1)).is_file()):
+            continue
+        target = room_of(match.group(1), rooms)
+        if public or bindings:
+            yield f"{relative}:{number}: public headers and the bindings may include public headers only"
+        elif target is None:
+            yield f'{relative}:{number}: write the include from the root: "room/file.h"'
+        elif target != source and target not in rooms[source]:
+            yield f"{relative}:{number}: {source} may not include {target}"
+
+
+def check_architecture(text, rooms):
+    """The table of ARCHITECTURE.md has a row per room and names the same rooms."""
+    shown = {}
+    for line in text.splitlines():
+        if match := TABLE_ROW.match(line):
+            shown[match.group(1)] = {word for word in re.split(r",\s*", match.group(2)) if word and word != "the facades"}
+    for folder in sorted(rooms.keys() | shown.keys()):
+        if folder not in shown:
+            yield f"ARCHITECTURE.md: no row for src/{folder}"
+        elif folder not in rooms:
+            yield f"ARCHITECTURE.md: src/{folder} is no room of cmake/Rooms.cmake"
+        elif shown[folder] != rooms[folder]:
+            yield f"ARCHITECTURE.md: src/{folder} may include {', '.join(sorted(rooms[folder])) or 'nothing'}, says cmake/Rooms.cmake"
 
 
 def check(repo):
-    errors = []
+    rooms = read_rooms(repo)
+    errors = list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
     for path in sorted([*repo.glob("src/**/*"), *repo.glob("include/**/*"), *repo.glob("python/src/**/*")]):
-        if path.suffix not in (".h", ".cpp", ".cu", ".cuh", ".inc"):
-            continue
-        relative = path.relative_to(repo).as_posix()
-        public = relative.startswith("include/")
-        bindings = relative.startswith("python/")  # their own headers lie in python/src
-        source = "python" if bindings else None if public else room_of(relative.removeprefix("src/"))
-        if not public and source is None:
-            errors.append(f"{relative}: belongs to no room; add its folder to tools/check_includes.py and ARCHITECTURE.md")
-            continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            match = INCLUDE.match(line)
-            if not match or match.group(1).startswith("quire/"):
-                continue
-            if bindings and (repo / "python/src" / match.group(1)).is_file():
-                continue
-            target = room_of(match.group(1))
-            if public:
-                errors.append(f"{relative}:{number}: a public header may include public headers only")
-            elif target is None:
-                errors.append(f"{relative}:{number}: write the include from the root: \"room/file.h\"")
-            elif not allowed(source, target):
-                errors.append(f"{relative}:{number}: {source} may not include {target}")
+        if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".inc"):
+            errors += check_file(path, repo, rooms)
     return errors
 
 

@@ -13,7 +13,6 @@ import json
 import pathlib
 import sys
 
-import numpy as np
 import torch
 import transformers
 

@@ -5,7 +5,7 @@
     venv/bin/python tools/record_logits.py            # writes tests/golden/logits/{cases.json,logits.f32}
 
 No weights are stored: both sides make them from the tensor's name with the same integer generator (here and in
-tests/runtime/model/tiny_model.cpp), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
+tests/runtime/model/tiny_model.h), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
 the gguf package. A GGUF llama's q and k rows are taken as permuted for interleaved rotation, so they are put back for transformers.
 """
 

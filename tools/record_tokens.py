@@ -148,7 +148,7 @@ LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^
 
 def reference(path):
     """A tokenizers.Tokenizer for a GGUF file."""
-    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, models, pre_tokenizers
     from transformers.integrations.ggml import convert_gguf_tokenizer
 
     kind, pre, keys = read_gguf(path)

@@ -42,26 +42,48 @@ cmd_serve() {
   exec build/release/quire serve "$model" "$@"
 }
 
-# test_preset PRESET: the C++ suites of one preset.
+# test_preset PRESET [CTEST ARGUMENTS]: the C++ suites of one preset; with ROOMS only those of these rooms.
 test_preset() {
-  local preset="$1"
+  local preset="$1" targets=() labels=()
   shift
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   # serve alone configures without tests
   [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
   [ "$preset" != release ] || with_package
-  configure_and_build "$preset"
-  say "Testing build/$preset"
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$JOBS" "$@"
+  if [ ${#ROOMS[@]} -gt 0 ]; then
+    mapfile -t targets < <(room_tests "${ROOMS[@]}")
+    labels=(-L "^($(IFS='|'; echo "${targets[*]%_test}"))\$")
+  fi
+  configure_and_build "$preset" "${targets[@]}"
+  say "Testing build/$preset${ROOMS[*]:+: ${ROOMS[*]}}"
+  run_ctest "$preset" "cpp-$preset" -j "$JOBS" -LE fuzz "${labels[@]}" "$@"
+}
+ROOMS=()
+
+# room_tests ROOM...: the test programs of each room of cmake/ that has the name, or lies in the folder, given.
+room_tests() {
+  local room found
+  for room in "$@"; do
+    found=$(sed -nE "s|^ *quire_room\((\w+) ${room}(/[a-z]+)? .*|\1_test|p" cmake/*.cmake | sort -u)
+    [ -n "$found" ] || die "test: there is no room '$room': $(sed -nE 's|^quire_room\(\w+ (\S+) .*|\1|p' cmake/Rooms.cmake | tr '\n' ' ')"
+    echo "$found"
+  done
 }
 
 test_fuzzers() {
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
-  configure_and_build fuzz fuzzers
+  configure_and_build asan fuzzers
   say "Running every fuzzer for a short while"
-  ctest --test-dir build/fuzz --output-on-failure --no-tests=error -L fuzz
+  run_ctest asan fuzzers -L fuzz
 }
 
+# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py.
+run_ctest() {
+  local preset="$1" name="$2"
+  shift 2
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/build/reports/$name.xml" \
+    --test-output-size-passed 65536 "$@"
+}
 # The Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, else the one that `./dev oracle setup` makes; empty where there is none.
 vllm_python() {
   local python="${QUIRE_VLLM_PYTHON:-$ORACLE/bin/python}"
@@ -73,38 +95,79 @@ test_python() {
   QUIRE_BINARY="$PWD/build/release/quire" PYTHONPATH="$PWD/build/release/python" QUIRE_PYTHON_PACKAGE="$PWD/build/release/python" \
   QUIRE_VLLM_PYTHON="$(vllm_python)" \
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
-    HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider tests/python "$@"
+    HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
+    -rs --junitxml=build/reports/python.xml -o junit_logging=system-out tests/python
+}
+
+# stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
+STAGES=()
+stage() {
+  local name="$1" start=$SECONDS
+  shift
+  STAGES+=("$name: failed")
+  "$@"
+  STAGES[-1]="$(printf '%5d s  %s' $((SECONDS - start)) "$name")"
+}
+
+report_stages() {
+  local status=$?
+  trap - EXIT
+  say "Report"
+  local reports=(build/reports/*.xml)
+  if [ -e "${reports[0]}" ]; then python3 tools/dev/report.py "${reports[@]}" || status=1; fi
+  printf '%s\n' "${STAGES[@]}" "$(printf '%5d s  in all' "$SECONDS")" >&2
+  exit "$status"
 }
 
 cmd_test() {
-  local preset=release all=0 filter=()
+  local sanitizer="" extent="" filter=()
   while [ $# -gt 0 ]; do
     case "$1" in
-      --asan) preset=asan ;;
-      --tsan) preset=tsan ;;
-      --all) all=1 ;;
+      --asan | --tsan) sanitizer="${1#--}" ;;
+      --all | --ci) extent="${1#--}" ;;
       -R) filter=(-R "${2:?-R needs a regular expression}"); shift ;;
-      *) die "test: unknown argument '$1'; ./dev --help lists them" ;;
+      -*) die "test: unknown argument '$1'; ./dev --help lists them" ;;
+      *) ROOMS+=("$1") ;;
     esac
     shift
   done
+  if [ -n "$extent" ] && [ -n "$sanitizer${filter[*]}${ROOMS[*]}" ]; then
+    die "test: --$extent runs everything, sanitizers included; leave the other arguments out"
+  fi
   need_apt $APT_BUILD $APT_TEST
   need_model
   need_vocabs
   export QUIRE_TEST_MODEL="$MODEL" QUIRE_TEST_VOCABS="$VOCABS"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-  test_preset "$preset" "${filter[@]}"
-  if [ "$preset" != release ] || [ ${#filter[@]} -gt 0 ]; then return 0; fi
-  test_fuzzers
-  need_python test
-  test_python
-  if [ "$all" = 1 ]; then
-    need_apt $APT_ALL
-    cmd_lint
-    test_preset gcc
-    "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
-    "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
+  rm -rf build/reports
+  mkdir -p build/reports
+  trap report_stages EXIT
+  if [ -n "$sanitizer${filter[*]}${ROOMS[*]}" ]; then
+    stage "C++ suites" test_preset "${sanitizer:-release}" "${filter[@]}"
+    return 0
   fi
+  stage "C++ suites" test_preset release
+  stage "fuzzers" test_fuzzers
+  need_python test
+  stage "Python suites" test_python
+  [ -z "$extent" ] || test_more "$extent"
+}
+
+# test_more ci|all: what is too slow for every edit.
+test_more() {
+  stage "lint" cmd_lint
+  need_apt $APT_ALL
+  if [ "$1" = ci ]; then
+    stage "g++ 12 build" configure_and_build gcc
+    ROOMS=(core server)
+    stage "core and server under ASan and UBSan" test_preset asan
+    return 0
+  fi
+  stage "g++ 12 suites" test_preset gcc
+  stage "ASan and UBSan" test_preset asan
+  stage "TSan" test_preset tsan
+  stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
+  stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
 }
 
 cmd_bench() {
@@ -164,14 +227,21 @@ oracle_package() {
 
 cmd_lint() {
   need_apt $APT_BUILD $APT_TEST $APT_LINT
-  say "Include rules"
+  say "Include rules and names in the docs"
   python3 tools/check_includes.py .
+  python3 tools/check_docs.py .
   say "clang-format"
   git ls-files '*.h' '*.cpp' | xargs clang-format-19 --dry-run -Werror
+  say "ruff"
+  need_python lint
+  "$VENV/bin/ruff" check -q --no-cache --select E9,F --per-file-ignores '__init__.py:F401' bench python tests tools
   say "clang-tidy"
-  [ -f build/debug/build.ninja ] || cmake --preset debug -DCMAKE_CXX_COMPILER_LAUNCHER= -DQUIRE_BUILD_TESTS=OFF >"$(log_file cmake-debug)"
+  with_package
+  # No compiler cache here: clang-tidy reads the plain commands.
+  [ -f build/debug/build.ninja ] ||
+    cmake --preset debug -DCMAKE_CXX_COMPILER_LAUNCHER= -DQUIRE_BUILD_TESTS=OFF -DQUIRE_BUILD_BENCH=ON "${CMAKE_FLAGS[@]}" >"$(log_file cmake-debug)"
   cmake --build build/debug -j "$JOBS" --target quire_pch >/dev/null
-  git ls-files 'src/*.cpp' | xargs -P "$JOBS" -n 4 clang-tidy-19 -p build/debug --quiet
+  git ls-files 'src/*.cpp' 'bench/*.cpp' 'python/src/*.cpp' | xargs -P "$JOBS" -n 4 clang-tidy-19 -p build/debug --quiet
 }
 
 cmd_doctor() {

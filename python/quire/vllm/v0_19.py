@@ -22,7 +22,7 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 import quire
 from quire import _core
 from quire.vllm import _requests
-from quire.vllm._config import core_config, hash_algorithm, refuse
+from quire.vllm._config import core_config, refuse
 from quire.vllm._convert import kv_event, scheduler_stats
 from quire.vllm._hooks import Hooks
 from quire.vllm._setup import attach_parties, bind_block_pool, read_encoder_budget, read_limits
