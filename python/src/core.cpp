@@ -58,6 +58,7 @@ class PyCore {
     result.step = oldest.step;
     std::vector<SampledToken> sampled = in_plan_order(oldest, tokens);
     std::vector<RequestId> pooled_ids;
+    pooled_ids.reserve(pooled.size());
     for (const std::uint64_t id : pooled) pooled_ids.push_back(RequestId{id});
     result.sampled = sampled;
     result.pooled = pooled_ids;

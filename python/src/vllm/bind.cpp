@@ -171,6 +171,7 @@ void bind_views(Class& c) {
       "names_of",
       [](const Bridge& self, const std::vector<std::uint64_t>& ids) {
         std::vector<RequestId> typed;
+        typed.reserve(ids.size());
         for (const std::uint64_t id : ids) typed.push_back(RequestId{id});
         return self.names_of(typed);
       },

@@ -100,9 +100,15 @@ void Bridge::continue_session(nb::handle name, const SessionInput* input, StepIn
   value_or_raise(core_->continue_session(record.id, input, now));
 }
 
+RequestView Bridge::view_of(const Record& record) const {
+  const std::optional<RequestView> view = core_->view(record.id);
+  if (!view) raise_state("the core has forgotten a request that the scheduler still knows");
+  return *view;
+}
+
 void Bridge::show_session_input(nb::handle name) {
   Record& record = known(name);
-  take_session_input(record, *core_->view(record.id));
+  take_session_input(record, view_of(record));
   record.input_taken = false;
 }
 

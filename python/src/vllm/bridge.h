@@ -111,6 +111,7 @@ class Bridge {
 
   Record& known(nb::handle name) const;
   std::vector<Draft> drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const;
+  [[nodiscard]] RequestView view_of(const Record& record) const;
   void take_session_input(Record& record, const RequestView& view);
   void end(Record& record, RequestStatus status);
   void drop_name(Record& record);

@@ -107,7 +107,7 @@ nb::object Bridge::routed_experts(const RequestUpdate& update) {
 
 // The Python request of a session whose input ended.
 void Bridge::show_session_pause(Record& record) {
-  const RequestView view = *core_->view(record.id);
+  const RequestView view = view_of(record);
   if (!std::exchange(record.input_taken, false) && view.status != RequestStatus::waiting_for_input) {
     take_session_input(record, view);
     record.input_taken = false;
