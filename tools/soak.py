@@ -1,128 +1,149 @@
 #!/usr/bin/env python3
 """Soak: clients that connect, cancel, stall and send garbage against a running server, beside well-behaved ones.
 
-Two phases of the same admitted load: calm (every client well-behaved), then hostile (the others cancel in the middle of a stream, stop
-reading, send garbage or half a request). Fails if the server dies, if a block is still held at the end, or if the p99 gap between tokens of
-the well-behaved clients grew by more than --limit.
+Two phases: calm (every client well-behaved), then hostile (nine tenths of the clients cancel in the middle of a stream, stop reading, send
+garbage or half a request). Fails if a good answer is refused, short, or differs in one token or one digit of a log probability from the answer
+to the same question asked alone; if memory grows in the hostile phase by more than --growth-mib after its first quarter; if the server dies or a
+block is still held at the end; or if the p99 gap between the tokens of good clients grew by more than --limit.
 """
 import argparse
 import asyncio
+import collections
 import contextlib
 import json
+import pathlib
 import random
 import re
-import signal
 import socket
-import subprocess
 import sys
 import time
 
-PROMPTS = ["Tell me about the sea.", "Write a short story about a lighthouse keeper.", "List ten animals.", "Explain rain to a child."]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import machine  # noqa: E402
+from good_load import GoodLoad, make_questions, percentile, request_bytes  # noqa: E402
+
 GARBAGE = [b"\x00\xff\xfe garbage\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
-           b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 20\r\n\r\n{\"messages\": [[[[[[[", b"GET " + b"a" * 70000 + b" HTTP/1.1\r\n\r\n"]
+           b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{\"messages\": [[[[[[[",
+           b"GET " + b"a" * 70000 + b" HTTP/1.1\r\n\r\n"]  # fmt: skip
+HOSTILE = ["cancel", "stall", "garbage", "half"]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class HostileClients:
+    def __init__(self, port: int, seed: int):
+        self.port, self.rng, self.counts = port, random.Random(seed), collections.Counter()
 
+    def request(self) -> bytes:
+        body = {"messages": [{"role": "user", "content": f"Tell me about the number {self.rng.random()}."}], "max_tokens": 200, "stream": True,
+                "ignore_eos": True}  # fmt: skip
+        return request_bytes("POST", "/v1/chat/completions", json.dumps(body).encode())
 
-class Load:
-    def __init__(self, port, seed):
-        self.port, self.rng = port, random.Random(seed)
-        self.gaps, self.counts, self.refused = [], {}, 0
-
-    def count(self, what):
-        self.counts[what] = self.counts.get(what, 0) + 1
-
-    def request(self, max_tokens):
-        body = json.dumps({"messages": [{"role": "user", "content": self.rng.choice(PROMPTS) + " " + str(self.rng.random())}],
-                           "max_tokens": max_tokens, "stream": True, "ignore_eos": True, "temperature": 1.0}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        return head.encode() + body
-
-    async def stream(self, reader, measure, stop_after=None):
-        last, seen = None, 0
-        while True:
-            line = await asyncio.wait_for(reader.readline(), 300)
-            if not line or b"[DONE]" in line:
-                return seen
-            if line.startswith(b"HTTP/1.1 429"):
-                self.refused += 1
-                return seen
-            if line.startswith(b"data: "):
-                now = time.monotonic()
-                if measure and last is not None:
-                    self.gaps.append(now - last)
-                last, seen = now, seen + 1
-                if stop_after is not None and seen >= stop_after:
-                    return seen
-
-    async def client(self, kind):
+    async def client(self, kind: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             if kind == "garbage":
                 writer.write(self.rng.choice(GARBAGE))
                 await asyncio.wait_for(reader.read(4096), 60)
             elif kind == "half":
-                writer.write(self.request(8)[: self.rng.randrange(10, 150)])
+                writer.write(self.request()[: self.rng.randrange(10, 150)])
                 await writer.drain()
                 await asyncio.sleep(self.rng.random())
             elif kind == "cancel":
-                writer.write(self.request(200))
-                await self.stream(reader, False, self.rng.randrange(0, 10))
-            elif kind == "stall":
-                writer.write(self.request(200))
-                await asyncio.sleep(self.rng.uniform(1, 10))
+                writer.write(self.request())
+                for _ in range(self.rng.randrange(2, 40)):
+                    await asyncio.wait_for(reader.readline(), 60)
             else:
-                writer.write(self.request(32))
-                await self.stream(reader, True)
-            self.count(kind)
+                writer.write(self.request())
+                await asyncio.sleep(self.rng.uniform(1, 10))
+            self.counts[kind] += 1
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def worker(self, deadline, kinds):
+    async def work_until(self, deadline: float) -> None:
         while time.monotonic() < deadline:
             try:
-                await self.client(self.rng.choice(kinds))
+                await self.client(self.rng.choice(HOSTILE))
             except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.LimitOverrunError, ValueError):
-                self.count("connection ended by the server")
+                self.counts["ended by the server"] += 1
             await asyncio.sleep(self.rng.uniform(0, 0.2))
 
-    async def phase(self, seconds, clients, hostile):
-        deadline = time.monotonic() + seconds
-        good = clients // 10
-        kinds = ["cancel", "stall", "garbage", "half"] if hostile else ["good"]
-        workers = [self.worker(deadline, ["good"]) for _ in range(good)]
-        workers += [self.worker(deadline, kinds) for _ in range((clients - good) if hostile else good)]
-        await asyncio.gather(*workers)
+
+class Memory:
+    """Most resident MiB in the first and in the last quarter of a time."""
+
+    def __init__(self, server: machine.Server, seconds: float):
+        self.server, self.begin, self.seconds = server, time.monotonic(), seconds
+        self.early = self.late = 0.0
+
+    async def watch(self) -> None:
+        while (share := (time.monotonic() - self.begin) / self.seconds) < 1.0:
+            now = self.server.memory_mib()
+            if share < 0.25:
+                self.early = max(self.early, now)
+            elif share > 0.75:
+                self.late = max(self.late, now)
+            await asyncio.sleep(0.25)
 
 
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+async def good_until(load: GoodLoad, questions: list, rng: random.Random, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        await load.ask(rng.choice(questions))
+        await asyncio.sleep(rng.uniform(0, 0.2))
 
 
-def metric(port, name):
+async def run(server: machine.Server, arguments):
+    rng = random.Random(arguments.seed)
+    load, hostile = GoodLoad(server.port), HostileClients(server.port, arguments.seed + 1)
+    questions = make_questions(rng, 12, 32)
+    await load.learn(questions)
+    num_good = arguments.clients // 10
+
+    def good_clients(count, deadline):
+        return [good_until(load, questions, rng, deadline) for _ in range(count)]
+
+    load.phase = "calm"
+    await asyncio.gather(*good_clients(2 * num_good, time.monotonic() + arguments.seconds / 4))
+    load.phase = "hostile"
+    memory, deadline = Memory(server, arguments.seconds), time.monotonic() + arguments.seconds
+    bad_ones = [hostile.work_until(deadline) for _ in range(arguments.clients - num_good)]
+    await asyncio.gather(memory.watch(), *good_clients(num_good, deadline), *bad_ones)
+    return load, hostile, memory
+
+
+def metric(port: int, name: str) -> float:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
     match = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? ([0-9.e+-]+)", text, re.M)
     return float(match.group(1)) if match else float("nan")
 
 
-def wait_for(port, server, predicate, seconds):
+def all_free(port: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if server.poll() is not None:
-            sys.exit(f"the server ended with {server.returncode}")
         with contextlib.suppress(OSError):
-            if predicate():
+            if metric(port, "vllm:kv_cache_usage_perc") == 0 and metric(port, "vllm:num_requests_running") == 0:
                 return True
         time.sleep(0.1)
     return False
+
+
+def judge(load: GoodLoad, memory: Memory, free: bool, code: int, arguments) -> list:
+    """What failed."""
+    before, after = (percentile(load.samples[phase].gaps, 0.99) for phase in ("calm", "hostile"))
+    print(f"good answers: {load.num_good} complete and equal, {len(load.bad)} not")
+    print(f"memory: {memory.early:.0f} MiB in the first quarter, {memory.late:.0f} in the last; may grow by {arguments.growth_mib:.0f}")
+    print(f"p99 gap between tokens: calm {before * 1e3:.1f} ms ({len(load.samples['calm'].gaps)}), hostile {after * 1e3:.1f} ms "
+          f"({len(load.samples['hostile'].gaps)}), ratio {after / before:.2f}; all blocks free: {free}; exit code {code}")  # fmt: skip
+    failed = [f"good answer {problem}" for problem in load.bad[:10]]
+    if not memory.late - memory.early <= arguments.growth_mib or memory.late == 0.0:
+        failed.append(f"memory grew by {memory.late - memory.early:.0f} MiB")
+    if not after / before <= arguments.limit:
+        failed.append(f"the p99 gap grew {after / before:.2f} times, limit {arguments.limit}")
+    if not free:
+        failed.append("blocks are held though nobody is there")
+    return failed + ([f"the server ended with {code}"] if code != 0 else [])
 
 
 def main():
@@ -130,28 +151,26 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--seconds", type=float, default=600, help="of the hostile phase; the calm one takes a quarter of it")
+    parser.add_argument("--minutes", type=float, help="the same in minutes; 1 is a smoke test")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--limit", type=float, default=3.0, help="largest allowed growth of the p99 gap")
+    parser.add_argument("--growth-mib", type=float, default=48.0, help="largest allowed growth of memory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     arguments = parser.parse_args()
-    port = free_port()
-    flags = ["--port", str(port), "--max-num-seqs", "32", *arguments.quire_args.split()]
-    server = subprocess.Popen([arguments.binary, "serve", arguments.model, *flags])
-    if not wait_for(port, server, lambda: metric(port, "vllm:num_requests_running") >= 0, 60):
-        sys.exit("the server did not come up")
-    calm, hostile = Load(port, arguments.seed), Load(port, arguments.seed + 1)
-    asyncio.run(calm.phase(arguments.seconds / 4, arguments.clients, hostile=False))
-    asyncio.run(hostile.phase(arguments.seconds, arguments.clients, hostile=True))
-    free = wait_for(port, server, lambda: metric(port, "vllm:kv_cache_usage_perc") == 0 and metric(port, "vllm:num_requests_running") == 0, 60)
-    resident = metric(port, "quire:process_resident_bytes") / 2**20
-    server.send_signal(signal.SIGTERM)
-    code = server.wait(60)
-    before, after = percentile(calm.gaps, 0.99), percentile(hostile.gaps, 0.99)
-    print(f"hostile clients: {hostile.counts}, refused {hostile.refused}; resident {resident:.0f} MiB")
-    print(f"p99 gap between tokens: calm {before * 1e3:.1f} ms ({len(calm.gaps)}), hostile {after * 1e3:.1f} ms ({len(hostile.gaps)}), "
-          f"ratio {after / before:.2f}; all blocks free: {free}; exit code {code}")
-    sys.exit(0 if free and code == 0 and after / before <= arguments.limit else 1)
+    if arguments.minutes is not None:
+        arguments.seconds = arguments.minutes * 60
+    port = machine.free_port()
+    # A cache so small that all of it is in use after the calm phase: what grows then is not the cache.
+    flags = ["--port", str(port), "--max-num-seqs", "32", "--kv-cache-memory", "256MiB", *arguments.quire_args.split()]
+    server = machine.Server("quire", [arguments.binary, "serve", arguments.model, *flags], port)
+    load, hostile, memory = asyncio.run(run(server, arguments))
+    free = all_free(port, 60)
+    code = server.stop()
+    print(f"hostile clients: {dict(hostile.counts)}")
+    failed = judge(load, memory, free, code, arguments)
+    print("FAILED\n  " + "\n  ".join(failed) if failed else "passed")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -196,11 +196,16 @@ cmd_bench() {
       need_model
       need_python test
       exec "$VENV/bin/python" bench/serve.py --binary build/release/quire --model "$MODEL" "$@" ;;
+    hostile)
+      configure_and_build release quire
+      need_model
+      need_python test
+      exec "$VENV/bin/python" bench/hostile.py --binary build/release/quire --model "$MODEL" "$@" ;;
     flags)
       configure_and_build release quire
       need_model
       exec python3 bench/flags.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash, serve or flags" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash, serve, hostile or flags" ;;
   esac
 }
 

@@ -1,0 +1,197 @@
+"""Bad clients, one process per kind, at the lowest priority (nice 19): what they send is made before the clock starts.
+
+Each kind names what it sends and what a sound server may answer; any other answer is counted as a failure of the server.
+"""
+
+import collections
+import contextlib
+import json
+import multiprocessing
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass
+
+from good_load import request_bytes
+
+MIB = 1 << 20
+REFUSED = frozenset({400, 413, 422, 429, 431, 503})  # 429 and 503: busy; a client that is cut off while it sends sees no status
+HALF_HEADERS, NUM_IDLE = 4096, 4000
+
+
+@dataclass(frozen=True)
+class Kind:
+    what: str
+    requests: tuple  # bytes, sent in turn
+    expected: frozenset
+    threads: int = 4
+
+
+def texts(key: str, text: str) -> list:
+    """The same text where a text may stand."""
+    headers = (f"Authorization: Bearer {key}",)
+    bodies = [("/v1/completions", {"prompt": text, "max_tokens": 1}), ("/tokenize", {"prompt": text}),
+              ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "max_tokens": 1})]  # fmt: skip
+    return [request_bytes("POST", path, json.dumps(body, ensure_ascii=False).encode(), headers) for path, body in bodies]
+
+
+def nested(key: str) -> list:
+    headers = (f"Authorization: Bearer {key}",)
+    deep = "[" * MIB + "]" * MIB
+    objects = '{"a":' * (MIB // 2) + "1" + "}" * (MIB // 2)
+    wide = "[" + ",".join(["[[[[1]]]]"] * (MIB // 4)) + "]"
+    tool = '{"type":"function","function":{"name":"f","parameters":{"a":%s}}}' % wide
+    bodies = [("/v1/completions", '{"prompt":%s}' % deep), ("/v1/completions", '{"prompt":%s}' % wide), ("/tokenize", '{"prompt":"x","a":%s}' % objects),
+              ("/v1/chat/completions", '{"messages":[{"role":"user","content":%s}]}' % objects),
+              ("/v1/chat/completions", '{"messages":[{"role":"user","content":"x"}],"tools":[%s]}' % tool)]  # fmt: skip
+    return [request_bytes("POST", path, body.encode(), headers) for path, body in bodies]
+
+
+def foreign(key: str) -> list:
+    """What a browser sends for a page of others, and what a rebound name sends. The key is right: only Host, Origin or type are wrong."""
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}).encode()
+    bearer = f"Authorization: Bearer {key}"
+    wrong = [("Host: rebound.example",), ("Origin: http://page.example",), ("Origin: null",), ("Content-Type: text/plain",),
+             ("Host: rebound.example:8000", "Origin: http://rebound.example:8000")]  # fmt: skip
+    return [request_bytes("POST", "/v1/chat/completions", body, (bearer, *headers)) for headers in wrong]
+
+
+def admin() -> list:
+    """Through a proxy on this machine that passes Host on and adds no header, or adds one."""
+    paths = ("/pause?mode=abort", "/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true")
+    proxies = [("Host: quire.example",), ("Host: quire.example", "X-Forwarded-For: 192.0.2.7"), ("Forwarded: for=192.0.2.7",)]
+    return [request_bytes("POST", path, b"", headers) for path in paths for headers in proxies]
+
+
+def make_kinds(key: str) -> dict:
+    unkeyed = json.dumps({"prompt": "x" * (8 * MIB), "max_tokens": 1}).encode()
+    marks = ["a" + "\u0301" * (MIB // 4) + "\u0323" * (MIB // 4), "\u0323\u0301" * MIB]
+    sizes = (MIB, 12 * MIB)
+    return {
+        "marks": Kind("1 and 4 MB of combining marks", tuple(r for text in marks for r in texts(key, text)), REFUSED),
+        "letter": Kind("1 and 12 MB of one letter", tuple(r for size in sizes for r in texts(key, "a" * size)), REFUSED),
+        "spaces": Kind("1 and 12 MB of spaces", tuple(r for size in sizes for r in texts(key, " " * size + "1")), REFUSED),
+        "nested": Kind("2 and 3 MB of nested JSON", tuple(nested(key)), REFUSED),
+        "ones": Kind("15 MB of [1,1,...]", tuple(request_bytes("POST", path, b'{"prompt":[' + b"1," * (15 * MIB // 2) + b"1]}",
+                     (f"Authorization: Bearer {key}",)) for path in ("/v1/completions", "/detokenize")), REFUSED),
+        "no-key": Kind("8 MB bodies without a key", (request_bytes("POST", "/v1/completions", unkeyed),
+                       request_bytes("POST", "/v1/completions", unkeyed, ("Authorization: Bearer wrong",))), frozenset({401, 503})),
+        "foreign": Kind("Host, Origin and type of others", tuple(foreign(key)), frozenset({403, 415, 421, 503})),
+        "admin": Kind("admin through a proxy", tuple(admin()), frozenset({401, 403, 421, 503})),
+        "half-header": Kind(f"{HALF_HEADERS} connections with half a header", (b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ",),
+                            frozenset({408, 431, 503})),
+    }  # fmt: skip
+
+
+def connect(port: int) -> socket.socket:
+    connection = socket.socket()
+    # Closing resets: no port waits for the last packets of a client that did not stay to read them.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.settimeout(30)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def exchange(port: int, request: bytes):
+    """The status that came back, or what came instead."""
+    try:
+        with contextlib.closing(connect(port)) as connection:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent: the answer may still be there
+                connection.sendall(request)
+            line = connection.recv(4096).split(b"\r\n", 1)[0].split()
+            return int(line[1]) if len(line) > 1 else "cut off"
+    except TimeoutError:
+        return "no answer in 30 s"
+    except ConnectionRefusedError:
+        return "no connection"
+    except OSError:
+        return "cut off"
+
+
+def send_in_turn(port: int, kind: Kind, stop, counts: collections.Counter) -> None:
+    def work(first: int) -> None:
+        at = first
+        while not stop.is_set():
+            counts[exchange(port, kind.requests[at % len(kind.requests)])] += 1
+            at += 1
+
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(kind.threads)]
+    for thread in threads:
+        thread.start()
+    stop.wait()
+    for thread in threads:
+        thread.join(2)
+
+
+def hold_connections(port: int, count: int, opening: bytes, stop, counts: collections.Counter) -> None:
+    """Keeps `count` connections that have sent `opening` and nothing more; what the server closes is opened again."""
+    watched = select.epoll()
+    open_ones: dict = {}
+    while not stop.is_set():
+        while len(open_ones) < count and not stop.is_set():
+            try:
+                connection = connect(port)
+                if opening:
+                    connection.send(opening)
+            except OSError:
+                counts["no connection"] += 1
+                time.sleep(0.01)
+                break
+            connection.setblocking(False)
+            open_ones[connection.fileno()] = connection
+            watched.register(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP)
+        for fileno, _ in watched.poll(0.1):
+            with contextlib.closing(open_ones.pop(fileno)) as connection:
+                try:
+                    line = connection.recv(4096).split(b"\r\n", 1)[0].split()
+                    counts[int(line[1]) if len(line) > 1 else "cut off"] += 1
+                except OSError:
+                    counts["cut off"] += 1
+    counts["held at the end"] = len(open_ones)
+    for connection in open_ones.values():
+        connection.close()
+
+
+class Attacker:
+    """The process of one kind: ready, but silent until `start`."""
+
+    def __init__(self, port: int, name: str, kind: Kind):
+        self.name, self.kind = name, kind
+        self.begin, self.stop = multiprocessing.Event(), multiprocessing.Event()
+        self._ours, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=self._run, args=(port, theirs), daemon=True)
+        self.process.start()
+
+    def _run(self, port: int, theirs) -> None:
+        os.nice(19)
+        counts: collections.Counter = collections.Counter()
+        self.begin.wait()
+        started = time.monotonic()
+        if self.name == "half-header":
+            hold_connections(port, HALF_HEADERS, self.kind.requests[0], self.stop, counts)
+        elif self.name == "idle":
+            hold_connections(port, NUM_IDLE, b"", self.stop, counts)
+        else:
+            send_in_turn(port, self.kind, self.stop, counts)
+        times = os.times()
+        theirs.send((dict(counts), time.monotonic() - started, times.user + times.system))
+        os._exit(0)  # threads that wait for an answer do not keep it
+
+    def result(self):
+        """(answers by status, seconds, processor seconds); the process has ended then."""
+        self.stop.set()
+        found = self._ours.recv() if self._ours.poll(60) else ({"no report": 1}, 0.0, 0.0)
+        self.process.join(5)
+        return found
+
+    def unexpected(self, counts: dict) -> dict:
+        """Answers that a sound server does not give: let in, or failed. Being cut off is sound; being left waiting is not."""
+        return {what: n for what, n in counts.items() if what in ("no answer in 30 s", "no report") or
+                (isinstance(what, int) and what not in self.kind.expected)}  # fmt: skip
+
+
+def idle_connections(port: int) -> Attacker:
+    return Attacker(port, "idle", Kind(f"{NUM_IDLE} connections that say nothing", (), frozenset({408, 503})))

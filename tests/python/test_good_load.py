@@ -1,0 +1,67 @@
+"""The judges of the soak and of the hostile benchmark find what they are there for."""
+
+import argparse
+import asyncio
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
+import good_load  # noqa: E402
+import soak  # noqa: E402
+
+KNOWN = (["a", "b", "c"], [-1.5, -0.25, -3.0], "abc")
+
+
+def events(tokens, logprobs, text):
+    """One event for the first token, one for the others: how an answer is cut does not matter."""
+    parts = [(tokens[:1], logprobs[:1], text[:1]), (tokens[1:], logprobs[1:], text[1:])]
+    return [json.dumps({"choices": [{"text": t, "logprobs": {"tokens": k, "token_logprobs": p}}]}).encode() for k, p, t in parts]
+
+
+def test_an_answer_is_good_only_if_it_is_the_known_one():
+    assert good_load.judge(events(*KNOWN), KNOWN) is None
+    assert "short" in good_load.judge(events(["a", "b"], [-1.5, -0.25], "ab"), KNOWN)
+    assert "wrong from token 1" in good_load.judge(events(["a", "x", "c"], [-1.5, -0.25, -3.0], "axc"), KNOWN)
+    assert "wrong from token 2" in good_load.judge(events(["a", "b", "c"], [-1.5, -0.25, -3.000001], "abc"), KNOWN)
+    assert "wrong" in good_load.judge(events(["a", "b", "c"], [-1.5, -0.25, -3.0], "abd"), KNOWN)
+    assert "unreadable" in good_load.judge([b'{"error": {}}'], KNOWN)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 429 Too Many Requests\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n"])
+def test_refused_and_cut_off_answers_are_bad(answer):
+    async def run():
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        load = good_load.GoodLoad(server.sockets[0].getsockname()[1])
+        question = good_load.Question((1,), 3, 0)
+        load.known[question] = KNOWN
+        await load.ask(question)
+        server.close()
+        assert load.num_good == 0 and len(load.bad) == 1
+
+    asyncio.run(run())
+
+
+def soaked(bad=(), late=100.0, gap=0.01):
+    load = good_load.GoodLoad(0)
+    load.bad = list(bad)
+    load.samples["calm"].gaps, load.samples["hostile"].gaps = [0.01] * 9, [gap] * 9
+    memory = soak.Memory(None, 1.0)
+    memory.early, memory.late = 100.0, late
+    return soak.judge(load, memory, True, 0, argparse.Namespace(growth_mib=48.0, limit=3.0))
+
+
+def test_the_soak_fails_for_a_bad_answer_grown_memory_and_slow_streams():
+    assert soaked() == []
+    assert len(soaked(bad=["short: 3 of 32 tokens"])) == 1
+    assert len(soaked(late=149.0)) == 1
+    assert len(soaked(late=0.0)) == 1  # never looked at
+    assert len(soaked(gap=0.04)) == 1
