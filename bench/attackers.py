@@ -187,10 +187,11 @@ class Attacker:
         self.process.join(5)
         return found
 
-    def unexpected(self, counts: dict) -> dict:
-        """Answers that a sound server does not give: let in, or failed. Being cut off is sound; being left waiting is not."""
-        return {what: n for what, n in counts.items() if what in ("no answer in 30 s", "no report") or
-                (isinstance(what, int) and what not in self.kind.expected)}  # fmt: skip
+
+def unexpected(kind: Kind, counts: dict) -> dict:
+    """Answers that a sound server does not give: let in, or failed. Being cut off is sound; being left waiting is not."""
+    return {what: n for what, n in counts.items()
+            if what in ("no answer in 30 s", "no report") or (isinstance(what, int) and what not in kind.expected)}  # fmt: skip
 
 
 def idle_connections(port: int) -> Attacker:

@@ -29,7 +29,7 @@ import sys
 import time
 
 import machine
-from attackers import NUM_IDLE, Attacker, idle_connections, make_kinds
+from attackers import NUM_IDLE, Attacker, idle_connections, make_kinds, unexpected
 from good_load import GoodLoad, make_questions, percentile
 from paying import PayingClients
 
@@ -127,8 +127,8 @@ async def run_mixed(arguments, names: list) -> dict:
     await task
     memory = server.memory_mib("VmHWM")
     code = server.stop()
-    unexpected = {name: found for name, attacker in reports.items() if (found := attacker.unexpected(results[name][0]))}
-    return {"load": load, "attackers": results, "unexpected": unexpected, "server cpu s": used, "health": health, "memory MiB": memory, "exit": code}
+    wrong = {name: found for name, attacker in reports.items() if (found := unexpected(attacker.kind, results[name][0]))}
+    return {"load": load, "attackers": results, "unexpected": wrong, "server cpu s": used, "health": health, "memory MiB": memory, "exit": code}
 
 
 async def probe_beside_idle(server, progress, arguments) -> dict:
@@ -165,7 +165,7 @@ async def probe_health(port: int, seconds: float) -> tuple:
 
 async def run_priority(arguments) -> dict:
     """The same paying clients in both phases; only in the hostile one do their priorities improve."""
-    flags = ["--scheduling-policy", "priority", "--num-blocks", "900", "--max-num-batched-tokens", "256"]
+    flags = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
     server = start_server(arguments, flags)
     load = GoodLoad(server.port, KEY, {"priority": -(2**31)})
     progress = Progress(load)
@@ -217,6 +217,8 @@ def report(title: str, run: dict, bound_mib: float) -> list:
         if run.get(name) is not None:
             print(f"{name}: {run[name]}")
     print(f"memory: at most {run['memory MiB']:.0f} MiB, bound {bound_mib:.0f} MiB; exit code {run['exit']}")
+    if run.get("preemptions", MIN_ATTACKS) < MIN_ATTACKS:
+        failed.append(f"only {run['preemptions']:.0f} preemptions, so nothing is shown")
     failed += [f"{name}: {found}" for name, found in run["unexpected"].items()]
     if run["memory MiB"] > bound_mib:
         failed.append(f"memory: {run['memory MiB']:.0f} MiB, bound {bound_mib:.0f}")

@@ -13,8 +13,8 @@ import re
 from good_load import request_bytes
 
 NUM_CLIENTS = 24
-PROMPT_TOKENS, OUTPUT_TOKENS = 400, 200
-PATIENCE_S = 5.0  # whoever was overtaken for so long gives up and comes again
+PROMPT_TOKENS, OUTPUT_TOKENS = 200, 300
+PATIENCE_S = 15.0  # whoever was overtaken for so long gives up and comes again
 
 
 class PayingClients:

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
+import attackers  # noqa: E402
 import good_load  # noqa: E402
+import hostile  # noqa: E402
 import soak  # noqa: E402
 
 KNOWN = (["a", "b", "c"], [-1.5, -0.25, -3.0], "abc")
@@ -65,3 +67,29 @@ def test_the_soak_fails_for_a_bad_answer_grown_memory_and_slow_streams():
     assert len(soaked(late=149.0)) == 1
     assert len(soaked(late=0.0)) == 1  # never looked at
     assert len(soaked(gap=0.04)) == 1
+
+
+def attacked(gap=0.01, first=0.1, memory=100.0, unexpected=None, health_s=0.01, sent=50, code=0, bad=()):
+    load = good_load.GoodLoad(0)
+    load.bad = list(bad)
+    for phase, times in (("quiet", (0.01, 0.1)), ("hostile", (gap, first))):
+        load.samples[phase].gaps, load.samples[phase].firsts = [times[0]] * 200, [times[1]] * 20
+    run = {"load": load, "attackers": {"marks": ({413: sent}, 60.0, 1.0)}, "unexpected": unexpected or {}, "memory MiB": memory, "exit": code,
+           "health": {"slowest s": health_s}}  # fmt: skip
+    return hostile.report("", run, 200.0)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"gap": 0.021}, {"first": 0.21}, {"memory": 201.0}, {"unexpected": {"admin": {200: 1}}}, {"health_s": 1.1}, {"sent": 3}, {"code": -9},
+     {"bad": ["wrong from token 3"]}],
+)  # fmt: skip
+def test_the_hostile_bench_fails_for_each_bound(fault):
+    assert attacked() == []
+    assert attacked(**fault)
+
+
+def test_what_a_sound_server_does_not_answer_is_unexpected():
+    kind = attackers.Kind("", (), frozenset({413, 503}))
+    assert attackers.unexpected(kind, {413: 9, 503: 2, "cut off": 7, "no connection": 1}) == {}
+    assert attackers.unexpected(kind, {200: 1, 413: 9, 500: 2, "no answer in 30 s": 3}) == {200: 1, 500: 2, "no answer in 30 s": 3}
