@@ -6,6 +6,8 @@
 //   p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's p); out likewise, tokens ascending.
 //   The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a = exp(m - m'); b = exp(m_s - m');
 //   l = fma(l, a, l_s * b); out likewise. out / l at the end.
+//   A score that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of
+//   earlier rows of the item). Of NaN, sign and payload are not part of the contract.
 // So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
 // segments.
 #include <cstddef>

@@ -1,6 +1,7 @@
 #pragma once
 // Arithmetic on single rows: norms, rotary embedding, activations. Portable and the same for every instruction set.
-// in and out may be the same array. Spans of one call have equal lengths unless said otherwise.
+// NaN and infinite inputs never give finite outputs that depend on them. in and out may be the same array. Spans of one call have equal
+// lengths unless said otherwise.
 #include <cstdint>
 #include <span>
 

@@ -18,7 +18,6 @@ constexpr Kernels kReference = {
     .rope = portable::rope,
     .silu_mul = reference::silu_mul,
     .add = portable::add,
-    .softmax = reference::softmax,
 };
 
 const Kernels* table(KernelIsa isa) {

@@ -49,9 +49,6 @@ struct Kernels {
 
   // x += y: residuals and biases.
   void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
-
-  // x = exp(x - max(x)) / sum, in place.
-  void (*softmax)(float* x, std::uint32_t n) = nullptr;
 };
 
 // The table for an instruction set; `unsupported` when this build or this processor lacks it. The table lives as long as the program.

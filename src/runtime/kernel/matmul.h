@@ -5,7 +5,7 @@
 //  - f32 and bf16 weights, and q4/q8 with float activations: acc = 0; for k ascending: acc = fma(w[n][k], x[k], acc), w as unpack_row gives
 //  it.
 //  - q4/q8 with int16 activations. Per group of 32 inputs: amax = max |x|, scale dx = amax / 32639, code = nearest_even(x * (32639 / amax))
-//    (all zero if 32639 / amax is not finite; NaN and infinite inputs give unspecified outputs), so that
+//    (all zero if 32639 / amax is not finite; if an input is NaN or infinite, all zero and dx is NaN, which reaches every output), so that
 //    code = hi * 256 + lo with hi and lo signed 8-bit. Per scale group g ascending (32 or 16 inputs):
 //      acc = fma(float(idot) * dx, scale, acc);  idot = exact int32 sum of code(x) * code(w), where code(w) counts from 128 for q8
 //      acc = fma(float(isum) * dx, minimum, acc) if the matrix has minimums;  isum = exact int32 sum of code(x)

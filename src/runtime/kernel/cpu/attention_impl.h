@@ -111,6 +111,11 @@ void load_values(const Pass& pass, const Tile& tile) {
   }
 }
 
+// Infinite scores become NaN, and the bits of all others stay.
+Vec finite_or_nan(Vec scores) {
+  return Vec::fma(scores, Vec::zero(), scores);
+}
+
 template <int R>
 void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtiles) {
   const float* q[R];
@@ -128,7 +133,7 @@ void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtil
       for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][d]), k0, even[r]);
       for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][d + 1]), k1, odd[r]);
     }
-    for (int r = 0; r < R; ++r) ((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+    for (int r = 0; r < R; ++r) finite_or_nan((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 
@@ -159,7 +164,7 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     for (; d + 32 <= dim; d += 32)
       add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
     if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
-    for (int r = 0; r < R; ++r) ((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+    for (int r = 0; r < R; ++r) finite_or_nan((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 

@@ -13,8 +13,4 @@ void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   silu_mul_impl(gate, up, out, n);
 }
 
-void softmax(float* x, std::uint32_t n) {
-  softmax_impl(x, n);
-}
-
 }  // namespace quire::avx512

@@ -30,7 +30,8 @@ void rms_norm_impl(const float* x, const float* weight, float epsilon, float* ou
     const Vec v = load_some(x + i, valid);
     squares = Vec::fma(v, v, squares);
   });
-  const Vec factor = Vec::set(1.0F / std::sqrt(squares.sum() / static_cast<float>(n) + epsilon));
+  const float mean = squares.sum() / static_cast<float>(n);
+  const Vec factor = Vec::set(mean < INFINITY ? 1.0F / std::sqrt(mean + epsilon) : NAN);
   for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
     store_some(load_some(x + i, valid) * factor * load_some(weight + i, valid), out + i, valid);
   });
@@ -42,22 +43,6 @@ void silu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t
     const Vec e = exp_polynomial(g * Vec::set(-1.0F));
     store_some(g / (Vec::set(1.0F) + e) * load_some(up + i, valid), out + i, valid);
   });
-}
-
-void softmax_impl(float* x, std::uint32_t n) {
-  Vec largest = Vec::set(-INFINITY);
-  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
-    largest = Vec::max(load_some(x + i, valid).keep_first(valid, Vec::set(-INFINITY)), largest);
-  });
-  const Vec maximum = Vec::set(largest.largest());
-  Vec sums = Vec::zero();
-  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
-    const Vec p = exp_polynomial(load_some(x + i, valid) - maximum).keep_first(valid, Vec::zero());
-    sums = sums + p;
-    store_some(p, x + i, valid);
-  });
-  const Vec sum = Vec::set(sums.sum());
-  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) { store_some(load_some(x + i, valid) / sum, x + i, valid); });
 }
 
 }  // namespace

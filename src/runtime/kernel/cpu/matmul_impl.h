@@ -110,12 +110,15 @@ struct FloatKernel {
 // Largest magnitude and scale of 32 inputs; x * factor are the codes before rounding.
 struct GroupScale {
   float factor;
-  float scale;
+  float scale;  // NaN when an input is NaN or infinite
 };
 
 GroupScale scale_of_group(const float* x) {
   const auto absolute = [](Vec v) { return Vec::max(v, Vec::zero() - v); };
-  const float amax = Vec::max(absolute(Vec::load(x)), absolute(Vec::load(x + 16))).largest();
+  const Vec a = Vec::load(x);
+  const Vec b = Vec::load(x + 16);
+  if (std::isnan((a * Vec::zero() + b * Vec::zero()).sum())) return {0.0F, NAN};
+  const float amax = Vec::max(absolute(a), absolute(b)).largest();
   const float inverse = 32639.0F / amax;
   return {inverse < INFINITY ? inverse : 0.0F, amax / 32639.0F};
 }
@@ -130,7 +133,12 @@ void prepare_impl(const Activations& x, std::uint32_t row_begin, std::uint32_t r
       const std::size_t at = std::size_t{row} * groups + group;
       const GroupScale chosen = scale_of_group(from);
       x.scales[at] = chosen.scale;
-      Integers::store_codes(from, chosen.factor, x.codes + at * 64, x.half_sums + 2 * at);
+      if (std::isnan(chosen.scale)) {
+        std::memset(x.codes + at * 64, 0, 64);
+        x.half_sums[2 * at] = x.half_sums[2 * at + 1] = 0;
+      } else {
+        Integers::store_codes(from, chosen.factor, x.codes + at * 64, x.half_sums + 2 * at);
+      }
     }
   }
 }

@@ -15,7 +15,6 @@ constexpr Kernels kAvx2 = {
     .rope = portable::rope,
     .silu_mul = avx2::silu_mul,
     .add = portable::add,
-    .softmax = avx2::softmax,
 };
 
 constexpr Kernels kAvx512 = {
@@ -29,7 +28,6 @@ constexpr Kernels kAvx512 = {
     .rope = portable::rope,
     .silu_mul = avx512::silu_mul,
     .add = portable::add,
-    .softmax = avx512::softmax,
 };
 
 bool has_avx2() {

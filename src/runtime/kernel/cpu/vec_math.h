@@ -4,7 +4,7 @@ namespace quire {
 namespace {
 
 Vec exp_polynomial(Vec x) {
-  x = Vec::min(Vec::max(x, Vec::set(-87.3F)), Vec::set(88.3F));
+  x = Vec::min(Vec::set(88.3F), Vec::max(Vec::set(-87.3F), x));  // in this order NaN stays NaN
   const Vec n = Vec::round(x * Vec::set(1.44269504F));
   Vec r = Vec::fma(n, Vec::set(-0.693359375F), x);
   r = Vec::fma(n, Vec::set(2.12194440e-4F), r);

@@ -33,7 +33,8 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
     even = std::fma(q[d], element(layer, layer.keys, at + d), even);
     odd = std::fma(q[d + 1], element(layer, layer.keys, at + d + 1), odd);
   }
-  return (even + odd) * item.scale;
+  const float product = (even + odd) * item.scale;
+  return std::isfinite(product) ? product : NAN;
 }
 
 // What a stretch of the context gives one query: the weighted values relative to exp(maximum).

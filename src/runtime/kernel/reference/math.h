@@ -7,8 +7,10 @@
 
 namespace quire::reference {
 
-// exp(x) for x clamped to [-87.3, 88.3]; relative error below 2e-7. Vector versions perform the same operations in the same order.
+// exp(x) for x clamped to [-87.3, 88.3], NaN for NaN; relative error below 2e-7. Vector versions perform the same operations in the same
+// order.
 inline float exp_polynomial(float x) {
+  if (std::isnan(x)) return x;
   x = x > -87.3F ? x : -87.3F;
   x = x < 88.3F ? x : 88.3F;
   const float n = std::nearbyint(x * 1.44269504F);

@@ -16,15 +16,19 @@ void prepare_group(const Activations& x, std::uint32_t row, std::uint32_t group)
   const float* from = x.x + row * x.stride + std::size_t{group} * kGroupColumns;
   auto* codes = reinterpret_cast<std::int16_t*>(x.codes) + std::size_t{row} * x.columns + std::size_t{group} * kGroupColumns;
   float amax = 0.0F;
-  for (std::uint32_t i = 0; i < kGroupColumns; ++i) amax = std::fabs(from[i]) > amax ? std::fabs(from[i]) : amax;
+  bool finite = true;
+  for (std::uint32_t i = 0; i < kGroupColumns; ++i) {
+    amax = std::fabs(from[i]) > amax ? std::fabs(from[i]) : amax;
+    finite = finite && std::isfinite(from[i]);
+  }
   const float inverse = 32639.0F / amax;
   const float factor = inverse < INFINITY ? inverse : 0.0F;
   const std::size_t at = std::size_t{row} * (x.columns / kGroupColumns) + group;
-  x.scales[at] = amax / 32639.0F;
+  x.scales[at] = finite ? amax / 32639.0F : NAN;
   for (std::uint32_t half = 0; half < 2; ++half) {
     std::int32_t sum = 0;
     for (std::uint32_t i = 16 * half; i < 16 * half + 16; ++i) {
-      codes[i] = static_cast<std::int16_t>(std::lrint(from[i] * factor));
+      codes[i] = finite ? static_cast<std::int16_t>(std::lrint(from[i] * factor)) : std::int16_t{0};
       sum += codes[i];
     }
     x.half_sums[2 * at + half] = sum;
