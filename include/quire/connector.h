@@ -35,9 +35,10 @@ class Connector {
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
   // build_connector_meta: before the planned tokens count as computed
   virtual void planned(const StepPlan& plan) = 0;
-  // Requests that end because their blocks could not be loaded (KvLoadFailurePolicy::fail): in which order they finish, and in which order
-  // that is told. Both come in the order in which they were found, the first num_async still waiting for their blocks; vLLM walks sets.
-  virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*told*/) {}
+  // Some requests end because their blocks could not be loaded (KvLoadFailurePolicy::fail). May reorder `finishing`, the order in which
+  // they are finished, and `reported`, the order of their updates. Both are given in the order found: first the num_async requests that
+  // wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
+  virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet
   virtual void step_output() = 0;
   // reset_cache
@@ -60,7 +61,7 @@ class Grammar {
   virtual bool ready(RequestId id) = 0;
   // Output tokens move the grammar on (they do not while a reasoning part runs).
   virtual bool should_advance(const RequestView& request) = 0;
-  // Sampled tokens; false: they do not fit (told, and the request goes on, as in vLLM).
+  // Sampled tokens. False: they do not fit; the request goes on all the same, as in vLLM.
   virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
   // Number of leading draft tokens that fit.
   virtual std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) = 0;

@@ -43,12 +43,14 @@ struct CoreConfig {
   std::string hash_seed;                // replicas with equal seeds name equal blocks alike
   std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
   bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
-  // PRIORITY takes a request that was scheduled in this step back when a better one lacks blocks. vLLM leaves the blocks that it would
-  // have filled findable, so that whoever hits them reads what nobody wrote; with this, their names are forgotten.
+  // Under SchedulingPolicy::priority a request that this step has scheduled already can be preempted by the same step. Its new blocks are
+  // in the prefix cache by then, but nothing will be written to them. vLLM keeps them there, so a later hit reads garbage; with this
+  // option they are removed.
   bool forget_unwritten_blocks = false;
-  // With async scheduling, reset_prefix_cache() drops the next token of each request that it preempts, for that one is in flight. vLLM does
-  // so even when none is: the request loses a token whose placeholder stays, is passed over before its last token (or the last that
-  // max_model_len allows), and stays in the batch until it is aborted. With this, only tokens in flight are dropped.
+  // With async scheduling, reset_prefix_cache(preempt_running) makes each preempted request drop the next token that arrives for it,
+  // because that one was in flight. vLLM drops it even if none was in flight: then a good token is lost, its placeholder is never taken
+  // back, and near its end the request is not scheduled any more but stays in the batch until it is aborted. With this option a token is
+  // dropped only if one is in flight.
   bool discard_only_in_flight = false;
   bool enable_kv_events = false;
   bool log_stats = true;
@@ -81,7 +83,7 @@ struct CoreSeams {
   Connector* connector = nullptr;
   EncoderConnector* encoder_connector = nullptr;
   Grammar* grammar = nullptr;
-  EventSink* events = nullptr;   // told decisions and their causes where they are made
+  EventSink* events = nullptr;   // receives decisions and their causes where they are made
   HashFunction* hash = nullptr;  // names blocks instead of CoreConfig::hash
 };
 
@@ -97,7 +99,7 @@ struct RequestEvent {
   double timestamp = 0.0;
 };
 
-// What apply() or finish() did to one request; vLLM's EngineCoreOutput. There is none for a request of which there is nothing to tell.
+// What apply() or finish() did to one request; vLLM's EngineCoreOutput. There is none for a request to which nothing happened.
 struct RequestUpdate {
   RequestId id;
   std::uint32_t client_index = 0;
@@ -192,7 +194,7 @@ class Core {
 
   // Puts the request into the waiting queue. Errors name the field: `invalid_argument` (among them an id that is known already, a prompt
   // or max_tokens that the model or the cache cannot hold unless SchedulerOptions::admit_oversized), `overloaded` (max_num_waiting).
-  // max_tokens is cut to what max_model_len leaves (unless admit_oversized).
+  // max_tokens is cut to what max_model_len allows (unless admit_oversized).
   Result<void> add(const NewRequest& request, const StepInput& input = {});
   // The next input of a session; nullptr: no more will come. Errors: the id is unknown or not a session.
   Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
@@ -286,8 +288,8 @@ struct CoreSnapshot {
   std::vector<BlockId> cached_blocks;                        // those with a key; blocks of equal key in the order in which they got it
   std::vector<Residency> residency;
   std::vector<EncoderEntry> encoder_cached, encoder_freeable;
-  std::vector<std::string> encoder_freed;    // the worker will be told; encoder-decoder: allocated since it was told
-  std::vector<std::string> encoder_to_tell;  // encoder-decoder: what it is told next
+  std::vector<std::string> encoder_freed;      // the next plan names them; encoder-decoder: allocated since the last plan
+  std::vector<std::string> encoder_to_report;  // encoder-decoder: the next plan names them
   std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
   std::vector<RequestId> finished, finished_receiving, failed_receiving;
 };

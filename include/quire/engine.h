@@ -11,7 +11,7 @@
 #include "quire/ids.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
-#include "quire/plan.h"
+#include "quire/request.h"
 #include "quire/sampling.h"
 
 namespace quire {

@@ -11,7 +11,7 @@ struct PrefixCacheStats {
   std::uint64_t preempted_requests = 0, preempted_queries = 0, preempted_hits = 0;
 };
 
-// A block's life, told when it is evicted (sampled blocks only). s.
+// A block's life, reported when it is evicted (sampled blocks only). s.
 struct KvEvictionEvent {
   double lifetime = 0.0, idle = 0.0;
   std::vector<double> reuse_gaps;

@@ -1,9 +1,9 @@
 #pragma once
-// What the core tells the worker in one step, and what the worker answers.
+// What the core plans for the worker in one step, and what the worker answers.
 //
 // A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a
 // token that was sampled in a step still in flight. A worker treats the parts in this order: released slots, admitted requests, block-table
-// deltas, block copies, then the forward pass.
+// deltas, then the forward pass.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// A request that enters the worker's batch: new, or resumed after a preemption. Its block table starts empty.
+// A request that is added to the worker's batch: new, or resumed after a preemption. Its block table starts empty.
 struct AdmittedRequest {
   RequestId id;
   Slot slot;
@@ -50,18 +50,11 @@ struct BlockTableDelta {
   std::span<const BlockId> blocks;
 };
 
-// Copies one block over all layers before the forward pass.
-struct BlockCopy {
-  BlockId source;
-  BlockId target;
-};
-
 struct StepPlan {
   StepId step;
   std::span<const Slot> released;  // finished or preempted since the last plan
   std::span<const AdmittedRequest> admitted;
   std::span<const BlockTableDelta> table_deltas;
-  std::span<const BlockCopy> copies;
   std::span<const ScheduledRequest> scheduled;  // vLLM's num_scheduled_tokens, in its order
   std::uint32_t num_scheduled_tokens = 0;
 
@@ -74,8 +67,9 @@ struct StepPlan {
   bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
 
-// Grouped by request, in the plan's order: one for each scheduled request with samples == true, and one more for each accepted draft. With
-// asynchronous scheduling the core counts on that one: a request that is given none is passed over in the end, as in vLLM.
+// Tokens are grouped by request, in the plan's order. Each scheduled request with samples == true has one token, and one more per accepted
+// draft. With asynchronous scheduling the first one is required: the core holds a placeholder for it, and a request that never gets it is
+// not scheduled up to its end (as in vLLM).
 struct SampledToken {
   RequestId id;
   TokenId token = 0;
@@ -91,7 +85,5 @@ struct StepResult {
   std::span<const RequestId> finished_receiving{};
   std::span<const BlockId> invalid_blocks{};  // could not be loaded
 };
-
-enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
 
 }  // namespace quire

@@ -33,6 +33,9 @@ constexpr bool is_finished(RequestStatus status) {
   return status > RequestStatus::preempted;
 }
 
+// Why a request ended, as its client sees it.
+enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
+
 // Output that repeats a pattern of min..max_pattern_tokens tokens at least min_count times is stopped. min_count < 2 or max 0: off.
 struct RepetitionDetection {
   std::int32_t min_pattern_tokens = 0;

@@ -67,7 +67,7 @@ nb::object to_python(const CoreSnapshot& s) {
     residency.append(nb::make_tuple(life.block.value, life.birth, life.last_access, list_of(life.accesses)));
   out["residency"] = residency;
   out["encoder_freed"] = list_of(s.encoder_freed);
-  out["encoder_to_tell"] = list_of(s.encoder_to_tell);
+  out["encoder_to_report"] = list_of(s.encoder_to_report);
   out["encoder_cached"] = encoder_of(s.encoder_cached);
   out["encoder_freeable"] = encoder_of(s.encoder_freeable);
   out["encoder_free_slots"] = s.encoder_free_slots;

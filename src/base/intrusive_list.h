@@ -1,6 +1,6 @@
 #pragma once
 // A doubly linked list through hooks inside the elements: no allocation, O(1) removal from the middle. Elements are not owned and must
-// leave the list before they die.
+// be removed before they die.
 #include <cstddef>
 
 #include "base/check.h"

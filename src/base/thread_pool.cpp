@@ -8,11 +8,15 @@
 #include "base/check.h"
 
 // States of a job: none -> published (ticket names its chunks left) -> all chunks taken (ticket's low half is 0) -> done (pending is 0).
-// The caller publishes; whoever takes a chunk by moving the ticket may read the job, because the caller cannot leave run(), and so
-// cannot write the next job, before that chunk is done. Threads that take no chunk touch nothing but the ticket.
+// The caller publishes; whoever takes a chunk by moving the ticket may read the job, because the caller cannot return from
+// run(), and so cannot write the next job, before that chunk is done. Threads that take no chunk touch nothing but the ticket.
 //
-// States of a task: none -> offered (start) -> led by one thread, which moved it there and is now the caller of run() -> ended (that
-// thread) -> none (join). The leader works as thread 0, and so does who started the task under the leader's number, which is free.
+// States of a task, and who moves it:
+//   none -> offered    start()
+//   offered -> led     one thread, of the pool or in assist() or join(): it runs the task function, and so calls run() for its parts
+//   led -> ended       that thread, when the task function returns
+//   ended -> none      join()
+// The leader is thread 0 of each part. When a pool thread leads, its own number is free, and who called start() helps under that number.
 
 namespace quire {
 namespace {
@@ -156,7 +160,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakes{0};
   std::atomic<std::uint32_t> stage{kNone};
-  std::atomic<bool> excused{false};
+  std::atomic<bool> caller_released{false};
   std::atomic<bool> stopping{false};
   std::vector<std::thread> threads;
 };
@@ -173,13 +177,13 @@ void ThreadPool::start(Task task, void* context) {
   QUIRE_CHECK(state.stage.load() == State::kNone, "one task at a time");
   state.task = task;
   state.context = context;
-  state.excused.store(false);
+  state.caller_released.store(false);
   state.stage.store(State::kOffered);
   if (state.sleepers.load() != 0) state.wake();
 }
 
 void ThreadPool::assist() {
-  state_->assist([this] { return state_->has_ended() || state_->excused.load(); });
+  state_->assist([this] { return state_->has_ended() || state_->caller_released.load(); });
 }
 
 void ThreadPool::join() {
@@ -188,8 +192,8 @@ void ThreadPool::join() {
   state_->stage.store(State::kNone);
 }
 
-void ThreadPool::excuse() {
-  state_->excused.store(true);
+void ThreadPool::release_caller() {
+  state_->caller_released.store(true);
   if (state_->sleepers.load() != 0) state_->wake();
 }
 

@@ -33,12 +33,12 @@ class ThreadPool {
   // only the task may call parallel_for(). One thread of the pool, or the caller once it joins in, leads it; with one thread, the caller.
   using Task = void (*)(void* context);
   void start(Task task, void* context);
-  // Computes with the others until the task excuses the caller or has ended.
+  // Computes with the others until the task releases the caller or has ended.
   void assist();
   // Computes with the others until the task has ended.
   void join();
   // For the task: assist() may return, for its caller is wanted elsewhere soon.
-  void excuse();
+  void release_caller();
 
  private:
   using Function = void (*)(void* context, std::uint32_t begin, std::uint32_t end, std::uint32_t thread);

@@ -8,8 +8,8 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "quire/engine.h"
-#include "server/options.h"
 #include "server/server.h"
+#include "server/server_options.h"
 
 namespace quire {
 

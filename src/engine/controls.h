@@ -1,5 +1,5 @@
 #pragma once
-// What an operator asked: who is told, and when. The engine thread's.
+// What an operator asked: who is answered, and when. The engine thread's.
 //
 // States of a pause, and who moves it:
 //   asked     the core schedules no new requests (keep: nothing)   take
@@ -21,7 +21,7 @@ class Controls {
   void take(Control control);
   // After each step.
   void settle();
-  // Tells who has waited for what has happened by now.
+  // Answers those who waited for what has happened by now.
   void answer();
 
   [[nodiscard]] bool is_paused() const { return is_paused_; }

@@ -1,7 +1,7 @@
 #include "engine/engine_impl.h"
 
-#include "engine/request_check.h"
 #include "engine/resolve_options.h"
+#include "engine/validate_request.h"
 
 namespace quire {
 
@@ -27,7 +27,7 @@ EngineImpl::~EngineImpl() {
 }
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
-  if (auto valid = admit_at_border(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
+  if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
   return inbox_.submit(std::move(request), sink, clock_->now_s());
 }
 
@@ -93,7 +93,7 @@ void EngineImpl::handle(std::vector<Command>& commands) {
 
 // Statistics first: whoever sees an output finds it counted.
 void EngineImpl::publish() {
-  inbox_.entered(loop_.entered());
+  inbox_.admitted(loop_.admitted());
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = loop_.stats();

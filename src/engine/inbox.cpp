@@ -54,7 +54,7 @@ void Inbox::take(std::vector<Command>& commands, bool wait) {
   std::swap(commands, commands_);
 }
 
-void Inbox::entered(std::span<const RequestId> ids) {
+void Inbox::admitted(std::span<const RequestId> ids) {
   if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
   for (const RequestId id : ids) {

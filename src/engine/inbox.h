@@ -3,7 +3,7 @@
 //
 // States of a request here, and who moves it:
 //   queued   counts against max_num_waiting   submit
-//   entered  in the batch once or more        the engine thread, at the first admission
+//   admitted in the batch once or more        the engine thread, at the first admission
 //   ended    unknown again                    the engine thread, or a client's finish()
 #include <condition_variable>
 #include <cstdint>
@@ -47,14 +47,14 @@ class Inbox {
 
   // Client threads. Gives the request its id. Errors: overloaded, shutting_down.
   Result<RequestId> submit(EngineRequest request, OutputSink& sink, double arrival_s);
-  // Client threads. At most one ending per request ever enters the queue.
+  // Client threads. At most one ending per request is ever queued.
   void finish(RequestId id, FinishReason reason);
   // Client threads. Once closed it is answered here.
   void control(Control control);
 
   // The engine thread: all commands so far, in order, into `commands`; waits for one, or for close(), if `wait`.
   void take(std::vector<Command>& commands, bool wait);
-  void entered(std::span<const RequestId> ids);
+  void admitted(std::span<const RequestId> ids);
   void ended(std::span<const RequestId> ids);
 
   // No submissions from now on.

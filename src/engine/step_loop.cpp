@@ -142,7 +142,7 @@ void StepLoop::end_failed(const WorkerResult& result) {
 
 void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
   for (const FirstAdmission& admission : outcome.first_admissions) {
-    entered_.push_back(admission.id);
+    admitted_.push_back(admission.id);
     if (const auto found = requests_.find(admission.id); found != requests_.end()) {
       found->second.num_cached_tokens = admission.num_cached_tokens;
       observe(stats_.queue_time_s, now_s - found->second.arrival_s);
@@ -151,7 +151,7 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
 }
 
 void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
-  std::size_t i = 0;  // of result.step.sampled: updates keep its order and leave out what was finished from outside
+  std::size_t i = 0;  // of result.step.sampled: updates keep its order and omit what was finished from outside
   for (const RequestUpdate& update : outcome.updates) {
     while (result.step.sampled[i].id != update.id) {
       ++i;
@@ -232,7 +232,7 @@ void StepLoop::deliver() {
 }
 
 void StepLoop::clear_news() {
-  entered_.clear();
+  admitted_.clear();
   ended_.clear();
 }
 

@@ -54,8 +54,8 @@ class StepLoop {
   // Hands each sink what has come up since the last call, in one call per sink. A sink may be gone after its request's last output.
   void deliver();
 
-  // Since the last clear_news(): requests that entered the batch for the first time, and that ended.
-  [[nodiscard]] std::span<const RequestId> entered() const { return entered_; }
+  // Since the last clear_news(): requests that were admitted for the first time, and that ended.
+  [[nodiscard]] std::span<const RequestId> admitted() const { return admitted_; }
   [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
   void clear_news();
 
@@ -106,7 +106,7 @@ class StepLoop {
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<Outgoing> outgoing_;
-  std::vector<RequestId> entered_, ended_;
+  std::vector<RequestId> admitted_, ended_;
   EngineStats stats_;
 };
 

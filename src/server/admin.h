@@ -4,7 +4,7 @@
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "server/http.h"
-#include "server/options.h"
+#include "server/server_options.h"
 
 namespace quire {
 

@@ -35,7 +35,6 @@ class EngineClient final : public OutputSink {
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;
 
-  [[nodiscard]] std::size_t num_live() const { return entries_.size(); }
   [[nodiscard]] Engine& engine() { return *engine_; }
 
  private:

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/plan.h"
+#include "quire/request.h"
 #include "quire/sampling.h"
 #include "server/openai_request.h"
 #include "text/tokenizer.h"

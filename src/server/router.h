@@ -10,8 +10,8 @@
 #include "server/engine_client.h"
 #include "server/http.h"
 #include "server/metrics.h"
-#include "server/options.h"
 #include "server/served_model.h"
+#include "server/server_options.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
-#include "server/options.h"
+#include "server/server_options.h"
 
 namespace quire {
 

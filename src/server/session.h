@@ -13,8 +13,8 @@
 
 #include "server/completion.h"
 #include "server/http.h"
-#include "server/options.h"
 #include "server/router.h"
+#include "server/server_options.h"
 
 namespace quire {
 

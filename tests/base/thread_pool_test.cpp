@@ -97,12 +97,12 @@ TEST(ThreadPool, ManyPoolsComeAndGo) {
 struct Chain {
   ThreadPool* pool;
   std::vector<std::uint64_t> values = std::vector<std::uint64_t>(64, 0);
-  bool excuses = false;
+  bool releases = false;
 
   static void run(void* context) {
     auto* self = static_cast<Chain*>(context);
     for (int link = 0; link < 20; ++link) {
-      if (self->excuses && link == 10) self->pool->excuse();
+      if (self->releases && link == 10) self->pool->release_caller();
       self->pool->parallel_for(64, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
         for (std::uint32_t i = begin; i < end; ++i) self->values[i] += i;
       });
@@ -115,7 +115,7 @@ TEST(ThreadPool, ATaskGoesOnBesideTheCallerAndIsDoneAtTheJoin) {
     ThreadPool pool(num_threads);
     Chain chain{&pool};
     for (std::uint64_t round = 1; round <= 2000; ++round) {
-      chain.excuses = round % 2 == 0;
+      chain.releases = round % 2 == 0;
       pool.start(&Chain::run, &chain);
       if (round % 3 != 0) pool.assist();
       pool.join();
@@ -145,14 +145,14 @@ TEST(ThreadPool, ScratchOfATaskBelongsToOneThreadAtATime) {
   EXPECT_EQ(sums.values[0] + sums.values[1] + sums.values[2], 5000ULL * (49 * 50 / 2));
 }
 
-TEST(ThreadPool, AnExcusedCallerReturnsWhileTheTaskGoesOn) {
+TEST(ThreadPool, AReleasedCallerReturnsWhileTheTaskGoesOn) {
   struct Held {
     ThreadPool* pool;
     std::atomic<bool> begun = false, released = false;
     static void run(void* context) {
       auto* self = static_cast<Held*>(context);
       self->begun = true;
-      self->pool->excuse();
+      self->pool->release_caller();
       while (!self->released) std::this_thread::yield();
     }
   };

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "engine/histogram.h"
-#include "engine/request_check.h"
+#include "engine/validate_request.h"
 #include "quire/engine.h"
 
 namespace quire {
@@ -119,7 +119,7 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
   for (const Case& c : cases) {
     EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};
     c.spoil(request);
-    const Result<void> result = admit_at_border(request, border(), 100);
+    const Result<void> result = validate_request(request, border(), 100);
     ASSERT_FALSE(result.has_value()) << c.field;
     EXPECT_EQ(result.error().field, c.field);
     EXPECT_EQ(result.error().code, ErrorCode::invalid_argument);
@@ -130,10 +130,10 @@ TEST(RequestCheck, PrioritiesNeedTheirPolicyAndItsFlagIsNamed) {
   EngineRequest request;
   request.prompt = {1, 2, 3};
   request.priority = 5;
-  EXPECT_NE(admit_at_border(request, border(), 100).error().remedy.find("--scheduling-policy priority"), std::string::npos);
+  EXPECT_NE(validate_request(request, border(), 100).error().remedy.find("--scheduling-policy priority"), std::string::npos);
   EngineOptions options = border();
   options.scheduler.policy = SchedulingPolicy::priority;
-  EXPECT_TRUE(admit_at_border(request, options, 100).has_value());
+  EXPECT_TRUE(validate_request(request, options, 100).has_value());
   EXPECT_EQ(request.priority, 5);
 }
 
@@ -141,7 +141,7 @@ TEST(RequestCheck, OutputsAreClippedToTheRemainingContext) {
   EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};
   request.sampling.max_tokens = 1000;
   request.sampling.min_tokens = 500;
-  ASSERT_TRUE(admit_at_border(request, border(), 100).has_value());
+  ASSERT_TRUE(validate_request(request, border(), 100).has_value());
   EXPECT_EQ(request.sampling.max_tokens, 17U);
   EXPECT_EQ(request.sampling.min_tokens, 17U);
 }

@@ -40,7 +40,7 @@ struct Running {
 
 Running running;  // for the message of an invariant that breaks, which ends the program
 
-extern "C" void tell_stream(int /*signal*/) {
+extern "C" void report_stream(int /*signal*/) {
   fmt::print(stderr, "in this stream: core_stress --seed {} --first {} --events 1\n", running.seed, running.stream);
 }
 
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     const std::string_view name = argv[i];
     (name == "--events" ? num_events : name == "--first" ? first : running.seed) = std::strtoull(argv[i + 1], nullptr, 10);
   }
-  std::signal(SIGABRT, tell_stream);
+  std::signal(SIGABRT, report_stream);
   Met met;
   while (met.events < num_events) {
     running.stream = first + met.streams;

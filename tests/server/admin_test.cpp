@@ -109,12 +109,12 @@ TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
   EXPECT_EQ(client.receive().status, 503U);
 }
 
-TEST_F(AdminTest, AnOperatorWhoLeavesLeavesNothingBehind) {
+TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
   start();
-  HttpClient leaving(port);
-  leaving.send(HttpClient::post_text("/pause?mode=wait", ""));
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/pause?mode=wait", ""));
   const FakeEngine::Control control = engine.take_control();
-  leaving.close();
+  client.close();
   while (HttpClient(port).get("/metrics").body.find("quire:connections{engine=\"0\",model_name=\"bytes\"} 1\n") == std::string::npos) {
   }
   control.answer(true);

@@ -39,7 +39,7 @@ class ScriptedConnector final : public Connector {
     return keeps_blocks.contains(request.id);
   }
   void planned(const StepPlan& plan) override { log.push_back(fmt::format("planned {}", plan.num_scheduled_tokens)); }
-  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> /*told*/) override {
+  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> /*reported*/) override {
     log.push_back(fmt::format("order_failed {} of {}", num_async, finishing.size()));
     if (reverses_failed) std::ranges::reverse(finishing);
   }

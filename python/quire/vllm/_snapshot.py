@@ -54,7 +54,7 @@ def _encoder(core: dict, names, is_encoder_decoder: bool) -> dict:
         "free_slots": core["encoder_free_slots"],
         "freeable_slots": 0 if is_encoder_decoder else core["encoder_freeable_slots"],
         "allocated": freed if is_encoder_decoder else [],
-        "to_free": core["encoder_to_tell"],
+        "to_free": core["encoder_to_report"],
     }
 
 

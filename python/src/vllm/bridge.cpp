@@ -133,7 +133,8 @@ void Bridge::drop_name(Record& record) {
 }
 
 void Bridge::drop_if_done(Record& record) {
-  if (record.retired && record.announced && (record.told || !include_finished_set_) && !record.request.is_valid()) records_.drop(record.id);
+  if (record.retired && record.announced && (record.reported || !include_finished_set_) && !record.request.is_valid())
+    records_.drop(record.id);
 }
 
 void Bridge::end(Record& record, RequestStatus status) {

@@ -127,9 +127,9 @@ class Bridge {
   void collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled);
   void take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
                 std::vector<RequestId>& pooled);
-  nb::dict tell(const StepOutcome& outcome, const StepOutput& output);
-  void tell_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs);
-  nb::object told_tokens(const RequestUpdate& update) const;
+  nb::dict report(const StepOutcome& outcome, const StepOutput& output);
+  void report_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs);
+  nb::object reported_tokens(const RequestUpdate& update) const;
   void show_session_pause(Record& record);
   void note_tokens(Record& record, const RequestUpdate& update);
   nb::object finished_sets(const StepOutcome& outcome);

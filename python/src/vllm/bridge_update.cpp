@@ -75,7 +75,7 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
 }
 
 // vLLM hands on the worker's own list, cut where the request stopped.
-nb::object Bridge::told_tokens(const RequestUpdate& update) const {
+nb::object Bridge::reported_tokens(const RequestUpdate& update) const {
   const nb::handle row = update.result_index < rows_.size() ? rows_[update.result_index] : nb::handle();
   const auto count = static_cast<Py_ssize_t>(update.tokens.size());
   if (!row.is_valid() || (count == 0 && PyList_GET_SIZE(row.ptr()) > 0)) return fast::list(update.tokens);
@@ -116,11 +116,11 @@ void Bridge::show_session_pause(Record& record) {
   }
 }
 
-void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
+void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
   Record& record = *records_.find(update.id);
   note_tokens(record, update);
   const Py_ssize_t row = update.result_index < row_numbers_.size() ? row_numbers_[update.result_index] : -1;
-  const nb::object tokens = told_tokens(update);
+  const nb::object tokens = reported_tokens(update);
   OutputFields fields;
   if (update.finished) {
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
@@ -153,9 +153,9 @@ void Bridge::tell_one(const RequestUpdate& update, const StepOutput& output, nb:
   if (update.finished && !update.session_waits) end(record, update.status);
 }
 
-nb::dict Bridge::tell(const StepOutcome& outcome, const StepOutput& output) {
+nb::dict Bridge::report(const StepOutcome& outcome, const StepOutput& output) {
   nb::dict outputs;
-  for (const RequestUpdate& update : outcome.updates) tell_one(update, output, outputs);
+  for (const RequestUpdate& update : outcome.updates) report_one(update, output, outputs);
   return outputs;
 }
 
@@ -167,7 +167,7 @@ nb::object Bridge::finished_sets(const StepOutcome& outcome) {
     for (const RequestId id : set.ids) {
       Record& record = *records_.find(id);
       names.add(record.name);
-      record.told = true;
+      record.reported = true;
     }
     out[nb::int_(set.client_index)] = names;
   }
@@ -220,7 +220,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   outstanding_.pop_front();
   for (const auto& [id, count] : nans_)
     if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) records_.find(id)->num_nans = count;
-  const nb::dict outputs = tell(outcome, output);
+  const nb::dict outputs = report(outcome, output);
   for (const auto& transferred : {received, sent})
     for (const RequestId id : transferred) drop_if_gone(*records_.find(id));
   const nb::object sets = finished_sets(outcome);

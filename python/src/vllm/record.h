@@ -53,7 +53,7 @@ struct Record {
 
   bool finished = false;
   bool announced = false;  // a plan has named it among the finished
-  bool told = false;       // a finished set has named it
+  bool reported = false;   // a finished set has named it
   bool retired = false;    // the core refers to it no more
 };
 

@@ -51,7 +51,7 @@ void Seams::planned(const StepPlan& plan) {
   bridge_.show_plan(plan);
 }
 
-void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> told) {
+void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) {
   nb::list names;
   for (const RequestId id : finishing) names.append(bridge_.find(id)->name);
   const auto orders = nb::cast<nb::tuple>(bridge_.options().hooks.attr("order_failed")(names, num_async));
@@ -60,7 +60,7 @@ void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, 
     for (nb::handle name : ordered) ids[at++] = bridge_.lookup(name)->id;
   };
   take(orders[0], finishing);
-  take(orders[1], told);
+  take(orders[1], reported);
 }
 
 void Seams::step_output() {

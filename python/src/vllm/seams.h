@@ -16,7 +16,7 @@ class Seams final : public Connector, public EncoderConnector, public Grammar {
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;
   void planned(const StepPlan& plan) override;
-  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> told) override;
+  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override;
   void step_output() override;
   bool reset() override;
 

@@ -51,7 +51,7 @@ class BlockPool {
   BlockId allocate();
   // Takes blocks out of use for good, from the front of the free queue, without a reference.
   void set_aside(std::uint32_t num_blocks);
-  // One more reference; a free block leaves the free queue.
+  // One more reference; a free block is removed from the free queue.
   void touch(BlockId block);
   // One reference less; without any it goes to the free queue and stays findable.
   void release(BlockId block);

@@ -59,7 +59,7 @@ class EncoderCache {
   // allocated before the previous call. Valid until the next call.
   std::span<const std::string> take_freed();
 
-  // Forgets all outputs (the weights changed). The worker is told otherwise: nothing is reported as freed.
+  // Forgets all outputs (the weights changed). Nothing is reported as freed: the worker learns it otherwise.
   void reset();
 
   // Of an output: who refers to it, ascending; and what can be evicted, oldest first. For comparisons and tests.

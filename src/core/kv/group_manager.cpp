@@ -89,7 +89,7 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});
   if (pool_.event_log().enabled()) {
-    QUIRE_CHECK(request.content != nullptr, "events tell the content");
+    QUIRE_CHECK(request.content != nullptr, "events carry the content");
     pool_.event_log().stored({.blocks = blocks,
                               .names = names,
                               .first_block = static_cast<std::uint32_t>(num_cached),

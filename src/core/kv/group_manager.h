@@ -72,7 +72,7 @@ class GroupManager {
   std::vector<BlockId> new_block_ids_;
 };
 
-// A kind that skips blocks for good, told by Kind::num_skipped_tokens(computed): tokens that no later one attends to.
+// A kind that skips blocks for good, by Kind::num_skipped_tokens(computed): tokens that no later one attends to.
 template <class Kind>
 class SkippingManager : public GroupManager {
  public:

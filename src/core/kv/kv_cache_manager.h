@@ -99,7 +99,7 @@ class KvCacheManager {
   // make_prefix_cache_stats: counted since the last call.
   PrefixCacheStats take_prefix_cache_stats();
 
-  // Residency of sampled blocks; tell it the time and the seed of each call before anything else.
+  // Residency of sampled blocks; it takes the time and the seed of each call before anything else.
   KvResidency& residency() { return pool_.residency(); }
 
   // Recomputes reference counts from all sequences there are and checks them, the free queue and the index. Slow.

@@ -20,7 +20,7 @@ struct StoredBlocks {
   std::uint32_t first_block = 0;
   std::uint32_t block_size = 0;  // tokens
   const RequestContent& content;
-  std::int64_t lora_id = 0;  // told where the content names an adapter
+  std::int64_t lora_id = 0;  // reported where the content names an adapter
 };
 
 class KvEventLog {

@@ -1,5 +1,5 @@
 #pragma once
-// What the KV manager is told about a request, and what it answers.
+// What the KV manager is given of a request, and what it answers.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,7 +19,7 @@ struct KvRequest {
   std::uint32_t num_computed_tokens = 0;
   bool skip_reading_prefix_cache = false;
   bool was_preempted = false;  // ever; for the statistics
-  // What events tell besides blocks; needed with enable_events only.
+  // What events carry besides blocks; needed with enable_events only.
   const RequestContent* content = nullptr;
   std::int64_t lora_id = 0;
 };

@@ -15,22 +15,25 @@ class MambaManager : public SkippingManager<MambaManager> {
  public:
   MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool);
 
-  // The last token's state is still needed: -1 before the first token.
+  // Tokens whose states are no longer read: all computed ones but the last. -1 when none is computed, as in vLLM.
   static std::int64_t num_skipped_tokens(std::int64_t num_computed) { return num_computed - 1; }
-  // The rightmost block that hits, nulls before it. EAGLE changes nothing.
+  // The hit is the last cached block, with null blocks before it. EAGLE changes nothing here.
   void find(HitQuery& query) const;
-  // More than there are while the hit's state was made in this very step: it may not be copied before the next.
+  // Blocks that allocate() will take. If the hit's block was cached in this step, more than the pool has: the state is written during this
+  // step and can be copied from the next step on, so the request must wait.
   [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const;
   void allocate(GroupBlockList& list, const GroupDemand& demand);
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
-  // Counts drafts as rejected. Aligned: gives the state before the running one back, one step late.
+  // Frees what is no longer read if every draft is rejected. Aligned: also frees the state before the running one, but
+  // one step later than other kinds would, because it is copied from in between.
   void remove_skipped(GroupBlockList& list, std::int64_t num_computed);
   void new_step_starts() { cached_this_step_.clear(); }
   [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens) + num_speculative_; }
 
  private:
   [[nodiscard]] bool aligns() const { return mode_ == MambaCacheMode::align; }
-  // Aligned: the length of the list when so many tokens have been scheduled. Drafts need no slots, but states.
+  // Aligned: the length of the block list once so many tokens are scheduled. Drafts take no place in the running state's block; each has a
+  // speculative block of its own.
   [[nodiscard]] std::int64_t aligned_size(std::int64_t num_main_model_tokens) const {
     return tokens_.ceil(num_main_model_tokens) + num_speculative_;
   }

@@ -23,7 +23,7 @@ BlockName PrefixIndex::name_of(BlockId block) const {
   return {std::span(hashes_).subspan(std::size_t{block.value} * max_hashes_, entry.num_hashes), entry.group};
 }
 
-// Hashes are compared from the last one on: it differs when any does, but for made-up hashes.
+// The last hash is compared first: it is chained over the others, so unless a test makes hashes up it differs whenever one of them does.
 bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
   const BlockHash* hashes = &hashes_[std::size_t{block} * max_hashes_];
   const std::size_t last = name.hashes.size() - 1;

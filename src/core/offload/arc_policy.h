@@ -1,6 +1,6 @@
 #pragma once
 // vLLM's variant of adaptive replacement: T1 has blocks used once, T2 those used again; B1 and B2 remember keys that were evicted from
-// them, and a use of one of those moves the target size of T1. Unlike in the paper, every new block enters T1, also one that B1 or B2
+// them, and a use of one of those moves the target size of T1. Unlike in the paper, every new block goes into T1, also one that B1 or B2
 // remembers, and one eviction never goes back from T2 to T1.
 #include "core/offload/eviction_policy.h"
 #include "core/offload/recency_order.h"
@@ -22,7 +22,7 @@ class GhostKeys {
   [[nodiscard]] List list_of(std::uint32_t entry) const { return list_of_[entry]; }
   void touch(std::uint32_t entry);
 
-  // The key, which is in neither list, enters as the newest; a full list forgets its oldest first.
+  // The key, which is in neither list, becomes the newest; a full list forgets its oldest first.
   void push(List list, const OffloadKey& key);
   void forget(const OffloadKey& key);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Which blocks leave the tier when others need room. A policy keeps the order of the resident slots; the ledger tells it which of them may
-// go. Decisions are those of vLLM's CachePolicy classes (v0.19.0).
+// Which blocks are evicted from the tier when others need room. A policy keeps the order of the resident slots; the ledger says which of
+// them may go. Decisions are those of vLLM's CachePolicy classes (v0.19.0).
 #include <cstdint>
 #include <vector>
 
@@ -20,9 +20,9 @@ class EvictionPolicy {
 
   // The slot becomes resident, the most recently used, and not evictable. It has its key already.
   virtual void insert(std::uint32_t slot) = 0;
-  // `slot` becomes resident in the place of `old`, which leaves; neither is evictable.
+  // `slot` becomes resident in the place of `old`, which is evicted; neither is evictable.
   virtual void replace(std::uint32_t old, std::uint32_t slot) = 0;
-  // The slot leaves without a trace: what was to be stored there never came. It has its key still.
+  // The slot is removed without a trace: what was to be stored there never came. It has its key still.
   virtual void remove(std::uint32_t slot) = 0;
   // A resident key was used. `ready`: its block has been stored.
   virtual void touch(std::uint32_t slot, bool ready) = 0;

@@ -38,7 +38,7 @@ class OffloadLedger {
   // Gives slots to those keys that have none, evicting others but never one of `keys`. nullopt: not all of them find room; then nothing
   // changed. Keys should differ: a key given twice gets two slots, of which the first is lost for good, as in vLLM.
   std::optional<PreparedStore> prepare_store(std::span<const OffloadKey> keys);
-  // Those of `keys` that were being stored can be loaded from now on; without success they leave. Others are left alone.
+  // Those of `keys` that were being stored can be loaded from now on; without success they are removed. Others are left alone.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
   // What happened since the last clear_events(), oldest first. Reading takes nothing away: vLLM's take_events, too, forgets its events

@@ -29,11 +29,11 @@ class RecencyOrder {
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const { return evictable_.linked(slot); }
   [[nodiscard]] const IndexList& all() const { return all_; }
 
-  // A slot enters as not evictable.
+  // A slot is added as not evictable.
   void push_newest(std::uint32_t slot) { all_.push_back(slot); }
   void remove(std::uint32_t slot);
   void touch(std::uint32_t slot);
-  // `slot` enters in the place of `old`, which leaves.
+  // `slot` takes the place of `old`, which is removed.
   void replace(std::uint32_t old, std::uint32_t slot);
   // Towards true it walks to the nearest evictable slot, at most half of the run of slots in transfer around this one.
   void set_evictable(std::uint32_t slot, bool evictable);

@@ -1,4 +1,4 @@
-// What a plan tells besides tokens and blocks, and what a made plan changes: its tokens count as computed from now on, so that the next
+// What a plan says besides tokens and blocks, and what a made plan changes: its tokens count as computed from now on, so that the next
 // plan can be made before this one has run.
 #include "core/schedule/state.h"
 

@@ -6,7 +6,7 @@
 //
 // A token that comes late, for a request preempted meanwhile, is appended all the same; one for a finished request is dropped. The order
 // is that of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, those that stopped
-// leave the queues, failed ones finish, transfers are taken.
+// are removed from the queues, failed ones finish, transfers are taken.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
   s.remove_stopped();
   s.fail_loads();
   if (result.has_connector_output) s.take_transfers(result);
-  s.tell_outcome(arena);
+  s.report_outcome(arena);
   return &s.out.outcome;
 }
 
@@ -60,10 +60,10 @@ void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::
     stop = Stop{};
   }
   bool goes_on = false;
-  if (stop) goes_on = !leave(request, *stop);
+  if (stop) goes_on = !handle_stopped(request, *stop);
   if (!tokens.empty() && grammar_advances(request)) seams.grammar->accept(request.id, tokens);
   if (!tokens.empty() || stop) {
-    RequestUpdate& update = tell(request, index, tokens);
+    RequestUpdate& update = report(request, index, tokens);
     if (stop) {
       update.finished = true;
       update.status = stop->status;
@@ -108,10 +108,10 @@ std::optional<Stop> Core::State::take_tokens(Request& request, std::span<const T
   return stop;
 }
 
-bool Core::State::leave(Request& request, const Stop& stop) {
+bool Core::State::handle_stopped(Request& request, const Stop& stop) {
   if (request.status == RequestStatus::running) {
     release_slot(request);
-    out.left_running = true;
+    out.stopped_running = true;
   } else {
     out.stopped_waiting.push_back(&request);
   }
@@ -122,9 +122,10 @@ bool Core::State::leave(Request& request, const Stop& stop) {
   return true;
 }
 
-// A late token that stops a session with its next input at hand takes it out of `waiting` too, as in vLLM: it is lost until it is aborted.
+// A preempted session may be stopped by a late token when its next input is here already. It waits for that input in `waiting`, and is
+// removed from there with the others. As in vLLM it is then in no queue, and stays so until it is aborted.
 void Core::State::remove_stopped() {
-  if (std::exchange(out.left_running, false))
+  if (std::exchange(out.stopped_running, false))
     std::erase_if(running, [](const Request* request) { return request->status != RequestStatus::running; });
   if (!out.stopped_waiting.empty()) {
     waiting.remove(out.stopped_waiting);
@@ -134,7 +135,7 @@ void Core::State::remove_stopped() {
   }
 }
 
-RequestUpdate& Core::State::tell(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens) {
+RequestUpdate& Core::State::report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens) {
   RequestUpdate& update = out.updates.emplace_back();
   update.id = request.id;
   update.client_index = request.client_index;
@@ -154,7 +155,7 @@ RequestUpdate& Core::State::tell(Request& request, std::uint32_t result_index, s
   return update;
 }
 
-void Core::State::tell_outcome(const PlanArena& arena) {
+void Core::State::report_outcome(const PlanArena& arena) {
   out.kv_events.clear();
   kv.take_events(out.kv_events);
   collect_finished_sets();

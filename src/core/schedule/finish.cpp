@@ -37,7 +37,7 @@ void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vec
   s.destroy_gone();
 }
 
-// All leave the queues before the connector hears of the first.
+// All are removed from the queues before the connector is notified of the first.
 void Core::State::finish(std::span<Request* const> requests, RequestStatus status) {
   QUIRE_CHECK(is_finished(status), "a status to finish with");
   bool any_running = false;

@@ -1,4 +1,4 @@
-// Who gives way when blocks lack.
+// Which request is preempted when too few blocks are free.
 //
 //   running -> preempted   its blocks are free, its progress and drafts are forgotten (its tokens and output placeholders stay), and it
 //                          waits at the front of the queue
@@ -8,9 +8,10 @@
 
 namespace quire {
 
-// The youngest; or, by priority, the first of those that go last. The latter may have been scheduled in this step already: then it is
-// taken out of the plan and what it was given comes back. The cursor follows only in that case, as in vLLM: a victim before the cursor
-// that was passed over in this step makes the loop skip one request.
+// FCFS: the request admitted last. PRIORITY: the one with the largest (priority, arrival time), the first in `running` of equal ones.
+// A priority victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the
+// budget, and the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then
+// misses one request, as in vLLM.
 Request& Core::State::take_victim(PlanArena& arena) {
   if (config.scheduler.policy == SchedulingPolicy::fcfs) {
     Request& victim = *running.back();

@@ -12,15 +12,16 @@ namespace quire {
 
 namespace {
 
-enum class Held : std::uint8_t { nothing, fresh, met };
+enum class Held : std::uint8_t { nothing, untracked, tracked };
 
-// What a request holds that looks for more; `met`: the KV manager takes external tokens for it.
+// The blocks that a request has before it is looked up; a failed load can leave some. `tracked`: each group that holds blocks counts its
+// cached ones, so the KV manager can add external tokens. `untracked`: one group does not, and it cannot.
 Held held(const KvBlocks& blocks) {
   Held result = Held::nothing;
   for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
     if (!blocks.blocks(group).empty()) {
-      if (!blocks.num_cached_blocks(group)) return Held::fresh;
-      result = Held::met;
+      if (!blocks.num_cached_blocks(group)) return Held::untracked;
+      result = Held::tracked;
     }
   }
   return result;
@@ -48,7 +49,7 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     // At least one token must run unless all are awaited.
     const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
     computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
-    if (holds == Held::fresh) computed.num_external = 0;
+    if (holds == Held::untracked) computed.num_external = 0;
     computed.load_async = match.load_async && computed.num_external > 0;
     computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
     request.num_external_computed_tokens = computed.num_external;
@@ -66,8 +67,9 @@ void Core::State::count_look_up(const Request& request, const KvHit& hit) {
   if (seams.events != nullptr) seams.events->on_prefix_lookup(request.id, num_queried, hit.num_tokens);
 }
 
-// The blocks are the request's now; this is told again, with no external tokens, when a request enters after its transfer.
-void Core::State::tell_connector(const Request& request, const Computed& computed) {
+// The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external
+// tokens when it is admitted.
+void Core::State::notify_connector(const Request& request, const Computed& computed) {
   if (seams.connector == nullptr) return;
   seams.connector->allocated(view(request), group_blocks(request), computed.num_external);
   if (!config.log_stats || computed.num_connector_queries == 0) return;

@@ -44,7 +44,7 @@ struct Request {
   bool known = false;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
-  bool admitted_before = false;  // entered the batch at least once
+  bool admitted_before = false;  // to the batch, at least once
   bool pooling = false;
   bool structured_output = false;
   bool resumable = false;

@@ -29,7 +29,7 @@ class RequestQueue {
   void prepend(Request& request);
   // Takes all of `other`, one by one, each to the front.
   void prepend_all(RequestQueue& other);
-  // Those that are in this queue leave it; the others are ignored.
+  // Removes those that are in this queue; the others are ignored.
   void remove(std::span<Request* const> requests);
 
   // Calls visit(Request&) for each, in the order in which they would be taken; it must not change the queue. Copies a heap.

@@ -97,7 +97,7 @@ void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
   }
   for (const std::string_view identifier : cached) to.encoder_cached.push_back(entry(identifier));
   to.encoder_freed.assign(encoder_cache.freed().begin(), encoder_cache.freed().end());
-  to.encoder_to_tell.assign(encoder_cache.to_report().begin(), encoder_cache.to_report().end());
+  to.encoder_to_report.assign(encoder_cache.to_report().begin(), encoder_cache.to_report().end());
   to.encoder_free_slots = static_cast<std::uint32_t>(encoder_cache.num_free());
   to.encoder_freeable_slots = static_cast<std::uint32_t>(encoder_cache.num_freeable());
 }

@@ -4,10 +4,10 @@
 // States of a request, and who moves it (vLLM's RequestStatus):
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, preempt, promote, sessions
 //   waiting_for_*            in `skipped_waiting`                                                add, waiting.cpp, sessions.cpp
-//   running                  in `running`, with a slot and blocks                                waiting.cpp: enter
+//   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
 //   finished_*, known        in no queue; a transfer still reads or fills its blocks             finish.cpp
 //   finished_*, not known    blocks are free; outstanding plans name it (num_in_flight > 0)      finish.cpp: free_blocks
-// and then it is destroyed. A slot is free or a running request's; it becomes free when its request leaves `running`, is named in the
+// and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
 // next plan's `released`, and may be given out again in that same plan.
 #include <cstdint>
 #include <memory>
@@ -86,12 +86,12 @@ struct Core::State {
   [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
   [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;
   std::uint32_t take_blocks(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
-  void enter(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
+  void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
 
   // remote_kv.cpp: the look-up side of the connector, and the way out of blocked states
   std::optional<Computed> look_up(Request& request);
   void count_look_up(const Request& request, const KvHit& hit);
-  void tell_connector(const Request& request, const Computed& computed);
+  void notify_connector(const Request& request, const Computed& computed);
   bool try_promote(Request& request);
   void take_received(Request& request);
 
@@ -101,7 +101,7 @@ struct Core::State {
   void allocate_encoder_inputs(const Request& request, const EncoderGrant& grant, PlanArena& arena);
   void free_encoder_inputs(const Request& request);
 
-  // after_schedule.cpp: what a plan tells besides tokens and blocks, and the counters it advances
+  // after_schedule.cpp: what a plan says besides tokens and blocks, and the counters it advances
   void complete(PlanArena& arena);
   void advance(PlanArena& arena, StepPlan& plan);
 
@@ -115,7 +115,7 @@ struct Core::State {
   void name_blocks(Request& request);                                      // update_block_hashes: those that have become full
   void reserve_memory(Request& request);                                   // for all it can ever have
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
-  void release_slot(Request& request);                                     // when it leaves `running`
+  void release_slot(Request& request);                                     // when it stops running
   [[nodiscard]] KvRequest kv_request(Request& request);                    // valid until the next call
   // Names are needed by the prefix cache, and by a connector of its own accord.
   [[nodiscard]] bool names_blocks() const { return config.enable_prefix_caching || seams.connector != nullptr; }
@@ -139,10 +139,10 @@ struct Core::State {
   void take_result(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
   void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
   std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it
-  bool leave(Request& request, const Stop& stop);                                       // false: a session that goes on
+  bool handle_stopped(Request& request, const Stop& stop);                              // false: a session that goes on
   void remove_stopped();
-  RequestUpdate& tell(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
-  void tell_outcome(const PlanArena& arena);
+  RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
+  void report_outcome(const PlanArena& arena);
 
   // finish.cpp
   void finish(std::span<Request* const> requests, RequestStatus status);  // none finished; each once

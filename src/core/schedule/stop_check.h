@@ -7,7 +7,6 @@
 
 #include "core/schedule/request.h"
 #include "quire/ids.h"
-#include "quire/plan.h"
 #include "quire/request.h"
 
 namespace quire {

@@ -1,4 +1,4 @@
-// What a connector's workers tell: loads that failed, and transfers that are over. The rules are vLLM V1's _handle_invalid_blocks and
+// What a connector's workers report: loads that failed, and transfers that are over. The rules are vLLM V1's _handle_invalid_blocks and
 // _update_from_kv_xfer_finished (v0.19.0).
 //
 //   waiting_for_remote_kv -> same, finished_receiving   the waiting loop promotes it
@@ -73,7 +73,7 @@ void Core::State::add_to_evict(BlockId block) {
   if (std::ranges::find(out.to_evict, block.value) == out.to_evict.end()) out.to_evict.push_back(block.value);
 }
 
-// In the order in which CPython walks the set: the events tell it.
+// In the order in which CPython iterates over the set, which shows in the events.
 void Core::State::evict_invalid() {
   out.evict_order.apply(out.to_evict);
   out.evicted.clear();
@@ -93,14 +93,14 @@ void Core::State::fail_loads() {
 
 void Core::State::finish_failed_loads() {
   out.failed_finishing = out.failed_ids;
-  out.failed_told = out.failed_ids;
-  if (seams.connector != nullptr) seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_told);
+  out.failed_reported = out.failed_ids;
+  if (seams.connector != nullptr) seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_reported);
   out.ending.clear();
   for (RequestId id : out.failed_finishing) out.ending.push_back(table.find(id));
   finish(out.ending, RequestStatus::finished_error);
-  for (RequestId id : out.failed_told) {
+  for (RequestId id : out.failed_reported) {
     Request& request = *table.find_any(id);
-    RequestUpdate& update = tell(request, UINT32_MAX, {});
+    RequestUpdate& update = report(request, UINT32_MAX, {});
     update.finished = true;
     update.reason = FinishReason::error;
     update.stop_token.reset();

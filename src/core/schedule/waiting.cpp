@@ -1,7 +1,7 @@
-// The waiting loop: requests enter the batch in the order of the queues. Whoever cannot enter for a reason of its own (its grammar, its
-// transfer, its adapter) is passed over and kept ahead of those passed over earlier; whoever lacks blocks or tokens ends the loop.
+// The waiting loop: requests are admitted to the batch in the order of the queues. One that must wait for a reason of its own (its grammar,
+// its transfer, its adapter) is skipped, and goes before those skipped earlier; one that lacks blocks or tokens ends the loop.
 //
-//   waiting, preempted -> running          enter: with the blocks of its cached prefix and of its first chunk
+//   waiting, preempted -> running          admit: with the blocks of its cached prefix and of its first chunk
 //   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
 #include <algorithm>
 
@@ -49,14 +49,14 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
     if (seams.events != nullptr) seams.events->on_admission_blocked(request.id, missing);
     return Admission::blocked;
   }
-  tell_connector(request, *computed);
+  notify_connector(request, *computed);
   queue.pop();
   if (computed->load_async) {
     request.status = RequestStatus::waiting_for_remote_kv;
     request.num_computed_tokens = computed->num_tokens;
     step_skipped.prepend(request);
   } else {
-    enter(request, computed->num_tokens, num_new_tokens, arena);
+    admit(request, computed->num_tokens, num_new_tokens, arena);
     allocate_encoder_inputs(request, encoder, arena);
   }
   return Admission::admitted;
@@ -96,8 +96,8 @@ std::uint32_t Core::State::take_blocks(Request& request, const Computed& compute
   return kv.allocate_slots(view, demand, computed.hit);
 }
 
-void Core::State::enter(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
-  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these may enter");
+void Core::State::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   running.push_back(&request);
   record(request, RequestEventKind::scheduled, now);

@@ -109,14 +109,4 @@ std::span<std::byte> KvCache::block_values(std::uint32_t layer, BlockId block) c
   return block_part(layer, 1, block);
 }
 
-void KvCache::copy_block(BlockId source, BlockId target) {
-  if (source == target) return;
-  for (std::uint32_t layer = 0; layer < shape_.num_layers; ++layer) {
-    for (std::uint32_t part = 0; part < 2; ++part) {
-      const auto from = block_part(layer, part, source);
-      std::memcpy(block_part(layer, part, target).data(), from.data(), from.size());
-    }
-  }
-}
-
 }  // namespace quire

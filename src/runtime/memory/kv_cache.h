@@ -61,9 +61,6 @@ class KvCache {
   [[nodiscard]] std::size_t head_stride() const { return std::size_t{shape_.block_size} * shape_.head_dim; }
   [[nodiscard]] std::size_t token_stride() const { return shape_.head_dim; }
 
-  // Over all layers, keys and values. source == target does nothing.
-  void copy_block(BlockId source, BlockId target);
-
   // Keys (or values) of a block in one layer.
   [[nodiscard]] std::span<std::byte> block_keys(std::uint32_t layer, BlockId block) const;
   [[nodiscard]] std::span<std::byte> block_values(std::uint32_t layer, BlockId block) const;

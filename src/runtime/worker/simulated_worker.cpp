@@ -45,11 +45,10 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
     params_[request.slot.value] = request.sampling;
   }
   std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
-  std::ranges::for_each(plan.copies, [&](const BlockCopy& copy) { copy_block(copy); });
   batch_.build(plan);
   // As a layer does: the keys and values of all rows are written before any row attends.
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
-  pool_.excuse();
+  pool_.release_caller();
   results.outcomes.clear();
   results.sampled.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
@@ -61,11 +60,6 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
       batch_.append(request.slot, token);
     }
   }
-}
-
-void SimulatedWorker::copy_block(BlockCopy copy) {
-  const auto at = [&](BlockId block) { return kv_.begin() + std::ptrdiff_t{block.value} * options_.block_size; };
-  std::copy_n(at(copy.source), options_.block_size, at(copy.target));
 }
 
 void SimulatedWorker::write(const ScheduledRequest& request) {

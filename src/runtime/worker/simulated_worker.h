@@ -39,7 +39,6 @@ class SimulatedWorker final : public WorkerBase {
 
  private:
   void run(const StepPlan& plan, StepResults& results);
-  void copy_block(BlockCopy copy);
   void write(const ScheduledRequest& request);
   void verify(const ScheduledRequest& request) const;
   SampleOutcome sample(const ScheduledRequest& request) const;

@@ -32,7 +32,7 @@ void Worker::run(const StepPlan& plan, StepResults& results) {
   update_batch(plan);
   forward(plan);
   if (observer_ != nullptr) show_logits(plan);
-  pool_->excuse();
+  pool_->release_caller();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
   results.sampled.clear();
@@ -56,7 +56,6 @@ void Worker::update_batch(const StepPlan& plan) {
     sampler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
-  for (const BlockCopy& copy : plan.copies) cache_.copy_block(copy.source, copy.target);
 }
 
 void Worker::forward(const StepPlan& plan) {

@@ -23,11 +23,11 @@ struct WorkerLimits {
   std::uint32_t max_num_batched_tokens = 0;  // of one step
 };
 
-// Sees each row of logits that a token is sampled from, as the model gave it. Called by execute(), before the sampler runs.
+// Sees each row of logits that a token is sampled from, as the model gave it. Called in the step, before the sampler runs.
 class LogitsObserver {
  public:
   virtual ~LogitsObserver() = default;
-  // `num_tokens` of the request are known so far: the row tells of the next one.
+  // `num_tokens` of the request are known so far: the row is the next one's.
   virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
 };
 

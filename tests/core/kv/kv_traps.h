@@ -34,7 +34,7 @@ class KvTraps : public testing::Test {
     return missing;
   }
   // Leaves the blocks of a text in the cache, free.
-  void leave(const std::string& text) {
+  void leave_cached(const std::string& text) {
     TestRequest request(text, options.hash_block_size);
     ASSERT_EQ(prefill(request), 0U);
     manager->free(request.blocks);

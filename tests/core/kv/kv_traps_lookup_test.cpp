@@ -15,7 +15,7 @@ using Ids = std::vector<std::uint32_t>;
 
 TEST_F(KvTraps, Trap01_AHitLeavesOneTokenAndEveryLookupCounts) {
   make(20, {test::full()});
-  leave(letters(8));
+  leave_cached(letters(8));
   EXPECT_EQ(hit_of(letters(8)), 4U) << "one token must run, and hits are whole blocks";
   EXPECT_EQ(hit_of(letters(9)), 8U);
   TestRequest resumed(letters(9), 4);
@@ -36,7 +36,7 @@ TEST_F(KvTraps, Trap01_AHitLeavesOneTokenAndEveryLookupCounts) {
 
 TEST_F(KvTraps, Trap02_EagleDropsABlockOfFullAttentionAndWantsOneMoreOfAWindow) {
   make(20, {test::full()}, true);
-  leave(letters(12));
+  leave_cached(letters(12));
   EXPECT_EQ(hit_of(letters(13)), 8U);
   EXPECT_EQ(hit_of(letters(5)), 0U);
 
@@ -49,19 +49,19 @@ TEST_F(KvTraps, Trap02_EagleDropsABlockOfFullAttentionAndWantsOneMoreOfAWindow) 
   EXPECT_EQ(hit_of(letters(13)), 0U) << "of the single first block nothing is left after the drop";
 
   make(20, {test::mamba(MambaCacheMode::all)}, true);
-  leave(letters(12));
+  leave_cached(letters(12));
   EXPECT_EQ(hit_of(letters(13)), 12U) << "states ignore EAGLE";
 }
 
 TEST_F(KvTraps, Trap02_EagleTrimsFullAttentionToTheAlignment) {
   make(40, {test::full(), test::mamba(MambaCacheMode::all, 0, 8)}, true);
-  leave(letters(24));
+  leave_cached(letters(24));
   EXPECT_EQ(hit_of(letters(25)), 16U) << "24, less a block of four, down to a multiple of eight";
 }
 
 TEST_F(KvTraps, Trap03_OneFullAndOneOtherKindAreSearchedOnce) {
   make(40, {test::window(5), test::full()}, true);
-  leave(letters(24));
+  leave_cached(letters(24));
   // Full attention finds 24 and drops to 20, the window finds those and drops to 16; no second pass drops again.
   EXPECT_EQ(hit_of(letters(25)), 16U);
 }

@@ -28,7 +28,7 @@ TEST_F(KvTraps, Trap08_AFailedAllocationStillFreesWhatTheWindowPassed) {
 
 TEST_F(KvTraps, Trap09_AHitThatNobodyHoldsCostsAFreeBlock) {
   make(5, {test::full()});
-  leave(letters(8));
+  leave_cached(letters(8));
   TestRequest request(letters(16), 4);
   const KvHit hit = manager->find_prefix(request.view());
   EXPECT_EQ(hit.num_tokens, 8U);
@@ -39,7 +39,7 @@ TEST_F(KvTraps, Trap09_AHitThatNobodyHoldsCostsAFreeBlock) {
 
 TEST_F(KvTraps, Trap09_HitsThatTheWindowHasPassedCostNothing) {
   make(6, {test::window(5)});
-  leave(letters(16));
+  leave_cached(letters(16));
   TestRequest request(letters(20), 4);
   // External tokens move the window past the hit.
   const KvHit hit = manager->find_prefix(request.view());
@@ -173,7 +173,7 @@ TEST_F(KvTraps, Trap17_DraftsCountAsRejectedWhenStatesAreSkipped) {
 
 TEST_F(KvTraps, Trap32_CommonPrefixCountsAllWhoHoldBlocks) {
   make(40, {test::full(), test::window(40)});
-  leave(letters(8));
+  leave_cached(letters(8));
   TestRequest first(letters(10), 4);
   TestRequest second(letters(8) + "xyz", 4);
   ASSERT_EQ(prefill(first, manager->find_prefix(first.view())), 0U);

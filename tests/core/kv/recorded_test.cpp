@@ -190,7 +190,7 @@ class Player {
       change(verb, words);
       return "-";
     }
-    return tell(verb, words);
+    return run_query(verb, words);
   }
 
   std::string find(std::istream& words) {
@@ -239,7 +239,7 @@ class Player {
       manager_->remove_skipped_blocks(request.blocks, num_tokens);
   }
 
-  std::string tell(const std::string& verb, std::istream& words) {
+  std::string run_query(const std::string& verb, std::istream& words) {
     if (verb == "step") {
       manager_->new_step_starts();
       return "-";

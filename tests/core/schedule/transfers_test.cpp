@@ -1,4 +1,4 @@
-// What a connector's workers tell: transfers that are over, and loads that failed; and in which order the connector hears of what.
+// What a connector's workers report: transfers that are over, and loads that failed; and in which order the connector is notified of what.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using Ids = std::vector<RequestId>;
 
-StepResult told(const std::vector<BlockId>& invalid, const Ids& received = {}, const Ids& sent = {}) {
+StepResult transfers(const std::vector<BlockId>& invalid, const Ids& received = {}, const Ids& sent = {}) {
   return {.step = {}, .has_connector_output = true, .finished_sending = sent, .finished_receiving = received, .invalid_blocks = invalid};
 }
 
@@ -30,7 +30,7 @@ TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
   d.add(1, 10, 1);
   d.plan();
   EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"match 1 local=0", "allocated 1 blocks=[1 2 3] external=8", "planned 2"}));
-  const Outcome outcome = d.apply({}, told({}));
+  const Outcome outcome = d.apply({}, transfers({}));
   EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"finished 1 status=7 blocks=[1 2 3]", "step_output"}));
   EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, 8);
   EXPECT_EQ(outcome.updates.at(0).num_external_computed_tokens, 8);
@@ -51,7 +51,7 @@ TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
   const Ids received = {RequestId{1}};
   d.plan();
   connector.log.clear();
-  d.apply({}, told({}, received));
+  d.apply({}, transfers({}, received));
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv) << "the waiting loop promotes it";
   EXPECT_FALSE(d.cached(d.blocks(1).at(0)));
   d.plan();
@@ -70,7 +70,7 @@ TEST(Transfers, Trap27FailIsTheDefaultAndToldAfterTheOthers) {
   const BlockId good = d.blocks(1).at(0);
   const BlockId after = d.blocks(1).at(1);
   EXPECT_TRUE(d.cached(bad));
-  const Outcome outcome = d.apply({}, told({bad}));
+  const Outcome outcome = d.apply({}, transfers({bad}));
   ASSERT_EQ(outcome.updates.size(), 3U);
   EXPECT_EQ(outcome.updates[0].id, 2U);
   EXPECT_EQ(outcome.updates[1].id, 3U);
@@ -98,7 +98,7 @@ TEST(Transfers, Trap27RecomputeCutsAtTheFirstBadBlockAndEvictsNothing) {
   d.add(2, 10, 5);
   d.plan();
   const std::vector<BlockId> blocks = d.blocks(1);
-  const Outcome outcome = d.apply({}, told({blocks.at(1)}));
+  const Outcome outcome = d.apply({}, transfers({blocks.at(1)}));
   ASSERT_EQ(outcome.updates.size(), 1U) << "its token is dropped";
   EXPECT_EQ(outcome.updates[0].id, 2U);
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
@@ -115,7 +115,7 @@ TEST(Transfers, Trap27ABlockOfThisStepsTokensIsNotLoaded) {
   CoreDriver d(recomputing(), {.connector = &connector});
   d.add(1, 10, 5);
   d.plan();
-  const Outcome outcome = d.apply({}, told({d.blocks(1).at(2)}));
+  const Outcome outcome = d.apply({}, transfers({d.blocks(1).at(2)}));
   EXPECT_EQ(outcome.updates.size(), 1U);
   EXPECT_EQ(d.view(1).num_computed_tokens, 10U);
 }
@@ -129,7 +129,7 @@ TEST(Transfers, Trap27ASharedBadBlockIsComputedByTheFirstThatHasIt) {
   d.add(CoreDriver::request(2, prompt, 5));
   d.plan();
   ASSERT_EQ(d.blocks(1).at(1), d.blocks(2).at(1)) << "the second finds what the first is about to load";
-  const Outcome outcome = d.apply({}, told({d.blocks(1).at(1)}));
+  const Outcome outcome = d.apply({}, transfers({d.blocks(1).at(1)}));
   EXPECT_TRUE(outcome.updates.empty()) << "both are skipped";
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
   EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "this step's tokens only";
@@ -146,12 +146,12 @@ TEST(Transfers, Trap27AFailedAsyncLoadIsRecomputedOnceItIsOver) {
   d.step();
   d.plan();
   const std::vector<BlockId> blocks = d.blocks(1);
-  d.apply({}, told({blocks.at(1)}));
+  d.apply({}, transfers({blocks.at(1)}));
   EXPECT_EQ(values(d.snapshot().failed_receiving), std::vector<std::uint64_t>{1});
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
   d.plan();
   const Ids received = {RequestId{1}};
-  d.apply({}, told({}, received));
+  d.apply({}, transfers({}, received));
   d.plan();
   EXPECT_EQ(d.scheduled(1), 6U);
   EXPECT_TRUE(d.cached(blocks.at(0)));
@@ -165,14 +165,14 @@ TEST(Transfers, Trap27AFailedAsyncLoadUnderFailHoldsItsBlocksUntilItIsOver) {
   d.add(1, 10, 5);
   d.step();
   d.plan();
-  const Outcome outcome = d.apply({}, told({d.blocks(1).at(0)}));
+  const Outcome outcome = d.apply({}, transfers({d.blocks(1).at(0)}));
   EXPECT_EQ(outcome.updates.at(0).status, RequestStatus::finished_error);
   EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, -1);
   EXPECT_TRUE(d.known(1));
   EXPECT_FALSE(d.core->all_blocks_free());
   d.plan();
   const Ids received = {RequestId{1}};
-  EXPECT_EQ(d.apply({}, told({}, received)).retired, std::vector<std::uint64_t>{1});
+  EXPECT_EQ(d.apply({}, transfers({}, received)).retired, std::vector<std::uint64_t>{1});
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
@@ -183,7 +183,7 @@ TEST(Transfers, AFailedLoadThatIsOverInTheSameResultFreesAtOnce) {
   d.step();
   d.plan();
   const Ids received = {RequestId{1}};
-  EXPECT_EQ(d.apply({}, told({d.blocks(1).at(0)}, received)).retired, std::vector<std::uint64_t>{1});
+  EXPECT_EQ(d.apply({}, transfers({d.blocks(1).at(0)}, received)).retired, std::vector<std::uint64_t>{1});
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
@@ -193,7 +193,7 @@ TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
   CoreDriver d(sync_config(), {.connector = &connector});
   for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 10, 5);
   d.plan();
-  const Outcome outcome = d.apply({}, told({d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)}));
+  const Outcome outcome = d.apply({}, transfers({d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)}));
   ASSERT_EQ(outcome.updates.size(), 3U);
   EXPECT_EQ(outcome.updates[0].id, 3U) << "those that load asynchronously first";
   EXPECT_EQ(outcome.updates[1].id, 1U);
@@ -209,7 +209,7 @@ TEST(Transfers, Trap33AConnectorMayOrderFailedOnes) {
   d.plan();
   const std::vector<BlockId> bad = {d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)};
   connector.log.clear();
-  const Outcome outcome = d.apply({}, told(bad));
+  const Outcome outcome = d.apply({}, transfers(bad));
   ASSERT_EQ(outcome.updates.size(), 3U);
   EXPECT_EQ(outcome.updates[0].id, 3U) << "told in one order";
   EXPECT_EQ(outcome.updates[1].id, 1U);
@@ -231,7 +231,7 @@ TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
   d.plan();
   const Ids both = {RequestId{1}, RequestId{2}};
   const Ids received = {RequestId{2}};
-  EXPECT_EQ(d.apply({}, told({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
+  EXPECT_EQ(d.apply({}, transfers({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 

@@ -37,7 +37,6 @@ class Drive {
     plan_.released = released_;
     plan_.admitted = admitted_;
     plan_.table_deltas = deltas_;
-    plan_.copies = copies_;
     plan_.scheduled = scheduled_;
     plan_.num_scheduled_tokens = count;
     ++step_.value;
@@ -48,14 +47,12 @@ class Drive {
     const WorkerResult result = worker_.finish();
     admitted_.clear();
     released_.clear();
-    copies_.clear();
     return result;
   }
   void move_to(Slot slot) {
     released_ = {Slot{0}};
     admitted_ = {{RequestId{7}, slot, tokens_, 1, &params_}};
   }
-  void copy(BlockCopy copy) { copies_ = {copy}; }
   std::vector<TokenId>& tokens() { return tokens_; }
 
  private:
@@ -66,7 +63,6 @@ class Drive {
   std::vector<Slot> released_;
   std::vector<AdmittedRequest> admitted_;
   std::vector<BlockTableDelta> deltas_;
-  std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;
   StepPlan plan_;
   StepId step_{0};
@@ -112,14 +108,6 @@ TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
   const std::vector<TokenId> history = drive.tokens();
   const WorkerResult result = drive.run(4, 2, {BlockId{1}, BlockId{9}}, true, Slot{2});
   EXPECT_EQ(result.step.sampled[0].token, simulated_token(history, kVocab));
-}
-
-TEST(SimulatedWorker, CopiesCarryABlockOver) {
-  Drive drive({1, 2, 3, 4, 5});
-  drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).step.sampled[0].token);
-  drive.move_to(Slot{1});
-  drive.copy({BlockId{1}, BlockId{6}});
-  EXPECT_EQ(drive.run(4, 2, {BlockId{6}, BlockId{9}}, true, Slot{1}).step.sampled.size(), 1U);
 }
 
 TEST(SimulatedWorker, PoisonGivesAFailedRow) {

@@ -7,6 +7,6 @@
 namespace quire {
 
 // Checks the request against resolved options and clips max_tokens to the remaining context. Errors name the field.
-Result<void> admit_at_border(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
+Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
 
 }  // namespace quire

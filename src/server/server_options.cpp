@@ -1,4 +1,4 @@
-#include "server/options.h"
+#include "server/server_options.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Clients that leave a server with a real engine: their blocks come back, whatever the engine is doing.
+// Clients that disconnect from a server with a real engine: their blocks come back, whatever the engine is doing.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -28,10 +28,10 @@ std::unique_ptr<Engine> slow_engine() {
   return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>()).value();
 }
 
-class LeavingTest : public RunningServer {
+class DisconnectTest : public RunningServer {
  protected:
-  LeavingTest() { start_with(*engine_); }
-  ~LeavingTest() override { stop(); }
+  DisconnectTest() { start_with(*engine_); }
+  ~DisconnectTest() override { stop(); }
 
   // Within ten seconds.
   template <class Condition>
@@ -61,19 +61,19 @@ class LeavingTest : public RunningServer {
   std::unique_ptr<Engine> engine_ = slow_engine();
 };
 
-TEST_F(LeavingTest, AStreamGivesItsBlocksBack) {
+TEST_F(DisconnectTest, AStreamGivesItsBlocksBack) {
   leaves_nothing_behind(R"(, "stream": true)");
 }
 
-TEST_F(LeavingTest, AWholeAnswerGivesItsBlocksBack) {
+TEST_F(DisconnectTest, AWholeAnswerGivesItsBlocksBack) {
   leaves_nothing_behind("");
 }
 
-TEST_F(LeavingTest, SoDoesEveryChoiceOfSeveral) {
+TEST_F(DisconnectTest, SoDoesEveryChoiceOfSeveral) {
   leaves_nothing_behind(R"(, "n": 3)");
 }
 
-TEST_F(LeavingTest, SoDoesAClientThatHasSentItsNextRequestAlready) {
+TEST_F(DisconnectTest, SoDoesAClientThatHasSentItsNextRequestAlready) {
   leaves_nothing_behind("", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
 }
 

@@ -1,4 +1,4 @@
-#include "engine/request_check.h"
+#include "engine/validate_request.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
 
 }  // namespace
 
-Result<void> admit_at_border(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
+Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
   if (request.priority != 0 && options.scheduler.policy != SchedulingPolicy::priority) {
     return fail(ErrorCode::invalid_argument, "priority",
                 fmt::format("is {}, but requests are served first come, first served", request.priority),
