@@ -48,12 +48,12 @@ class BpeEncoder final : public TextEncoder {
     if (options_.ignore_merges) {
       if (const auto whole = vocabulary_.find_piece(piece)) return out.push_back(*whole);
     }
-    merger.symbols.clear();
-    for (std::uint32_t at = 0; at < piece.size(); ++at)
-      merger.symbols.push_back({.begin = at, .length = 1, .id = byte_ids_[static_cast<unsigned char>(piece[at])]});
-    merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
-    for (const Symbol& symbol : merger.symbols)
-      if (symbol.length > 0 && symbol.id >= 0) out.push_back(symbol.id);
+    merger.clear(piece.size());
+    for (const char byte : piece) merger.append(byte_ids_[static_cast<unsigned char>(byte)], 1);
+    merger.run([this](std::uint32_t, const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    merger.for_each([&out](std::uint32_t, const Symbol& symbol) {
+      if (symbol.id >= 0) out.push_back(symbol.id);
+    });
   }
 
   const Vocabulary& vocabulary_;

@@ -36,42 +36,43 @@ class SentencePieceEncoder final : public TextEncoder {
   Result<void> encode(std::string_view text, std::size_t /*max_size*/, std::vector<TokenId>& out) const override {
     const std::string spaced = with_plain_spaces(text);
     Merger merger;
-    fill_symbols(spaced, merger.symbols);
-    if (merges_.size() > 0)
-      merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
-    else
-      merger.run([this, &spaced](const Symbol& left, const Symbol& right) { return merge_by_score(spaced, left, right); });
-    emit(spaced, merger.symbols, out);
+    append_characters(spaced, merger);
+    if (merges_.size() > 0) {
+      merger.run([this](std::uint32_t, const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    } else {
+      merger.run([this, &spaced](std::uint32_t begin, const Symbol& left, const Symbol& right) {
+        return merge_by_score(std::string_view(spaced).substr(begin, left.length + right.length));
+      });
+    }
+    emit(spaced, merger, out);
     return {};
   }
 
  private:
-  void fill_symbols(std::string_view text, std::vector<Symbol>& symbols) const {
-    symbols.reserve(text.size());
+  void append_characters(std::string_view text, Merger& merger) const {
+    merger.clear(text.size());
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t length = utf8_char_length(text, at);
-      const TokenId id = vocabulary_.find_piece(text.substr(at, length)).value_or(-1);
-      symbols.push_back({.begin = static_cast<std::uint32_t>(at), .length = static_cast<std::uint32_t>(length), .id = id});
+      merger.append(vocabulary_.find_piece(text.substr(at, length)).value_or(-1), static_cast<std::uint32_t>(length));
       at += length;
     }
   }
 
-  [[nodiscard]] std::optional<Merge> merge_by_score(std::string_view text, const Symbol& left, const Symbol& right) const {
-    const auto piece = vocabulary_.find_piece(text.substr(left.begin, left.length + right.length));
+  [[nodiscard]] std::optional<Merge> merge_by_score(std::string_view merged) const {
+    const auto piece = vocabulary_.find_piece(merged);
     if (!piece) return std::nullopt;
     return Merge{ranks_[static_cast<std::size_t>(*piece)], *piece};
   }
 
-  void emit(std::string_view text, const std::vector<Symbol>& symbols, std::vector<TokenId>& out) const {
+  void emit(std::string_view text, const Merger& merger, std::vector<TokenId>& out) const {
     bool after_unknown = false;
-    for (const Symbol& symbol : symbols) {
-      if (symbol.length == 0) continue;
-      const bool known = symbol.id >= 0 || emit_bytes(text.substr(symbol.begin, symbol.length), out);
+    merger.for_each([&](std::uint32_t begin, const Symbol& symbol) {
+      const bool known = symbol.id >= 0 || emit_bytes(text.substr(begin, symbol.length), out);
       if (symbol.id >= 0) out.push_back(symbol.id);
       // A run of unknown characters is one unknown token.
       if (!known && unk_ && !after_unknown) out.push_back(*unk_);
       after_unknown = !known;
-    }
+    });
   }
 
   // All bytes of the character have tokens, or nothing is appended.

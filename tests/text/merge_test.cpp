@@ -12,22 +12,21 @@ namespace {
 
 using Table = std::map<std::pair<TokenId, TokenId>, Merge>;
 
-std::vector<Symbol> symbols_of(const std::vector<TokenId>& ids) {
-  std::vector<Symbol> symbols;
-  for (std::uint32_t i = 0; i < ids.size(); ++i) symbols.push_back({.begin = i, .length = 1, .id = ids[i]});
-  return symbols;
-}
-
-std::vector<TokenId> merge_fast(const std::vector<TokenId>& ids, const Table& table) {
+std::vector<TokenId> merge_fast(const std::vector<TokenId>& ids, const Table& table, std::uint32_t bytes_per_symbol = 1) {
   Merger merger;
-  merger.symbols = symbols_of(ids);
-  merger.run([&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+  for (const TokenId id : ids) merger.append(id, bytes_per_symbol);
+  merger.run([&](std::uint32_t, const Symbol& left, const Symbol& right) -> std::optional<Merge> {
     const auto found = table.find({left.id, right.id});
     return found == table.end() ? std::nullopt : std::optional(found->second);
   });
   std::vector<TokenId> out;
-  for (const Symbol& symbol : merger.symbols)
-    if (symbol.length > 0) out.push_back(symbol.id);
+  std::uint32_t end = 0;
+  merger.for_each([&](std::uint32_t begin, const Symbol& symbol) {
+    EXPECT_EQ(begin, end);
+    end += symbol.length;
+    out.push_back(symbol.id);
+  });
+  EXPECT_EQ(end, ids.size() * bytes_per_symbol);
   return out;
 }
 
@@ -49,20 +48,43 @@ std::vector<TokenId> merge_naive(std::vector<TokenId> ids, const Table& table) {
   }
 }
 
+// Ranks in any order, some of them shared, as equal scores are.
+Table random_table(std::mt19937& random, std::uint32_t size) {
+  Table table;
+  TokenId next_id = 4;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    const auto pick = [&] { return static_cast<TokenId>(random() % static_cast<unsigned>(next_id)); };
+    const std::pair pair(pick(), pick());
+    const std::uint32_t rank = random() % 2 == 0 ? i / 2 : random() % size;
+    if (table.emplace(pair, Merge{rank, next_id}).second) ++next_id;
+  }
+  return table;
+}
+
 TEST(Merger, AgreesWithTheDefinitionOnRandomTables) {
   std::mt19937 random(11);
-  for (int round = 0; round < 400; ++round) {
-    Table table;
-    TokenId next_id = 4;
-    for (std::uint32_t rank = 0; rank < 12; ++rank) {
-      const auto pick = [&] { return static_cast<TokenId>(random() % static_cast<unsigned>(next_id)); };
-      const std::pair pair(pick(), pick());
-      // Some ranks are shared, as equal scores are.
-      if (table.emplace(pair, Merge{rank / 2, next_id}).second) ++next_id;
-    }
+  for (int round = 0; round < 600; ++round) {
+    const Table table = random_table(random, 12);
     std::vector<TokenId> ids;
-    for (unsigned i = 0; i < 1 + random() % 60; ++i) ids.push_back(static_cast<TokenId>(random() % 4));
-    ASSERT_EQ(merge_fast(ids, table), merge_naive(ids, table)) << "round " << round;
+    // Long texts have buckets, short ones only the heap.
+    for (unsigned i = 0; i < 1 + random() % (round % 4 == 0 ? 700 : 60); ++i) ids.push_back(static_cast<TokenId>(random() % 4));
+    ASSERT_EQ(merge_fast(ids, table, 1 + random() % 4), merge_naive(ids, table)) << "round " << round;
+  }
+}
+
+// Work, not time: every candidate is looked up when it is offered and when it is taken.
+TEST(Merger, LooksUpAFewPairsPerByteHoweverLongTheText) {
+  for (const std::uint32_t length : {1U << 14, 1U << 20}) {
+    Merger merger;
+    for (std::uint32_t i = 0; i < length; ++i) merger.append(0, 1);
+    std::size_t num_lookups = 0;
+    // Id k is 2^k letters.
+    merger.run([&](std::uint32_t, const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+      ++num_lookups;
+      if (left.id != right.id || left.id > 10) return std::nullopt;
+      return Merge{static_cast<std::uint32_t>(left.id), left.id + 1};
+    });
+    EXPECT_LT(num_lookups, std::size_t{6} * length);
   }
 }
 
