@@ -1,13 +1,10 @@
 #include "text/merge_table.h"
 
-#include <bit>
 #include <string>
 #include <string_view>
 
 namespace quire {
 namespace {
-
-constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
 
 std::uint64_t key_of(TokenId left, TokenId right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
@@ -35,41 +32,25 @@ std::optional<Parts> resolve(std::string_view line, bool byte_level, const Vocab
 
 }  // namespace
 
-MergeTable::MergeTable(std::size_t count) : entries_(std::bit_ceil(count + count / 2 + 2), Entry{kEmpty, {}}) {}
-
 Result<MergeTable> MergeTable::create(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
   const bool byte_level = spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes;
-  MergeTable table(spec.merges.size());
+  MergeTable table;
+  table.merges_.reserve(spec.merges.size());
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const std::string& line = spec.merges[rank];
     const std::size_t space = line.find(' ', 1);
     if (space == std::string::npos || space + 1 >= line.size())
       return fail(ErrorCode::corrupt, "tokenizer merges", "merge " + std::to_string(rank) + " (\"" + line + "\") has not two parts");
     const auto parts = resolve(line, byte_level, vocabulary);
-    if (parts) table.insert(parts->left, parts->right, {static_cast<std::uint32_t>(rank), parts->merged});
+    // The first of two equal merges counts.
+    if (parts) table.merges_.try_emplace(key_of(parts->left, parts->right), Merge{static_cast<std::uint32_t>(rank), parts->merged});
   }
   return table;
 }
 
-std::size_t MergeTable::slot_of(std::uint64_t key) const {
-  const std::size_t mask = entries_.size() - 1;
-  std::size_t slot = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ULL) >> 20) & mask;
-  while (entries_[slot].key != kEmpty && entries_[slot].key != key) slot = (slot + 1) & mask;
-  return slot;
-}
-
-// The first of two equal merges counts.
-void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
-  Entry& entry = entries_[slot_of(key_of(left, right))];
-  if (entry.key != kEmpty) return;
-  entry = {key_of(left, right), merge};
-  ++size_;
-}
-
 std::optional<Merge> MergeTable::find(TokenId left, TokenId right) const {
-  if (left < 0 || right < 0) return std::nullopt;
-  const Entry& entry = entries_[slot_of(key_of(left, right))];
-  return entry.key == kEmpty ? std::nullopt : std::optional(entry.merge);
+  const auto found = merges_.find(key_of(left, right));
+  return found == merges_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #pragma once
 // Which neighbouring tokens merge, in which order, into what. Immutable after create.
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "quire/error.h"
 #include "quire/model_info.h"
@@ -18,20 +19,12 @@ class MergeTable {
   static Result<MergeTable> create(const TokenizerSpec& spec, const Vocabulary& vocabulary);
 
   [[nodiscard]] std::optional<Merge> find(TokenId left, TokenId right) const;
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t size() const { return merges_.size(); }
 
  private:
-  struct Entry {
-    std::uint64_t key;
-    Merge merge;
-  };
+  MergeTable() = default;
 
-  explicit MergeTable(std::size_t count);
-  [[nodiscard]] std::size_t slot_of(std::uint64_t key) const;
-  void insert(TokenId left, TokenId right, Merge merge);
-
-  std::vector<Entry> entries_;  // open addressing, at most two thirds full
-  std::size_t size_ = 0;
+  boost::unordered_flat_map<std::uint64_t, Merge> merges_;  // by the ids of left and right
 };
 
 }  // namespace quire
