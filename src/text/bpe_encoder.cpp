@@ -29,11 +29,10 @@ class BpeEncoder final : public TextEncoder {
 
   Result<void> encode(std::string_view text, std::size_t max_size, std::vector<TokenId>& out) const override {
     Merger merger;
-    for (const std::string_view piece : pre_tokenizer_.split(text)) {
+    return pre_tokenizer_.for_each_piece(text, [&](std::string_view piece) {
       encode_piece(piece, merger, out);
-      if (out.size() > max_size) break;
-    }
-    return {};
+      return out.size() <= max_size;
+    });
   }
 
  private:

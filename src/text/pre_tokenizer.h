@@ -1,5 +1,7 @@
 #pragma once
 // Cuts a text into the pieces that byte-level BPE merges within.
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,14 +18,20 @@ Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name);
 // Immutable after create.
 class PreTokenizer {
  public:
+  using Visit = std::function<bool(std::string_view piece)>;  // whether to go on
+
+  // Errors: `unsupported`, an expression that the engine cannot read.
   static Result<PreTokenizer> create(const std::vector<std::string>& patterns);
 
-  // The pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern cuts the pieces of the one before it into its
-  // matches and what lies between them (Split with behavior Isolated of Hugging Face); an empty match cuts where it stands.
-  [[nodiscard]] std::vector<std::string_view> split(std::string_view text) const;
+  // Visits the pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern cuts the pieces of the one before it into
+  // its matches and what lies between them (Split with behavior Isolated of Hugging Face); an empty match cuts where it stands. Errors: see
+  // Regex::find.
+  [[nodiscard]] Result<void> for_each_piece(std::string_view text, const Visit& visit) const;
 
  private:
   explicit PreTokenizer(std::vector<Regex> regexes) : regexes_(std::move(regexes)) {}
+  [[nodiscard]] Result<bool> cut(std::size_t stage, std::string_view text, const Visit& visit) const;
+
   std::vector<Regex> regexes_;
 };
 

@@ -9,7 +9,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kStepsPerByte = 64;
-constexpr std::size_t kMinSteps = 10'000'000;
+constexpr std::size_t kMinSteps = 1'000'000;
 
 const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
@@ -22,6 +22,13 @@ void initialize_engine() {
     return onig_initialize(encodings.data(), 1);
   }();
   static_cast<void>(status);
+}
+
+std::string message_of(int status, OnigErrorInfo* info) {
+  std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
+  const int length =
+      info != nullptr ? onig_error_code_to_str(message.data(), status, info) : onig_error_code_to_str(message.data(), status);
+  return {reinterpret_cast<const char*>(message.data()), static_cast<std::size_t>(std::max(length, 0))};
 }
 
 struct RegionDeleter {
@@ -50,22 +57,24 @@ Result<Regex> Regex::create(std::string_view pattern) {
   const int status = onig_new(&compiled->regex, bytes_of(pattern), bytes_of(pattern) + pattern.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
                               ONIG_SYNTAX_DEFAULT, &info);
   if (status == ONIG_NORMAL) return Regex(std::move(compiled));
-  std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
-  const int length = onig_error_code_to_str(message.data(), status, &info);
-  return fail(ErrorCode::unsupported, "pre_tokenizer",
-              std::string(reinterpret_cast<const char*>(message.data()), static_cast<std::size_t>(std::max(length, 0))) +
-                  " in the expression " + std::string(pattern));
+  return fail(ErrorCode::unsupported, "pre_tokenizer", message_of(status, &info) + " in the expression " + std::string(pattern));
 }
 
-std::optional<Regex::Match> Regex::find(std::string_view text, std::size_t from) const {
+Result<std::optional<Regex::Match>> Regex::find(std::string_view text, std::size_t from) const {
   const std::unique_ptr<OnigRegion, RegionDeleter> region(onig_region_new());
   const std::unique_ptr<OnigMatchParam, MatchParamDeleter> param(onig_new_match_param());
   onig_initialize_match_param(param.get());
-  onig_set_retry_limit_in_match_of_match_param(param.get(), std::max(kMinSteps, kStepsPerByte * text.size()));
+  const std::size_t max_steps = std::max(kMinSteps, kStepsPerByte * text.size());
+  onig_set_retry_limit_in_match_of_match_param(param.get(), max_steps);
+  onig_set_retry_limit_in_search_of_match_param(param.get(), max_steps);
   const OnigUChar* begin = bytes_of(text);
   const OnigUChar* end = begin + text.size();
   const int at = onig_search_with_param(compiled_->regex, begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE, param.get());
-  if (at < 0) return std::nullopt;
+  if (at == ONIG_MISMATCH) return std::nullopt;
+  if (at < 0) {
+    return fail(ErrorCode::invalid_argument, "text", "an expression of the tokenizer gave up on it: " + message_of(at, nullptr),
+                "shorten the text or its longest run of like characters");
+  }
   return Match{static_cast<std::size_t>(region->beg[0]), static_cast<std::size_t>(region->end[0])};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // A compiled regular expression over UTF-8 (Oniguruma). Immutable after create: find may be called from any thread.
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,9 +20,10 @@ class Regex {
   // Error `unsupported`: the engine cannot read the expression.
   static Result<Regex> create(std::string_view pattern);
 
-  // The first match that begins at or after `from`; look-ahead and look-behind see nothing but `text` (valid UTF-8). No match also when the
-  // expression needs more than about 64 steps of backtracking per byte: a hostile expression ends a search, it cannot stop the program.
-  [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from) const;
+  // The first match that begins at or after `from`; look-ahead and look-behind see nothing but `text` (valid UTF-8). Error
+  // `invalid_argument`: the search needs more than about 64 steps of backtracking per byte. So a hostile expression cannot stop the
+  // program, nor does it cut the text in the wrong places.
+  [[nodiscard]] Result<std::optional<Match>> find(std::string_view text, std::size_t from) const;
 
  private:
   struct Compiled;

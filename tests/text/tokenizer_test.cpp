@@ -214,12 +214,41 @@ TEST(TokenizerErrors, NameWhatIsWrong) {
   EXPECT_EQ(error_of(TokenizerSpec{}).code, ErrorCode::unsupported);
 }
 
-TEST(TokenizerErrors, AHostileExpressionEndsASearchButNotTheProgram) {
+TEST(TokenizerErrors, AHostileExpressionIsAnErrorAndNotWrongIds) {
   TokenizerSpec spec = byte_level_spec();
   spec.split_patterns = {"(a+)+$"};
   const auto tokenizer = make_tokenizer(spec);
-  const std::string text = std::string(64, 'a') + "b";
-  EXPECT_EQ(tokenizer->decode(*tokenizer->encode(text, kPlain)), text);
+  const auto tokens = tokenizer->encode(std::string(64, 'a') + "b", kPlain);
+  ASSERT_FALSE(tokens.has_value());
+  EXPECT_EQ(tokens.error().code, ErrorCode::invalid_argument);
+  EXPECT_FALSE(tokens.error().remedy.empty());
+  EXPECT_EQ(tokenizer->encode("aab", kPlain)->size(), 3U);
+}
+
+// Each attempt of the search stays below the limit; all together do not.
+TEST(TokenizerErrors, AQuadraticSearchIsAnErrorToo) {
+  TokenizerSpec spec = byte_level_spec();
+  spec.split_patterns = {"x+$"};
+  EXPECT_FALSE(make_tokenizer(spec)->encode(std::string(1 << 16, 'x') + "1", kPlain).has_value());
+}
+
+TEST(TokenizerErrors, MoreTokensThanTheCallerWants) {
+  for (const TokenizerSpec& spec : {byte_level_spec(), sentencepiece_spec()}) {
+    const auto tokenizer = make_tokenizer(spec);
+    const std::string text = "hello he <tool>";
+    const std::size_t count = tokenizer->encode(text)->size();
+    EXPECT_EQ(tokenizer->encode(text, {.max_tokens = count})->size(), count);
+    for (std::size_t max_tokens = 0; max_tokens < count; ++max_tokens) {
+      const auto tokens = tokenizer->encode(text, {.max_tokens = max_tokens});
+      ASSERT_FALSE(tokens.has_value());
+      EXPECT_EQ(tokens.error().code, ErrorCode::too_large);
+    }
+  }
+}
+
+TEST(Tokenizer, TellsTheLengthOfTheLongestToken) {
+  EXPECT_EQ(make_tokenizer(byte_level_spec())->max_token_bytes(), std::string("<|end|>").size());
+  EXPECT_EQ(make_tokenizer(sentencepiece_spec())->max_token_bytes(), std::string(" hello").size());
 }
 
 TEST(Tokenizer, IdsOutsideTheVocabularyAreLeftOut) {
