@@ -145,9 +145,8 @@ class GgufParser {
                 "convert the model again with a current llama.cpp");
   }
 
+  // Nothing is reserved by the header's counts: memory follows the entries that are really there.
   Result<void> metadata() {
-    file_.keys_.reserve(num_metadata_);
-    file_.values_.reserve(num_metadata_);
     for (std::uint64_t i = 0; i < num_metadata_; ++i) {
       const auto key = in_.text();
       if (!key) return cut_short(fmt::format("metadata[{}].key", i));
@@ -228,8 +227,6 @@ class GgufParser {
   }
 
   Result<void> tensors() {
-    file_.tensors_.reserve(num_tensors_);
-    file_.tensor_index_.reserve(num_tensors_);
     for (std::uint64_t i = 0; i < num_tensors_; ++i) {
       auto tensor = read_tensor(i);
       if (!tensor) return std::unexpected(std::move(tensor.error()));

@@ -15,7 +15,7 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr TokenId kMaxVocabulary = 1 << 24;
+constexpr std::size_t kMaxUnusedIds = 1 << 20;  // memory follows the tokens that are there, not the largest id
 
 class HfTokenizer {
  public:
@@ -63,8 +63,9 @@ class HfTokenizer {
   }
 
   Result<void> set_token(const JsonRef& where, TokenId id, std::string_view text, TokenType type) {
-    if (id < 0 || id >= kMaxVocabulary) return where.error(fmt::format("{} has the id {}", in_quotes(text), id));
     const auto index = static_cast<std::size_t>(id);
+    if (id < 0 || index > num_set_ + kMaxUnusedIds) return where.error(fmt::format("{} has the id {}", in_quotes(text), id));
+    ++num_set_;
     if (index >= spec_.tokens.size()) {
       spec_.tokens.resize(index + 1);
       spec_.types.resize(index + 1, TokenType::unused);
@@ -284,6 +285,7 @@ class HfTokenizer {
   const hf::Files& files_;
   TokenizerSpec spec_;
   bool byte_fallback_ = false;
+  std::size_t num_set_ = 0;  // tokens so far
   std::optional<std::string> unknown_;
   std::unordered_map<std::string_view, TokenId> ids_;  // views into spec_.tokens
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "format/gguf_builder.h"
@@ -13,6 +14,7 @@ namespace {
 using testing::Bytes;
 using testing::GgufBuilder;
 using testing::small_gguf;
+using testing::TempFolder;
 
 Error error_of(const Bytes& bytes) {
   const auto file = GgufFile::parse(bytes.view());
@@ -155,6 +157,23 @@ TEST(GgufLies, Header) {
   GgufBuilder tensors = small_gguf();
   tensors.extra_tensors = std::int64_t{1} << 60;
   expect_corrupt(tensors, "tensor_count", "cannot fit");
+}
+
+// The file has room for the entries, if every one of them were as small as can be; the entries themselves are missing.
+TEST(GgufLies, AbsurdCountsTakeNoMemoryEvenInAFileOfTheirSize) {
+  constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 40;  // sparse
+  const TempFolder folder;
+  for (const bool of_tensors : {false, true}) {
+    Bytes header;
+    header.raw("GGUF").number<std::uint32_t>(3);
+    header.number<std::uint64_t>(of_tensors ? kFileBytes / 25 : 0).number<std::uint64_t>(of_tensors ? 0 : kFileBytes / 14);
+    const std::string path = folder.write("absurd.gguf", header.as_text());
+    std::filesystem::resize_file(path, kFileBytes);
+    const auto file = GgufFile::open(path);
+    ASSERT_FALSE(file.has_value());
+    EXPECT_EQ(file.error().code, ErrorCode::corrupt) << file.error().to_string();
+    EXPECT_NE(file.error().field.find(of_tensors ? "tensors[0]" : "metadata[0]"), std::string::npos) << file.error().to_string();
+  }
 }
 
 TEST(GgufLies, Versions) {

@@ -210,6 +210,18 @@ TEST(HfTokenizerLies, PipelinesWithoutAnEquivalentAreNamed) {
       code, "single[1]", "more than one");
 }
 
+// A list as long as the largest id would take half a gigabyte.
+TEST(HfTokenizerLies, OneTokenWithAnAbsurdIdTakesNoMemory) {
+  for (const char* id : {"16000000", "2147483647", "-1"}) {
+    Json json;
+    json.added = R"([{"id": )" + std::string(id) + R"(, "content": "<s>", "special": true}])";
+    expect_error(json, ErrorCode::corrupt, "added_tokens[0]", id);
+    json = Json{};
+    json.model = R"({"type": "BPE", "vocab": {"a": )" + std::string(id) + R"(}, "merges": []})";
+    expect_error(json, ErrorCode::corrupt, "model.vocab", id);
+  }
+}
+
 TEST(HfTokenizerLies, MalformedFieldsAreNamed) {
   const auto model = [](std::string text) {
     Json json;
