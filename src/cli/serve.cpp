@@ -54,7 +54,17 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--api-key", server.api_key, "Clients must send it as a Bearer token")->envname("QUIRE_API_KEY");
   app.add_flag("--allow-remote-admin", server.allow_remote_admin,
                "Let clients on other machines pause, resume and reset the prefix cache; needs --api-key (default: this machine only)");
+  app.add_option(
+      "--allowed-host", server.allowed_hosts,
+      "A name besides localhost under which clients reach this over loopback, as a proxy here passes it on; repeatable, '*': any");
+  app.add_option("--cors-allow-origin", server.cors_allow_origins,
+                 "Web pages that may use this server, such as https://chat.example.com; repeatable, '*': any (default: its own chat page)");
+  app.add_option("--trusted-proxy", server.trusted_proxies,
+                 "IP address of a proxy whose Forwarded or X-Forwarded-For header says who is on this machine; repeatable (default: none)");
   app.add_option("--max-body-bytes", server.max_body_bytes, "Largest request body")->capture_default_str();
+  app.add_option("--max-body-bytes-in-flight", server.max_body_bytes_in_flight,
+                 "Bodies of all connections together, until they are parsed; beyond it clients are told to come again (503)")
+      ->capture_default_str();
   app.add_option("--max-connections", server.max_connections, "Connections at once")->capture_default_str();
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }

@@ -9,11 +9,11 @@ namespace quire {
 
 Result<void> admit_operator(const HttpRequest& request, const ServerOptions& options) {
   if (!request.is_local && !options.allow_remote_admin) {
-    return fail(ErrorCode::invalid_argument, "", "this endpoint answers clients on the server's own machine only",
-                "ask from there, or serve with --allow-remote-admin");
+    return fail(ErrorCode::invalid_argument, "", "this endpoint answers clients on the server's own machine only, not through a proxy",
+                "ask from there at the server's own address, or serve with --api-key and --allow-remote-admin");
   }
   // A page open in a browser on this machine could otherwise pause the engine for its site.
-  if (request.is_from_page && options.api_key.empty())
+  if (request.origin && options.api_key.empty())
     return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not answer web pages", "use curl, or serve with --api-key");
   return {};
 }

@@ -28,12 +28,16 @@ const char* error_code(const Error& error, unsigned status) {
       return "\"method_not_allowed\"";
     case 413:
       return "\"too_large\"";
+    case 415:
+      return "\"unsupported_media_type\"";
+    case 421:
+      return "\"unknown_host\"";
     case 429:
       return "\"overloaded\"";
     case 431:
       return "\"headers_too_large\"";
     case 503:
-      return "\"shutting_down\"";
+      return error.code == ErrorCode::overloaded ? "\"overloaded\"" : "\"shutting_down\"";
     default:
       return error.code == ErrorCode::unsupported ? "\"unsupported\"" : "null";
   }

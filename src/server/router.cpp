@@ -11,6 +11,7 @@
 #include "server/chat_page.h"
 #include "server/json_text.h"
 #include "server/openai_error.h"
+#include "server/request_guard.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -36,7 +37,8 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
       model_(&model),
       options_(&options),
       started_s_(now_s()),
-      run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()) {}
+      run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()),
+      body_budget_(options.max_body_bytes_in_flight) {}
 
 const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
   static constexpr Route kRoutes[] = {
@@ -76,26 +78,35 @@ Result<void> Router::authorize(const HttpRequest& request) const {
               "send 'Authorization: Bearer KEY'");
 }
 
+std::optional<HttpResponse> Router::answer_early(const HttpRequest& request) const {
+  if (auto answer = guard_request(request, *options_)) return answer;
+  std::string allowed;
+  const Route* route = find_route(request.path(), request.method, allowed);
+  if (route == nullptr || route->access != Access::open) {
+    if (const auto authorized = authorize(request); !authorized) return error_response(401, authorized.error());
+  }
+  if (route == nullptr) return no_route(request, allowed);
+  if (route->access == Access::admin) {
+    if (const auto admitted = admit_operator(request, *options_); !admitted) return error_response(403, admitted.error());
+  }
+  return std::nullopt;
+}
+
+HttpResponse Router::no_route(const HttpRequest& request, const std::string& allowed) {
+  const std::string shown = repair_utf8(request.path().substr(0, 200));
+  if (allowed.empty()) {
+    return error_response({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
+                           "see /v1/models, /v1/chat/completions and /v1/completions"});
+  }
+  HttpResponse response = error_response(
+      405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method), fmt::format("use {}", allowed)});
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
 Reply Router::handle(const HttpRequest& request, const Wake& wake) {
   std::string allowed;
-  const std::string path(request.path());
-  const Route* route = find_route(path, request.method, allowed);
-  if (route == nullptr || route->access != Access::open) {
-    if (const auto authorized = authorize(request); !authorized) return {error_response(401, authorized.error())};
-  }
-  if (route != nullptr && route->access == Access::admin) {
-    if (const auto admitted = admit_operator(request, *options_); !admitted) return {error_response(403, admitted.error())};
-  }
-  if (route != nullptr) return (this->*route->handler)(request, wake);
-  const std::string shown = repair_utf8(path.substr(0, 200));
-  if (allowed.empty()) {
-    return refuse({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
-                   "see /v1/models, /v1/chat/completions and /v1/completions"});
-  }
-  Reply reply{error_response(
-      405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method), fmt::format("use {}", allowed)})};
-  reply.response.headers.emplace_back("Allow", allowed);
-  return reply;
+  return (this->*find_route(request.path(), request.method, allowed)->handler)(request, wake);
 }
 
 Reply Router::chat_page(const HttpRequest& /*request*/, const Wake& /*wake*/) {

@@ -34,11 +34,16 @@ class Router {
 
   Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options);
 
-  // `wake` is called whenever a completion has something new, or a pending response is there; it must stay callable as long as they live.
+  // What to answer without reading the body: a refusal, or a browser's pre-flight. Nothing: read it and call handle().
+  [[nodiscard]] std::optional<HttpResponse> answer_early(const HttpRequest& request) const;
+
+  // `request` is one that answer_early() let pass. `wake` is called whenever a completion has something new, or a pending response is
+  // there; it must stay callable as long as they live.
   [[nodiscard]] Reply handle(const HttpRequest& request, const Wake& wake);
 
   // From now on no completion starts, and /health says so.
   void drain() { draining_ = true; }
+  [[nodiscard]] BodyBudget& body_budget() { return body_budget_; }
   [[nodiscard]] ServerStats& stats() { return stats_; }
 
  private:
@@ -50,6 +55,7 @@ class Router {
     Access access;
     Handler handler;
   };
+  [[nodiscard]] static HttpResponse no_route(const HttpRequest& request, const std::string& allowed);
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   [[nodiscard]] Result<void> authorize(const HttpRequest& request) const;
@@ -79,6 +85,7 @@ class Router {
   std::uint64_t run_id_;  // keeps ids of two runs of the server apart
   std::uint64_t num_completions_ = 0;
   bool draining_ = false;
+  BodyBudget body_budget_;
   ServerStats stats_;
 };
 

@@ -2,6 +2,7 @@
 // Limits of the server, with units and defaults.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "quire/error.h"
 
@@ -12,7 +13,12 @@ struct ServerOptions {
   std::uint16_t port = 8000;        // 0: any free one
   std::string api_key{};            // empty: no key asked for
   bool allow_remote_admin = false;  // /pause, /resume, /reset_prefix_cache also for clients on other machines; needs api_key
+  // Names besides localhost, 127.0.0.0/8 and [::1] under which clients may reach this over loopback; "*": any.
+  std::vector<std::string> allowed_hosts{};
+  std::vector<std::string> cors_allow_origins{};  // web pages that may use this, "https://chat.example.com"; "*": any
+  std::vector<std::string> trusted_proxies{};     // IP addresses whose Forwarded and X-Forwarded-For headers count
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
+  std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // of all connections together, until the requests are parsed
   std::uint32_t max_header_bytes = 32 << 10;
   std::uint32_t max_header_fields = 100;
   std::uint32_t max_connections = 4096;

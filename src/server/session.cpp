@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -12,18 +13,25 @@
 #include <optional>
 #include <utility>
 
+#include "server/host_name.h"
+#include "server/local_client.h"
 #include "server/openai_error.h"
+#include "server/request_guard.h"
 
 namespace quire {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
+using asio::ip::tcp;
 
 namespace {
 
-constexpr std::size_t kReadBytes = 8192;
-constexpr std::size_t kMaxPipelinedBytes = 64 << 10;
+// Thousands of connections may be idle, so waiting for a request costs little memory.
+constexpr std::size_t kIdleReadBytes = 512;
+constexpr std::size_t kBodyReadBytes = 64 << 10;
+constexpr std::size_t kMaxPipelinedBytes = 16 << 10;
+constexpr std::size_t kLingerReadBytes = 8 << 10;
 constexpr std::size_t kMaxLingerBytes = 1 << 20;
 
 auto into(boost::system::error_code& code) {
@@ -34,38 +42,67 @@ std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
-// A proxy on this machine makes every client look local, but tells.
-bool is_local(const asio::ip::tcp::socket& socket, const http::request<http::string_body>& message) {
-  boost::system::error_code code;
-  asio::ip::address peer = socket.remote_endpoint(code).address();
-  if (peer.is_v6() && peer.to_v6().is_v4_mapped()) peer = asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6());
-  return !code && peer.is_loopback() && message.count(http::field::forwarded) == 0 && message.count("X-Forwarded-For") == 0;
+std::vector<std::string> lines_of(const http::fields& fields, beast::string_view name) {
+  std::vector<std::string> lines;
+  const auto [begin, end] = fields.equal_range(name);
+  for (auto field = begin; field != end; ++field) lines.push_back(text_of(field->value()));
+  return lines;
+}
+
+bool is_proxy_header(beast::string_view name) {
+  return beast::iequals(name, "Via") || beast::iequals(name, "X-Real-IP") ||
+         (name.size() > 12 && beast::iequals(name.substr(0, 12), "X-Forwarded-"));
+}
+
+ClientTrace trace_of(const tcp::socket& socket, const http::request_header<>& header) {
+  boost::system::error_code ignored;
+  return {.peer = socket.remote_endpoint(ignored).address(),
+          .local = socket.local_endpoint(ignored),
+          .http_version = header.version(),
+          .host = text_of(header[http::field::host]),
+          .forwarded = lines_of(header, "Forwarded"),
+          .forwarded_for = lines_of(header, "X-Forwarded-For"),
+          .has_proxy_header = std::ranges::any_of(header, [](const auto& field) { return is_proxy_header(field.name_string()); })};
+}
+
+HttpResponse not_http(const std::string& why) {
+  return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + why, "speak HTTP/1.1"});
+}
+
+HttpResponse too_many_bodies(const ServerOptions& options) {
+  return error_response(503,
+                        {ErrorCode::overloaded, "", "bodies of other requests fill the memory that is set aside for them",
+                         "try again, or serve with a larger --max-body-bytes-in-flight"},
+                        options.retry_after_s);
+}
+
+HttpResponse too_large_a_body(const ServerOptions& options) {
+  return error_response(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options.max_body_bytes),
+                              "send a smaller one, or raise --max-body-bytes"});
 }
 
 // What to answer to a request that could not be read, or has too many headers; nothing if it is fine or the client is not there to hear it.
-std::optional<HttpResponse> refusal_of(const boost::system::error_code& code, const http::request<http::string_body>& message,
+std::optional<HttpResponse> refusal_of(const boost::system::error_code& code, const http::request_header<>& header,
                                        const ServerOptions& options) {
-  if (code == http::error::body_limit) {
-    return error_response(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options.max_body_bytes),
-                                "send a smaller one, or raise --max-body-bytes"});
-  }
-  const auto num_fields = std::distance(message.begin(), message.end());
+  if (code == http::error::body_limit) return too_large_a_body(options);
+  const auto num_fields = std::distance(header.begin(), header.end());
   if (code == http::error::header_limit || (!code && num_fields > options.max_header_fields)) {
     return error_response(
         431,
         {ErrorCode::too_large, "",
          fmt::format("more than {} bytes or {} fields of headers", options.max_header_bytes, options.max_header_fields), "send fewer"});
   }
-  const bool not_http = code && code.category() == http::make_error_code(http::error::bad_target).category();
-  if (!not_http || code == http::error::end_of_stream || code == http::error::partial_message) return std::nullopt;
-  return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + code.message(), "speak HTTP/1.1"});
+  if (!code && header.version() >= 11 && header.count(http::field::host) != 1) return not_http("it has not one Host");
+  const bool is_http_error = code && code.category() == http::make_error_code(http::error::bad_target).category();
+  if (!is_http_error || code == http::error::end_of_stream || code == http::error::partial_message) return std::nullopt;
+  return not_http(code.message());
 }
 
 }  // namespace
 
-Session::Session(asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end)
+Session::Session(tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end)
     : stream_(std::move(socket)),
-      buffer_(kMaxPipelinedBytes + options.max_header_bytes),
+      buffer_(kBodyReadBytes + options.max_header_bytes),
       signal_(stream_.get_executor(), asio::steady_timer::time_point::max()),
       router_(&router),
       options_(&options),
@@ -83,7 +120,7 @@ void Session::start() {
 void Session::close() {
   gone_ = true;
   boost::system::error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
   stream_.close();
   signal_.cancel();
 }
@@ -102,64 +139,115 @@ Session::Task<void> Session::run() {
 
 Session::Task<bool> Session::serve_one() {
   HttpRequest request;
-  bool alive = co_await read_request(request);
+  std::optional<HttpResponse> refusal;
+  bool alive = co_await read_request(request, refusal);
   if (!alive) co_return false;
+  if (refusal) {
+    alive = co_await send_response(request.method, std::move(*refusal));
+    if (alive && !keep_alive_) co_await linger();
+    co_return alive&& keep_alive_;
+  }
+  const std::string method = request.method;
   Reply reply = router_->handle(request, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_wake();
   });
+  request = {};  // what an answer under way needs of it has been copied
   if (reply.completion != nullptr)
-    alive = co_await answer(request, reply.completion);
+    alive = co_await answer(method, reply.completion);
   else if (reply.pending != nullptr)
-    alive = co_await answer_later(request, reply.pending);
+    alive = co_await answer_later(method, reply.pending);
   else
-    alive = co_await send_response(request, std::move(reply.response));
+    alive = co_await send_response(method, std::move(reply.response));
   co_return alive&& keep_alive_;
 }
 
 Session::Task<bool> Session::wait_for_data() {
   if (buffer_.size() > 0) co_return true;
   boost::system::error_code code;
+  buffer_.shrink_to_fit();
   stream_.expires_after(std::chrono::milliseconds(options_->idle_timeout_ms));
-  const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+  const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kIdleReadBytes), into(code));
   buffer_.commit(read);
   co_return !code;
 }
 
-Session::Task<bool> Session::read_request(HttpRequest& request) {
+Session::Task<bool> Session::read_request(HttpRequest& request, std::optional<HttpResponse>& refusal) {
   idle_ = true;
   if (draining_) co_return false;
   bool alive = co_await wait_for_data();
   if (!alive) co_return false;
   idle_ = false;
-  http::request_parser<http::string_body> parser;
+  RequestParser parser;
+  alive = co_await read_header(parser, request, refusal);
+  if (!alive || refusal) co_return alive;
+  refusal = router_->answer_early(request);
+  if (refusal || !request.has_body) {
+    // What was not read stands before the next request.
+    if (request.has_body) keep_alive_ = false;
+    co_return true;
+  }
+  alive = co_await read_body(parser, request, refusal);
+  if (refusal) keep_alive_ = false;
+  co_return alive;
+}
+
+Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal) {
+  cors_headers_.clear();
   parser.header_limit(options_->max_header_bytes);
-  parser.body_limit(options_->max_body_bytes);
+  parser.body_limit(boost::none);  // read_body() knows it
   boost::system::error_code code;
   stream_.expires_after(std::chrono::milliseconds(options_->header_timeout_ms));
   co_await http::async_read_header(stream_, buffer_, parser, into(code));
-  if (!code && parser.get()[http::field::expect] == "100-continue") {
-    alive = co_await send_continue();
+  refusal = refusal_of(code, parser.get(), *options_);
+  keep_alive_ = !refusal && parser.get().keep_alive();
+  if (!code && !refusal) take_head(parser, request);
+  co_return !code || refusal;
+}
+
+void Session::take_head(const RequestParser& parser, HttpRequest& request) {
+  const auto& header = parser.get();
+  const ClientTrace trace = trace_of(stream_.socket(), header);
+  http_version_ = header.version();
+  request.method = text_of(header.method_string());
+  request.target = text_of(header.target());
+  request.authorization = text_of(header[http::field::authorization]);
+  request.content_type = text_of(header[http::field::content_type]);
+  request.host = trace.host;
+  if (header.count(http::field::origin) > 0) request.origin = text_of(header[http::field::origin]);
+  request.preflight_method = text_of(header[http::field::access_control_request_method]);
+  request.preflight_headers = text_of(header[http::field::access_control_request_headers]);
+  request.has_body = !parser.is_done();
+  request.over_loopback = plain_address(trace.local.address()).is_loopback();
+  request.is_local = is_local_client(trace, options_->trusted_proxies);
+  cors_headers_ = cors_headers(request, *options_);
+}
+
+Session::Task<bool> Session::read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal) {
+  const std::uint64_t length = parser.content_length().value_or(0);
+  auto lease = std::make_shared<BodyBudget::Lease>(router_->body_budget());
+  if (length > options_->max_body_bytes)
+    refusal = too_large_a_body(*options_);
+  else if (!lease->grow_to(length))
+    refusal = too_many_bodies(*options_);
+  if (refusal) co_return true;
+  if (parser.get()[http::field::expect] == "100-continue") {
+    const bool alive = co_await send_continue();
     if (!alive) co_return false;
   }
-  if (!code) {
-    stream_.expires_after(std::chrono::milliseconds(options_->body_timeout_ms));
-    co_await http::async_read(stream_, buffer_, parser, into(code));
+  boost::system::error_code code;
+  parser.body_limit(options_->max_body_bytes);
+  parser.eager(true);
+  buffer_.reserve(kBodyReadBytes);
+  stream_.expires_after(std::chrono::milliseconds(options_->body_timeout_ms));
+  while (!code && !refusal && !parser.is_done()) {
+    co_await http::async_read_some(stream_, buffer_, parser, into(code));
+    // Of a chunked body the length shows as it comes.
+    if (!lease->grow_to(parser.get().body().size())) refusal = too_many_bodies(*options_);
   }
-  std::optional<HttpResponse> refusal = refusal_of(code, parser.get(), *options_);
-  if (refusal) {
-    co_await refuse(std::move(*refusal));
-    co_return false;
-  }
-  if (code) co_return false;
-  http_version_ = parser.get().version();
-  keep_alive_ = parser.get().keep_alive();
-  request.method = text_of(parser.get().method_string());
-  request.target = text_of(parser.get().target());
-  request.authorization = text_of(parser.get()[http::field::authorization]);
-  request.is_local = is_local(stream_.socket(), parser.get());
-  request.is_from_page = parser.get().count(http::field::origin) > 0;
+  if (code) refusal = refusal_of(code, parser.get(), *options_);
   request.body = std::move(parser.get().body());
-  co_return true;
+  request.body_lease = std::move(lease);
+  co_return !code || refusal;
 }
 
 Session::Task<bool> Session::send_continue() {
@@ -169,40 +257,34 @@ Session::Task<bool> Session::send_continue() {
   co_return !code;
 }
 
-Session::Task<void> Session::refuse(HttpResponse response) {
-  keep_alive_ = false;
-  const HttpRequest unread;
-  co_await send_response(unread, std::move(response));
-  co_await linger();
-}
-
 // The client may still be sending: closing at once would reset the connection before it has read the answer.
 Session::Task<void> Session::linger() {
   boost::system::error_code code;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, code);
+  stream_.socket().shutdown(tcp::socket::shutdown_send, code);
   stream_.expires_after(std::chrono::seconds(2));
   std::size_t total = 0;
   buffer_.clear();
   while (!code && total < kMaxLingerBytes) {
-    const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), into(code));
+    const std::size_t read = co_await stream_.async_read_some(buffer_.prepare(kLingerReadBytes), into(code));
     total += read;
   }
 }
 
-Session::Task<bool> Session::send_response(const HttpRequest& request, HttpResponse response) {
+Session::Task<bool> Session::send_response(std::string_view method, HttpResponse response) {
   ++router_->stats().responses_total[response.status];
   if (draining_) keep_alive_ = false;
   http::response<http::string_body> message(static_cast<http::status>(response.status), http_version_);
-  message.set(http::field::content_type, response.content_type);
+  if (!response.content_type.empty()) message.set(http::field::content_type, response.content_type);
   message.set("X-Content-Type-Options", "nosniff");
   for (const auto& [name, value] : response.headers) message.set(name, value);
+  for (const auto& [name, value] : cors_headers_) message.set(name, value);
   message.keep_alive(keep_alive_);
   message.body() = std::move(response.body);
   message.prepare_payload();
-  if (request.method == "HEAD") message.body().clear();
+  if (method == "HEAD") message.body().clear();
   stream_.expires_after(std::chrono::milliseconds(options_->write_timeout_ms));
   boost::system::error_code code;
-  if (request.method == "HEAD") {
+  if (method == "HEAD") {
     http::response_serializer<http::string_body> serializer(message);
     co_await http::async_write_header(stream_, serializer, into(code));
   } else {
@@ -211,7 +293,7 @@ Session::Task<bool> Session::send_response(const HttpRequest& request, HttpRespo
   co_return !code;
 }
 
-Session::Task<bool> Session::answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion) {
+Session::Task<bool> Session::answer(std::string_view method, const std::shared_ptr<Completion>& completion) {
   completion_ = completion;
   watch();
   bool sent = false;
@@ -222,7 +304,7 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
     HttpResponse response;
     if (!gone_) {
       response = completion->response();
-      sent = co_await send_response(request, std::move(response));
+      sent = co_await send_response(method, std::move(response));
     }
   }
   completion_.reset();
@@ -235,12 +317,12 @@ Session::Task<bool> Session::answer(const HttpRequest& request, const std::share
   co_return sent && !gone_;
 }
 
-Session::Task<bool> Session::answer_later(const HttpRequest& request, const std::shared_ptr<PendingResponse>& pending) {
+Session::Task<bool> Session::answer_later(std::string_view method, const std::shared_ptr<PendingResponse>& pending) {
   watch();
   while (!gone_ && !pending->response) co_await wait_for_signal();
   bool sent = false;
   auto response = std::exchange(pending->response, std::nullopt);
-  if (!gone_ && response) sent = co_await send_response(request, std::move(*response));
+  if (!gone_ && response) sent = co_await send_response(method, std::move(*response));
   co_await stop_watching();
   co_return sent && !gone_;
 }
@@ -252,6 +334,7 @@ Session::Task<bool> Session::send_stream_header() {
   header.set(http::field::content_type, "text/event-stream; charset=utf-8");
   header.set(http::field::cache_control, "no-cache");
   header.set("X-Accel-Buffering", "no");
+  for (const auto& [name, value] : cors_headers_) header.set(name, value);
   header.keep_alive(keep_alive_);
   header.chunked(http_version_ >= 11);
   http::response_serializer<http::empty_body> serializer(header);
@@ -308,7 +391,7 @@ Session::Task<void> Session::wait_for_signal() {
 void Session::watch() {
   if (buffer_.size() >= kMaxPipelinedBytes) return;
   watching_ = true;
-  stream_.socket().async_read_some(buffer_.prepare(kReadBytes),
+  stream_.socket().async_read_some(buffer_.prepare(kIdleReadBytes),
                                    [self = shared_from_this()](boost::system::error_code code, std::size_t read) {
                                      self->watching_ = false;
                                      self->buffer_.commit(read);

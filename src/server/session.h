@@ -6,10 +6,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/completion.h"
 #include "server/http.h"
@@ -32,17 +36,21 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   template <class T>
   using Task = boost::asio::awaitable<T>;
+  using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   Task<void> run();
   // False: the connection is over.
   Task<bool> serve_one();
-  Task<bool> read_request(HttpRequest& request);
+  // `refusal`: to be answered instead of the request. Where keep_alive_ is false then, the client may still be sending.
+  Task<bool> read_request(HttpRequest& request, std::optional<HttpResponse>& refusal);
+  Task<bool> read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
+  Task<bool> read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
+  void take_head(const RequestParser& parser, HttpRequest& request);
   Task<bool> wait_for_data();
   Task<bool> send_continue();
-  Task<bool> send_response(const HttpRequest& request, HttpResponse response);
-  Task<void> refuse(HttpResponse response);
-  Task<bool> answer(const HttpRequest& request, const std::shared_ptr<Completion>& completion);
-  Task<bool> answer_later(const HttpRequest& request, const std::shared_ptr<PendingResponse>& pending);
+  Task<bool> send_response(std::string_view method, HttpResponse response);
+  Task<bool> answer(std::string_view method, const std::shared_ptr<Completion>& completion);
+  Task<bool> answer_later(std::string_view method, const std::shared_ptr<PendingResponse>& pending);
   Task<bool> send_stream(Completion& completion);
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);
@@ -60,6 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const ServerOptions* options_;
   std::function<void()> on_end_;
   std::weak_ptr<Completion> completion_;
+  HttpHeaders cors_headers_;  // for the present request's answer
   unsigned http_version_ = 11;
   bool keep_alive_ = true;
   bool idle_ = true;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "server/local_client.h"
 #include "server/query.h"
 #include "server/running_server.h"
 
@@ -68,7 +69,7 @@ TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
 TEST_F(AdminTest, PauseAnswersWhenTheEngineDoesAndOthersAreServedMeanwhile) {
   start();
   HttpClient operating(port);
-  operating.send(HttpClient::post_text("/pause?mode=wait&clear_cache=false", ""));
+  operating.send_post("/pause?mode=wait&clear_cache=false", "");
   const FakeEngine::Control control = engine.take_control();
   EXPECT_EQ(control.verb, "pause");
   EXPECT_EQ(control.pause.mode, PauseMode::wait);
@@ -85,7 +86,7 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
   engine.set_paused(true);
   start();
   HttpClient client(port);
-  client.send(HttpClient::post_text("/reset_prefix_cache?reset_running_requests=true&reset_external=1", ""));
+  client.send_post("/reset_prefix_cache?reset_running_requests=true&reset_external=1", "");
   FakeEngine::Control control = engine.take_control();
   EXPECT_EQ(control.verb, "reset_prefix_cache");
   EXPECT_TRUE(control.reset.preempt_running && control.reset.external);
@@ -93,7 +94,7 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
   ClientResponse response = client.receive();
   EXPECT_EQ(response.status, 200U);
   EXPECT_EQ(response.json().at("reset"), false);
-  client.send(HttpClient::post_text("/resume", ""));
+  client.send_post("/resume", "");
   control = engine.take_control();
   EXPECT_EQ(control.verb, "resume");
   control.answer(true);
@@ -104,7 +105,7 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
 TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
   start();
   HttpClient client(port);
-  client.send(HttpClient::post_text("/pause", ""));
+  client.send_post("/pause", "");
   engine.take_control().answer(fail(ErrorCode::shutting_down, "", "the engine is shutting down"));
   EXPECT_EQ(client.receive().status, 503U);
 }
@@ -112,7 +113,7 @@ TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
 TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
   start();
   HttpClient client(port);
-  client.send(HttpClient::post_text("/pause?mode=wait", ""));
+  client.send_post("/pause?mode=wait", "");
   const FakeEngine::Control control = engine.take_control();
   client.close();
   while (HttpClient(port).get("/metrics").body.find("quire:connections{engine=\"0\",model_name=\"bytes\"} 1\n") == std::string::npos) {
@@ -124,7 +125,8 @@ TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
 TEST_F(AdminTest, StrangersAreRefused) {
   start();
   HttpClient client(port);
-  for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "Forwarded: for=192.0.2.1\r\n", "Origin: http://example.com\r\n"}) {
+  for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "Forwarded: for=192.0.2.1\r\n",
+                             "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n", "Origin: http://example.com\r\n"}) {
     for (const char* path : {"/pause", "/resume", "/reset_prefix_cache"}) {
       const ClientResponse refused = client.post(path, "", header);
       EXPECT_EQ(refused.status, 403U) << path << " " << header;
@@ -135,12 +137,55 @@ TEST_F(AdminTest, StrangersAreRefused) {
   EXPECT_EQ(client.get("/pause").status, 405U);
 }
 
+TEST_F(AdminTest, AProxyThatAddsNoHeaderMakesNobodyLocal) {
+  start({.allowed_hosts = {"llm.example.com"}});
+  const std::string ours = "127.0.0.1:" + std::to_string(port);
+  for (const std::string& host :
+       {std::string("127.0.0.1:1"), std::string("localhost"), std::string("llm.example.com"), "llm.example.com:" + std::to_string(port)})
+    EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + host + "\r\n").status, 403U) << host;
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.0\r\nHost: " + ours + "\r\n").status, 403U) << "nginx, unless told otherwise";
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + ours + "\r\n").status, 200U);
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: LOCALHOST:" + std::to_string(port) + "\r\n").status, 200U);
+}
+
+TEST_F(AdminTest, ATrustedProxySaysWhoIsLocal) {
+  start({.trusted_proxies = {"127.0.0.1"}});
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/is_paused").status, 403U) << "it does not say for whom";
+  for (const char* local : {"X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-For: ::1\r\n", "Forwarded: proto=http;for=\"[::1]:4711\"\r\n",
+                            "Forwarded: For=127.0.0.1\r\nX-Forwarded-For: 127.0.0.1\r\n"})
+    EXPECT_EQ(client.get("/is_paused", local).status, 200U) << local;
+  for (const char* stranger :
+       {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1, 192.0.2.1\r\n",
+        "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n", "Forwarded: for=127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n",
+        "Forwarded: for=unknown\r\n", "Forwarded: for=\"127.0.0.1\r\n", "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n", "X-Forwarded-For:\r\n",
+        "X-Forwarded-For: 127.0.0.1, ::1, 127.0.0.1\r\n"})
+    EXPECT_EQ(client.get("/is_paused", stranger).status, 403U) << stranger;
+}
+
+TEST(Admin, WhatAProxyElsewhereCallsLoopbackIsNotThisMachine) {
+  const auto address = [](const char* text) { return boost::asio::ip::make_address(text); };
+  ClientTrace trace{.peer = address("10.0.0.5"),
+                    .local = {address("10.0.0.1"), 8000},
+                    .host = "localhost:8000",
+                    .forwarded = {},
+                    .forwarded_for = {"127.0.0.1"}};
+  EXPECT_FALSE(is_local_client(trace, {"10.0.0.5"}));
+  trace.peer = address("::ffff:127.0.0.1");
+  EXPECT_FALSE(is_local_client(trace, {}));
+  EXPECT_TRUE(is_local_client(trace, {"127.0.0.1"}));
+  trace.forwarded_for = {};
+  EXPECT_TRUE(is_local_client(trace, {}));
+}
+
 TEST_F(AdminTest, TheKeyIsAskedForAndOpensToPages) {
-  start({.api_key = "secret"});
+  start({.api_key = "secret", .cors_allow_origins = {"http://example.com"}});
   HttpClient client(port);
   EXPECT_EQ(client.post("/pause", "").status, 401U);
   EXPECT_EQ(client.get("/is_paused").status, 401U);
-  EXPECT_EQ(client.get("/is_paused", "Authorization: Bearer secret\r\nOrigin: http://example.com\r\n").status, 200U);
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(client.get("/is_paused", key + "Origin: http://other.example\r\n").status, 403U);
+  EXPECT_EQ(client.get("/is_paused", key + "Origin: http://example.com\r\n").status, 200U);
 }
 
 }  // namespace

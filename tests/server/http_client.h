@@ -39,7 +39,8 @@ struct ClientResponse {
 
 class HttpClient {
  public:
-  explicit HttpClient(std::uint16_t port, int receive_buffer_bytes = 0) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit HttpClient(std::uint16_t port, int receive_buffer_bytes = 0)
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)), host_("127.0.0.1:" + std::to_string(port)) {
     if (receive_buffer_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
     const timeval timeout{10, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
@@ -66,15 +67,25 @@ class HttpClient {
     }
   }
 
-  static std::string post_text(const std::string& path, const std::string& body, const std::string& headers = {}) {
-    return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  static std::string post_text(const std::string& path, const std::string& body, const std::string& headers = {},
+                               const std::string& host = "localhost") {
+    return "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + headers + (body.empty() ? "" : "Content-Type: application/json\r\n") +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  void send_post(const std::string& path, const std::string& body, const std::string& headers = {}) {
+    send(post_text(path, body, headers, host_));
   }
   ClientResponse post(const std::string& path, const std::string& body, const std::string& headers = {}) {
-    send(post_text(path, body, headers));
+    send_post(path, body, headers);
     return receive();
   }
   ClientResponse get(const std::string& path, const std::string& headers = {}) {
-    send("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
+    send("GET " + path + " HTTP/1.1\r\nHost: " + host_ + "\r\n" + headers + "\r\n");
+    return receive();
+  }
+  // Any header at all; `request` is everything up to the empty line.
+  ClientResponse ask(const std::string& request) {
+    send(request + "\r\n");
     return receive();
   }
 
@@ -141,6 +152,7 @@ class HttpClient {
   }
 
   int socket_;
+  std::string host_;
   bool connected_ = false;
   bool end_ = false;
   std::string buffer_;

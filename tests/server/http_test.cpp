@@ -47,7 +47,7 @@ TEST_F(HttpTest, UnknownPathsAndWrongMethodsSayWhatThereIs) {
 TEST_F(HttpTest, HeadGetsTheHeadersOnly) {
   start();
   HttpClient client(port);
-  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ClientResponse head;
   ASSERT_TRUE(client.receive_head(head));
   EXPECT_EQ(head.status, 200U);
@@ -98,7 +98,9 @@ TEST_F(HttpTest, TooLargeABodyIsRefusedWithTheLimit) {
   EXPECT_EQ(refused.status, 413U);
   EXPECT_NE(refused.error_message().find("2000"), std::string::npos);
   HttpClient chunked(port);
-  chunked.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" + std::string(4096, 'x') + "\r\n");
+  chunked.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" +
+      std::string(4096, 'x') + "\r\n");
   EXPECT_EQ(chunked.receive().status, 413U);
 }
 
@@ -114,10 +116,14 @@ TEST_F(HttpTest, TooManyHeadersAreRefused) {
 
 TEST_F(HttpTest, GarbageIsAnsweredAndTheServerGoesOn) {
   start();
-  for (const std::string& garbage : {std::string("\x00\xff\xfe garbage\r\n\r\n", 16), std::string("GET / HTTP/9.9\r\n\r\n"),
-                                     std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
-                                     std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
-                                     std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+  for (const std::string& garbage :
+       {std::string("\x00\xff\xfe garbage\r\n\r\n", 16), std::string("GET / HTTP/9.9\r\n\r\n"), std::string("GET / HTTP/1.1\r\n\r\n"),
+        std::string("GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\nContent-Length: "
+                    "2\r\n\r\nab"),
+        std::string(
+            "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
     HttpClient client(port);
     client.send(garbage);
     EXPECT_EQ(client.receive().status, 400U) << garbage;
@@ -131,7 +137,7 @@ TEST_F(HttpTest, SlowHeadersAndBodiesEndTheConnection) {
   header.send("GET /health HT");
   EXPECT_TRUE(header.at_end());
   HttpClient body(port);
-  body.send("POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  body.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
   EXPECT_TRUE(body.at_end());
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
@@ -154,7 +160,8 @@ TEST_F(HttpTest, ConnectionsOverTheLimitAreClosed) {
 TEST_F(HttpTest, ExpectContinueIsAnswered) {
   start();
   HttpClient client(port);
-  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n");
   ClientResponse interim;
   ASSERT_TRUE(client.receive_head(interim));
   EXPECT_EQ(interim.status, 100U);
