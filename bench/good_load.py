@@ -11,6 +11,7 @@ import random
 import time
 
 PROMPT_TOKENS = 128
+PATIENCE_S = 120  # an answer that takes longer is a bad one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ class GoodLoad:
         body = json.dumps(question.body(f"good-{self._salt}", self.extra)).encode()
         events: list = []
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(PATIENCE_S):
                 return events, await self._stream(request_bytes("POST", "/v1/completions", body, self.headers), events)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
             return events, f"{type(error).__name__} {error} after {len(events)} events"

@@ -37,6 +37,7 @@ KEY = "a-key-for-this-run"
 NUM_STREAMS, STREAM_TOKENS = 20, 160
 ARRIVAL_TOKENS, ARRIVAL_PERIOD_S = 16, 1.0
 MIB = 1 << 20
+PRIORITY_FLAGS = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
 MIN_ATTACKS = 20  # of each kind: fewer show nothing
 LIMITS = {"p99 gap": 2.0, "worst gap": 5.0, "p99 first token": 2.0}  # hostile over quiet
 
@@ -102,13 +103,11 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def run_mixed(arguments, names: list) -> dict:
-    kinds = {name: kind for name, kind in make_kinds(KEY).items() if name in names}
-    server = start_server(arguments, [])
+async def run_mixed(arguments, names: list, server) -> dict:
+    attackers = [Attacker(server.port, name, kind) for name, kind in make_kinds(KEY).items() if name in names]
     load = GoodLoad(server.port, KEY)
     progress = Progress(load)
     stop, task = await begin_good_load(load, arguments.seed)
-    attackers = [Attacker(server.port, name, kind) for name, kind in kinds.items()]
     await progress.wait("settling", arguments.settle)
     await run_phase(load, progress, "quiet", arguments.seconds / 2)
     used = processor_s(server.process.pid)
@@ -116,19 +115,16 @@ async def run_mixed(arguments, names: list) -> dict:
         attacker.begin.set()
     await run_phase(load, progress, "hostile", arguments.seconds)
     used = processor_s(server.process.pid) - used
-    reports = {attacker.name: attacker for attacker in attackers}
     for attacker in attackers:
         attacker.stop.set()
-    results = {name: await asyncio.to_thread(attacker.result) for name, attacker in reports.items()}
+    results = {attacker.name: await asyncio.to_thread(attacker.result) for attacker in attackers}
     await progress.wait("settling", arguments.settle)
     await run_phase(load, progress, "quiet", arguments.seconds / 2)
     health = await probe_beside_idle(server, progress, arguments) if arguments.idle else None
     stop.set()
     await task
-    memory = server.memory_mib("VmHWM")
-    code = server.stop()
-    wrong = {name: found for name, attacker in reports.items() if (found := unexpected(attacker.kind, results[name][0]))}
-    return {"load": load, "attackers": results, "unexpected": wrong, "server cpu s": used, "health": health, "memory MiB": memory, "exit": code}
+    wrong = {attacker.name: found for attacker in attackers if (found := unexpected(attacker.kind, results[attacker.name][0]))}
+    return {"load": load, "attackers": results, "unexpected": wrong, "server cpu s": round(used, 1), "health": health}
 
 
 async def probe_beside_idle(server, progress, arguments) -> dict:
@@ -163,15 +159,12 @@ async def probe_health(port: int, seconds: float) -> tuple:
     return slowest, statuses
 
 
-async def run_priority(arguments) -> dict:
+async def run_priority(arguments, server) -> dict:
     """The same paying clients in both phases; only in the hostile one do their priorities improve."""
-    flags = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
-    server = start_server(arguments, flags)
     load = GoodLoad(server.port, KEY, {"priority": -(2**31)})
     progress = Progress(load)
     stop, task = await begin_good_load(load, arguments.seed)
     paying = PayingClients(server.port, KEY, arguments.seed)
-    await progress.wait("settling", arguments.settle)
     for name, seconds in (("quiet", arguments.seconds / 2), ("hostile", arguments.seconds), ("quiet", arguments.seconds / 2)):
         paying.start(improving=name == "hostile")
         await progress.wait("settling", arguments.settle)
@@ -179,12 +172,18 @@ async def run_priority(arguments) -> dict:
         await paying.end()
     stop.set()
     await task
-    preemptions = await paying.metric("vllm:num_preemptions_total")
-    memory = server.memory_mib("VmHWM")
-    code = server.stop()
     bad = {what: n for what, n in paying.counts.items() if what not in (200, 429, "given up")}
-    return {"load": load, "unexpected": {"priority": bad} if bad else {}, "paying": dict(paying.counts), "preemptions": preemptions,
-            "memory MiB": memory, "exit": code}  # fmt: skip
+    preemptions = await paying.metric("vllm:num_preemptions_total")
+    return {"load": load, "unexpected": {"priority": bad} if bad else {}, "paying": dict(paying.counts), "preemptions": preemptions}
+
+
+def run_and_report(title: str, scenario, server, bound_mib: float) -> tuple:
+    """(raw data, what failed)"""
+    with server:
+        run = asyncio.run(scenario)
+        run["memory MiB"] = server.memory_mib("VmHWM")
+        run["exit"] = server.stop()
+    return run, report(title, run, bound_mib)
 
 
 def figures(load: GoodLoad, phase: str) -> dict:
@@ -226,6 +225,7 @@ def report(title: str, run: dict, bound_mib: float) -> list:
         failed.append(f"the server ended with {run['exit']}")
     if run.get("health") and run["health"]["slowest s"] > 1.0:
         failed.append(f"/health took {run['health']['slowest s']:.2f} s beside {NUM_IDLE} idle connections")
+    sys.stdout.flush()
     return failed
 
 
@@ -254,16 +254,22 @@ def main():
     limits.add_argument("--connection-kib", type=int, default=24)
     limits.add_argument("--rest-mib", type=int, default=256)
     arguments = parser.parse_args()
+    machine.end_on_sigterm()
     print(machine.describe())
     bound, sum_of = memory_bound_mib(arguments, 4096)
-    print(f"memory bound: {bound:.0f} MiB = {sum_of}")
-    runs = {}
+    print(f"memory bound: {bound:.0f} MiB = {sum_of}", flush=True)
+    runs, failed = {}, []
     if arguments.kind != "priority":
         names = [arguments.kind] if arguments.kind != "all" else all_kinds[:-1]
-        runs[f"beside: {', '.join(names)}"] = asyncio.run(run_mixed(arguments, names))
+        server = start_server(arguments, [])
+        title = f"beside: {', '.join(names)}"
+        runs[title], found = run_and_report(title, run_mixed(arguments, names, server), server, bound)
+        failed += found
     if arguments.kind in ("all", "priority"):
-        runs["beside: paying clients whose priority always improves"] = asyncio.run(run_priority(arguments))
-    failed = [line for title, run in runs.items() for line in report(title, run, bound)]
+        server = start_server(arguments, PRIORITY_FLAGS)
+        title = "beside: paying clients whose priority always improves"
+        runs[title], found = run_and_report(title, run_priority(arguments, server), server, bound)
+        failed += found
     if arguments.json:
         save(arguments.json, runs)
     print("\n" + ("FAILED\n  " + "\n  ".join(failed) if failed else "passed"))

@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,11 @@ def describe() -> str:
             f"Linux {platform.release()}; load {os.getloadavg()[0]:.1f} at the start")  # fmt: skip
 
 
+def end_on_sigterm() -> None:
+    """So that servers are stopped then, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -33,7 +39,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A server process on a loopback port, ready when /health says so."""
+    """A server process on a loopback port, ready when /health says so. As a context it ends with the block, however that ends."""
 
     def __init__(self, name: str, command: list, port: int):
         self.name, self.port = name, port
@@ -44,6 +50,12 @@ class Server:
                 sys.exit(f"{name} ended with {self.process.returncode}: {' '.join(command)}")
             time.sleep(0.02)
         self.ready_s = time.monotonic() - started
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def _healthy(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=10) as probe:
@@ -57,5 +69,11 @@ class Server:
         return int(re.search(rf"^{field}:\s+(\d+)", status, re.M).group(1)) / 1024
 
     def stop(self) -> int:
-        self.process.terminate()
+        """Its exit code; it may drain for a minute. Harmless a second time."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         return self.process.wait()

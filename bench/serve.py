@@ -10,6 +10,7 @@ given and, where llama-quantize lies beside it, as Q4_0 and Q8_0 too, for it has
 anew for each concurrency: llama.cpp with as many slots as clients, the context that these need, and no cache of old prompts (-cram 0).
 """
 import argparse
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -126,11 +127,11 @@ def spread(values):
 
 def measure(taking_part, concurrency, arguments, rng):
     """{name: (rounds, most resident MiB, seconds to ready)}"""
-    servers = []
-    try:
+    with contextlib.ExitStack() as stack:
+        servers = []
         for one in taking_part:
             port = machine.free_port()
-            servers.append(machine.Server(one.name, one.command(port, concurrency), port))
+            servers.append(stack.enter_context(machine.Server(one.name, one.command(port, concurrency), port)))
             run_round(servers[-1], [[rng.randrange(1000, 40000) for _ in range(arguments.prompt_tokens)]], 8, one.extra)
         rounds = {one.name: [] for one in taking_part}
         for _ in range(arguments.rounds):
@@ -139,9 +140,6 @@ def measure(taking_part, concurrency, arguments, rng):
                 wait_until_idle(arguments.idle_wait)
                 rounds[one.name].append(run_round(server, prompts, arguments.output_tokens, one.extra))
         return {server.name: (rounds[server.name], server.memory_mib("VmHWM"), server.ready_s) for server in servers}
-    finally:
-        for server in servers:
-            server.stop()
 
 
 def report(concurrency, results):
@@ -170,6 +168,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
+    machine.end_on_sigterm()
     print(machine.describe())
     taking_part = contestants(arguments)
     print("resident: the most at any time, MiB, the KV cache as far as it was used")

@@ -163,10 +163,11 @@ def main():
     port = machine.free_port()
     # A cache so small that all of it is in use after the calm phase: what grows then is not the cache.
     flags = ["--port", str(port), "--max-num-seqs", "32", "--kv-cache-memory", "256MiB", *arguments.quire_args.split()]
-    server = machine.Server("quire", [arguments.binary, "serve", arguments.model, *flags], port)
-    load, hostile, memory = asyncio.run(run(server, arguments))
-    free = all_free(port, 60)
-    code = server.stop()
+    machine.end_on_sigterm()
+    with machine.Server("quire", [arguments.binary, "serve", arguments.model, *flags], port) as server:
+        load, hostile, memory = asyncio.run(run(server, arguments))
+        free = all_free(port, 60)
+        code = server.stop()
     print(f"hostile clients: {dict(hostile.counts)}")
     failed = judge(load, memory, free, code, arguments)
     print("FAILED\n  " + "\n  ".join(failed) if failed else "passed")
