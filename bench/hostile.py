@@ -34,7 +34,6 @@ from good_load import GoodLoad, make_questions, percentile
 from paying import PayingClients
 
 KEY = "a-key-for-this-run"
-NUM_STREAMS, STREAM_TOKENS = 20, 160
 ARRIVAL_TOKENS, ARRIVAL_PERIOD_S = 16, 1.0
 MIB = 1 << 20
 PRIORITY_FLAGS = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
@@ -87,14 +86,14 @@ async def run_phase(load, progress, name, seconds, label=None) -> None:
     load.phase = None
 
 
-async def begin_good_load(load: GoodLoad, seed: int):
+async def begin_good_load(load: GoodLoad, arguments):
     """Learns the answers, then starts the load. (stop event, task)"""
-    rng = random.Random(seed)
-    streams, arrivals = make_questions(rng, 8, STREAM_TOKENS), make_questions(rng, 8, ARRIVAL_TOKENS)
+    rng = random.Random(arguments.seed)
+    streams, arrivals = make_questions(rng, min(8, arguments.streams), arguments.stream_tokens), make_questions(rng, 4, ARRIVAL_TOKENS)
     print(f"asking {len(streams) + len(arrivals)} questions alone, for the answers to compare with", file=sys.stderr)
     await load.learn(streams + arrivals)
     stop = asyncio.Event()
-    clients = [load.stream_until(stop, streams[i % len(streams)], i * 0.3) for i in range(NUM_STREAMS)]
+    clients = [load.stream_until(stop, streams[i % len(streams)], i * 0.3) for i in range(arguments.streams)]
     return stop, asyncio.gather(*clients, load.arrive_until(stop, arrivals, ARRIVAL_PERIOD_S))
 
 
@@ -107,7 +106,7 @@ async def run_mixed(arguments, names: list, server) -> dict:
     attackers = [Attacker(server.port, name, kind) for name, kind in make_kinds(KEY).items() if name in names]
     load = GoodLoad(server.port, KEY)
     progress = Progress(load)
-    stop, task = await begin_good_load(load, arguments.seed)
+    stop, task = await begin_good_load(load, arguments)
     await progress.wait("settling", arguments.settle)
     await run_phase(load, progress, "quiet", arguments.seconds / 2)
     used = processor_s(server.process.pid)
@@ -163,7 +162,7 @@ async def run_priority(arguments, server) -> dict:
     """The same paying clients in both phases; only in the hostile one do their priorities improve."""
     load = GoodLoad(server.port, KEY, {"priority": -(2**31)})
     progress = Progress(load)
-    stop, task = await begin_good_load(load, arguments.seed)
+    stop, task = await begin_good_load(load, arguments)
     paying = PayingClients(server.port, KEY, arguments.seed)
     for name, seconds in (("quiet", arguments.seconds / 2), ("hostile", arguments.seconds), ("quiet", arguments.seconds / 2)):
         paying.start(improving=name == "hostile")
@@ -242,6 +241,8 @@ def main():
     parser.add_argument("--model", required=True, help="a GGUF file")
     parser.add_argument("--kind", choices=["all", *all_kinds], default="all")
     parser.add_argument("--seconds", type=float, default=60, help="of the hostile phase, and of both quiet ones together")
+    parser.add_argument("--streams", type=int, default=20, help="good streams at once")
+    parser.add_argument("--stream-tokens", type=int, default=160, help="length of each; fewer and shorter ones try the attacks on a busy machine")
     parser.add_argument("--settle", type=float, default=6, help="seconds between two phases that are not counted")
     parser.add_argument("--idle", type=float, default=15, help=f"seconds beside {NUM_IDLE} idle connections; 0: none")
     parser.add_argument("--json", help="a file for all raw data")
