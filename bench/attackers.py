@@ -59,31 +59,49 @@ def foreign(key: str) -> list:
     return [request_bytes("POST", "/v1/chat/completions", body, (bearer, *headers)) for headers in wrong]
 
 
-def admin() -> list:
+def admin(_key: str) -> list:
     """Through a proxy on this machine that passes Host on and adds no header, or adds one."""
     paths = ("/pause?mode=abort", "/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true")
     proxies = [("Host: quire.example",), ("Host: quire.example", "X-Forwarded-For: 192.0.2.7"), ("Forwarded: for=192.0.2.7",)]
     return [request_bytes("POST", path, b"", headers) for path in paths for headers in proxies]
 
 
-def make_kinds(key: str) -> dict:
-    unkeyed = json.dumps({"prompt": "x" * (8 * MIB), "max_tokens": 1}).encode()
-    marks = ["a" + "\u0301" * (MIB // 4) + "\u0323" * (MIB // 4), "\u0323\u0301" * MIB]
-    sizes = (MIB, 12 * MIB)
-    return {
-        "marks": Kind("1 and 4 MB of combining marks", tuple(r for text in marks for r in texts(key, text)), REFUSED),
-        "letter": Kind("1 and 12 MB of one letter", tuple(r for size in sizes for r in texts(key, "a" * size)), REFUSED),
-        "spaces": Kind("1 and 12 MB of spaces", tuple(r for size in sizes for r in texts(key, " " * size + "1")), REFUSED),
-        "nested": Kind("2 and 3 MB of nested JSON", tuple(nested(key)), REFUSED),
-        "ones": Kind("15 MB of [1,1,...]", tuple(request_bytes("POST", path, b'{"prompt":[' + b"1," * (15 * MIB // 2) + b"1]}",
-                     (f"Authorization: Bearer {key}",)) for path in ("/v1/completions", "/detokenize")), REFUSED),
-        "no-key": Kind("8 MB bodies without a key", (request_bytes("POST", "/v1/completions", unkeyed),
-                       request_bytes("POST", "/v1/completions", unkeyed, ("Authorization: Bearer wrong",))), frozenset({401, 503})),
-        "foreign": Kind("Host, Origin and type of others", tuple(foreign(key)), frozenset({403, 415, 421, 503})),
-        "admin": Kind("admin through a proxy", tuple(admin()), frozenset({401, 403, 421, 503})),
-        "half-header": Kind(f"{HALF_HEADERS} connections with half a header", (b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ",),
-                            frozenset({408, 431, 503})),
-    }  # fmt: skip
+def marks(key: str) -> list:
+    quarter = MIB // 4
+    return texts(key, "a" + "\u0301" * quarter + "\u0323" * quarter) + texts(key, "\u0323\u0301" * MIB)
+
+
+def ones(key: str) -> list:
+    body = b'{"prompt":[' + b"1," * (15 * MIB // 2) + b"1]}"
+    return [request_bytes("POST", path, body, (f"Authorization: Bearer {key}",)) for path in ("/v1/completions", "/detokenize")]
+
+
+def keyless(_key: str) -> list:
+    body = json.dumps({"prompt": "x" * (8 * MIB), "max_tokens": 1}).encode()
+    return [request_bytes("POST", "/v1/completions", body, headers) for headers in ((), ("Authorization: Bearer wrong",))]
+
+
+def half_header(_key: str) -> list:
+    return [b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "]
+
+
+# name: what it is, the requests, made from the key, and what may come back
+KINDS = {
+    "marks": ("1 and 4 MB of combining marks", marks, REFUSED),
+    "letter": ("1 and 12 MB of one letter", lambda key: texts(key, "a" * MIB) + texts(key, "a" * (12 * MIB)), REFUSED),
+    "spaces": ("1 and 12 MB of spaces", lambda key: texts(key, " " * MIB + "1") + texts(key, " " * (12 * MIB) + "1"), REFUSED),
+    "nested": ("2 and 3 MB of nested JSON", nested, REFUSED),
+    "ones": ("15 MB of [1,1,...]", ones, REFUSED),
+    "no-key": ("8 MB bodies without a key", keyless, frozenset({401, 503})),
+    "foreign": ("Host, Origin and type of others", foreign, frozenset({403, 415, 421, 503})),
+    "admin": ("admin through a proxy", admin, frozenset({401, 403, 421, 503})),
+    "half-header": (f"{HALF_HEADERS} connections with half a header", half_header, frozenset({408, 431, 503})),
+}
+
+
+def make_kind(name: str, key: str) -> Kind:
+    what, make, expected = KINDS[name]
+    return Kind(what, tuple(make(key)), expected)
 
 
 def connect(port: int) -> socket.socket:

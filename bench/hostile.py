@@ -29,7 +29,7 @@ import sys
 import time
 
 import machine
-from attackers import NUM_IDLE, Attacker, idle_connections, make_kinds, unexpected
+from attackers import KINDS, NUM_IDLE, Attacker, idle_connections, make_kind, unexpected
 from good_load import GoodLoad, make_questions, percentile
 from paying import PayingClients
 
@@ -103,7 +103,7 @@ def processor_s(pid: int) -> float:
 
 
 async def run_mixed(arguments, names: list, server) -> dict:
-    attackers = [Attacker(server.port, name, kind) for name, kind in make_kinds(KEY).items() if name in names]
+    attackers = [Attacker(server.port, name, make_kind(name, KEY)) for name in names]
     load = GoodLoad(server.port, KEY)
     progress = Progress(load)
     stop, task = await begin_good_load(load, arguments)
@@ -235,11 +235,10 @@ def save(path: str, runs: dict) -> None:
 
 
 def main():
-    all_kinds = [*make_kinds(""), "priority"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument("--model", required=True, help="a GGUF file")
-    parser.add_argument("--kind", choices=["all", *all_kinds], default="all")
+    parser.add_argument("--kind", choices=["all", *KINDS, "priority"], default="all")
     parser.add_argument("--seconds", type=float, default=60, help="of the hostile phase, and of both quiet ones together")
     parser.add_argument("--streams", type=int, default=20, help="good streams at once")
     parser.add_argument("--stream-tokens", type=int, default=160, help="length of each; fewer and shorter ones try the attacks on a busy machine")
@@ -261,7 +260,7 @@ def main():
     print(f"memory bound: {bound:.0f} MiB = {sum_of}", flush=True)
     runs, failed = {}, []
     if arguments.kind != "priority":
-        names = [arguments.kind] if arguments.kind != "all" else all_kinds[:-1]
+        names = [arguments.kind] if arguments.kind != "all" else [*KINDS]
         server = start_server(arguments, [])
         title = f"beside: {', '.join(names)}"
         runs[title], found = run_and_report(title, run_mixed(arguments, names, server), server, bound)
