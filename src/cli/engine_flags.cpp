@@ -125,7 +125,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
   add_cache_flags(app, options.cache);
   add_scheduler_flags(app, options.scheduler);
-  app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core");
+  app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
   add_choice<ActivationMode>(app, "--activations", options.activations,
                              "How 4- and 8-bit weights meet activations: int16 (fast) or f32 (default int16)",

@@ -1,8 +1,7 @@
 // Engine::create: a model on this machine's processors.
 #include "engine/create.h"
 
-#include <thread>
-
+#include "base/usable_cores.h"
 #include "engine/engine_impl.h"
 #include "engine/resolve_options.h"
 #include "runtime/model/model.h"
@@ -16,7 +15,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, voi
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer) {
   const Result<ModelInfo> header = inspect(options.model);
   if (!header) return std::unexpected(header.error());
-  const Result<EngineOptions> resolved = resolve_options(options, *header, std::thread::hardware_concurrency());
+  const Result<EngineOptions> resolved = resolve_options(options, *header, usable_cores());
   if (!resolved) return std::unexpected(resolved.error());
   auto cache = KvCache::create(KvShape::of(*header, resolved->cache));
   if (!cache) return std::unexpected(cache.error());
@@ -25,6 +24,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                                           .isa = resolved->isa,
                                           .max_num_batched_tokens = resolved->scheduler.max_num_batched_tokens,
                                           .max_num_seqs = resolved->scheduler.max_num_seqs,
+                                          .max_model_len = resolved->scheduler.max_model_len,
                                           .pool = pool.get(),
                                           .progress = progress});
   if (!model) return std::unexpected(model.error());

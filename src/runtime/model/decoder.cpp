@@ -68,7 +68,7 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<con
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
-    QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= config_.context_length, "a position beyond the context");
+    QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= limits.positions, "a position beyond max_model_len");
   }
   QUIRE_CHECK(rows == input.tokens.size(), "sequences and tokens differ in length");
   for (std::size_t i = 0; i < input.logit_rows.size(); ++i) {

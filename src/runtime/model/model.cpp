@@ -1,5 +1,6 @@
 #include "runtime/model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -51,7 +52,9 @@ class ModelLoader {
     auto weights = load_weights(*file, *options.pool, options.progress);
     if (!weights) return std::unexpected(std::move(weights.error()));
     info->weight_bytes = weights->bytes();
-    const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs, options.pool->num_threads()};
+    const std::uint32_t context = file->config().context_length;
+    const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);
+    const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs, options.pool->num_threads(), positions};
     Decoder decoder(file->config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
     return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(*info), std::move(decoder)})));
   }

@@ -20,6 +20,7 @@ struct LoadOptions {
   KernelIsa isa = KernelIsa::best;
   std::uint32_t max_num_batched_tokens = 2048;  // rows of one forward pass
   std::uint32_t max_num_seqs = 128;             // requests, and rows of logits, of one forward pass
+  std::uint32_t max_model_len = 0;              // positions below it are computed; 0: the model's context
   ThreadPool* pool = nullptr;                   // required; outlives the model
   void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
 };
@@ -55,7 +56,7 @@ class Model {
   // Writes keys and values of every row to `cache` and the logits of logit_rows to `logits` ([logit_rows.size()][vocab_size]). A row sees
   // the earlier positions of its slot, which earlier passes or this one have written. A row's logits depend on its own history alone: the
   // same bits whatever else is in the batch and however the history was cut into passes. Allocates nothing.
-  // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond context_length or
+  // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond max_model_len or
   // outside the slot's block table, a cache of another shape.
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits);
 

@@ -46,7 +46,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t ffn_rows = std::min(limits.rows, kFeedForwardRows);
   const std::size_t code_rows = std::max(limits.rows, limits.sequences);
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
-  const std::size_t segments = config.context_length / kSegmentTokens + 1;
+  const std::size_t segments = limits.positions / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
   const auto carve = [&](std::byte* base) {
     Carver carver(base);

@@ -17,6 +17,7 @@ struct WorkspaceLimits {
   std::uint32_t rows = 0;
   std::uint32_t sequences = 0;  // and rows of logits
   std::uint32_t threads = 0;
+  std::uint32_t positions = 0;  // of one sequence
 };
 
 // Fewer attention items than this per thread are cut into segments of the context, where these are long enough.

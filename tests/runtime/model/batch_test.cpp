@@ -92,7 +92,7 @@ TEST_F(Batches, CutsOfThePromptChangeNothing) {
   });
 }
 
-TEST_F(Batches, BlockSizeArrangementAndThreadsChangeNothing) {
+TEST_F(Batches, BlockSizeAndThreadsChangeNothing) {
   for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
     const auto prompt = prompt_of(2);
     const auto expected = alone(path, options, prompt);
@@ -100,7 +100,6 @@ TEST_F(Batches, BlockSizeArrangementAndThreadsChangeNothing) {
       tiny::RigOptions other = options;
       other.block_size = block_size;
       other.num_blocks = 130;
-      other.arrangement = KvArrangement::block_major;
       other.num_threads = block_size == 8 ? 4 : 1;
       expect_same(expected, alone(path, other, prompt), "block size " + std::to_string(block_size));
     }
@@ -282,6 +281,23 @@ TEST_F(Batches, CopiedBlocksServeAnotherRequest) {
   expect_same(std::span(expected).subspan(32 * rig.vocab()), logits, "copied prefix");
 }
 
+// A context of a million tokens costs nothing where the engine serves fewer.
+TEST_F(Batches, WorkspacesFollowTheLengthThatIsServed) {
+  ModelConfig config = tiny::small_llama();
+  config.context_length = 1U << 20U;
+  const std::string path = folder_.file("model.gguf");
+  tiny::write_gguf(path, config, "Q8_0");
+  ThreadPool pool(4);
+  const auto workspace = [&](std::uint32_t max_model_len) {
+    const auto model = load_model(path, {.max_num_batched_tokens = 64, .max_num_seqs = 4, .max_model_len = max_model_len, .pool = &pool});
+    EXPECT_TRUE(model);
+    return (*model)->workspace_bytes();
+  };
+  const std::uint64_t all = workspace(0), served = workspace(4096);
+  EXPECT_EQ(workspace(1U << 30U), all) << "never more than the context";
+  EXPECT_GE(all - served, 8 * ((1U << 20U) - 4096U) / kSegmentTokens * attention_partial_floats(64, 2) * 4);
+}
+
 TEST_F(Batches, RefusesBatchesBeyondItsLimits) {
   const std::string path = folder_.file("model.gguf");
   tiny::write_gguf(path, tiny::small_llama(), "F32");
@@ -290,7 +306,7 @@ TEST_F(Batches, RefusesBatchesBeyondItsLimits) {
   const std::vector<TokenId> nine(9, 1), outside{300}, one{1};
   EXPECT_DEATH(rig.run(nine, {{Slot{0}, 0, 9}}), "max_num_batched_tokens");
   EXPECT_DEATH(rig.run(outside, {{Slot{0}, 0, 1}}), "vocabulary");
-  EXPECT_DEATH(rig.run(one, {{Slot{0}, 128, 1}}), "beyond the context");
+  EXPECT_DEATH(rig.run(one, {{Slot{0}, 128, 1}}), "beyond max_model_len");
   EXPECT_DEATH(rig.run(one, {{Slot{1}, 0, 1}}), "beyond the block table");
 }
 
