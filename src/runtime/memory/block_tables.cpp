@@ -13,6 +13,7 @@ BlockTables::BlockTables(const BlockTableLimits& limits)
 
 void BlockTables::apply(const BlockTableDelta& delta) {
   QUIRE_CHECK(delta.slot.value < limits_.num_slots, "no such slot");
+  QUIRE_CHECK(delta.group == 0, "these tables have one cache group");
   for (const BlockId block : delta.blocks) QUIRE_CHECK(block.value < limits_.num_blocks, "no such block");
   std::uint32_t& count = counts_[delta.slot.value];
   BlockId* row = blocks_.data() + start(delta.slot);

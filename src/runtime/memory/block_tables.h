@@ -1,8 +1,8 @@
 #pragma once
 // The block table of every slot of the persistent batch: position p of a slot lies in block row(slot)[p / block_size].
 //
-// Fed by the plan's deltas; memory is taken once. A delta that does not fit (slot or index out of range, more than max_blocks_per_slot) is
-// a broken invariant: the core has planned what the worker was built for.
+// Fed by the plan's deltas; memory is taken once. A delta that does not fit (slot or index out of range, more than max_blocks_per_slot, a
+// cache group other than 0) is a broken invariant: the core has planned what the worker was built for.
 #include <cstdint>
 #include <span>
 #include <vector>

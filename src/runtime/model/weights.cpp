@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -260,6 +261,12 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  for (const float factor : weights.rope_factors) {
+    if (!(factor > 0.0F && factor < INFINITY)) {
+      return fail(ErrorCode::corrupt, file.name_of(TensorRole::rope_factors, 0),
+                  fmt::format("holds {}, which divides no frequency", factor), "download the model again");
+    }
+  }
   return weights;
 }
 

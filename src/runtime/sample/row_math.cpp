@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/exp_constants.h"
 
 namespace quire {
 namespace {
@@ -16,20 +17,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::uint32_t kHeapLimit = 256;
 
 inline float exp_inline(float x) {
-  constexpr float kLog2E = 1.44269504F;
-  constexpr float kLn2High = 0.693359375F;
-  constexpr float kLn2Low = -2.12194440e-4F;
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float clamped = x < -87.0F ? -87.0F : x;
-  const float shifted = clamped * kLog2E + kRound;
+  const float shifted = clamped * exp_constants::kLog2E + kRound;
   const float whole = shifted - kRound;
-  const float r = clamped - whole * kLn2High - whole * kLn2Low;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
+  const float r = clamped - whole * exp_constants::kLn2High - whole * exp_constants::kLn2Low;
+  float p = exp_constants::kFirst;
+  for (const float c : exp_constants::kRest) p = p * r + c;
   p = p * r * r + r + 1.0F;
   const auto exponent = (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound)) << 23U;
   const float value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + exponent);

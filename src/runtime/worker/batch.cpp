@@ -33,7 +33,19 @@ void Batch::append(Slot slot, TokenId token) {
   history.push_back(token);
 }
 
+// What a worker would have to do and does not know how: passing over it would change answers.
+void Batch::refuse_unserved(const StepPlan& plan) {
+  QUIRE_CHECK(plan.blocks_to_zero.empty(), "this worker zeroes no blocks");
+  QUIRE_CHECK(!plan.has_structured_output, "this worker has no grammars");
+  for (const ScheduledRequest& request : plan.scheduled) {
+    QUIRE_CHECK(request.drafts.empty(), "this worker verifies no drafts");
+    QUIRE_CHECK(request.encoder_inputs.empty(), "this worker runs no encoder");
+    QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
+  }
+}
+
 BatchInput Batch::build(const StepPlan& plan) {
+  refuse_unserved(plan);
   tokens_.clear();
   sequences_.clear();
   logit_rows_.clear();

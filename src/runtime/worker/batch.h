@@ -21,10 +21,13 @@ class Batch {
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
 
-  // The pass over plan.scheduled, checked against the histories. Valid until the next build().
+  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, grammars,
+  // encoders, pipeline stages or zeroed blocks is a broken invariant.
   BatchInput build(const StepPlan& plan);
 
  private:
+  static void refuse_unserved(const StepPlan& plan);
+
   std::uint32_t max_model_len_;
   std::uint32_t max_num_batched_tokens_;
   std::vector<std::vector<TokenId>> histories_;  // empty: free

@@ -69,6 +69,9 @@ TEST(BlockTablesDeath, RefusesWhatDoesNotFit) {
   EXPECT_DEATH(tables.apply(delta(Slot{5}, TableUpdate::append, 0, one)), "no such slot");
   EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::replace_one, 0, one)), "not there");
   EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, outside)), "no such block");
+  BlockTableDelta other_group = delta(Slot{0}, TableUpdate::append, 0, one);
+  other_group.group = 1;
+  EXPECT_DEATH(tables.apply(other_group), "one cache group");
   EXPECT_DEATH(static_cast<void>(tables.kv_slot(Slot{0}, 0)), "beyond the block table");
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -235,6 +236,18 @@ TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
   ASSERT_TRUE(model) << model.error().to_string();
   EXPECT_NEAR(static_cast<double>((*model)->weight_bytes()), static_cast<double>(info->weight_bytes),
               0.05 * static_cast<double>(info->weight_bytes));
+}
+
+TEST_F(Malformed, FactorsOfFrequenciesArePositiveNumbers) {
+  for (const float factor : {NAN, INFINITY, 0.0F, -1.0F}) {
+    const Error error = load_changed([&](Tensors& tensors) {
+      std::string bytes;
+      for (int i = 0; i < 32; ++i) tiny::append(bytes, i == 3 ? factor : 1.0F);
+      tensors.push_back({"rope_freqs.weight", GgmlType::f32, {32}, bytes});
+    });
+    EXPECT_EQ(error.code, ErrorCode::corrupt);
+    EXPECT_EQ(error.field, "rope_freqs.weight");
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/exp_constants.h"
+
 namespace quire::reference {
 
 // exp(x) for x clamped to [-87.3, 88.3], NaN for NaN; relative error below 2e-7. Vector versions perform the same operations in the same
@@ -13,11 +15,11 @@ inline float exp_polynomial(float x) {
   if (std::isnan(x)) return x;
   x = x > -87.3F ? x : -87.3F;
   x = x < 88.3F ? x : 88.3F;
-  const float n = std::nearbyint(x * 1.44269504F);
-  float r = std::fma(n, -0.693359375F, x);
-  r = std::fma(n, 2.12194440e-4F, r);
-  float p = 1.9875691500e-4F;
-  for (const float c : {1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F}) p = std::fma(p, r, c);
+  const float n = std::nearbyint(x * exp_constants::kLog2E);
+  float r = std::fma(n, -exp_constants::kLn2High, x);
+  r = std::fma(n, -exp_constants::kLn2Low, r);
+  float p = exp_constants::kFirst;
+  for (const float c : exp_constants::kRest) p = std::fma(p, r, c);
   const float e = std::fma(p, r * r, r) + 1.0F;
   return e * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
 }

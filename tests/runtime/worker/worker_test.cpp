@@ -1,0 +1,125 @@
+#include "runtime/worker/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+constexpr WorkerLimits kLimits{.max_num_seqs = 4, .max_model_len = 128, .max_num_batched_tokens = 64};
+
+// Two requests of the same prompt, request i in slot i and block 1 + i, as they are served: 16-bit activations, bf16 KV.
+class TwoRequests {
+ public:
+  explicit TwoRequests(const std::string& path) {
+    auto pool = std::make_unique<ThreadPool>(1);
+    auto model = load_model(path, {.max_num_batched_tokens = 64, .max_num_seqs = 4, .max_model_len = 128, .pool = pool.get()});
+    EXPECT_TRUE(model) << (model ? "" : model.error().to_string());
+    auto cache = KvCache::create(KvShape::of((*model)->info(), {.block_size = 16, .num_blocks = 4}));
+    EXPECT_TRUE(cache);
+    block_of_request_0_ = cache->block_keys(0, BlockId{1});
+    params_.temperature = 0.0F;
+    worker_ = std::make_unique<Worker>(kLimits, std::move(pool), std::move(*model), std::move(*cache));
+  }
+
+  // The prompt, and the token after it.
+  WorkerResult prefill() {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      admitted_.push_back({RequestId{i}, Slot{i}, prompt_, 5, &params_});
+      BlockTableDelta& delta = deltas_.emplace_back();
+      delta.slot = Slot{i};
+      delta.blocks = std::span(&blocks_[i], 1);
+    }
+    plan_.admitted = admitted_;
+    plan_.table_deltas = deltas_;
+    return step(0, 5);
+  }
+  // One more token.
+  WorkerResult decode(std::uint32_t num_computed) {
+    plan_.admitted = {};
+    plan_.table_deltas = {};
+    return step(num_computed, 1);
+  }
+  // As if bits in memory had turned over.
+  void spoil_key_of_request_0() {
+    const std::uint16_t nan = 0x7FC0;
+    std::memcpy(&block_of_request_0_[4], &nan, sizeof nan);
+  }
+
+ private:
+  WorkerResult step(std::uint32_t computed, std::uint32_t count) {
+    scheduled_.clear();
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      ScheduledRequest& request = scheduled_.emplace_back();
+      request.id = RequestId{i};
+      request.slot = Slot{i};
+      request.num_computed_tokens = computed;
+      request.num_tokens = count;
+      request.samples = true;
+    }
+    plan_.scheduled = scheduled_;
+    plan_.num_scheduled_tokens = 2 * count;
+    ++plan_.step.value;
+    return worker_->execute(plan_);
+  }
+
+  std::vector<TokenId> prompt_{5, 6, 7, 8, 9};
+  std::vector<BlockId> blocks_{BlockId{1}, BlockId{2}};
+  SamplingParams params_;
+  std::vector<AdmittedRequest> admitted_;
+  std::vector<BlockTableDelta> deltas_;
+  std::vector<ScheduledRequest> scheduled_;
+  StepPlan plan_;
+  std::unique_ptr<Worker> worker_;
+  std::span<std::byte> block_of_request_0_;
+};
+
+TEST(Worker, ABrokenKvBlockFailsTheRequestThatAttendsToItAndNoOther) {
+  const tiny::TempFolder folder;
+  tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
+  TwoRequests sound(folder.file("model.gguf")), spoilt(folder.file("model.gguf"));
+  for (TwoRequests* pair : {&sound, &spoilt}) {
+    const WorkerResult first = pair->prefill();
+    ASSERT_EQ(first.outcomes[0].status, SampleOutcome::Status::ok);
+    ASSERT_EQ(first.outcomes[0].token, first.outcomes[1].token);
+  }
+  spoilt.spoil_key_of_request_0();
+  const WorkerResult expected = sound.decode(5), result = spoilt.decode(5);
+  EXPECT_EQ(expected.outcomes[0].status, SampleOutcome::Status::ok);
+  EXPECT_EQ(result.outcomes[0].status, SampleOutcome::Status::not_finite);
+  EXPECT_EQ(result.outcomes[1].status, SampleOutcome::Status::ok);
+  EXPECT_EQ(result.outcomes[1].token, expected.outcomes[1].token);
+}
+
+// What a plan may ask of other workers and this one does not do is refused, never passed over.
+TEST(BatchDeath, RefusesPlansThatItCannotServe) {
+  const std::vector<TokenId> tokens{1, 2, 3};
+  const std::vector<std::uint32_t> inputs{0};
+  const std::vector<BlockId> blocks{BlockId{1}};
+  SamplingParams params;
+  Batch batch(4, 64, 64);
+  batch.admit({RequestId{1}, Slot{0}, tokens, 3, &params});
+  const auto build = [&](auto change) {
+    std::vector<ScheduledRequest> scheduled(1);
+    scheduled[0].num_tokens = 3;
+    scheduled[0].samples = true;
+    StepPlan plan;
+    plan.num_scheduled_tokens = 3;
+    change(plan, scheduled[0]);
+    plan.scheduled = scheduled;
+    return batch.build(plan).tokens.size();
+  };
+  EXPECT_EQ(build([](StepPlan&, ScheduledRequest&) {}), 3U);
+  EXPECT_DEATH(build([&](StepPlan& plan, ScheduledRequest&) { plan.blocks_to_zero = blocks; }), "zeroes no blocks");
+  EXPECT_DEATH(build([&](StepPlan& plan, ScheduledRequest&) { plan.has_structured_output = true; }), "no grammars");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "no drafts");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.encoder_inputs = inputs; }), "no encoder");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.new_tokens = tokens; }), "pipeline");
+}
+
+}  // namespace
+}  // namespace quire
