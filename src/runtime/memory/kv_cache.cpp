@@ -78,8 +78,7 @@ void KvCache::release() noexcept {
 std::byte* KvCache::base(std::uint32_t layer, std::uint32_t part) const {
   QUIRE_CHECK(layer < shape_.num_layers, "no such layer");
   const std::uint64_t parts_before = 2 * std::uint64_t{layer} + part;
-  const std::uint64_t blocks_apart = shape_.arrangement == KvArrangement::layer_major ? shape_.num_blocks : 1;
-  return data_ + parts_before * blocks_apart * shape_.block_elements() * shape_.element_bytes();
+  return data_ + parts_before * shape_.num_blocks * shape_.block_elements() * shape_.element_bytes();
 }
 
 std::byte* KvCache::keys(std::uint32_t layer) const {
@@ -88,11 +87,6 @@ std::byte* KvCache::keys(std::uint32_t layer) const {
 
 std::byte* KvCache::values(std::uint32_t layer) const {
   return base(layer, 1);
-}
-
-std::size_t KvCache::block_stride() const {
-  const std::uint64_t parts = shape_.arrangement == KvArrangement::layer_major ? 1 : 2 * std::uint64_t{shape_.num_layers};
-  return parts * shape_.block_elements();
 }
 
 std::span<std::byte> KvCache::block_part(std::uint32_t layer, std::uint32_t part, BlockId block) const {

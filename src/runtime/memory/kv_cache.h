@@ -11,12 +11,7 @@
 
 namespace quire {
 
-// What lies together. Within a layer a block is always [kv_head][token][dim], keys and values apart.
-enum class KvArrangement : std::uint8_t {
-  layer_major,  // [layer][keys, values][block]: a layer's blocks lie together
-  block_major,  // [block][layer][keys, values]: a block's bytes over all layers lie together, one transfer moves it
-};
-
+// Elements lie as [layer][keys, values][block][kv_head][token][dim].
 struct KvShape {
   std::uint32_t num_layers = 0;
   std::uint32_t num_kv_heads = 0;
@@ -24,7 +19,6 @@ struct KvShape {
   std::uint32_t block_size = 16;  // tokens
   std::uint32_t num_blocks = 0;   // with the null block
   KvDtype dtype = KvDtype::bf16;
-  KvArrangement arrangement = KvArrangement::layer_major;
 
   // num_blocks is taken from `cache` as it is: resolve 0 before.
   static KvShape of(const ModelInfo& model, const CacheOptions& cache);
@@ -54,10 +48,10 @@ class KvCache {
   [[nodiscard]] std::uint64_t bytes_per_block() const { return shape_.bytes_per_block(); }
 
   // Element (block, kv_head, token, d) of a layer is at base + (block * block_stride + kv_head * head_stride + token * token_stride + d) *
-  // element_bytes. Bases are 64-byte aligned if a block of one layer is a multiple of 64 bytes (always so in layer_major's first layer).
+  // element_bytes. Bases are 64-byte aligned if a block of one layer is a multiple of 64 bytes (always so in the first layer).
   [[nodiscard]] std::byte* keys(std::uint32_t layer) const;
   [[nodiscard]] std::byte* values(std::uint32_t layer) const;
-  [[nodiscard]] std::size_t block_stride() const;  // elements
+  [[nodiscard]] std::size_t block_stride() const { return shape_.block_elements(); }  // elements
   [[nodiscard]] std::size_t head_stride() const { return std::size_t{shape_.block_size} * shape_.head_dim; }
   [[nodiscard]] std::size_t token_stride() const { return shape_.head_dim; }
 

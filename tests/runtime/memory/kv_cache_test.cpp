@@ -15,15 +15,9 @@ namespace {
 constexpr KvShape kSmall{.num_layers = 3, .num_kv_heads = 2, .head_dim = 16, .block_size = 4, .num_blocks = 5};
 
 std::vector<KvShape> all_shapes() {
-  std::vector<KvShape> shapes;
-  for (const auto arrangement : {KvArrangement::layer_major, KvArrangement::block_major}) {
-    for (const auto dtype : {KvDtype::bf16, KvDtype::f32}) {
-      KvShape shape = kSmall;
-      shape.arrangement = arrangement;
-      shape.dtype = dtype;
-      shapes.push_back(shape);
-    }
-  }
+  std::vector<KvShape> shapes(2, kSmall);
+  shapes[0].dtype = KvDtype::bf16;
+  shapes[1].dtype = KvDtype::f32;
   return shapes;
 }
 
@@ -52,16 +46,6 @@ TEST(KvCache, StridesNumberEveryElementOnce) {
     EXPECT_EQ(*seen.begin(), cache->keys(0));
     EXPECT_EQ(*seen.rbegin() - *seen.begin() + shape.element_bytes(), static_cast<std::ptrdiff_t>(shape.total_bytes()));
   }
-}
-
-TEST(KvCache, BlockMajorKeepsABlockTogether) {
-  KvShape shape = kSmall;
-  shape.arrangement = KvArrangement::block_major;
-  const auto cache = KvCache::create(shape);
-  ASSERT_TRUE(cache);
-  const std::byte* first = cache->block_keys(0, BlockId{2}).data();
-  const auto last = cache->block_values(shape.num_layers - 1, BlockId{2});
-  EXPECT_EQ(last.data() + last.size() - first, static_cast<std::ptrdiff_t>(shape.bytes_per_block()));
 }
 
 TEST(KvCache, StartsAsZerosOnACacheLine) {

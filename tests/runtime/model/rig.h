@@ -35,7 +35,6 @@ class TempFolder {
 struct RigOptions {
   ActivationMode activations = ActivationMode::f32;
   KvDtype kv = KvDtype::f32;
-  KvArrangement arrangement = KvArrangement::layer_major;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t block_size = 16;
   std::uint32_t num_threads = 2;
@@ -84,9 +83,7 @@ class Rig {
     return std::move(*model);
   }
   static KvShape shape(const ModelInfo& info, const RigOptions& options) {
-    KvShape shape = KvShape::of(info, {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv});
-    shape.arrangement = options.arrangement;
-    return shape;
+    return KvShape::of(info, {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv});
   }
 
   ThreadPool pool_;
