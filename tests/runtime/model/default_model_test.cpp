@@ -100,6 +100,7 @@ class DefaultModel : public testing::Test {
 struct Agreement {
   double top = 0.0;  // share of positions with the same likeliest token
   double kl = 0.0;   // mean
+  std::uint32_t positions = 0;
 };
 
 Agreement teacher_forced(const std::string& path, const Reference& r, ActivationMode mode, KvDtype kv) {
@@ -119,7 +120,7 @@ Agreement teacher_forced(const std::string& path, const Reference& r, Activation
       sum.kl += divergence(r, done + i, row);
     }
   }
-  return {sum.top / total, sum.kl / total};
+  return {sum.top / total, sum.kl / total, total};
 }
 
 TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
@@ -127,8 +128,9 @@ TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
   ASSERT_EQ(r.tokens.size(), 2000U);
   const Agreement served = teacher_forced(path_, r, ActivationMode::int16, KvDtype::bf16);
   std::printf("served (int16 activations, bf16 KV): agreement %.2f %%, mean KL %.2g\n", 100.0 * served.top, served.kl);
-  EXPECT_GE(served.top, 0.99);
-  EXPECT_LE(served.kl, 5e-4);
+  // About twice the disagreement and divergence measured over all 2,000 positions; the plain kernels see the first 100 only.
+  EXPECT_GE(served.top, served.positions == r.tokens.size() ? 0.993 : 0.98);
+  EXPECT_LE(served.kl, served.positions == r.tokens.size() ? 1e-4 : 5e-4);
   if (std::getenv("QUIRE_TEST_VERBOSE") == nullptr) return;
   for (const auto& [name, mode, kv] : {std::tuple("float activations, f32 KV", ActivationMode::f32, KvDtype::f32),
                                        std::tuple("int16 activations, f32 KV", ActivationMode::int16, KvDtype::f32),
