@@ -164,8 +164,10 @@ enum class FinishEffect : std::uint8_t {
 // Totals grow from the start.
 struct CoreCounters {
   std::uint32_t num_running = 0;
-  std::uint32_t num_waiting = 0;      // skipped and preempted ones included
-  std::uint32_t num_unfinished = 0;   // vLLM's get_num_unfinished_requests: depends on the pause state
+  std::uint32_t num_waiting = 0;     // skipped and preempted ones included
+  std::uint32_t num_unfinished = 0;  // vLLM's get_num_unfinished_requests: depends on the pause state
+  // Requests whose blocks a transfer fills, and finished ones whose blocks it keeps.
+  std::uint32_t num_awaiting_transfers = 0;
   std::uint32_t num_blocks = 0;       // without the null block
   std::uint32_t num_free_blocks = 0;  // cached but unreferenced ones included
   std::uint64_t num_steps = 0;
@@ -219,6 +221,7 @@ class Core {
   // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks; with `preempt_running` all running requests are
   // preempted first. An error when blocks are still held then (transfers), or the connector refuses.
   Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});
+  [[nodiscard]] bool has_connector() const;
   // Asks the connector to forget what it holds; false: it does not, or there is none.
   bool reset_connector_cache();
   void reset_encoder_cache();

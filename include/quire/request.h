@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "quire/ids.h"
 #include "quire/multimodal.h"
@@ -43,11 +44,13 @@ struct RepetitionDetection {
   std::int32_t min_count = 0;
 };
 
-// Everything but `sampling` is copied by Core::add.
+// Everything but `sampling` is copied by Core::add, or moved where prompt_storage says so.
 struct NewRequest {
   RequestId id;
   std::string_view name{};            // the caller's own id; breaks ties of equal priority and arrival time (byte order)
   std::span<const TokenId> prompt{};  // zeros where the prompt is embeddings
+  // The vector that `prompt` views as a whole, if the core may take it over: moved from when the request is accepted.
+  std::vector<TokenId>* prompt_storage = nullptr;
   std::uint32_t client_index = 0;
   std::int64_t priority = 0;  // smaller goes first under SchedulingPolicy::priority
   double arrival_time = 0.0;  // s, any epoch

@@ -22,7 +22,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
       ref_counts_(options.num_blocks, 0),
       sink_(sink),
       event_log_(options.enable_events, options.hash_bytes),
-      residency_(options.num_blocks, options.residency_sample) {
+      residency_(options.num_blocks, options.residency_sample, options.residency_events) {
   QUIRE_CHECK(options.num_blocks >= 1, "a pool has the null block");
   QUIRE_CHECK(free_.pop_front() == kNullBlock);
 }

@@ -23,6 +23,7 @@ struct BlockPoolOptions {
   bool enable_caching = true;
   bool enable_events = false;
   double residency_sample = 0.0;  // share of allocations whose residency is measured
+  bool residency_events = true;   // somebody takes what is measured
   bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
 };
 

@@ -21,6 +21,7 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .enable_caching = options.enable_caching,
           .enable_events = options.enable_events,
           .residency_sample = options.residency_sample,
+          .residency_events = options.log_stats,
           .lifo = options.lifo_free_blocks};
 }
 

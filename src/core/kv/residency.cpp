@@ -16,7 +16,8 @@ double seconds(std::int64_t ns) {
 
 }  // namespace
 
-KvResidency::KvResidency(std::uint32_t num_blocks, double sample_rate) : sample_rate_(sample_rate) {
+KvResidency::KvResidency(std::uint32_t num_blocks, double sample_rate, bool makes_events)
+    : sample_rate_(sample_rate), makes_events_(makes_events) {
   QUIRE_CHECK(sample_rate >= 0.0 && sample_rate <= 1.0, "the sampled share of blocks is a fraction");
   if (sample_rate > 0.0) lives_.resize(num_blocks);
 }
@@ -43,6 +44,7 @@ void KvResidency::on_evicted(BlockId block) {
   if (lives_.empty() || !lives_[block.value].followed) return;
   Life& life = lives_[block.value];
   life.followed = false;
+  if (!makes_events_) return;
   events_.push_back(
       {.lifetime = seconds(now_ns_ - life.birth_ns), .idle = seconds(now_ns_ - life.last_access_ns), .reuse_gaps = reuse_gaps(life)});
 }

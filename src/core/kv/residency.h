@@ -13,8 +13,9 @@ namespace quire {
 
 class KvResidency {
  public:
-  // `sample_rate` is the share of allocations that are followed, in [0, 1]; 0 turns everything off and takes no memory.
-  KvResidency(std::uint32_t num_blocks, double sample_rate);
+  // `sample_rate` is the share of allocations that are followed, in [0, 1]; 0 turns everything off and takes no memory. Without
+  // `makes_events` blocks are followed, and nothing piles up that nobody takes.
+  KvResidency(std::uint32_t num_blocks, double sample_rate, bool makes_events = true);
 
   // What follows happens at this time (any monotonic clock, ns), with draws from this seed.
   void begin(std::int64_t now_ns, std::uint64_t random);
@@ -51,6 +52,7 @@ class KvResidency {
   [[nodiscard]] static std::vector<double> reuse_gaps(const Life& life);
 
   double sample_rate_;
+  bool makes_events_;
   std::int64_t now_ns_ = 0;
   Random random_{0};
   std::vector<Life> lives_;  // by block id; empty when off

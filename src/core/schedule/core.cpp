@@ -103,6 +103,10 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
   return done;
 }
 
+bool Core::has_connector() const {
+  return state_->seams.connector != nullptr;
+}
+
 bool Core::reset_connector_cache() {
   State& s = *state_;
   const bool done = s.seams.connector != nullptr && s.seams.connector->reset();
@@ -151,6 +155,7 @@ CoreCounters Core::counters() const {
       counters.num_unfinished = 0;
       break;
   }
+  counters.num_awaiting_transfers = s.num_loading + s.num_keeping_blocks;
   counters.num_blocks = s.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();

@@ -48,7 +48,8 @@ void Core::State::finish(std::span<Request* const> requests, RequestStatus statu
       any_running = true;
     } else {
       num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
-      request->ended_loading = request->status == RequestStatus::waiting_for_remote_kv && !request->finished_receiving;
+      request->ended_loading = is_loading(*request);
+      num_loading -= request->ended_loading ? 1 : 0;
       any_waiting = true;
     }
     request->finished_receiving = false;
@@ -73,7 +74,16 @@ void Core::State::end(Request& request) {
   encoder_cache.release_all(encoder_inputs(request));
   finished.push_back(request.id);
   if (config.include_finished_set) out.ended.emplace_back(request.client_index, request.id);
-  if (!keep_blocks) free_blocks(request);
+  if (keep_blocks)
+    ++num_keeping_blocks;
+  else
+    free_blocks(request);
+}
+
+void Core::State::free_kept_blocks(Request& request) {
+  QUIRE_CHECK(num_keeping_blocks > 0, "a kept request is counted");
+  --num_keeping_blocks;
+  free_blocks(request);
 }
 
 void Core::State::free_blocks(Request& request) {

@@ -40,6 +40,8 @@ void Core::check_invariants() const {
   std::vector<const KvBlocks*> sequences;
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
+  std::uint32_t num_loading = 0;
+  std::uint32_t num_keeping_blocks = 0;
   std::size_t num_queued = 0;
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
@@ -50,12 +52,15 @@ void Core::check_invariants() const {
     num_running += request->status == RequestStatus::running ? 1 : 0;
     num_queued += request->queue != QueueName::none ? 1 : 0;
     num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
+    num_loading += State::is_loading(*request) ? 1 : 0;
+    num_keeping_blocks += request->known && request->finished() ? 1 : 0;
   }
   s.kv.check_invariants(sequences);
   s.encoder_cache.check_invariants();
   QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
   QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
   QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");
+  QUIRE_CHECK(num_loading == s.num_loading && num_keeping_blocks == s.num_keeping_blocks, "requests that a transfer holds are counted");
 
   std::unordered_set<Slot> slots(s.free_slots.begin(), s.free_slots.end());
   for (const Request* request : s.running) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "core/schedule/request_check.h"
@@ -37,7 +38,13 @@ Request& Core::State::create_request(const NewRequest& given) {
   r.priority = given.priority;
   r.arrival_time = given.arrival_time;
   r.num_prompt_tokens = static_cast<std::int32_t>(given.prompt.size());
-  r.tokens.assign(given.prompt.begin(), given.prompt.end());
+  if (given.prompt_storage != nullptr) {
+    QUIRE_CHECK(given.prompt.data() == given.prompt_storage->data() && given.prompt.size() == given.prompt_storage->size(),
+                "the prompt is the whole of its storage");
+    r.tokens = std::move(*given.prompt_storage);
+  } else {
+    r.tokens.assign(given.prompt.begin(), given.prompt.end());
+  }
   r.max_tokens = given.pooling ? 1 : max_tokens(given, config);
   r.min_tokens = given.min_tokens;
   r.eos_ids.assign(given.eos_ids.begin(), given.eos_ids.end());
@@ -58,6 +65,7 @@ Request& Core::State::create_request(const NewRequest& given) {
     r.embed_bytes = given.prompt_embeds.size() / given.prompt.size();
   }
   const std::size_t hash_bytes = hash_size(config.hash);
+  if (names_blocks()) r.hashes.reserve(given.block_hashes.size() / hash_bytes);
   for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes)
     std::memcpy(r.hashes.emplace_back().bytes.data(), &given.block_hashes[at], hash_bytes);
   name_blocks(r);

@@ -124,6 +124,10 @@ struct Core::State {
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
   void snapshot_encoder_cache(CoreSnapshot& to) const;             // snapshot.cpp
   [[nodiscard]] EncoderInputs encoder_inputs(const Request& request) const { return {request.id, request.features}; }
+  // A transfer fills its blocks.
+  [[nodiscard]] static bool is_loading(const Request& request) {
+    return request.status == RequestStatus::waiting_for_remote_kv && !request.finished_receiving;
+  }
   [[nodiscard]] static bool blocked(const Request& request) {
     return request.status == RequestStatus::waiting_for_grammar || request.status == RequestStatus::waiting_for_remote_kv ||
            request.status == RequestStatus::waiting_for_input;
@@ -148,6 +152,7 @@ struct Core::State {
   void finish(std::span<Request* const> requests, RequestStatus status);  // none finished; each once
   void end(Request& request);                                             // _free_request; its status is a finished one
   void free_blocks(Request& request);
+  void free_kept_blocks(Request& request);  // when the transfer that kept them is over
   void destroy_gone();
 
   // sessions.cpp
@@ -186,6 +191,8 @@ struct Core::State {
   std::vector<Request*> running;  // in order of admission
   RequestQueue waiting, skipped_waiting, step_skipped;
   std::uint32_t num_waiting_for_input = 0;  // streaming sessions between two inputs; they are in skipped_waiting
+  std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they are in skipped_waiting
+  std::uint32_t num_keeping_blocks = 0;     // finished requests that are known: a transfer keeps their blocks
   PauseState pause = PauseState::unpaused;
   std::vector<RequestId> finished;  // finished_req_ids: ended since the last plan, each once
   bool forget_last_plan = false;    // prev_step_scheduled_req_ids was cleared

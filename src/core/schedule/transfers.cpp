@@ -5,6 +5,7 @@
 //   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
 //   finished, known -> unknown                          its transfer was what kept the blocks
 #include <algorithm>
+#include <utility>
 
 #include "core/schedule/state.h"
 
@@ -113,13 +114,13 @@ void Core::State::take_transfers(const StepResult& result) {
   for (RequestId id : result.finished_receiving) {
     Request* request = table.find(id);
     if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
-      request->finished_receiving = true;
+      num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
     else if (request != nullptr && request->finished())
-      free_blocks(*request);
+      free_kept_blocks(*request);
   }
   for (RequestId id : result.finished_sending) {
     Request* request = table.find(id);
-    if (request != nullptr && request->finished()) free_blocks(*request);
+    if (request != nullptr && request->finished()) free_kept_blocks(*request);
   }
 }
 

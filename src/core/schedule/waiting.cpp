@@ -53,6 +53,7 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
   queue.pop();
   if (computed->load_async) {
     request.status = RequestStatus::waiting_for_remote_kv;
+    ++num_loading;
     request.num_computed_tokens = computed->num_tokens;
     step_skipped.prepend(request);
   } else {

@@ -175,5 +175,24 @@ TEST(KvCacheManagerCheck, NamesWhatVllmWouldStopOn) {
   EXPECT_EQ(field(config_of(9, {test::full(0)}), options), "kv.groups[0].block_size");
 }
 
+// Only statistics take the events; without them they would pile up for ever.
+TEST(KvCacheManager, EvictionEventsAreMadeForStatisticsOnly) {
+  for (const bool log_stats : {false, true}) {
+    KvCacheOptions options = test::options_of();
+    options.log_stats = log_stats;
+    options.residency_sample = 1.0;
+    KvCacheManager kv(test::config_of(3, {test::full()}), options);
+    for (const char* text : {"ABCDEFGH", "IJKLMNOP", "QRSTUVWX"}) {
+      TestRequest request(text, 4);
+      ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 8}), 0U);
+      kv.free(request.blocks);
+    }
+    std::vector<KvEvictionEvent> events;
+    kv.residency().take_events(events);
+    EXPECT_EQ(events.size(), log_stats ? 4U : 0U);
+    EXPECT_EQ(kv.pool().residency().followed().size(), 2U);
+  }
+}
+
 }  // namespace
 }  // namespace quire

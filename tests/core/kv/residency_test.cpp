@@ -57,6 +57,15 @@ TEST(KvResidency, AnEvictedBlockIsNotFollowedUntilItIsAllocatedAgain) {
   EXPECT_EQ(take(residency).size(), 1U);
 }
 
+TEST(KvResidency, WhereNobodyTakesEventsBlocksAreFollowedAndNoneAreMade) {
+  KvResidency residency(8, 1.0, false);
+  residency.on_allocated(BlockId{1});
+  EXPECT_EQ(residency.followed().size(), 1U);
+  residency.on_evicted(BlockId{1});
+  EXPECT_TRUE(residency.followed().empty());
+  EXPECT_TRUE(take(residency).empty());
+}
+
 TEST(KvResidency, ResetForgetsBlocksAndEvents) {
   KvResidency residency(8, 1.0);
   residency.on_allocated(BlockId{1});

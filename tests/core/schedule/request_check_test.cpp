@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
+#include "core/kv/hash_function.h"
 #include "core/schedule/harness.h"
 
 namespace quire {
@@ -50,6 +52,55 @@ TEST(CoreConfig, RefusesConfigurationsThatCannotWork) {
   EXPECT_EQ(field_of([](CoreConfig& c) { c.scheduler.max_num_batched_tokens = 0; }), "max_num_batched_tokens");
   EXPECT_EQ(field_of([](CoreConfig& c) { c.scheduler.enable_chunked_prefill = false; }), "max_num_batched_tokens");
   EXPECT_EQ(field_of([](CoreConfig&) {}), "none");
+}
+
+// Counts how many blocks the core names itself.
+class CountingHash final : public HashFunction {
+ public:
+  [[nodiscard]] std::span<const std::uint8_t> root() const override { return plain_->root(); }
+  BlockHash hash(const BlockHash* parent, const HashInput& input) override {
+    ++num_calls;
+    return plain_->hash(parent, input);
+  }
+  std::uint32_t num_calls = 0;
+
+ private:
+  std::unique_ptr<HashFunction> plain_ = make_hash_function({}).value();
+};
+
+TEST(BlockNames, ThoseHandedInAreTakenAndTheCoreNamesOnlyTheRest) {
+  CountingHash hash;
+  auto core = Core::create(small_config(), {.hash = &hash}).value();
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+  ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = prompt}));
+  const std::uint32_t num_blocks = hash.num_calls;
+  ASSERT_GT(num_blocks, 1U);
+  const std::span<const std::uint8_t> names = core->view(RequestId{1})->block_hashes;
+  const std::vector<std::uint8_t> all(names.begin(), names.end());
+  const auto names_of = [&](std::uint64_t id, std::span<const std::uint8_t> given) {
+    hash.num_calls = 0;
+    EXPECT_TRUE(core->add({.id = RequestId{id}, .prompt = prompt, .block_hashes = given}));
+    const auto named = core->view(RequestId{id})->block_hashes;
+    return std::vector<std::uint8_t>(named.begin(), named.end());
+  };
+  EXPECT_EQ(names_of(2, all), all);
+  EXPECT_EQ(hash.num_calls, 0U);
+  EXPECT_EQ(names_of(3, std::span(all).first(32)), all);
+  EXPECT_EQ(hash.num_calls, num_blocks - 1);
+  std::vector<std::uint8_t> too_many = all;
+  too_many.resize(all.size() + 32);
+  EXPECT_EQ(core->add({.id = RequestId{4}, .prompt = prompt, .block_hashes = too_many}).error().field, "block_hashes");
+}
+
+TEST(PromptStorage, IsTakenOverWhenTheRequestIsAcceptedAndOnlyThen) {
+  auto core = Core::create(small_config()).value();
+  std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
+  const TokenId* const address = prompt.data();
+  EXPECT_FALSE(core->add({.id = RequestId{1}, .prompt = prompt, .prompt_storage = &prompt, .max_tokens = 0}));
+  EXPECT_EQ(prompt.size(), 5U);
+  ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = prompt, .prompt_storage = &prompt}));
+  EXPECT_EQ(core->view(RequestId{1})->tokens.data(), address) << "not copied";
+  EXPECT_EQ(core->view(RequestId{1})->tokens.size(), 5U);
 }
 
 }  // namespace

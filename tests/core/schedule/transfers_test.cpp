@@ -252,5 +252,31 @@ TEST(Transfers, FailedLoadsWithSeveralCacheGroupsAreRefused) {
   d.apply();
 }
 
+TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
+  ScriptedConnector connector = with_prefixes(true);
+  connector.keeps_blocks = {RequestId{3}};
+  CoreDriver d(sync_config(), {.connector = &connector});
+  const auto num_awaiting = [&] { return d.core->counters().num_awaiting_transfers; };
+  d.add(1, 10, 5);
+  d.add(2, 10, 5);
+  d.add(3, 10, 1);
+  d.step();
+  EXPECT_EQ(num_awaiting(), 3U) << "two load, one that has ended sends";
+  EXPECT_FALSE(d.core->all_blocks_free());
+  d.plan();
+  const Ids received = {RequestId{1}}, sent = {RequestId{3}};
+  d.apply({}, transfers({}, received, sent));
+  EXPECT_EQ(num_awaiting(), 1U);
+  d.core->check_invariants();
+  d.step();
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  EXPECT_EQ(num_awaiting(), 1U) << "aborted, and its blocks are being filled";
+  d.core->check_invariants();
+  d.plan();
+  const Ids late = {RequestId{2}};
+  d.apply({}, transfers({}, late));
+  EXPECT_EQ(num_awaiting(), 0U);
+}
+
 }  // namespace
 }  // namespace quire::test
