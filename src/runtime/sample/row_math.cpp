@@ -80,6 +80,28 @@ void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<S
   offer_range(row.size());
 }
 
+// NaN where an entry is below `lowest` or not comparable to it.
+float max_from(std::span<const float> row, float lowest) {
+  std::array<float, kLanes> lanes;
+  lanes.fill(-kInfinity);
+  std::array<std::uint32_t, kLanes> bad{};
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float x = row[i + lane];
+      lanes[lane] = x > lanes[lane] ? x : lanes[lane];
+      bad[lane] |= static_cast<std::uint32_t>(!(x >= lowest));
+    }
+  }
+  for (; i < row.size(); ++i) {
+    lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
+    bad[0] |= static_cast<std::uint32_t>(!(row[i] >= lowest));
+  }
+  const float max = *std::max_element(lanes.begin(), lanes.end());
+  const bool any_bad = std::any_of(bad.begin(), bad.end(), [](std::uint32_t flag) { return flag != 0; });
+  return any_bad || std::isinf(max) ? std::numeric_limits<float>::quiet_NaN() : max;
+}
+
 }  // namespace
 
 float exp_nonpositive(float x) {
@@ -87,24 +109,11 @@ float exp_nonpositive(float x) {
 }
 
 float row_max(std::span<const float> row) {
-  std::array<float, kLanes> lanes;
-  lanes.fill(-kInfinity);
-  std::array<std::uint32_t, kLanes> unordered{};
-  std::size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = row[i + lane];
-      lanes[lane] = x > lanes[lane] ? x : lanes[lane];
-      unordered[lane] |= static_cast<std::uint32_t>(x != x);
-    }
-  }
-  for (; i < row.size(); ++i) {
-    lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
-    unordered[0] |= static_cast<std::uint32_t>(row[i] != row[i]);
-  }
-  const float max = *std::max_element(lanes.begin(), lanes.end());
-  const bool has_nan = std::any_of(unordered.begin(), unordered.end(), [](std::uint32_t flag) { return flag != 0; });
-  return has_nan || std::isinf(max) ? std::numeric_limits<float>::quiet_NaN() : max;
+  return max_from(row, -kInfinity);
+}
+
+float finite_row_max(std::span<const float> row) {
+  return max_from(row, std::numeric_limits<float>::lowest());
 }
 
 TokenId first_index_of(std::span<const float> row, float max) {

@@ -13,6 +13,8 @@ float exp_nonpositive(float x);
 
 // The largest logit, or NaN if the row holds a NaN, a +infinity, or nothing above -infinity: such a row has no distribution.
 float row_max(std::span<const float> row);
+// The same of a row as the model gave it, before anything is masked: there a -infinity is no number either.
+float finite_row_max(std::span<const float> row);
 
 // The lowest index among the largest entries; `max` is row_max(row).
 TokenId first_index_of(std::span<const float> row, float max);

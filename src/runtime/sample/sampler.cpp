@@ -128,7 +128,7 @@ void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& 
   QUIRE_CHECK(row.logits.size() == vocab_size_);
   outcome.token = 0;
   outcome.logprobs.entries.clear();
-  const float raw_max = row_max(row.logits);
+  const float raw_max = finite_row_max(row.logits);
   if (std::isnan(raw_max)) {
     outcome.status = SampleOutcome::Status::not_finite;
     return;

@@ -35,12 +35,14 @@ TEST(RowMath, MaxTellsRowsWithoutADistribution) {
     for (std::size_t bad = 0; bad < size; ++bad) {
       std::vector<float> row = random_row(size, 1);
       EXPECT_EQ(row_max(row), *std::ranges::max_element(row));
+      EXPECT_EQ(finite_row_max(row), row_max(row));
       row[bad] = std::numeric_limits<float>::quiet_NaN();
       EXPECT_TRUE(std::isnan(row_max(row))) << size << " " << bad;
       row[bad] = kInf;
       EXPECT_TRUE(std::isnan(row_max(row)));
       row[bad] = -kInf;
       EXPECT_EQ(std::isnan(row_max(row)), size == 1);
+      EXPECT_TRUE(std::isnan(finite_row_max(row))) << size << " " << bad;
     }
   }
   EXPECT_TRUE(std::isnan(row_max(std::vector<float>(40, -kInf))));
