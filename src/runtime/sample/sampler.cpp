@@ -1,6 +1,7 @@
 #include "runtime/sample/sampler.h"
 
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cmath>
 #include <limits>
 
@@ -9,7 +10,6 @@
 #include "runtime/sample/candidates.h"
 #include "runtime/sample/philox.h"
 #include "runtime/sample/row_math.h"
-#include "runtime/sample/token_counts.h"
 
 namespace quire {
 namespace {
@@ -18,19 +18,23 @@ constexpr float kMasked = -std::numeric_limits<float>::infinity();
 // One row takes tens of microseconds: a wake-up of the pool pays from a few rows on.
 constexpr std::size_t kParallelRows = 4;
 
+// Outputs of each distinct token of a request; 0: it is in the prompt only. An array as large as the vocabulary, per slot, would cost tens
+// of megabytes.
+using TokenCounts = boost::unordered_flat_map<TokenId, std::uint32_t>;
+
 bool wants_penalties(const SamplingParams& params) {
   return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
 }
 
 void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits) {
-  counts.for_each([&](const TokenCounts::Entry& entry) {
-    float& logit = logits[static_cast<std::size_t>(entry.token)];
+  for (const auto& [token, num_outputs] : counts) {
+    float& logit = logits[static_cast<std::size_t>(token)];
     logit = logit > 0.0F ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    if (entry.num_outputs > 0) {
-      logit -= params.frequency_penalty * static_cast<float>(entry.num_outputs);
+    if (num_outputs > 0) {
+      logit -= params.frequency_penalty * static_cast<float>(num_outputs);
       logit -= params.presence_penalty;
     }
-  });
+  }
 }
 
 void write_logprobs(std::span<const float> logits, float max, TokenId token, std::span<const Scored> top, PositionLogprobs& out) {
@@ -87,9 +91,10 @@ void Sampler::admit(const AdmittedRequest& request) {
   state.has_penalties = wants_penalties(state.params);
   if (state.has_penalties) {
     const std::uint64_t most = request.num_prompt_tokens + std::uint64_t{state.params.max_tokens};
-    state.counts.reset(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, vocab_size_)));
-    std::ranges::for_each(request.tokens.first(request.num_prompt_tokens), [&](TokenId token) { state.counts.add_prompt(token); });
-    std::ranges::for_each(request.tokens.subspan(request.num_prompt_tokens), [&](TokenId token) { state.counts.add_output(token); });
+    state.counts = {};
+    state.counts.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(most, vocab_size_)));  // no step allocates
+    std::ranges::for_each(request.tokens.first(request.num_prompt_tokens), [&](TokenId token) { state.counts.try_emplace(token); });
+    std::ranges::for_each(request.tokens.subspan(request.num_prompt_tokens), [&](TokenId token) { ++state.counts[token]; });
   }
 }
 
@@ -151,7 +156,7 @@ void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     write_logprobs(row.logits, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
   }
   ++state.num_outputs;
-  if (state.has_penalties) state.counts.add_output(outcome.token);
+  if (state.has_penalties) ++state.counts[outcome.token];
 }
 
 }  // namespace quire
