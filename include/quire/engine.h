@@ -77,6 +77,7 @@ struct EngineStats {
   std::uint32_t num_waiting = 0;  // preempted and held back ones included
   std::uint32_t num_blocks = 0;   // without the null block
   std::uint32_t num_free_blocks = 0;
+  std::uint32_t num_awaiting_transfers = 0;  // requests, also ended ones, whose blocks a transfer holds
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t prompt_tokens = 0;         // of requests that have their first token
@@ -97,7 +98,8 @@ class Engine {
   virtual ~Engine() = default;
 
   // Thread-safe. Outputs go to `sink`, which must outlive the request. Errors: `invalid_argument` (a field is out of range, the prompt is
-  // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`.
+  // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`. Names the blocks of the
+  // prompt, so it takes the caller's time; what it accepts is not refused later.
   virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
 
   // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.
@@ -118,8 +120,9 @@ class Engine {
   [[nodiscard]] virtual const ModelInfo& model() const = 0;
   [[nodiscard]] virtual const EngineOptions& options() const = 0;  // with every 0 default resolved
 
-  // No new requests; waits up to `timeout_s` for the running ones, aborts the rest, joins the engine thread, and checks that every
-  // block came back. Returns the number of requests aborted.
+  // No new requests; waits up to `timeout_s` for the running ones and for transfers, aborts the rest, joins the engine thread, and checks
+  // that every block came back. Transfers that are not over by then are left: stats().num_awaiting_transfers counts them. Returns the
+  // number of requests aborted.
   virtual std::uint32_t stop(double timeout_s) = 0;
 };
 

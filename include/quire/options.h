@@ -30,7 +30,7 @@ struct SchedulerOptions {
   std::uint32_t max_num_batched_tokens = 2048;     // token budget of one step
   std::uint32_t max_model_len = 0;                 // prompt and output; 0: the model's context, or what the cache holds if less
   std::uint32_t long_prefill_token_threshold = 0;  // at most this many prompt tokens of a request per step; 0: no limit
-  std::uint32_t max_num_waiting = 1024;            // further requests are refused with `overloaded`
+  std::uint32_t max_num_waiting = 1024;            // new ones; all open ones are at most max_num_seqs more: else `overloaded`
   bool enable_chunked_prefill = true;
   bool reserve_full_isl = true;  // admit only when the whole input fits (vLLM: scheduler_reserve_full_isl)
   SchedulingPolicy policy = SchedulingPolicy::fcfs;

@@ -91,7 +91,8 @@ void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
                "Compute a prompt over several steps where the budget asks for it (default on)");
   add_choice<SchedulingPolicy>(app, "--scheduling-policy", scheduler.policy,
                                "Who goes first: fcfs, by arrival, or priority, by the request's \"priority\" (smaller first; when the KV "
-                               "cache is full, the largest gives way) (default fcfs)",
+                               "cache is full, the largest gives way; requests of small priority that keep coming hold the others back for "
+                               "as long as they do) (default fcfs)",
                                {{"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}});
   app.add_flag("--async-scheduling,!--no-async-scheduling", scheduler.async_scheduling,
                "Plan the next step while one is computed; same answers, less waiting between steps (default on)");

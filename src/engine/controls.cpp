@@ -29,7 +29,7 @@ void Controls::resume(ControlAnswer answer) {
 }
 
 void Controls::settle() {
-  if (pending_.empty() || loop_->can_step()) return;
+  if (pending_.empty() || loop_->can_step() || loop_->awaits_transfers()) return;
   for (Pending& pending : std::exchange(pending_, {})) {
     Result<bool> result = true;
     if (pending.clear_cache) result = loop_->reset_prefix_cache({.preempt_running = true, .external = false});

@@ -1,5 +1,9 @@
 #include "engine/engine_impl.h"
 
+#include <algorithm>
+#include <optional>
+
+#include "engine/block_names.h"
 #include "engine/resolve_options.h"
 #include "engine/validate_request.h"
 
@@ -15,9 +19,10 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
                        std::shared_ptr<const Clock> clock)
     : options_(options),
+      core_config_(core_config(options)),
       model_(model),
       clock_(std::move(clock)),
-      inbox_(options.scheduler.max_num_waiting),
+      inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
       loop_(std::move(core), std::move(worker), {model.tokenizer.eog, options.seed, options.scheduler.async_scheduling}, clock_),
       stats_(loop_.stats()),
       thread_([this] { run(); }) {}
@@ -28,7 +33,10 @@ EngineImpl::~EngineImpl() {
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
-  return inbox_.submit(std::move(request), sink, clock_->now_s());
+  if (Result<void> room = inbox_.check_room(); !room) return std::unexpected(std::move(room.error()));
+  Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
+  submission.block_names = name_blocks(submission.request, core_config_);
+  return inbox_.submit(std::move(submission));
 }
 
 void EngineImpl::finish(RequestId id, FinishReason reason) {
@@ -56,7 +64,7 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
   const std::lock_guard lock(stop_mutex_);
   if (!stopped_) {
     inbox_.close();
-    if (!inbox_.wait_until_empty(timeout_s)) inbox_.abort_rest();
+    if (!inbox_.wait_until_done(timeout_s)) inbox_.abort_rest();
     thread_.join();
     loop_.check_all_free();
     stopped_ = true;
@@ -65,38 +73,40 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
 }
 
 void EngineImpl::run() {
-  std::vector<Command> commands;
+  Intake intake;
   while (true) {
     loop_.assist();
-    // Read before the queue: what was submitted before close() is then in the queue.
-    const Inbox::Phase phase = inbox_.phase();
-    inbox_.take(commands, !loop_.can_step());
-    handle(commands);
+    inbox_.take(intake, loop_.wait_s());
+    handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
-    if (phase.aborting || (phase.closed && !loop_.can_step())) num_aborted_ += loop_.abort_all();
+    if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();
     if (loop_.can_step()) loop_.step();
     controls_.settle();
-    publish();
-    if (phase.closed && !loop_.has_work()) return;
+    publish(intake);
+    const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
+    if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers) break;
   }
+  inbox_.set_done();
 }
 
-void EngineImpl::handle(std::vector<Command>& commands) {
-  for (Command& command : commands)
-    if (Submission* submission = std::get_if<Submission>(&command))
-      loop_.add(std::move(*submission));
-    else if (const Ending* ending = std::get_if<Ending>(&command))
+void EngineImpl::handle(Intake& intake) {
+  if (intake.aborting) num_aborted_ += static_cast<std::uint32_t>(intake.cancelled.size());
+  for (const Cancelled& cancelled : intake.cancelled) loop_.cancel(cancelled.submission, cancelled.reason);
+  for (Command& command : intake.commands)
+    if (const Ending* ending = std::get_if<Ending>(&command))
       loop_.finish(ending->id, ending->reason);
     else
       controls_.take(std::move(std::get<Control>(command)));
+  for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
 }
 
 // Statistics first: whoever sees an output finds it counted.
-void EngineImpl::publish() {
+void EngineImpl::publish(const Intake& intake) {
   inbox_.admitted(loop_.admitted());
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = loop_.stats();
+    stats_.num_waiting += intake.num_left;
     stats_.is_paused = controls_.is_paused();
   }
   loop_.deliver();

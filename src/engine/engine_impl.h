@@ -38,10 +38,11 @@ class EngineImpl final : public Engine {
 
  private:
   void run();
-  void handle(std::vector<Command>& commands);
-  void publish();
+  void handle(Intake& intake);
+  void publish(const Intake& intake);
 
   const EngineOptions options_;
+  const CoreConfig core_config_;
   const ModelInfo model_;
   const std::shared_ptr<const Clock> clock_;
   Inbox inbox_;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace quire {
 namespace {
@@ -11,19 +13,49 @@ std::unexpected<Error> refuse_closed() {
   return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
 }
 
+template <class T>
+void move_some(std::deque<T>& from, std::vector<T>& to) {
+  for (; !from.empty() && to.size() < Inbox::kMaxTaken; from.pop_front()) to.push_back(std::move(from.front()));
+}
+
 }  // namespace
 
-Result<RequestId> Inbox::submit(EngineRequest request, OutputSink& sink, double arrival_s) {
+Result<void> Inbox::room() const {
+  if (closed_) return refuse_closed();
+  const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), max_num_seqs_);
+  const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
+  if (num_waiting >= max_num_waiting_)
+    return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_waiting), "try again later");
+  return {};
+}
+
+Result<void> Inbox::check_room() const {
   const std::lock_guard lock(mutex_);
-  if (phase_.closed) return refuse_closed();
-  if (num_queued_ >= max_num_waiting_)
-    return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_queued_), "try again later");
+  return room();
+}
+
+Result<RequestId> Inbox::submit(Submission submission) {
+  const std::lock_guard lock(mutex_);
+  if (Result<void> free = room(); !free) return std::unexpected(std::move(free.error()));
   const RequestId id{next_id_++};
+  submission.id = id;
   open_.emplace(id, Open{});
+  ++num_waiting_;
+  submissions_.push_back({std::move(submission)});
   ++num_queued_;
-  commands_.emplace_back(Submission{id, std::move(request), &sink, arrival_s});
+  has_news_ = true;
   wake_.notify_one();
   return id;
+}
+
+void Inbox::cancel(Queued& queued, FinishReason reason) {
+  if (std::exchange(queued.is_cancelled, true)) return;
+  cancelled_.push_back({std::move(queued.submission), reason});
+  --num_queued_;
+}
+
+void Inbox::cancel_all() {
+  for (Queued& queued : submissions_) cancel(queued, FinishReason::abort);
 }
 
 void Inbox::finish(RequestId id, FinishReason reason) {
@@ -31,15 +63,23 @@ void Inbox::finish(RequestId id, FinishReason reason) {
   const auto found = open_.find(id);
   if (found == open_.end() || found->second.ending) return;
   found->second.ending = true;
-  commands_.emplace_back(Ending{id, reason});
+  const auto queued = std::ranges::lower_bound(submissions_, id, {}, [](const Queued& one) { return one.submission.id; });
+  if (queued != submissions_.end() && queued->submission.id == id)
+    cancel(*queued, reason);
+  else
+    commands_.emplace_back(Ending{id, reason});
+  has_news_ = true;
   wake_.notify_one();
 }
 
 void Inbox::control(Control control) {
   {
     const std::lock_guard lock(mutex_);
-    if (!phase_.closed) {
+    if (!closed_) {
+      const PauseOptions* pausing = std::get_if<PauseOptions>(&control.verb);
+      if (pausing != nullptr && pausing->mode == PauseMode::abort) cancel_all();
       commands_.emplace_back(std::move(control));
+      has_news_ = true;
       wake_.notify_one();
       return;
     }
@@ -47,11 +87,36 @@ void Inbox::control(Control control) {
   control.answer(refuse_closed());
 }
 
-void Inbox::take(std::vector<Command>& commands, bool wait) {
-  commands.clear();
+void Inbox::take(Intake& intake, std::optional<double> wait_s) {
+  intake.cancelled.clear();
+  intake.commands.clear();
+  intake.submissions.clear();
   std::unique_lock lock(mutex_);
-  if (wait) wake_.wait(lock, [this] { return !commands_.empty() || phase_.closed; });
-  std::swap(commands, commands_);
+  const auto has_news = [this] { return has_news_; };
+  if (!wait_s.has_value())
+    wake_.wait(lock, has_news);
+  else if (*wait_s > 0.0)
+    wake_.wait_for(lock, std::chrono::duration<double>(*wait_s), has_news);
+  move_some(cancelled_, intake.cancelled);
+  move_some(commands_, intake.commands);
+  take_submissions(intake.submissions);
+  intake.num_left = num_queued_;
+  intake.has_more = num_queued_ > 0 || !cancelled_.empty() || !commands_.empty();
+  intake.closed = closed_;
+  intake.aborting = aborting_;
+  has_news_ = intake.has_more;
+}
+
+void Inbox::take_submissions(std::vector<Submission>& taken) {
+  std::size_t num_tokens = 0;
+  for (; !submissions_.empty() && taken.size() < kMaxTaken; submissions_.pop_front()) {
+    Queued& next = submissions_.front();
+    if (next.is_cancelled) continue;
+    num_tokens += next.submission.request.prompt.size();
+    if (num_tokens > kMaxPromptTokens && !taken.empty()) break;
+    taken.push_back(std::move(next.submission));
+    --num_queued_;
+  }
 }
 
 void Inbox::admitted(std::span<const RequestId> ids) {
@@ -59,48 +124,48 @@ void Inbox::admitted(std::span<const RequestId> ids) {
   const std::lock_guard lock(mutex_);
   for (const RequestId id : ids) {
     const auto found = open_.find(id);
-    if (found != open_.end() && found->second.queued) {
-      found->second.queued = false;
-      --num_queued_;
+    if (found != open_.end() && found->second.waiting) {
+      found->second.waiting = false;
+      --num_waiting_;
     }
-  }
-}
-
-void Inbox::forget(RequestId id) {
-  const auto found = open_.find(id);
-  if (found != open_.end()) {
-    num_queued_ -= found->second.queued ? 1 : 0;
-    open_.erase(found);
   }
 }
 
 void Inbox::ended(std::span<const RequestId> ids) {
   if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
-  for (const RequestId id : ids) forget(id);
-  if (open_.empty()) empty_.notify_all();
+  for (const RequestId id : ids) {
+    if (const auto found = open_.find(id); found != open_.end()) {
+      num_waiting_ -= found->second.waiting ? 1 : 0;
+      open_.erase(found);
+    }
+  }
+}
+
+void Inbox::set_done() {
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  over_.notify_all();
 }
 
 void Inbox::close() {
   const std::lock_guard lock(mutex_);
-  phase_.closed = true;
+  closed_ = true;
+  has_news_ = true;
   wake_.notify_one();
 }
 
-bool Inbox::wait_until_empty(double timeout_s) {
+bool Inbox::wait_until_done(double timeout_s) {
   std::unique_lock lock(mutex_);
-  return empty_.wait_for(lock, std::chrono::duration<double>(timeout_s), [this] { return open_.empty(); });
+  return over_.wait_for(lock, std::chrono::duration<double>(timeout_s), [this] { return done_; });
 }
 
 void Inbox::abort_rest() {
   const std::lock_guard lock(mutex_);
-  phase_.aborting = true;
+  aborting_ = true;
+  cancel_all();
+  has_news_ = true;
   wake_.notify_one();
-}
-
-Inbox::Phase Inbox::phase() const {
-  const std::lock_guard lock(mutex_);
-  return phase_;
 }
 
 }  // namespace quire

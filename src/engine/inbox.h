@@ -1,18 +1,23 @@
 #pragma once
-// Where client threads meet the engine thread: a bounded queue of commands, and which requests are open.
+// Where client threads meet the engine thread: a bounded queue of submissions, what else is asked, and which requests are open.
 //
 // States of a request here, and who moves it:
-//   queued   counts against max_num_waiting   submit
-//   admitted in the batch once or more        the engine thread, at the first admission
-//   ended    unknown again                    the engine thread, or a client's finish()
+//   submitted  in `submissions_`; counts against max_num_waiting   submit
+//   taken      known to the step loop; still counts                take: so many between two steps, first come first served
+//   admitted   in the batch once or more; counts no more           the engine thread, at the first admission
+//   cancelled  ended before it was taken                           a client's finish(), a pause that aborts, abort_rest()
+//   ended      unknown again                                       the engine thread
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "core/kv/block_hash.h"
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/ids.h"
@@ -20,8 +25,9 @@
 namespace quire {
 
 struct Submission {
-  RequestId id;
+  RequestId id;  // given by Inbox::submit
   EngineRequest request;
+  std::vector<BlockHash> block_names;  // of the full blocks of the prompt
   OutputSink* sink = nullptr;
   double arrival_s = 0.0;
 };
@@ -39,53 +45,85 @@ struct Control {
   ControlAnswer answer;
 };
 
-using Command = std::variant<Submission, Ending, Control>;
+using Command = std::variant<Ending, Control>;
+
+// A submission that ended before it was taken.
+struct Cancelled {
+  Submission submission;
+  FinishReason reason = FinishReason::abort;
+};
+
+// What the engine thread has to do between two steps, in this order: of each kind so much that streams do not stand still meanwhile.
+struct Intake {
+  std::vector<Cancelled> cancelled;
+  std::vector<Command> commands;
+  std::vector<Submission> submissions;
+  std::uint32_t num_left = 0;  // submissions still queued
+  bool has_more = false;       // anything is still queued
+  bool closed = false;         // no submission comes any more
+  bool aborting = false;       // what is open is to be ended
+};
 
 class Inbox {
  public:
-  explicit Inbox(std::uint32_t max_num_waiting) : max_num_waiting_(max_num_waiting) {}
+  // At most so many of each kind are taken at once, and submissions of at most so many prompt tokens (but one at least).
+  static constexpr std::size_t kMaxTaken = 64;
+  static constexpr std::size_t kMaxPromptTokens = std::size_t{1} << 18U;
 
-  // Client threads. Gives the request its id. Errors: overloaded, shutting_down.
-  Result<RequestId> submit(EngineRequest request, OutputSink& sink, double arrival_s);
+  // Preempted requests wait again without counting as new ones; all that are open together are at most max_num_waiting + max_num_seqs.
+  Inbox(std::uint32_t max_num_waiting, std::uint32_t max_num_seqs) : max_num_waiting_(max_num_waiting), max_num_seqs_(max_num_seqs) {}
+
+  // Client threads. Whether submit() would refuse now, before what is costly is done for it.
+  [[nodiscard]] Result<void> check_room() const;
+  // Client threads. Gives the request its id. Errors: overloaded, shutting_down. What is accepted here is never refused later.
+  Result<RequestId> submit(Submission submission);
   // Client threads. At most one ending per request is ever queued.
   void finish(RequestId id, FinishReason reason);
   // Client threads. Once closed it is answered here.
   void control(Control control);
 
-  // The engine thread: all commands so far, in order, into `commands`; waits for one, or for close(), if `wait`.
-  void take(std::vector<Command>& commands, bool wait);
+  // The engine thread: what has come in, into `intake`. Waits `wait_s` for something, or until it comes if nullopt.
+  void take(Intake& intake, std::optional<double> wait_s);
   void admitted(std::span<const RequestId> ids);
   void ended(std::span<const RequestId> ids);
+  // The engine thread runs no more.
+  void set_done();
 
   // No submissions from now on.
   void close();
-  // Wakes wait_until_empty() when no request is open.
-  bool wait_until_empty(double timeout_s);
+  // False if the engine thread is not done after so long.
+  bool wait_until_done(double timeout_s);
   // The engine thread is asked to end what is left.
   void abort_rest();
 
-  struct Phase {
-    bool closed = false;
-    bool aborting = false;
-  };
-  [[nodiscard]] Phase phase() const;
-
  private:
-  void forget(RequestId id);
-
-  const std::uint32_t max_num_waiting_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;   // the engine thread
-  std::condition_variable empty_;  // stop()
-  std::vector<Command> commands_;
+  struct Queued {
+    Submission submission;  // moved to cancelled_ with the flag; the id stays
+    bool is_cancelled = false;
+  };
   struct Open {
-    bool queued = true;
+    bool waiting = true;  // not admitted yet
     bool ending = false;
   };
+  [[nodiscard]] Result<void> room() const;
+  void cancel(Queued& queued, FinishReason reason);
+  void cancel_all();
+  void take_submissions(std::vector<Submission>& taken);
+
+  const std::uint32_t max_num_waiting_;
+  const std::uint32_t max_num_seqs_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;    // the engine thread
+  std::condition_variable over_;    // stop()
+  std::deque<Queued> submissions_;  // by rising id
+  std::uint32_t num_queued_ = 0;    // of these, not cancelled
+  std::deque<Cancelled> cancelled_;
+  std::deque<Command> commands_;
   std::unordered_map<RequestId, Open> open_;
-  std::uint32_t num_queued_ = 0;
+  std::uint32_t num_waiting_ = 0;
   std::uint64_t next_id_ = 0;
-  Phase phase_;
+  bool closed_ = false, aborting_ = false, done_ = false;
+  bool has_news_ = false;  // the engine thread has something to take
 };
 
 }  // namespace quire

@@ -102,7 +102,7 @@ CoreConfig core_config(const EngineOptions& options) {
   config.discard_only_in_flight = true;
   config.count_common_prefix = false;
   config.log_stats = false;  // the engine counts for itself
-  // The engine bounds new requests itself; preempted ones wait as well and must never be refused.
+  // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
   config.block_size = options.cache.block_size;
   config.kv.num_blocks = options.cache.num_blocks;

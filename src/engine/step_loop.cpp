@@ -9,6 +9,9 @@
 namespace quire {
 namespace {
 
+// How often transfers are looked for when the worker does not say.
+constexpr double kTransferPoll_s = 0.001;
+
 const char* words_of(SampleOutcome::Status status) {
   return status == SampleOutcome::Status::not_finite ? "the model gave no finite distribution for the next token"
                                                      : "logit_bias, min_tokens and penalties leave no token to choose";
@@ -52,6 +55,9 @@ void StepLoop::add(Submission submission) {
   NewRequest request;
   request.id = id;
   request.prompt = submission.request.prompt;
+  request.prompt_storage = &submission.request.prompt;
+  request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
+                          submission.block_names.size() * sizeof(BlockHash)};
   request.priority = submission.request.priority;
   request.arrival_time = submission.arrival_s;
   request.max_tokens = live.sampling.max_tokens;
@@ -60,15 +66,22 @@ void StepLoop::add(Submission submission) {
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.cache_salt = submission.request.cache_salt;
   request.sampling = &live.sampling;
-  if (const Result<void> added = core_->add(request); !added) {
-    end(id, live, FinishReason::error, added.error().to_string());
-    requests_.erase(place);
-  }
+  const Result<void> added = core_->add(request);
+  QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+  next_step_s_.reset();
+}
+
+void StepLoop::cancel(const Submission& submission, FinishReason reason) {
+  Live live;
+  live.sink = submission.sink;
+  live.arrival_s = submission.arrival_s;
+  end(submission.id, live, reason, {});
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.ended) return;
+  next_step_s_.reset();
   const FinishEffect effect = core_->finish(id, status_of(reason));
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
   end(id, found->second, reason, {});
@@ -86,7 +99,9 @@ std::uint32_t StepLoop::abort_all() {
 
 void StepLoop::step() {
   std::optional<Planned> next;
-  if (core_->counters().num_unfinished > 0) next = plan();
+  const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers();
+  // Nothing is to be overlapped with a step that computes nothing.
+  if (may_plan && !(running_.has_value() && running_->is_empty)) next = plan();
   if (next.has_value() && !options_.async_scheduling) start(*std::exchange(next, std::nullopt));
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
@@ -99,7 +114,32 @@ StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
   const double end_s = clock_->now_s();
-  return {&plan, {.planned_s = end_s, .started_s = end_s, .plan_time_s = end_s - begin_s}};
+  const bool is_empty = plan.num_scheduled_tokens == 0;
+  return {&plan,
+          {.planned_s = end_s,
+           .started_s = end_s,
+           .plan_time_s = end_s - begin_s,
+           .is_empty = is_empty,
+           .is_idle = is_empty && !running_.has_value()}};
+}
+
+std::optional<double> StepLoop::wait_s() const {
+  if (running_.has_value()) return 0.0;
+  if (next_step_s_.has_value()) return std::max(0.0, *next_step_s_ - clock_->now_s());
+  if (core_->counters().num_unfinished > 0 || awaits_transfers()) return 0.0;
+  return std::nullopt;
+}
+
+void StepLoop::set_pause_state(PauseState state) {
+  core_->set_pause_state(state);
+  next_step_s_.reset();
+}
+
+void StepLoop::wait_for_transfers(const Running& step, const StepResult& result) {
+  next_step_s_.reset();
+  const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty();
+  if (step.is_idle && !has_news && awaits_transfers())
+    next_step_s_ = worker_->next_transfer_s().value_or(clock_->now_s() + kTransferPoll_s);
 }
 
 void StepLoop::start(Planned planned) {
@@ -117,12 +157,18 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
   for (const RequestId id : outcome.retired) requests_.erase(id);
+  wait_for_transfers(step, result.step);
   const double apply_time_s = clock_->now_s() - begin_s;
   observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
   observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
 }
 
 Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
+  if (options.external && !core_->has_connector()) {
+    return fail(ErrorCode::unsupported, "reset_external", "no connector is attached, so nothing is cached outside of this engine",
+                "leave it out");
+  }
+  next_step_s_.reset();
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
@@ -151,23 +197,23 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
 }
 
 void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
-  std::size_t i = 0;  // of result.step.sampled: updates keep its order and omit what was finished from outside
+  const std::span<const SampledToken> sampled = result.step.sampled;
+  std::size_t i = 0;  // of `sampled`: updates keep its order and omit what was finished from outside
   for (const RequestUpdate& update : outcome.updates) {
-    while (result.step.sampled[i].id != update.id) {
-      ++i;
-      QUIRE_CHECK(i < result.step.sampled.size(), "an update without a sample");
-    }
+    while (!update.tokens.empty() && i < sampled.size() && sampled[i].id != update.id) ++i;
+    QUIRE_CHECK(update.tokens.size() <= sampled.size() - i, "an update without its samples");
     Live& live = requests_.at(update.id);
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());
-    if (live.sampling.logprobs.has_value()) output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
+    for (std::size_t end = i + update.tokens.size(); i < end; ++i)
+      if (live.sampling.logprobs.has_value()) output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
-    token_times(live, update.tokens.size(), now_s);
+    if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
     if (update.finished) {
       output.finished = true;
       output.reason = update.reason;
-      output.stop_token = update.reason == FinishReason::stop ? update.tokens.back() : -1;
+      output.stop_token = update.reason == FinishReason::stop && !update.tokens.empty() ? update.tokens.back() : -1;
       count_end(update.id, live, update.reason);
     }
     outgoing_.push_back({live.sink, std::move(output)});
@@ -243,6 +289,7 @@ const EngineStats& StepLoop::stats() {
   stats_.num_waiting = counters.num_waiting;
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
+  stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_preemptions = counters.num_preemptions;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;
   stats_.prefix_cache_queries = counters.prefix_query_tokens;
@@ -252,6 +299,7 @@ const EngineStats& StepLoop::stats() {
 
 void StepLoop::check_all_free() const {
   core_->check_invariants();
+  if (awaits_transfers()) return;
   QUIRE_CHECK(core_->all_blocks_free(), "a block is still held after every request has ended");
   QUIRE_CHECK(requests_.empty(), "a request was not retired");
 }

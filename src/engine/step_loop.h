@@ -4,6 +4,8 @@
 // With asynchronous scheduling the worker is never without a step while there is work: plan N+1 is made when step N is nearly done, before
 // its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
 //
+// While the end of a transfer is all that can change the next plan, no step runs; at the time that the worker names, or soon, one looks.
+//
 // States of a request here, and who moves it:
 //   live      known to the core                                add
 //   ended     its last output is made, a plan still names it   end
@@ -33,7 +35,10 @@ class StepLoop {
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
 
+  // The request is accepted: the core takes it.
   void add(Submission submission);
+  // Its last output, without having been added.
+  void cancel(const Submission& submission, FinishReason reason);
   // Unknown or ended requests are ignored.
   void finish(RequestId id, FinishReason reason);
   // Returns how many.
@@ -41,13 +46,17 @@ class StepLoop {
 
   // A request is known that has not ended, or a step is under way.
   [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value(); }
-  // step() would do something: not while everything is paused.
-  [[nodiscard]] bool can_step() const { return running_.has_value() || core_->counters().num_unfinished > 0; }
+  // A transfer holds blocks, of requests that wait for it or have ended.
+  [[nodiscard]] bool awaits_transfers() const { return core_->counters().num_awaiting_transfers > 0; }
+  // step() would do something: not while everything is paused, nor while only transfers could change anything and none is due.
+  [[nodiscard]] bool can_step() const { return wait_s() == 0.0; }
+  // How long there is nothing to do unless a command comes; nullopt: until one comes.
+  [[nodiscard]] std::optional<double> wait_s() const;
   // Computes with the worker until it is time to step; what comes in meanwhile still gets into the next plan.
   void assist() { worker_->assist(); }
   void step();
 
-  void set_pause_state(PauseState state) { core_->set_pause_state(state); }
+  void set_pause_state(PauseState state);
   // Whether it was reset.
   Result<bool> reset_prefix_cache(const CacheResetOptions& options);
 
@@ -61,7 +70,7 @@ class StepLoop {
 
   // As of now; valid until the next call of any member.
   [[nodiscard]] const EngineStats& stats();
-  // Stops the program if a block is still held.
+  // Stops the program if a block is still held, except by transfers: stats() counts those.
   void check_all_free() const;
 
  private:
@@ -83,6 +92,8 @@ class StepLoop {
     double planned_s = 0.0;
     double started_s = 0.0;
     double plan_time_s = 0.0;
+    bool is_empty = false;  // nothing to compute
+    bool is_idle = false;   // and nothing was in flight when it was planned: the next plan is empty as well unless something comes
   };
   struct Planned {
     const StepPlan* plan;
@@ -92,6 +103,7 @@ class StepLoop {
   [[nodiscard]] Planned plan();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
+  void wait_for_transfers(const Running& step, const StepResult& result);
   void end_failed(const WorkerResult& result);
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
@@ -103,6 +115,7 @@ class StepLoop {
   std::unique_ptr<WorkerBase> worker_;
   Options options_;
   std::optional<Running> running_;
+  std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<Outgoing> outgoing_;

@@ -228,5 +228,50 @@ TEST_P(ControlTest, StoppingAPausedEngineAbortsWhatIsKept) {
   EXPECT_EQ(late.wait().error().code, ErrorCode::shutting_down);
 }
 
+// Each better request puts back the ones before it. They pile up as far as the bound goes, clients beyond it hear so when they submit,
+// and whatever was accepted ends with its answer.
+TEST_P(ControlTest, PrioritiesThatAlwaysImproveAreRefusedAtTheBorderOrServed) {
+  Gate gate;
+  EngineOptions options;
+  options.scheduler.policy = SchedulingPolicy::priority;
+  options.scheduler.max_num_seqs = 2;
+  options.scheduler.max_num_waiting = 2;
+  options.cache.block_size = 4;
+  options.cache.num_blocks = 12;
+  const auto engine = start(GetParam(), {.options = options, .before_step = [&](const StepPlan&) { gate.pass(); }});
+  Collector sink;
+  std::vector<std::pair<RequestId, EngineRequest>> accepted;
+  std::uint32_t num_refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    EngineRequest request = make_request(6, 30, static_cast<TokenId>(i));
+    request.priority = -i;
+    request.sampling.ignore_eos = true;
+    if (const Result<RequestId> id = engine->submit(request, sink)) {
+      accepted.emplace_back(*id, std::move(request));
+    } else {
+      EXPECT_EQ(id.error().code, ErrorCode::overloaded);
+      ++num_refused;
+    }
+    gate.permits.release(2);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  gate.open_for_good();
+  for (const auto& [id, request] : accepted) expect_equal(sink.wait(id), expected(request));
+  EXPECT_GT(num_refused, 0U);
+  EXPECT_GT(accepted.size(), 4U);
+  EXPECT_GT(engine->stats().num_preemptions, 4U);
+  EXPECT_EQ(engine->stats().finished_error, 0U);
+}
+
+TEST_P(ControlTest, AResetOfAnExternalCacheIsRefusedWhereThereIsNone) {
+  const auto engine = start(GetParam(), {});
+  Answered refused;
+  engine->reset_prefix_cache({.external = true}, refused.callback());
+  const Result<bool> answer = refused.wait();
+  ASSERT_FALSE(answer.has_value());
+  EXPECT_EQ(answer.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(answer.error().field, "reset_external");
+}
+
 }  // namespace
 }  // namespace quire

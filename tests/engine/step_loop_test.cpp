@@ -62,7 +62,9 @@ struct Bench {
     loop = std::make_unique<StepLoop>(Core::create(core_config(options)).value(), std::make_unique<LoggingWorker>(std::move(worker), log),
                                       StepLoop::Options{{kEos}, 0, async_scheduling}, std::make_shared<SteadyClock>());
   }
-  void add(std::uint64_t id, EngineRequest request) { loop->add({RequestId{id}, std::move(request), &sink, 0.0}); }
+  void add(std::uint64_t id, EngineRequest request) {
+    loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+  }
   void step() {
     loop->step();
     loop->deliver();

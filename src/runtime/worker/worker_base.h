@@ -1,5 +1,6 @@
 #pragma once
 // The seam between the engine and what computes.
+#include <optional>
 #include <span>
 
 #include "quire/plan.h"
@@ -24,6 +25,9 @@ class WorkerBase {
   virtual void assist() {}
   // Computes with the others to the end.
   virtual WorkerResult finish() = 0;
+  // While transfers are under way: the time (s, of the engine's clock) at which a step, which may be empty, should collect those that are
+  // over. The engine asks when nothing else is left to do; nullopt leaves the time to it.
+  [[nodiscard]] virtual std::optional<double> next_transfer_s() const { return std::nullopt; }
 
   WorkerResult execute(const StepPlan& plan) {
     start(plan);

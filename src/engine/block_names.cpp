@@ -1,0 +1,21 @@
+#include "engine/block_names.h"
+
+#include "base/check.h"
+#include "core/kv/hash_function.h"
+
+namespace quire {
+
+std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config) {
+  std::vector<BlockHash> names;
+  if (!config.enable_prefix_caching) return names;
+  const auto hash = make_hash_function({.algorithm = config.hash, .seed = config.hash_seed, .root = config.root_hash});
+  QUIRE_CHECK(hash.has_value() && hash_size(config.hash) == sizeof(BlockHash), "the core was made with this hash");
+  names.reserve(request.prompt.size() / config.block_size);
+  RequestContent content;
+  content.tokens = request.prompt;
+  content.cache_salt = request.cache_salt;
+  hash_full_blocks(**hash, content, config.block_size, names);
+  return names;
+}
+
+}  // namespace quire

@@ -1,0 +1,14 @@
+#pragma once
+// The names of a prompt's blocks, computed by the client's thread: hashing a long prompt takes longer than a step may wait.
+#include <vector>
+
+#include "core/kv/block_hash.h"
+#include "quire/core.h"
+#include "quire/engine.h"
+
+namespace quire {
+
+// One per full block, as the core of this configuration names them; none without prefix caching. Thread-safe.
+std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config);
+
+}  // namespace quire
