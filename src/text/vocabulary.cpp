@@ -1,6 +1,7 @@
 #include "text/vocabulary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "text/utf8.h"
@@ -90,6 +91,12 @@ Result<void> check_lists(const TokenizerSpec& spec) {
   if (!spec.scores.empty() && spec.scores.size() != count) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
                 std::to_string(spec.scores.size()) + " scores for " + std::to_string(count) + " tokens");
+  }
+  // Scores are an order of the tokens.
+  const auto unordered = std::ranges::find_if(spec.scores, [](float score) { return std::isnan(score); });
+  if (unordered != spec.scores.end()) {
+    return fail(ErrorCode::corrupt, "tokenizer scores",
+                "the score of token " + std::to_string(unordered - spec.scores.begin()) + " is not a number");
   }
   std::size_t num_bytes = 0;
   for (const std::string& token : spec.tokens) num_bytes += token.size();

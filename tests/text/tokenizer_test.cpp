@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -202,6 +203,11 @@ TEST(TokenizerErrors, NameWhatIsWrong) {
   spec = byte_level_spec();
   spec.types.pop_back();
   EXPECT_EQ(error_of(spec).code, ErrorCode::corrupt);
+
+  spec = sentencepiece_spec();
+  spec.scores.at(3) = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(error_of(spec).field, "tokenizer scores");
+  EXPECT_NE(error_of(spec).message.find("token 3 "), std::string::npos);
 
   spec = byte_level_spec();
   spec.merges.emplace_back("alone");
