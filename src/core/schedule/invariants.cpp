@@ -14,6 +14,15 @@ bool holds_blocks(const Request& request, std::uint32_t num_groups) {
   return false;
 }
 
+// Beyond max_model_len (a host may ask for more tokens than fit) vLLM counts blocks as cached that it never allocates.
+void check_cached_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
+  if (static_cast<std::uint64_t>(request.num_tokens()) > config.scheduler.max_model_len) return;
+  for (std::uint32_t group = 0; group < num_groups; ++group) {
+    const std::size_t num_cached = request.blocks.num_cached_blocks(group).value_or(0);
+    QUIRE_CHECK(num_cached <= request.blocks.blocks(group).size(), "cached blocks are held");
+  }
+}
+
 void check_request_state(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
   const bool running = request.status == RequestStatus::running;
   QUIRE_CHECK(running == (request.slot != kNoSlot), "a slot exactly while it runs");
@@ -46,6 +55,7 @@ void Core::check_invariants() const {
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
     check_request_state(*request, s.config, s.num_groups);
+    check_cached_blocks(*request, s.config, s.num_groups);
     QUIRE_CHECK(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
     if (s.names_blocks()) QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.config.block_size, "a name for each full block");
     sequences.push_back(&request->blocks);
