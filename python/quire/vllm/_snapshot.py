@@ -1,5 +1,8 @@
 """The whole state of a quire.vllm.Scheduler as plain values."""
 
+import array
+import zlib
+
 import quire
 
 _STATUS = {status: index + 1 for index, status in enumerate(quire.RequestStatus)}
@@ -10,6 +13,7 @@ def _request(core: dict, request) -> tuple:
     return (
         _STATUS[core["status"]],
         core["num_tokens"],
+        zlib.crc32(array.array("i", request._all_token_ids).tobytes()),
         request.num_prompt_tokens,
         len(request._output_token_ids),
         request.max_tokens,
@@ -75,5 +79,6 @@ def debug_snapshot(scheduler) -> dict:
     state["pause_state"] = int(scheduler.pause_state)
     by_name = dict(zip(names([r["id"] for r in core["requests"]]), core["requests"]))
     state["requests"] = {name: _request(by_name[name], request) for name, request in requests.items() if name in by_name}
+    state["order"] = list(state["requests"])
     state["encoder"] = _encoder(core, names, scheduler.is_encoder_decoder)
     return state

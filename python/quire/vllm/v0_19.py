@@ -214,6 +214,7 @@ class Scheduler(SchedulerInterface):
     def _transfer_stats(self, worker):
         stats = worker.kv_connector_stats
         if stats and self.connector:
+            self._native.requests()  # it may look at requests that it keeps
             own = self.connector.get_kv_connector_stats()
             if own:
                 stats = stats.aggregate(own)
@@ -222,6 +223,7 @@ class Scheduler(SchedulerInterface):
     def _publish(self, events) -> None:
         batch = [kv_event(event) for event in events] if events else []
         if self.connector is not None:
+            self._native.requests()
             batch.extend(self.connector.take_events() or ())
         if batch:
             self.kv_event_publisher.publish(KVEventBatch(ts=time.time(), events=batch))
@@ -360,3 +362,7 @@ class Scheduler(SchedulerInterface):
     def debug_snapshot(self) -> dict:
         """Everything the core holds, as plain values: for comparisons and reports of errors."""
         return debug_snapshot(self)
+
+    def check_invariants(self) -> None:
+        """Stops the process where the core contradicts itself."""
+        self._native.check_invariants()

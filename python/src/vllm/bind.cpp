@@ -148,7 +148,7 @@ void bind_steps(Class& c) {
       [](Bridge& self, bool preempt, bool connector, double now) { return self.reset_prefix_cache(preempt, connector, {.now = now}); },
       nb::arg("preempt_running"), nb::arg("reset_connector"), nb::arg("now"));
   c.def("reset_connector_cache", &Bridge::reset_connector_cache);
-  c.def("reset_encoder_cache", [](Bridge& self) { self.core().reset_encoder_cache(); });
+  c.def("reset_encoder_cache", &Bridge::reset_encoder_cache);
   c.def("make_stats", &Bridge::make_stats);
 }
 
@@ -191,6 +191,7 @@ void bind_views(Class& c) {
     self.core().snapshot(snapshot);
     return to_python(snapshot);
   });
+  c.def("check_invariants", [](Bridge& self) { self.core().check_invariants(); });
   c.def("counts", [](Bridge& self) {
     const CoreCounters counters = self.core().counters();
     return nb::make_tuple(counters.num_running, counters.num_waiting, counters.num_unfinished, counters.num_blocks,

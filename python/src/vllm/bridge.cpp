@@ -86,7 +86,7 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
     fields.name = text;
     fields.prompt = prompt;
     fields.block_hashes = hashes;
-    value_or_raise(core_->add(fields, input));
+    value_or_raise(guarded([&] { return core_->add(fields, input); }));
   } catch (...) {
     records_.drop(record.id);
     throw;
@@ -97,7 +97,7 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
 
 void Bridge::continue_session(nb::handle name, const SessionInput* input, StepInput now) {
   Record& record = known(name);
-  value_or_raise(core_->continue_session(record.id, input, now));
+  value_or_raise(guarded([&] { return core_->continue_session(record.id, input, now); }));
 }
 
 RequestView Bridge::view_of(const Record& record) const {
@@ -169,6 +169,10 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
 bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input) {
   if (preempt_running) last_scheduled_.reset();
   return value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
+}
+
+void Bridge::reset_encoder_cache() {
+  guarded([&] { core_->reset_encoder_cache(); });
 }
 
 bool Bridge::reset_connector_cache() {

@@ -64,6 +64,7 @@ class Bridge {
   nb::list finish(nb::handle names, RequestStatus status, StepInput input);
   bool reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input);
   bool reset_connector_cache();
+  void reset_encoder_cache();
   nb::object make_stats();
 
   // {name: Request}, every request refreshed; the dict is the bridge's own.

@@ -79,7 +79,8 @@ void Mirror::show(Record& record, const RequestView& view) {
   set_number(record, num_preemptions_, &Shown::num_preemptions, view.num_preemptions);
   set_flag(record, is_prefill_chunk_, &Shown::is_prefill_chunk, view.is_prefill_chunk);
   set_flag(record, discard_latest_async_tokens_, &Shown::discard_latest_async_tokens, view.discard_latest_async_tokens);
-  nb::setattr(record.request, spec_token_ids_, fast::list(view.draft_tokens));
+  if (!view.draft_tokens.empty() || record.shown.has_drafts) nb::setattr(record.request, spec_token_ids_, fast::list(view.draft_tokens));
+  record.shown.has_drafts = !view.draft_tokens.empty();
   if (record.stop_reason.is_valid()) nb::setattr(record.request, stop_reason_, record.stop_reason);
   set_number(record, num_nans_in_logits_, &Shown::num_nans, record.num_nans);
 }

@@ -24,6 +24,7 @@ struct Shown {
   std::int64_t num_preemptions = 0;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
+  bool has_drafts = false;
   std::int64_t num_nans = 0;
 };
 

@@ -87,7 +87,7 @@ nb::object events_of(std::span<const KvEvent> events) {
 }
 
 nb::object Bridge::make_stats() {
-  return stats_of(core_->make_stats());
+  return guarded([&] { return stats_of(core_->make_stats()); });
 }
 
 }  // namespace quire::python
