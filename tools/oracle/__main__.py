@@ -13,10 +13,10 @@ def _names(arguments) -> tuple:
 
 
 def cmd_fuzz(arguments) -> int:
-    tally, seconds = fuzz.timed(fuzz.run, arguments.seed, arguments.scenarios, arguments.workers, _names(arguments))
-    fuzz.report(tally, seconds)
+    tally, seconds = fuzz.timed(fuzz.run, arguments.seed, arguments.scenarios, arguments.workers, _names(arguments), arguments.profile)
+    good = fuzz.report(tally, seconds, arguments.profile)
     if tally.failure is None:
-        return 0
+        return 0 if good else 1
     seed, _, text = tally.failure
     print(text)
     return _shrink(seed, arguments)
@@ -28,7 +28,7 @@ def _shrink(seed: int, arguments) -> int:
     from .shrink import Shrinker
 
     names = _names(arguments)
-    script = generate.script(seed)
+    script = generate.script(seed, arguments.profile)
 
     def kind(candidate):
         failure = fuzz.failure_of(candidate, names)
@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     added = command("fuzz", cmd_fuzz, "play random scenarios on both schedulers until they differ")
     added.add_argument("--scenarios", type=int, default=1000)
     added.add_argument("--seed", type=int, default=0)
+    added.add_argument("--profile", default="default", choices=("default", "production"), help="production: 4,000 blocks, 8,192 tokens, 256 requests")
     added.add_argument("--workers", type=int, default=os.cpu_count())
     added.add_argument("--shrink", type=int, default=1500, metavar="PLAYS", help="plays spent on shrinking a difference")
     added.add_argument("--out", default="build/oracle", help="folder for shrunk scripts")
@@ -97,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("file")
     added.add_argument("--verbose", action="store_true", help="show what vLLM decides, call by call")
     added = command("survey", cmd_survey, "the kinds of differences among many scenarios")
+    added.add_argument("--profile", default="default", choices=("default", "production"))
     added.add_argument("--scenarios", type=int, default=200)
     added.add_argument("--seed", type=int, default=0)
     added = command("coverage", cmd_coverage, "which lines of vLLM's core the scenarios reach", "stock")

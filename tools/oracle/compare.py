@@ -82,7 +82,7 @@ def plan(output) -> dict:
         "preempted": output.preempted_req_ids,
         "structured": output.has_structured_output_requests,
         "pending": output.pending_structured_output_tokens,
-        "invalid_spec": output.num_invalid_spec_tokens,
+        "invalid_spec": None if output.num_invalid_spec_tokens is None else list(output.num_invalid_spec_tokens.items()),
         "kv_meta": output.kv_connector_metadata,
         "ec_meta": output.ec_connector_metadata,
         "to_zero": output.new_block_ids_to_zero,

@@ -78,9 +78,9 @@ def run(arguments) -> int:
     measured.start()
     fuzz.setup()
     seeds = range(arguments.seed, arguments.seed + arguments.scenarios)
-    tally, seconds = fuzz.timed(fuzz.play_seeds, seeds, ("stock",))
+    tally, seconds = fuzz.timed(fuzz.play_seeds, seeds, ("stock",), "default")
     measured.stop()
-    fuzz.report(tally, seconds)
+    fuzz.report(tally, seconds, "default")
     good = _report(measured, root, arguments.minimum)
     if not good:
         print(f"below {arguments.minimum} %, or lines without a reason in {os.path.relpath(REASONS)}", file=sys.stderr)

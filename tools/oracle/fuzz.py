@@ -9,25 +9,33 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import time
 import traceback
 
-from . import isolate
+from . import ends, isolate
 from .stage import real_monotonic
+
+
+MOST_CPU_S = 300  # of one play: a call that never returns ends its process
 
 
 @dataclasses.dataclass
 class Tally:
     scenarios: int = 0
     steps: int = 0
-    ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # where vLLM itself gave up
+    alone: int = 0  # steps of quire after vLLM gave up
+    preempting: int = 0  # scenarios in which something was preempted
+    ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # kinds of ends.py
     examples: dict = dataclasses.field(default_factory=dict)
     failure: tuple | None = None  # (seed, kind, description)
 
     def add(self, other: "Tally") -> None:
         self.scenarios += other.scenarios
         self.steps += other.steps
+        self.alone += other.alone
+        self.preempting += other.preempting
         self.ended.update(other.ended)
         for key, seed in other.examples.items():
             self.examples.setdefault(key, seed)
@@ -56,15 +64,27 @@ def failure_of(script: dict, names: tuple) -> tuple | None:
 
 
 def _failure_of(script: dict, names: tuple) -> tuple | None:
+    return _outcome(script, names)[1]
+
+
+def _outcome(script: dict, names: tuple) -> tuple:
+    """(Player after the play, (kind, description) of what went wrong or None)."""
     from . import compare, play
 
+    player = play.Player(script, names)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
     try:
-        play.Player(script, names).play()
+        player.play()
     except compare.Difference as difference:
-        return f"{difference.part}{_shape(difference.path)}", difference.describe()
+        return player, (f"{difference.part}{_shape(difference.path)}", difference.describe())
     except Exception as error:
-        return type(error).__name__, traceback.format_exc()
-    return None
+        after = f" after {player.raised!r}" if player.alone else ""
+        return player, (type(error).__name__ + (" alone" if player.alone else ""), traceback.format_exc() + after)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    if player.raised and ends.kind_of(player.raised.where()) is None:
+        return player, (f"new end {player.raised.where()}", f"vLLM gives up in a way that known_ends.json does not list: {player.raised!r}")
+    return player, None
 
 
 def _shape(path: str) -> str:
@@ -74,29 +94,26 @@ def _shape(path: str) -> str:
     return "".join(re.sub(r"\d+", "#", head) for head in heads) + (last if heads and heads[-1].endswith(("]", "request")) else re.sub(r"\d+", "#", last))
 
 
-def play_seeds(seeds, names: tuple, note=None) -> Tally:
+def play_seeds(seeds, names: tuple, profile: str, note=None) -> Tally:
     """Plays until something goes wrong. `note(seed)` is told what comes next."""
-    from . import compare, generate, play
+    from . import generate
 
     tally = Tally()
     for seed in seeds:
         if note is not None:
             note(seed)
-        player = play.Player(generate.script(seed), names)
-        try:
-            player.play()
-        except compare.Difference as difference:
-            tally.failure = (seed, f"{difference.part}{_shape(difference.path)}", difference.describe())
-        except Exception as error:
-            tally.failure = (seed, type(error).__name__, traceback.format_exc())
+        player, failure = _outcome(generate.script(seed, profile), names)
         tally.scenarios += 1
         tally.steps += player.num_steps
-        if player.raised:
-            where = player.raised.where()
-            tally.ended[where] += 1
-            tally.examples.setdefault(where, seed)
-        if tally.failure:
+        tally.alone += player.num_steps_alone
+        tally.preempting += player.num_preemptions > 0
+        if failure is not None:
+            tally.failure = (seed, *failure)
             break
+        if player.raised:
+            kind = ends.kind_of(player.raised.where())
+            tally.ended[kind] += 1
+            tally.examples.setdefault(kind, seed)
     return tally
 
 
@@ -104,14 +121,15 @@ class Worker:
     """What a worker process knows: whom to compare, and where to write which seed it plays, should it die."""
 
     names = ("stock", "stock")
+    profile = "default"
     notes = None
 
     @classmethod
-    def start(cls, names: tuple, notes, counter) -> None:
+    def start(cls, names: tuple, profile: str, notes, counter) -> None:
         with counter.get_lock():
             place = counter.value
             counter.value += 1
-        cls.names, cls.notes = names, lambda seed: notes.__setitem__(place, seed)
+        cls.names, cls.profile, cls.notes = names, profile, lambda seed: notes.__setitem__(place, seed)
         setup()
         from . import play  # noqa: F401  all of vLLM that a play needs
 
@@ -119,16 +137,17 @@ class Worker:
 
     @classmethod
     def work(cls, seeds: range) -> Tally:
-        return play_seeds(seeds, cls.names, cls.notes)
+        return play_seeds(seeds, cls.names, cls.profile, cls.notes)
 
 
-def run(first: int, count: int, workers: int, names: tuple, chunk: int = 50) -> Tally:
+def run(first: int, count: int, workers: int, names: tuple, profile: str = "default") -> Tally:
     """Plays the scripts of seeds first..first+count-1."""
     tally, started = Tally(), real_monotonic()
+    chunk = 50 if profile == "default" else 2
     chunks = [range(start, min(start + chunk, first + count)) for start in range(first, first + count, chunk)]
     context = multiprocessing.get_context("spawn")
     notes, counter = context.Array("q", [-1] * workers), context.Value("i", 0)
-    pool = concurrent.futures.ProcessPoolExecutor(workers, context, Worker.start, (names, notes, counter))
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context, Worker.start, (names, profile, notes, counter))
     try:
         for part in concurrent.futures.as_completed([pool.submit(Worker.work, seeds) for seeds in chunks]):
             tally.add(part.result())
@@ -136,19 +155,19 @@ def run(first: int, count: int, workers: int, names: tuple, chunk: int = 50) -> 
             if tally.failure:
                 break
     except concurrent.futures.process.BrokenProcessPool:
-        tally.failure = _who_died([seed for seed in notes if seed >= 0], names)
+        tally.failure = _who_died([seed for seed in notes if seed >= 0], names, profile)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     sys.stderr.write("\n")
     return tally
 
 
-def _who_died(seeds: list, names: tuple) -> tuple:
+def _who_died(seeds: list, names: tuple, profile: str) -> tuple:
     from . import generate
 
     setup()
     for seed in seeds:
-        failure = failure_of(generate.script(seed), names)
+        failure = failure_of(generate.script(seed, profile), names)
         if failure is not None:
             return (seed, *failure)
     return (-1, "death", f"a worker process died while it played one of the seeds {seeds}; alone, none of them does it again")
@@ -166,14 +185,22 @@ def _progress(tally: Tally, count: int, started: float) -> None:
     sys.stderr.flush()
 
 
-def report(tally: Tally, seconds: float) -> None:
+def report(tally: Tally, seconds: float, profile: str) -> bool:
+    """True: all is well."""
     print(f"{tally.scenarios:,} scenarios, {tally.steps:,} steps ({tally.steps / max(1, tally.scenarios):.1f} each) in {seconds:,.0f} s")
+    print(f"something was preempted in {tally.preempting:,} of them ({100 * tally.preempting / max(1, tally.scenarios):.1f} %)")
     if tally.ended:
-        share = 100 * sum(tally.ended.values()) / tally.scenarios
-        print(f"vLLM raised or contradicted itself in {sum(tally.ended.values()):,} of them ({share:.2f} %); these were compared up to there:")
-        for where, number in tally.ended.most_common():
-            print(f"  {number:6,}  {where}  (seed {tally.examples[where]})")
-    print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}")
+        total = sum(tally.ended.values())
+        print(
+            f"vLLM raised or contradicted itself in {total:,} ({100 * total / tally.scenarios:.2f} %); these were compared up to there, "
+            f"and quire went on alone for {tally.alone:,} steps:"
+        )
+        for kind, number in tally.ended.most_common():
+            print(f"  {number:6,}  {kind}  ({1000 * number / tally.scenarios:.2f} of 1,000; seed {tally.examples[kind]})")
+    wrong = ends.judge(tally.ended, tally.scenarios, profile)
+    print("\n".join(f"MORE ENDS THAN LISTED: {line}" for line in wrong) or "ends: as listed in known_ends.json")
+    print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}: {tally.failure[1]}")
+    return tally.failure is None and not wrong
 
 
 def write_script(path: str, script: dict) -> None:

@@ -3,6 +3,7 @@
 import random
 
 from .generate_config import configuration
+from .profiles import PROFILES
 
 
 def _longest(spec: dict) -> int:
@@ -10,10 +11,13 @@ def _longest(spec: dict) -> int:
 
 
 class Generator:
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, profile: str):
         self.seed = seed
         self.rng = random.Random(seed)
-        self.config = configuration(self.rng)
+        self.profile = PROFILES[profile]
+        self.config = configuration(self.rng, self.profile)
+        self.docs = self.rng.choice(self.profile.docs)
+        self.prompts = self.rng.choice(self.profile.prompts)
         self.events = []
         self.ids = []  # all that were added
         self.grammars = {}  # request id -> step of its grammar, not ready yet
@@ -23,20 +27,23 @@ class Generator:
 
     def script(self) -> dict:
         rng = self.rng
-        burst = rng.random() < 0.4
-        num_requests = rng.choice((2, 4, 8, 12, 20))
-        rate = rng.choice((0.1, 0.3, 0.6))
+        burst, share = self.profile.burst
+        burst = rng.random() < burst
+        num_requests = rng.choice(self.profile.num_requests)
+        rate = rng.choice(self.profile.rate)
         chaos = rng.choice((0.0, 0.02, 0.05, 0.1))
         if burst:
-            for _ in range(num_requests // 2):
+            for _ in range(int(num_requests * share)):
                 self._add()
-        for _ in range(rng.randint(20, 70)):
+        for _ in range(rng.randint(*self.profile.num_rounds)):
             if len(self.ids) < num_requests and rng.random() < rate:
                 self._add()
             self._between(chaos)
             self._step(chaos)
         self._drain()
-        return {"seed": self.seed, "config": self.config, "events": self.events}
+        # How often the state is looked at: 0 is only at the end.
+        look_every = rng.choice((1, 1, 2, 3, 5, 8, 13, 30, 100, 0))
+        return {"seed": self.seed, "look_every": look_every, "config": self.config, "events": self.events}
 
     def _drain(self) -> None:
         for request_id in list(self.grammars):
@@ -124,7 +131,7 @@ class Generator:
 
     def _doc(self) -> int:
         docs = self.config.get("docs")
-        return self.rng.randrange(docs) if docs else self.rng.choice((0, 0, 0, 1, 2))
+        return self.rng.randrange(docs) if docs else self.rng.choice((0, self.rng.randrange(self.docs)))
 
     def _arrival(self) -> float:
         if self.rng.random() < 0.8:
@@ -133,13 +140,13 @@ class Generator:
 
     def _prompt(self, spec: dict, limit: int) -> None:
         rng = self.rng
-        spec["n"] = rng.randint(1, max(1, limit)) if rng.random() < 0.5 else rng.randint(1, max(1, limit // 3))
+        spec["n"] = rng.randint(1, max(1, int(limit * rng.choice(self.prompts))))
         if rng.random() < 0.4:
             spec["tail"] = [rng.randrange(self.config["vocab"]) for _ in range(rng.randint(1, 4))][: limit - spec["n"]]
 
     def _ends(self, spec: dict) -> None:
         rng, vocab = self.rng, self.config["vocab"]
-        spec["max_tokens"] = rng.choice((1, 2, 5, 10, 20, 40))
+        spec["max_tokens"] = rng.choice(self.profile.max_tokens)
         if rng.random() < 0.3:
             spec["min_tokens"] = rng.randint(1, spec["max_tokens"])
         if rng.random() < 0.3:
@@ -193,7 +200,7 @@ class Generator:
         request_id = rng.choice(list(self.sessions))
         first = self.sessions[request_id]
         spec = {"id": request_id, "doc": first["doc"], "arrival": self._arrival(), "priority": first.get("priority", 0)}
-        self._prompt(spec, 6)
+        self._prompt(spec, self.profile.next_input)
         self._ends(spec)
         self.lengths[request_id] += spec["n"] + len(spec.get("tail", ())) + first["max_tokens"]
         # A session that outgrows max_model_len makes vLLM schedule negative counts.
@@ -207,5 +214,5 @@ class Generator:
         self.events.append(["add", spec])
 
 
-def script(seed: int) -> dict:
-    return Generator(seed).script()
+def script(seed: int, profile: str = "default") -> dict:
+    return Generator(seed, profile).script()

@@ -2,18 +2,20 @@
 
 import random
 
+from .profiles import Profile
+
 NO_ANSWERS = {
     "unknown": 0, "async": 0, "sync": 0, "unit": 1, "delay": 0, "params": 0, "stats": 0, "events": 0, "reset": True, "finish": 50, "invalid": 0,
-    "encoder": 0, "inspect": 0,
+    "encoder": 0, "inspect": 0, "keep": 0,
 }
 
 
-def _group(rng: random.Random, kind: str, size: int, config: dict) -> dict:
+def _group(rng: random.Random, kind: str, size: int, config: dict, profile: Profile) -> dict:
     group = {"kind": kind, "block_size": size}
     if kind == "sliding":
-        group["window"] = rng.randint(1, 5 * size)
+        group["window"] = rng.randint(1, profile.window_blocks * size)
     elif kind == "chunked":
-        group["chunk"] = size * rng.randint(1, 4)
+        group["chunk"] = size * rng.randint(1, profile.window_blocks * 4 // 5)
     elif kind == "sink":
         group["sink"] = rng.randint(1, 2)
     elif kind == "mamba":
@@ -44,9 +46,9 @@ LAYOUTS = (
 )
 
 
-def _layout(rng: random.Random, config: dict) -> None:
+def _layout(rng: random.Random, config: dict, profile: Profile) -> None:
     kinds = rng.choices([kinds for _, kinds in LAYOUTS], [weight for weight, _ in LAYOUTS])[0]
-    size = rng.choice((1, 2, 2, 3, 4, 4, 4, 8, 16))
+    size = rng.choice(profile.block_sizes)
     config["mamba_mode"] = "none"
     if "mamba" in kinds:
         config["mamba_mode"] = rng.choice(("all", "align", "align", "none"))
@@ -63,7 +65,7 @@ def _layout(rng: random.Random, config: dict) -> None:
     if mixable and config["mamba_mode"] != "align" and size <= 4 and rng.random() < 0.3:
         sizes = [size * rng.choice((1, 2, 3)) for _ in kinds]
         sizes[rng.randrange(len(sizes))] = size
-    config["groups"] = [_group(rng, kind, size_, config) for kind, size_ in zip(kinds, sizes)]
+    config["groups"] = [_group(rng, kind, size_, config, profile) for kind, size_ in zip(kinds, sizes)]
     if len(kinds) > 2 and kinds[0] == kinds[1]:  # equal specs share a bucket
         config["groups"][1] = dict(config["groups"][0])
     if config["prefix_caching"] and len(config["groups"]) > 1 and all(g == config["groups"][0] for g in config["groups"]):
@@ -74,42 +76,42 @@ def _layout(rng: random.Random, config: dict) -> None:
         config["scheduler_block_size"] = size * config["dcp"] * config["pcp"]
 
 
-def _limits(rng: random.Random, config: dict) -> None:
+def _limits(rng: random.Random, config: dict, profile: Profile) -> None:
     size = config["scheduler_block_size"]
-    config["max_model_len"] = rng.choice((8, 16, 32, 48, 64, 96))
+    config["max_model_len"] = rng.choice(profile.max_model_len)
     longest = -(-config["max_model_len"] // size)
     groups = max(1, len(config["groups"]))
     tight = max(3, int(longest * groups * rng.choice((0.5, 1.0, 1.3, 2.0, 3.0))))
-    config["num_blocks"] = 1 + min(120, tight) + sum(group.get("sink", 0) for group in config["groups"])
-    if config["mamba_mode"] != "none" or config["spec"] != "none":
+    config["num_blocks"] = profile.num_blocks or 1 + min(120, tight) + sum(group.get("sink", 0) for group in config["groups"])
+    if (config["mamba_mode"] != "none" or config["spec"] != "none") and not profile.num_blocks:
         config["num_blocks"] += 2 * config["num_spec_tokens"]
-    config["max_num_seqs"] = rng.choice((1, 2, 3, 4, 8, 16))
-    config["max_num_batched_tokens"] = rng.choice((4, 8, 16, 24, 32, 64, 200))
+    config["max_num_seqs"] = rng.choice(profile.max_num_seqs)
+    config["max_num_batched_tokens"] = rng.choice(profile.max_num_batched_tokens)
     if not config["chunked_prefill"]:
         config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"], config["max_model_len"] if rng.random() < 0.7 else 8)
     config["max_num_scheduled_tokens"] = rng.choice((None, None, None, max(2, config["max_num_batched_tokens"] // 2)))
-    config["long_prefill_token_threshold"] = rng.choice((0, 0, 0, 3, 8, size))
+    config["long_prefill_token_threshold"] = rng.choice((*profile.long_prefill_token_threshold, size))
     config["reserve_full_isl"] = rng.random() < 0.6
     if config["mamba_mode"] == "align":
         config["max_num_batched_tokens"] = max(config["max_num_batched_tokens"], size)
         config["max_num_scheduled_tokens"] = None
 
 
-def _multimodal(rng: random.Random, config: dict) -> None:
+def _multimodal(rng: random.Random, config: dict, profile: Profile) -> None:
     config["multimodal"] = rng.random() < 0.3
-    config["mm_max_tokens"] = rng.choice((0, 4, 8, 8, 16)) if config["multimodal"] else 0
-    config["encoder_budget"] = rng.choice((0, 4, 8, 16, 32))
-    config["encoder_cache"] = rng.choice((0, 8, 16, 24))
+    config["mm_max_tokens"] = rng.choice((0, *profile.mm_max_tokens)) if config["multimodal"] else 0
+    config["encoder_budget"] = rng.choice(profile.encoder_budget)
+    config["encoder_cache"] = rng.choice(profile.encoder_cache)
     config["disable_chunked_mm_input"] = rng.random() < 0.3
     config["ec_connector"] = config["multimodal"] and rng.random() < 0.3
     config["answers"]["encoder"] = rng.choice((0, 30, 60))
 
 
-def _encoder_decoder(rng: random.Random, config: dict) -> None:
+def _encoder_decoder(rng: random.Random, config: dict, profile: Profile) -> None:
     size = config["scheduler_block_size"]
     config.update(encoder_decoder=True, multimodal=True, prefix_caching=False, connector=None, spec="none", mamba_mode="none")
     config["groups"] = [{"kind": "full", "block_size": size}, {"kind": "cross", "block_size": size}]
-    config["mm_max_tokens"] = rng.choice((4, 8, 16))
+    config["mm_max_tokens"] = rng.choice(profile.mm_max_tokens)
     config["dcp"] = config["pcp"] = 1
     config["scheduler_block_size"] = config["cache_block_size"] = size
     config["num_spec_tokens"] = 0
@@ -135,6 +137,7 @@ def _connector(rng: random.Random, config: dict) -> None:
             "events": rng.choice((0, 1)),
             "reset": rng.choice((True, False, None)),
             "inspect": rng.randrange(2),
+            "keep": rng.random() < 0.7,
             "finish": rng.choice((20, 50, 90)),
             "invalid": rng.choice((0, 0, 20, 50)) if single else 0,
         }
@@ -186,7 +189,7 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
     config["docs"] = 1
 
 
-def configuration(rng: random.Random) -> dict:
+def configuration(rng: random.Random, profile: Profile) -> dict:
     config = {
         "prefix_caching": rng.random() < 0.8,
         "hash": rng.choice(("sha256", "sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
@@ -207,7 +210,7 @@ def configuration(rng: random.Random) -> dict:
         "load_failure": "fail",
         "reasoning": rng.choice((0, 0, 2)),
         "mfu": rng.random() < 0.1,
-        "vocab": rng.choice((2, 5, 16, 64)),
+        "vocab": rng.choice(profile.vocab),
         "follow": rng.choice((0, 50, 90, 100)),
         "answers": dict(NO_ANSWERS),
         "pp": 1,
@@ -218,13 +221,13 @@ def configuration(rng: random.Random) -> dict:
     if rng.random() < 0.35:
         config["spec"] = rng.choice(("eagle", "draft_model", "ngram"))
         config["num_spec_tokens"] = rng.randint(1, 4)
-    _layout(rng, config)
-    _limits(rng, config)
-    _multimodal(rng, config)
+    _layout(rng, config, profile)
+    _limits(rng, config, profile)
+    _multimodal(rng, config, profile)
     _connector(rng, config)
     if rng.random() < 0.06:
-        _encoder_decoder(rng, config)
-    if rng.random() < 0.15:
+        _encoder_decoder(rng, config, profile)
+    if rng.random() < profile.corners:
         rng.choice((_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
     if rng.random() < 0.96:  # vLLM refuses it else
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]

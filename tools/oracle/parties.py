@@ -35,8 +35,35 @@ class Stats(KVConnectorStats):
         return self
 
 
+def seen(request) -> tuple:
+    """What a party reads of a request: what the connectors and grammars that ship with vLLM read, and what they could."""
+    outputs, hashes = request.output_token_ids, request.block_hashes
+    return (
+        request.request_id,
+        int(request.status),
+        request.num_tokens,
+        request.num_prompt_tokens,
+        request.num_computed_tokens,
+        request.num_output_placeholders,
+        request.num_cached_tokens,
+        request.num_external_computed_tokens,
+        request.num_preemptions,
+        request.is_prefill_chunk,
+        list(request.spec_token_ids),
+        len(outputs),
+        list(outputs[-4:]),
+        list(request.all_token_ids[-4:]),
+        len(hashes),
+        hashes[-1] if hashes else None,
+        request.kv_transfer_params,
+    )
+
+
 class ScriptedConnector(KVConnectorBase_V1):
-    """The scheduler half of a connector. `loading` and `sending` are what its worker half has under way; the player reports from them."""
+    """The scheduler half of a connector. `loading` and `sending` are what its worker half has under way; the player reports from them.
+
+    It keeps the requests that it was asked about and looks at them later, as vLLM's own connectors do.
+    """
 
     def __init__(self, vllm_config, role, kv_cache_config):
         self.side = current()
@@ -47,7 +74,12 @@ class ScriptedConnector(KVConnectorBase_V1):
         self.sending = {}
         self._queries = {}
         self._asked = {}
+        self._kept = {}  # request id -> the Request itself
         self._num_meta = 0
+
+    def _look(self, when: str) -> None:
+        if self._kept:
+            self.side.log.append((f"kept at {when}", [seen(request) for request in self._kept.values()]))
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         request_id, answers = request.request_id, self.answers
@@ -55,7 +87,9 @@ class ScriptedConnector(KVConnectorBase_V1):
         pick = draw(self.side.seed, "match", request_id, count)
         result = self._match(request.num_tokens - num_computed_tokens, pick % 100, pick // 100, answers)
         self._asked[request_id] = result
-        self.side.log.append(("match", request_id, request.num_tokens, num_computed_tokens, result))
+        if self.answers["keep"]:
+            self._kept[request_id] = request
+        self.side.log.append(("match", seen(request), num_computed_tokens, result))
         return result
 
     @staticmethod
@@ -72,7 +106,7 @@ class ScriptedConnector(KVConnectorBase_V1):
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         ids = blocks.get_block_ids()
-        self.side.log.append(("allocated", request.request_id, ids, num_external_tokens))
+        self.side.log.append(("allocated", seen(request), ids, num_external_tokens))
         if self.answers["inspect"]:
             self.side.log.append(("unhashed", blocks.get_unhashed_block_ids_all_groups(), blocks.get_block_ids(allow_none=True)))
             if len(ids) == 1:
@@ -84,10 +118,12 @@ class ScriptedConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         self._num_meta += 1
         self.side.log.append(("meta", list(scheduler_output.num_scheduled_tokens.items())))
+        self._look("meta")
         return Metadata(self._num_meta)
 
     def update_connector_output(self, connector_output):
         self.side.log.append(("output", connector_output.finished_sending, connector_output.finished_recving))
+        self._look("output")
 
     def request_finished(self, request, block_ids):
         request_id = request.request_id
@@ -96,14 +132,17 @@ class ScriptedConnector(KVConnectorBase_V1):
         params = {"remote": request_id, "blocks": block_ids} if pick % 2 and self.answers["params"] else None
         if delay:
             self.sending[request_id] = True
-        self.side.log.append(("finished", request_id, int(request.status), request.num_computed_tokens, block_ids, delay))
+        self._kept.pop(request_id, None)
+        self.side.log.append(("finished", seen(request), block_ids, delay))
         return delay, params
 
     def get_kv_connector_stats(self):
         self.side.log.append(("stats",))
+        self._look("stats")
         return Stats(data={"loads": 1}) if self.answers["stats"] > 1 else None
 
     def take_events(self):
+        self._look("events")
         if not self.answers["events"] or draw(self.side.seed, "events", self._num_meta) % 4:
             return ()
         return [BlockStored([self._num_meta], None, [1, 2], 2, None, "CPU", None)]
@@ -155,7 +194,7 @@ class ScriptedEncoderConnector(ECConnectorBase):
         return answer
 
     def update_state_after_alloc(self, request, index):
-        self.side.log.append(("item_allocated", request.request_id, index))
+        self.side.log.append(("item_allocated", seen(request), index))
 
     def build_connector_meta(self, scheduler_output):
         self._num_meta += 1
@@ -209,11 +248,11 @@ class GrammarManager:
         if not request.use_structured_output:
             return False
         advance = request.num_output_tokens > self.reasoning
-        self.side.log.append(("advance", request.request_id, request.num_tokens, request.num_computed_tokens, advance))
+        self.side.log.append(("advance", seen(request), advance))
         return advance
 
     def grammar_bitmask(self, requests, ids, drafts):
-        self.side.log.append(("bitmask", list(ids), [(i, list(drafts.get(i, ()))) for i in ids]))
+        self.side.log.append(("bitmask", [seen(requests[i]) for i in ids], [(i, list(drafts.get(i, ()))) for i in ids]))
         assert all(requests[i].structured_output_request.grammar for i in ids)
         return np.full((len(ids), 1), len(ids), dtype=np.int32)
 

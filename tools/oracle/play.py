@@ -1,8 +1,14 @@
 """Plays a script on one or two schedulers in the call order of vLLM's EngineCore, and compares the two after each call.
 
-A script is plain JSON: {"seed": int, "config": {...}, "events": [[verb, argument...], ...]}. Nothing in it names a decision, so that it
-stays playable when events are taken out: a step's results (tokens, drafts, finished transfers) follow from the first scheduler's plan and
-the step's own seed.
+A script is plain JSON: {"seed": int, "look_every": int, "config": {...}, "events": [[verb, argument...], ...]}. Nothing in it names a
+decision, so that it stays playable when events are taken out: a step's results (tokens, drafts, finished transfers) follow from the first
+scheduler's plan and the step's own seed.
+
+The state is compared after every `look_every`-th call that may change it, and at the end (0: only there). Looking refreshes the Python
+requests of quire's adapter, which in production nobody does: what connectors and grammars are shown must be right without it.
+
+Where vLLM gives up, quire goes on alone: its invariants are checked after each call, and at the end everything is aborted and every block
+must be free.
 """
 
 import copy
@@ -12,7 +18,7 @@ from collections import deque
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
-from . import compare, config as configs, results, snapshot
+from . import compare, config as configs, ends, results, snapshot
 from .requests import RequestMaker
 from .stage import CLOCK, Side, draw, enter
 
@@ -20,14 +26,16 @@ from .stage import CLOCK, Side, draw, enter
 # Calls that vLLM refuses on purpose: the other side must refuse too. Elsewhere an exception of vLLM's is an accident of its own (an
 # assertion about its state), after which it would not go on; the script ends there.
 REFUSALS = ("construct", "reset_prefix_cache")
+MOST_LAST_STEPS = 500  # until the last transfer is over
 
 
 class Raised:
-    def __init__(self, error: Exception):
+    def __init__(self, error: Exception, what: str = ""):
         self.error = error
+        self.what = what  # the call
 
     def __eq__(self, other):
-        return isinstance(other, Raised)
+        return isinstance(other, Raised) and isinstance(other.error, type(self.error))
 
     def __repr__(self):
         return f"{self.where()}: {self.error}"
@@ -36,6 +44,8 @@ class Raised:
         """The same for errors of one kind."""
         if isinstance(self.error, Unsound):
             return str(self.error)
+        if self.what == "construct" and isinstance(self.error, ValueError):
+            return ends.REFUSED
         trace = self.error.__traceback__
         while trace.tb_next is not None:
             trace = trace.tb_next
@@ -44,7 +54,11 @@ class Raised:
 
 
 class Ended(Exception):
-    """vLLM itself gave up on the script: what follows is outside the contract."""
+    """The play is over before the script is."""
+
+
+class Leftover(Exception):
+    """quire, alone, did not give everything back."""
 
 
 class Unsound(Exception):
@@ -78,7 +92,12 @@ class Player:
         self.queue = deque()  # batches that are executed and whose results are not taken yet, oldest first
         self.index = -1
         self.num_steps = 0
-        self.raised = None  # Raised on which the play ended
+        self.num_steps_alone = 0
+        self.look_every = script.get("look_every", 1)
+        self.num_moves = 0  # calls so far that may change the state
+        self.num_preemptions = 0
+        self.raised = None  # Raised by which vLLM gave up
+        self.alone = False  # quire goes on without it
 
     def play(self) -> "Player":
         with CLOCK:
@@ -90,6 +109,10 @@ class Player:
                 for self.index, event in enumerate(self.events):
                     CLOCK.now += (1 + draw(self.index) % 5) * 0.001
                     getattr(self, "_on_" + event[0])(*event[1:])
+                if self.alone:
+                    self._empty()
+                else:
+                    self._compare("end", [None for _ in self.sides], True)
             except Ended:
                 pass
         return self
@@ -102,29 +125,41 @@ class Player:
             try:
                 results_.append(call(side))
             except Exception as error:
-                results_.append(Raised(error))
                 if what not in REFUSALS and side is self.sides[0]:
-                    break
+                    if side.name == "quire":
+                        raise
+                    self._give_up(Raised(error, what))
+                    return self._both(what, call, view, moves)
+                results_.append(Raised(error, what))
         self._compare(what, [result if view is None or isinstance(result, Raised) else view(result) for result in results_], moves)
-        if isinstance(results_[0], Raised) and what != "reset_prefix_cache":
+        if isinstance(results_[0], Raised) and what == "construct":
             self.raised = results_[0]
             raise Ended
         return results_
 
+    def _give_up(self, raised: Raised) -> None:
+        """vLLM has given up: what follows is outside the contract, but quire must come through it."""
+        self.raised = raised
+        if self.sides[-1].name != "quire":
+            raise Ended
+        self.sides = self.sides[-1:]
+        self.alone = True
+
     def _compare(self, what: str, answers: list, moves: bool) -> None:
+        self.num_moves += moves
+        look = moves and (what == "end" or self.look_every > 0 and self.num_moves % self.look_every == 0)
         if self.observer is not None:
-            self.observer(self, what, answers)
-        first = self.sides[0]
-        log = first.take_log()
-        if len(self.sides) == 1 and first.scheduler is not None:
-            snapshot.of(first.scheduler)
-        for side, answer in zip(self.sides[1:], answers[1:]):
+            self.observer(self, what, answers, look)
+        first, *others = self.sides
+        logs = [side.take_log() for side in self.sides]
+        for side, answer, log in zip(others, answers[1:], logs[1:]):
             self._equal(what, answers[0], answer)
-            if first.scheduler is None:
-                return
-            self._equal(f"{what}: calls to the outside", log, side.take_log())
-            if moves:  # else the state is the one that was compared last
+            self._equal(f"{what}: calls to the outside", logs[0], log)
+            if look and not isinstance(answer, Raised):
                 self._equal(f"{what}: state", self._state(first), self._state(side))
+        if self.alone or look:
+            for side in self.sides:
+                side.check()
 
     def _state(self, side: Side) -> dict:
         state = snapshot.of(side.scheduler)
@@ -183,6 +218,7 @@ class Player:
     def _on_step(self, seed: int, options: dict | None = None) -> None:
         options = options or {}
         self.num_steps += 1
+        self.num_steps_alone += self.alone
         scheduler = self.sides[0].scheduler
         deferred = None
         if len(self.queue) < self.config["queue_depth"] and (scheduler.has_requests() or options.get("idle")):
@@ -219,14 +255,14 @@ class Player:
     # The parts of a step.
     def _plan(self, side: Side):
         output = side.scheduler.schedule()
-        if side is self.sides[0]:
-            if any(count <= 0 for count in output.num_scheduled_tokens.values()):
-                raise Unsound("a negative number of tokens is scheduled")
+        if any(count <= 0 for count in output.num_scheduled_tokens.values()):
+            raise Unsound("a negative number of tokens is scheduled")
         return output
 
     def _schedule(self, seed: int) -> "results.Batch":
         outputs = self._both("schedule", self._plan, compare.plan)
-        batch = results.Batch(outputs, self.sides[0].scheduler)
+        batch = results.Batch(dict(zip(self.sides, outputs)), self.sides[0], self.makers)
+        self.num_preemptions += len(outputs[0].preempted_req_ids or ())
         for side in self.sides:
             if side.connector is not None:
                 batch.sync_loads = side.connector.sync_loads
@@ -240,18 +276,12 @@ class Player:
         return outputs
 
     def _bitmask(self, batch) -> None:
-        plans = dict(zip(map(id, self.sides), batch.outputs))
-        self._both("get_grammar_bitmask", lambda side: side.scheduler.get_grammar_bitmask(plans[id(side)]), compare.grammar)
+        self._both("get_grammar_bitmask", lambda side: side.scheduler.get_grammar_bitmask(batch.outputs[side]), compare.grammar)
 
     def _update(self, batch, seed: int) -> None:
         self._end_where_names_mix(batch)
-        plans = dict(zip(map(id, self.sides), batch.outputs))
         result = results.sample(self, batch, seed)
-        self._both(
-            "update_from_output",
-            lambda side: self._take(side, plans[id(side)], result),
-            compare.outputs,
-        )
+        self._both("update_from_output", lambda side: self._take(side, batch.outputs[side], result), compare.outputs)
         for side in self.sides:
             result.forget_transfers(side.connector)
         if self.config["spec"] != "none" and not self.config["async"] and batch.total:
@@ -260,21 +290,36 @@ class Player:
 
     def _end_where_names_mix(self, batch) -> None:
         """vLLM gives the token of an aborted request to the one that has its id now; quire does not, on purpose."""
+        if self.sides[0].name != "stock":
+            return
         for request_id, request in batch.requests.items():
             now = self.sides[0].scheduler.requests.get(request_id, request)
             if now is not request and not now.is_finished():
-                self.raised = Raised(Unsound("a late token goes to another request of the same id"))
-                raise Ended
+                self._give_up(Raised(Unsound("a late token goes to another request of the same id"), "update_from_output"))
+                return
 
     def _defer(self, batch, seed: int) -> None:
-        plans = dict(zip(map(id, self.sides), batch.outputs))
         if self.config["spec"] != "none":
             drafts = results.drafts(self, batch, seed)
 
             def update(side):
-                side.scheduler.update_draft_token_ids_in_output(drafts.make(), plans[id(side)])
-                return plans[id(side)]
+                side.scheduler.update_draft_token_ids_in_output(drafts.make(), batch.outputs[side])
+                return batch.outputs[side]
 
             self._both("update_draft_token_ids_in_output", update, compare.plan_sent)
         self._bitmask(batch)
         self.queue.append(batch)
+
+    def _empty(self) -> None:
+        """At the end of a play alone: nothing may be left over."""
+        side = self.sides[0]
+        self._on_pause(0)
+        self._on_abort(None)
+        for seed in range(MOST_LAST_STEPS):
+            if not self.queue and not side.is_transferring() and not side.scheduler.has_requests():
+                break
+            self._on_step(seed, {"wait": 1, "idle": 1})
+        held = sum(group.get("sink", 0) for group in self.config["groups"])
+        free, all_ = side.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), self.config["num_blocks"] - 1 - held
+        if side.scheduler.has_requests() or free != all_:
+            raise Leftover(f"after everything was aborted: {self._counts(side)}, {free} of {all_} blocks are free")

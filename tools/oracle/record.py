@@ -1,17 +1,23 @@
 """Scenarios with vLLM's answers, in a form that needs no vLLM to be compared with: one JSON text per line, compressed with xz.
 
-    {"script": {...}, "answers": [[what was called, its answer, calls to the outside, digest of the state afterwards], ...]}
+    {"script": {...}, "answers": [[what was called, its answer, calls to the outside, digest of the state afterwards], ...], "end": kind}
+
+The digest is "" where the script does not look at the state. "end" is there where vLLM gave up after the last answer: quire goes on alone.
+Dicts are compared in their order.
 """
 
+import collections
 import enum
 import hashlib
 import json
 import lzma
 import os
 
-from . import generate, play, snapshot
+from . import ends, generate, play, snapshot
 
-PORTABLE_HASHES = ("sha256", "sha256_cbor")  # the others need packages that the tests have not
+SEEDS_PER_SCENARIO = 4  # played for each that is kept
+PREEMPTING = 0.5  # share of the kept in which something is preempted, at least
+OF_EACH_END = 4
 
 
 def plain(value):
@@ -46,11 +52,15 @@ def _object(value):
 
 
 def text(value) -> str:
-    return json.dumps(plain(value), separators=(",", ":"), sort_keys=True)
+    return json.dumps(plain(value), separators=(",", ":"))
 
 
-def digest(state) -> str:
-    return hashlib.sha256(text(state).encode()).hexdigest()[:16]
+def digest(player, look: bool) -> str:
+    """Of the state, whose dicts have no order."""
+    if not look or player.sides[0].scheduler is None:
+        return ""
+    state = json.dumps(plain(snapshot.of(player.sides[0].scheduler)), separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(state.encode()).hexdigest()[:16]
 
 
 class Recorder:
@@ -59,17 +69,18 @@ class Recorder:
     def __init__(self):
         self.answers = []
 
-    def __call__(self, player, what: str, answers: list) -> None:
-        side = player.sides[0]
-        state = "" if side.scheduler is None else digest(snapshot.of(side.scheduler))
-        self.answers.append([what, plain(answers[0]), plain(side.log), state])
+    def __call__(self, player, what: str, answers: list, look: bool) -> None:
+        self.answers.append([what, plain(answers[0]), plain(player.sides[0].log), digest(player, look)])
 
 
-def record(script: dict) -> dict | None:
-    """One line of the file; None when vLLM itself gives up on the script."""
+def record(script: dict) -> tuple:
+    """(one line of the file, the Player)"""
     recorder = Recorder()
     player = play.Player(script, ("stock",), recorder).play()
-    return None if player.raised else {"script": script, "answers": recorder.answers}
+    line = {"script": script, "answers": recorder.answers}
+    if player.raised:
+        line["end"] = ends.kind_of(player.raised.where())
+    return line, player
 
 
 def _features(script: dict) -> frozenset:
@@ -90,36 +101,42 @@ def _features(script: dict) -> frozenset:
     )
 
 
-def choose(count: int):
-    """`count` scripts from the first seeds on: those first that bring something new."""
-    seen, others = set(), []
-    for seed in range(20 * count):
-        script = generate.script(seed)
-        if script["config"]["hash"] not in PORTABLE_HASHES:
-            continue
-        new = _features(script) - seen
-        if new:
-            seen |= new
-            yield script
+class Choice:
+    """Which of many scenarios are kept: those that bring something new, some of each end, many that preempt, then any."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self.seen = set()
+        self.ends = collections.Counter()
+        self.kept, self.preempting, self.others = [], [], []
+
+    def add(self, line: dict, player) -> None:
+        text_ = json.dumps(line, separators=(",", ":"))
+        new = _features(line["script"]) - self.seen
+        end = line.get("end")
+        self.ends[end] += end is not None
+        if new or end and self.ends[end] <= OF_EACH_END:
+            self.seen |= new
+            self.kept.append((text_, player.num_preemptions > 0))
         else:
-            others.append(script)
-    yield from others
+            (self.preempting if player.num_preemptions else self.others).append(text_)
+
+    def lines(self) -> list:
+        wanted = int(PREEMPTING * self.count) - sum(preempts for _, preempts in self.kept)
+        chosen = [text_ for text_, _ in self.kept] + self.preempting[: max(0, wanted)]
+        return (chosen + self.others + self.preempting[max(0, wanted) :])[: self.count]
 
 
 def run(arguments) -> int:
     os.makedirs(arguments.out, exist_ok=True)
     path = os.path.join(arguments.out, "scenarios.jsonl.xz")
-    written = 0
+    choice = Choice(arguments.scenarios)
+    for seed in range(SEEDS_PER_SCENARIO * arguments.scenarios):
+        choice.add(*record(generate.script(seed)))
+    lines = choice.lines()
     with lzma.open(path, "wt", preset=9, encoding="utf-8") as file:
-        for script in choose(arguments.scenarios):
-            line = record(script)
-            if line is None:
-                continue
-            file.write(json.dumps(line, separators=(",", ":"), sort_keys=True) + "\n")
-            written += 1
-            if written == arguments.scenarios:
-                break
-    print(f"{written} scenarios, {os.path.getsize(path):,} bytes: {path}")
+        file.write("".join(line + "\n" for line in lines))
+    print(f"{len(lines)} scenarios, {os.path.getsize(path):,} bytes: {path}")
     return 0
 
 
@@ -130,20 +147,25 @@ def read(path: str):
 
 
 class Replayer:
-    """An observer of a Player with one side that compares with a recorded line."""
+    """An observer of a Player with one side that compares with a recorded line, and lets it go on alone where vLLM gave up."""
 
     def __init__(self, line: dict):
-        self.left = iter(line["answers"])
+        self.left = collections.deque(line["answers"])
+        self.ends = "end" in line
 
-    def __call__(self, player, what: str, answers: list) -> None:
+    def __call__(self, player, what: str, answers: list, look: bool) -> None:
         from .compare import Difference
 
-        expected = next(self.left, ["nothing", None, None, ""])
-        side = player.sides[0]
-        got = json.loads(text([what, answers[0], side.log]))
-        if got != expected[:3]:
-            raise Difference(player.index, player.events[player.index], what, expected[:3], got)
-        state = "" if side.scheduler is None else digest(snapshot.of(side.scheduler))
+        if player.alone:
+            return
+        if not self.left and self.ends:
+            player.alone = True
+            return
+        expected = self.left.popleft() if self.left else ["nothing", None, None, ""]
+        got = [what, plain(answers[0]), plain(player.sides[0].log)]
+        if text(got) != text(expected[:3]):
+            raise Difference(player.index, player.events[player.index], what, expected[:3], json.loads(text(got)))
+        state = digest(player, look)
         if state != expected[3]:
             raise Difference(player.index, player.events[player.index], f"{what}: digest of the state", expected[3], state)
 
@@ -152,6 +174,6 @@ def replay(line: dict, name: str = "quire") -> int:
     """Plays a recorded line; returns the number of steps, raises Difference."""
     replayer = Replayer(line)
     player = play.Player(line["script"], (name,), replayer).play()
-    if next(replayer.left, None) is not None:
+    if replayer.left:
         raise RuntimeError(f"the play ended early: {player.raised}")
     return player.num_steps

@@ -5,29 +5,31 @@ made anew for each side, because schedulers change what they are given.
 import numpy as np
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, LogprobsLists, ModelRunnerOutput
 
+from . import snapshot
 from .requests import doc_token
 from .stage import draw
+
+
+NOTHING = (0, False, False)  # peeked of a request that is gone
 
 
 class Batch:
     """A plan under way, and what of the requests must be remembered from the moment in which it was made."""
 
-    def __init__(self, outputs: list, scheduler):
-        plan = outputs[0]
-        self.outputs = outputs
+    def __init__(self, outputs: dict, first, makers: dict):
+        plan = self.plan = outputs[first]
+        self.outputs = outputs  # by side
         self.total = plan.total_num_scheduled_tokens
         self.pending = plan.pending_structured_output_tokens
         self.sync_loads = {}
-        requests = scheduler.requests
-        self.requests = {request_id: requests[request_id] for request_id in plan.num_scheduled_tokens}
-        self.rows = [_row(request) for request in self.requests.values()]
-
-    def num_drafts(self, request_id: str) -> int:
-        return len(self.outputs[0].scheduled_spec_decode_tokens.get(request_id, ()))
-
-
-def _row(request) -> tuple:
-    return request.request_id, not request.is_prefill_chunk, request.pooling_params is not None, request.num_tokens
+        self.requests = {}  # vLLM's own, to see when another takes its name
+        if first.name == "stock":
+            self.requests = {request_id: first.scheduler.requests[request_id] for request_id in plan.num_scheduled_tokens}
+        peeked = snapshot.peek(first.scheduler, plan.num_scheduled_tokens)
+        self.rows = [
+            (request_id, not is_prefill_chunk, bool(makers[request_id].spec.get("pooling")), num_tokens)
+            for request_id, (num_tokens, is_prefill_chunk, _) in peeked.items()
+        ]
 
 
 class Result:
@@ -69,8 +71,9 @@ class Result:
 def sample(player, batch: Batch, seed: int) -> Result:
     config, result = player.config, Result()
     result.ids = [row[0] for row in batch.rows]
-    drafts = batch.outputs[0].scheduled_spec_decode_tokens
-    invalid = batch.outputs[0].num_invalid_spec_tokens or {}
+    drafts = batch.plan.scheduled_spec_decode_tokens
+    invalid = batch.plan.num_invalid_spec_tokens or {}
+    peeked = snapshot.peek(player.sides[0].scheduler, result.ids)
     for request_id, emits, pooling, num_tokens in batch.rows:
         tokens = []
         if emits and not pooling:
@@ -80,7 +83,7 @@ def sample(player, batch: Batch, seed: int) -> Result:
             tokens = [token if token >= 0 else _token(player, seed, request_id, num_tokens + i) for i, token in enumerate(scheduled[:accepted])]
             tokens.append(_token(player, seed, request_id, num_tokens + accepted))
         result.sampled.append(tokens)
-        if (tokens or pooling) and emits and not _discards(player, request_id) and draw(seed, "prompt_logprobs", request_id) % 8 == 0:
+        if (tokens or pooling) and emits and not peeked.get(request_id, NOTHING)[2] and draw(seed, "prompt_logprobs", request_id) % 8 == 0:
             result.prompt_logprobs[request_id] = ("prompt logprobs", request_id)
     if any(row[2] for row in batch.rows):
         result.pooled = [("pooled", row[0]) if row[1] and row[2] else None for row in batch.rows]
@@ -94,11 +97,6 @@ def sample(player, batch: Batch, seed: int) -> Result:
     if config["connector"]:
         result.kv = _transfers(player, batch, seed, result)
     return result
-
-
-def _discards(player, request_id: str) -> bool:
-    request = player.sides[0].scheduler.requests.get(request_id)
-    return request is not None and request.discard_latest_async_tokens
 
 
 def _token(player, seed: int, request_id: str, position: int) -> int:

@@ -15,7 +15,7 @@ def show(script: dict) -> None:
     print("configuration", script["config"])
     told = -1
 
-    def observer(player, what, answers) -> None:
+    def observer(player, what, answers, look) -> None:
         nonlocal told
         for index in range(told + 1, player.index + 1):
             print(f"event {index} {script['events'][index]}")

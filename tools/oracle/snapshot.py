@@ -13,16 +13,21 @@
               "finished_recving", "failed_recving"   [request id, ...]   sorted
               "num_waiting_for_streaming_input"      int
               "pause_state" int
-    requests  "requests"    {request id: tuple in the order of REQUEST_FIELDS}, in the order of addition
+    requests  "requests"    {request id: tuple in the order of REQUEST_FIELDS}
+              "order"       [request id, ...]        of addition
     encoder   "encoder"     {"cached": {mm hash: [request id, ...] sorted}, "freeable": [[mm hash, embeds], ...] oldest first,
                              "freed": [mm hash, ...], "free_slots": int, "freeable_slots": int,
                              "allocated": [mm hash, ...], "to_free": [mm hash, ...]}
                             encoder-decoder models have only free_slots, allocated and to_free; the others are empty or 0, and vice versa
 """
 
+import array
+import zlib
+
 REQUEST_FIELDS = (
     "status",  # int, vLLM's RequestStatus
     "num_tokens",
+    "tokens",  # int: a checksum
     "num_prompt_tokens",
     "num_output_tokens",
     "max_tokens",
@@ -43,6 +48,10 @@ REQUEST_FIELDS = (
     "blocks",  # per group: [block id, ...], skipped places are 0
     "num_cached_block",  # per group: int | None
 )
+
+
+def checksum(tokens) -> int:
+    return zlib.crc32(array.array("i", tokens).tobytes())
 
 
 def _pool(scheduler) -> dict:
@@ -74,6 +83,7 @@ def _request(request, managers) -> tuple:
     return (
         int(request.status),
         len(request._all_token_ids),
+        checksum(request._all_token_ids),
         request.num_prompt_tokens,
         len(request._output_token_ids),
         request.max_tokens,
@@ -123,6 +133,7 @@ def of_vllm(scheduler) -> dict:
     state["num_waiting_for_streaming_input"] = scheduler.num_waiting_for_streaming_input
     state["pause_state"] = int(scheduler.pause_state)
     state["requests"] = {request_id: _request(request, managers) for request_id, request in scheduler.requests.items()}
+    state["order"] = list(state["requests"])
     state["encoder"] = _encoder(scheduler.encoder_cache_manager)
     return state
 
@@ -140,3 +151,19 @@ def of(scheduler) -> dict:
     """The state of either side."""
     native = getattr(scheduler, "debug_snapshot", None)
     return native() if native is not None else of_vllm(scheduler)
+
+
+def _peek_quire(scheduler, request_ids) -> dict:
+    """Of the core itself: quire's Python requests stay as they are."""
+    requests = scheduler._native.snapshot()["requests"]
+    named = dict(zip(scheduler._native.names_of([request["id"] for request in requests]), requests))
+    fields = ("num_tokens", "is_prefill_chunk", "discard_latest_async_tokens")
+    return {name: tuple(named[name][field] for field in fields) for name in request_ids if name in named}
+
+
+def peek(scheduler, request_ids) -> dict:
+    """{request id: (num_tokens, is_prefill_chunk, discard_latest_async_tokens)} of those that the scheduler knows."""
+    if getattr(scheduler, "debug_snapshot", None) is not None:
+        return _peek_quire(scheduler, request_ids)
+    known = {name: scheduler.requests[name] for name in request_ids if name in scheduler.requests}
+    return {name: (request.num_tokens, request.is_prefill_chunk, request.discard_latest_async_tokens) for name, request in known.items()}

@@ -41,6 +41,14 @@ class Side:
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
         return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
+    def check(self) -> None:
+        """Stops the process where quire's core contradicts itself."""
+        if self.name == "quire" and self.scheduler is not None:
+            self.scheduler.check_invariants()
+
+    def is_transferring(self) -> bool:
+        return self.connector is not None and bool(self.connector.loading or self.connector.sending)
+
     def take_log(self) -> list:
         log, self.log = self.log, []
         return log

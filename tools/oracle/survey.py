@@ -12,7 +12,7 @@ def run(arguments, names: tuple) -> int:
 
     kinds, examples = collections.Counter(), {}
     for seed in range(arguments.seed, arguments.seed + arguments.scenarios):
-        failure = fuzz.failure_of(generate.script(seed), names)
+        failure = fuzz.failure_of(generate.script(seed, arguments.profile), names)
         if failure is None:
             continue
         kind = failure[0] if failure[0] != "death" else "death: " + (failure[1].splitlines() + [""])[1][:120]

@@ -5,6 +5,8 @@ import os
 import pickle
 import struct
 
+import xxhash as xxh
+
 
 def _cbor_head(kind: int, value: int) -> bytes:
     for code, limit, form in ((None, 24, ""), (24, 1 << 8, ">B"), (25, 1 << 16, ">H"), (26, 1 << 32, ">I"), (27, 1 << 64, ">Q")):
@@ -34,8 +36,16 @@ def sha256_cbor(value) -> bytes:
     return hashlib.sha256(cbor(value)).digest()
 
 
+def xxhash(value) -> bytes:
+    return xxh.xxh3_128_digest(pickle.dumps(value, protocol=5))
+
+
+def xxhash_cbor(value) -> bytes:
+    return xxh.xxh3_128_digest(cbor(value))
+
+
 def get_hash_fn_by_name(name: str):
-    return {"sha256": sha256, "sha256_cbor": sha256_cbor}[name]
+    return {"sha256": sha256, "sha256_cbor": sha256_cbor, "xxhash": xxhash, "xxhash_cbor": xxhash_cbor}[name]
 
 
 class Root:

@@ -1,0 +1,35 @@
+"""The list of states in which vLLM gives up: what the oracle makes of it, and docs/oracle.md's table."""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
+
+from oracle import ends  # noqa: E402
+
+
+def test_the_documented_table_is_the_list():
+    with open(os.path.join(HERE, "..", "..", "docs", "oracle.md"), encoding="utf-8") as file:
+        text = file.read()
+    assert ends.table() in text, f"docs/oracle.md should have:\n{ends.table()}"
+
+
+def test_each_end_is_recognised_at_one_place_only():
+    places = [place for end in ends.KNOWN for place in end["at"]]
+    assert len(set(places)) == len(places)
+    assert ends.kind_of("AssertionError in async_scheduler.py:53 (_update_request_with_output)") == "placeholders"
+    assert ends.kind_of("KeyError in scheduler.py:1 (schedule)") is None
+
+
+def test_shares_are_judged_by_what_chance_allows():
+    listed = {end["kind"]: end["per_1000"] * 20 for end in ends.KNOWN}
+    assert ends.judge(listed, 20_000, "default") == []
+    assert ends.judge({}, 20_000, "default") == []
+    # 7.8 of 1,000: 156 of 20,000. Poisson's 0.0001 quantile is near 205.
+    assert ends.judge({"negative count": 195}, 20_000, "default") == []
+    assert "negative count: 220 of 20,000" in ends.judge({"negative count": 220}, 20_000, "default")[0]
+    # A rare one: 0.6 are expected.
+    assert ends.judge({"missing name": 5}, 20_000, "default") == []
+    assert ends.judge({"missing name": 7}, 20_000, "default") != []
+    assert "no kind of" in ends.judge({"another": 1}, 20_000, "default")[0]

@@ -1,0 +1,228 @@
+"""Run by test_vllm_adapter.py in a process of its own: quire.vllm.Scheduler with stand-ins for vLLM. usage: vllm_adapter.py CASE"""
+
+import copy
+import os
+import sys
+from types import SimpleNamespace
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "tools"), HERE]
+os.environ["PYTHONHASHSEED"] = "0"
+
+import oracle_vllm  # noqa: E402
+
+oracle_vllm.install()
+from oracle import config as configs, generate_config, parties, play, snapshot, stage  # noqa: E402
+from oracle.requests import RequestMaker  # noqa: E402
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
+from vllm.v1.request import RequestStatus  # noqa: E402
+
+parties.install_once()
+
+from quire.vllm import Scheduler  # noqa: E402
+
+
+class SimpleCPUOffloadConnector(parties.ScriptedHybridConnector):
+    pass
+
+
+parties.KVConnectorFactory.register_connector("SimpleCPUOffloadConnector", __name__, "SimpleCPUOffloadConnector")
+
+CONFIG = {
+    "prefix_caching": True, "hash": "sha256", "int_hashes": False, "policy": "fcfs", "async": False, "chunked_prefill": True, "dcp": 1,
+    "pcp": 1, "max_loras": 0, "kv_events": False, "log_stats": False, "kv_metrics": 0, "include_finished_set": False, "v2_runner": False,
+    "routed_experts": False, "encoder_decoder": False, "load_failure": "fail", "reasoning": 0, "mfu": False, "vocab": 16, "follow": 0,
+    "answers": dict(generate_config.NO_ANSWERS), "pp": 1, "queue_depth": 1, "spec": "none", "num_spec_tokens": 0, "mamba_mode": "none",
+    "groups": [{"kind": "full", "block_size": 4}], "scheduler_block_size": 4, "cache_block_size": 4, "max_model_len": 64, "num_blocks": 33,
+    "max_num_seqs": 4, "max_num_batched_tokens": 64, "max_num_scheduled_tokens": None, "long_prefill_token_threshold": 0,
+    "reserve_full_isl": True, "multimodal": False, "mm_max_tokens": 0, "encoder_budget": 0, "encoder_cache": 0,
+    "disable_chunked_mm_input": False, "ec_connector": False, "connector": None,
+}  # fmt: skip
+
+
+def make(change=None, arguments=None, **config):
+    config = {**copy.deepcopy(CONFIG), **config}
+    side = stage.Side("quire", 1, config["answers"])
+    stage.enter(side)
+    configs.prepare(config)
+    given = {**configs.scheduler_arguments(config, side), **(arguments or {})}
+    if change:
+        change(given)
+    side.scheduler = Scheduler(**given)
+    return side.scheduler
+
+
+def add(scheduler, name, n=10, **spec):
+    request = RequestMaker({"id": name, "doc": 0, "n": n, "arrival": 0.0, **spec}, 16, configs.block_hasher(CONFIG)).make()
+    scheduler.add_request(request)
+    return request
+
+
+def result(plan, token=3, **fields):
+    names = list(plan.num_scheduled_tokens)
+    return ModelRunnerOutput(
+        req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=[[token] for _ in names], **fields
+    )
+
+
+def raises(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), f"{error!r} does not say {text!r}"
+    else:
+        raise AssertionError(f"nothing was raised; expected {kind.__name__}: {text}")
+
+
+def refusals():
+    def hash_name(given):
+        given["vllm_config"].cache_config.prefix_caching_hash_algo = "md5"
+
+    def odd_spec(given):
+        spec = type("OddSpec", (SimpleNamespace,), {})(block_size=16)
+        given["kv_cache_config"].kv_cache_groups = [SimpleNamespace(layer_names=["layer"], kv_cache_spec=spec)]
+
+    def no_blocks(given):
+        given["vllm_config"].cache_config.num_gpu_blocks = 0
+
+    def one_block(given):
+        given["kv_cache_config"].num_blocks = 1
+
+    raises(ValueError, "constructor arguments ['hash_block_size']", lambda: make(arguments={"hash_block_size": 16}))
+    raises(ValueError, "num_gpu_blocks", lambda: make(no_blocks))
+    raises(ValueError, "Unknown scheduling policy: lottery", lambda: make(policy="lottery"))
+    raises(ValueError, "prefix_caching_hash_algo='md5'", lambda: make(hash_name))
+    raises(ValueError, "KV-cache specs of type OddSpec", lambda: make(odd_spec))
+    raises(ValueError, "num_blocks", lambda: make(one_block))
+    raises(ValueError, "SimpleCPUOffloadConnector", lambda: make(connector="SimpleCPUOffloadConnector"))
+    raises(ValueError, "encoder-decoder models are not supported with KV connectors",
+           lambda: make(connector="ScriptedConnector", encoder_decoder=True, multimodal=True, mm_max_tokens=4))  # fmt: skip
+    raises(ValueError, "context parallelism", lambda: make(routed_experts=True, dcp=2))
+
+
+def pool():
+    """A connector that binds the pool may look and not touch."""
+    scheduler = make(connector="PoolBindingConnector")
+    kept = scheduler.kv_cache_manager.block_pool
+    add(scheduler, "a")
+    scheduler.schedule()
+    held = scheduler.kv_cache_manager.get_block_ids("a")[0]
+    assert len(held) == 3 and kept.get_num_free_blocks() == 32 - 3 and 0 < kept.get_usage() < 1
+    assert [kept.blocks[i].ref_cnt for i in held] == [1, 1, 1] and kept.blocks[held[0]].block_hash is not None
+    for verb in ("get_new_blocks", "touch", "free_blocks", "cached_block_hash_to_block", "free_block_queue"):
+        raises(NotImplementedError, f"no {verb!r}: connectors may look at blocks but not take, touch or free them", lambda: getattr(kept, verb))
+    kept.blocks[held[0]].ref_cnt = 7  # of a copy
+    scheduler.running.clear()
+    scheduler.waiting.clear()
+    assert kept.blocks[held[0]].ref_cnt == 1 and len(scheduler.running) == 1
+
+
+def broken():
+    """After an exception of a connector in the middle of a step, every later call says so."""
+    scheduler = make(connector="ScriptedConnector")
+
+    def fails(*_):
+        raise KeyError("the store is gone")
+
+    add(scheduler, "a")
+    plan = scheduler.schedule()
+    scheduler.connector.build_connector_meta = fails
+    raises(KeyError, "the store is gone", scheduler.schedule)
+    said = "the scheduler is broken: an earlier call was left by an exception of a connector or grammar"
+    for call in (
+        scheduler.schedule,
+        lambda: scheduler.update_from_output(plan, result(plan)),
+        lambda: scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED),
+        lambda: scheduler.reset_prefix_cache(True),
+        scheduler.reset_connector_cache,
+        scheduler.reset_encoder_cache,
+        lambda: add(scheduler, "b"),
+        scheduler.make_stats,
+    ):
+        raises(RuntimeError, said, call)
+
+
+def order():
+    """Results that do not belong to the oldest outstanding step are refused and change nothing."""
+    scheduler = make(**{"async": True})
+    add(scheduler, "a")
+    raises(RuntimeError, "no step is outstanding", lambda: scheduler.update_from_output(SimpleNamespace(num_scheduled_tokens={}), result_of_none()))
+    first = scheduler.schedule()
+    add(scheduler, "b", n=5)
+    second = scheduler.schedule()
+    assert list(first.num_scheduled_tokens) == ["a"] and list(second.num_scheduled_tokens) == ["a", "b"]
+    before = scheduler.debug_snapshot()
+    raises(ValueError, "not the one of the oldest outstanding step", lambda: scheduler.update_from_output(second, result(second)))
+    lacking = result(first)
+    lacking.req_id_to_index = {}
+    raises(KeyError, "lacks the scheduled request a", lambda: scheduler.update_from_output(first, lacking))
+    far = result(first)
+    far.req_id_to_index = {"a": 3}
+    raises(ValueError, "sampled_token_ids: has no row 3", lambda: scheduler.update_from_output(first, far))
+    unknown = result(first, kv_connector_output=KVConnectorOutput(finished_sending={"nobody"}))
+    raises(KeyError, "finished_sending: no request 'nobody'", lambda: scheduler.update_from_output(first, unknown))
+    assert scheduler.debug_snapshot() == before
+    assert scheduler.update_from_output(first, result(first))[0].outputs[0].new_token_ids == [3]
+    outputs = scheduler.update_from_output(second, result(second, token=4))[0].outputs
+    assert [(output.request_id, output.new_token_ids) for output in outputs] == [("a", [4]), ("b", [4])]
+    raises(ValueError, "known already", lambda: add(scheduler, "a"))
+
+
+def result_of_none():
+    return ModelRunnerOutput(req_ids=[], req_id_to_index={})
+
+
+def abort():
+    """An aborted request ends as aborted, at once and once, whatever is in flight."""
+    scheduler = make(**{"async": True})
+    kept = add(scheduler, "a", max_tokens=5)
+    plan = scheduler.schedule()
+    assert scheduler.finish_requests(["a", "a", "nobody"], RequestStatus.FINISHED_ABORTED) == [("a", 0)]
+    assert scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED) == []
+    assert scheduler.update_from_output(plan, result(plan)) == {}
+    assert kept.status == RequestStatus.FINISHED_ABORTED and list(kept.output_token_ids) == []
+    assert not scheduler.requests and scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 32
+    raises(ValueError, "finished_status", lambda: scheduler.finish_requests(None, RequestStatus.RUNNING))
+
+
+def kept():
+    """Requests that a connector keeps are up to date whenever it looks, though nobody else has."""
+    scheduler = make(connector="ScriptedConnector", kv_events=True)
+    seen = []
+    request = add(scheduler, "a", n=10, max_tokens=3)
+
+    def look(*_):
+        seen.append((request.num_tokens, request.num_computed_tokens, len(request.block_hashes), list(request.output_token_ids)))
+        return ()
+
+    connector = scheduler.connector
+    connector.take_events = connector.get_kv_connector_stats = look
+    stats = parties.Stats(data={"bytes": 1})
+    for token in (5, 6):
+        plan = scheduler.schedule()
+        scheduler.update_from_output(plan, result(plan, token, kv_connector_output=KVConnectorOutput(kv_connector_stats=stats)))
+    assert seen == [(10, 10, 2, []), (11, 10, 2, [5]), (11, 11, 2, [5]), (12, 11, 3, [5, 6])], seen
+
+
+def beyond():
+    """A request that min_tokens carries beyond max_model_len is no broken invariant: vLLM lets it, and counts blocks that it never had."""
+    config = {**CONFIG, "max_model_len": 8, "num_blocks": 41, "spec": "eagle", "num_spec_tokens": 4, "vocab": 2, "max_num_seqs": 3,
+              "groups": [{"kind": "sliding", "block_size": 1, "window": 1}, {"kind": "sliding", "block_size": 1, "window": 5}],
+              "scheduler_block_size": 1, "cache_block_size": 1, "reserve_full_isl": False}  # fmt: skip
+    specs = [{"id": "a", "doc": 1, "n": 1}, {"id": "b", "doc": 0, "n": 1}, {"id": "c", "doc": 2, "n": 6, "tail": [0], "min_tokens": 13}]
+    events = [["add", {**spec, "arrival": 0.0}] for spec in specs] + [["step", 0, {}]] * 3 + [["reset_prefix", True, True], ["step", 0, {}]]
+    lengths = []
+
+    def observer(player, *_):
+        lengths.extend(request[1] for request in snapshot.of(player.sides[0].scheduler)["requests"].values())
+
+    play.Player({"seed": 2105, "config": config, "events": events}, ("quire",), observer).play()
+    assert max(lengths) > 8
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "beyond":
+        beyond()
+        sys.exit(0)
+    with stage.CLOCK:
+        globals()[sys.argv[1]]()

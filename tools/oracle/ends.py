@@ -1,0 +1,64 @@
+"""The states in which vLLM 0.19.0 raises or contradicts itself: known_ends.json names each kind, how a play that ends there is recognised,
+and how many of 1,000 scenarios may end so. `python -m oracle.ends` prints docs/oracle.md's table.
+"""
+
+import json
+import math
+import os
+
+PATH = os.path.join(os.path.dirname(__file__), "known_ends.json")
+REFUSED = "refuses the configuration"
+# A share counts as above the listed one when so many ends, or more, would come with less than this probability at the listed share
+# (Poisson, one-sided, each kind by itself).
+SIGNIFICANCE = 1e-4
+
+with open(PATH, encoding="utf-8") as _file:
+    KNOWN = json.load(_file)
+_KIND_AT = {place: end["kind"] for end in KNOWN for place in end["at"]}
+
+
+def kind_of(place: str) -> str | None:
+    """The kind of the end at `place` (Raised.where()); None: nobody has listed it."""
+    return _KIND_AT.get(place)
+
+
+def _tail(mean: float, count: int) -> float:
+    """The probability of `count` or more."""
+    term, below = math.exp(-mean), 0.0
+    for i in range(count):
+        below += term
+        term *= mean / (i + 1)
+    return max(0.0, 1.0 - below)
+
+
+def _most(mean: float) -> int:
+    """The largest count that is not significantly above `mean`."""
+    count = 0
+    while _tail(mean, count + 1) >= SIGNIFICANCE:
+        count += 1
+    return count
+
+
+def listed(end: dict, profile: str) -> float:
+    """Per 1,000 scenarios."""
+    return end.get(profile, end["per_1000"])
+
+
+def judge(counts: dict, num_scenarios: int, profile: str) -> list:
+    """What is wrong with so many ends of each kind; [] where nothing is."""
+    wrong = [f"{kind}: no kind of known_ends.json" for kind in counts if kind not in _KIND_AT.values()]
+    for end in KNOWN:
+        most = _most(listed(end, profile) * num_scenarios / 1000)
+        count = counts.get(end["kind"], 0)
+        if count > most:
+            wrong.append(f"{end['kind']}: {count} of {num_scenarios:,} scenarios, {listed(end, profile)} of 1,000 are listed (at most {most})")
+    return wrong
+
+
+def table() -> str:
+    rows = ["| of 1,000 scenarios | what vLLM does | when |", "| --- | --- | --- |"]
+    return "\n".join(rows + [f"| {end['per_1000']} | {end['what']} | {end['when']} |" for end in KNOWN])
+
+
+if __name__ == "__main__":
+    print(table())

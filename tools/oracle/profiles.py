@@ -1,0 +1,76 @@
+"""How large scenarios are: tiny ones, in which everything is preempted and evicted, and ones of production's size."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    block_sizes: tuple
+    num_blocks: int  # 0: a few times what one request needs
+    max_model_len: tuple
+    max_num_seqs: tuple
+    max_num_batched_tokens: tuple
+    long_prefill_token_threshold: tuple
+    window_blocks: int  # the largest sliding window; chunks are at most 4/5 of it
+    mm_max_tokens: tuple
+    encoder_budget: tuple
+    encoder_cache: tuple
+    vocab: tuple
+    corners: float  # share of configurations that are bent towards a rare state
+    num_requests: tuple
+    docs: tuple  # texts that prompts begin with; a number is drawn per scenario
+    burst: tuple  # probability that many come before the first step, and their share
+    rate: tuple  # of arrivals per round
+    num_rounds: tuple  # least, most
+    prompts: tuple  # bounds of the prompts' lengths; a scenario draws one of these lists
+    next_input: int  # the longest further input of a session
+    max_tokens: tuple
+
+
+DEFAULT = Profile(
+    block_sizes=(1, 2, 2, 3, 4, 4, 4, 8, 16),
+    num_blocks=0,
+    max_model_len=(8, 16, 32, 48, 64, 96),
+    max_num_seqs=(1, 2, 3, 4, 8, 16),
+    max_num_batched_tokens=(4, 8, 16, 24, 32, 64, 200),
+    long_prefill_token_threshold=(0, 0, 0, 3, 8),
+    window_blocks=5,
+    mm_max_tokens=(4, 8, 8, 16),
+    encoder_budget=(0, 4, 8, 16, 32),
+    encoder_cache=(0, 8, 16, 24),
+    vocab=(2, 5, 16, 64),
+    corners=0.15,
+    num_requests=(2, 4, 8, 12, 20),
+    docs=(3,),
+    burst=(0.4, 0.5),
+    rate=(0.1, 0.3, 0.6),
+    num_rounds=(20, 70),
+    prompts=((1.0, 1 / 3),),
+    next_input=6,
+    max_tokens=(1, 2, 5, 10, 20, 40),
+)
+
+PRODUCTION = Profile(
+    block_sizes=(16, 16, 16, 32),
+    num_blocks=4000,
+    max_model_len=(8192,),
+    max_num_seqs=(64, 256, 256, 256),
+    max_num_batched_tokens=(2048, 8192, 16384),
+    long_prefill_token_threshold=(0, 0, 512, 2048),
+    window_blocks=256,
+    mm_max_tokens=(64, 256, 576),
+    encoder_budget=(0, 1024, 4096),
+    encoder_cache=(0, 2048, 8192),
+    vocab=(64, 1000, 32000),
+    corners=0.0,
+    num_requests=(128, 192, 256, 256),
+    docs=(8, 64, 256),
+    burst=(0.8, 0.9),
+    rate=(0.9, 1.0),
+    num_rounds=(60, 140),
+    prompts=((0.06,), (0.05, 0.05, 0.25), (0.05, 0.25, 1.0)),
+    next_input=400,
+    max_tokens=(1, 64, 128, 256, 512),
+)
+
+PROFILES = {"default": DEFAULT, "production": PRODUCTION}
