@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "quire/engine.h"
+#include "server/descriptors.h"
 #include "server/server.h"
 #include "server/server_options.h"
 
@@ -26,6 +27,10 @@ void print_ready(const Server& server, const ServeFlags& flags, const Engine& en
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   fmt::print("KV cache: {} blocks of {} tokens; up to {} requests run at once\n", stats.num_blocks, engine.options().cache.block_size,
              engine.options().scheduler.max_num_seqs);
+  if (server.max_connections() < flags.server.max_connections) {
+    fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
+               flags.server.max_connections);
+  }
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
@@ -39,6 +44,7 @@ Result<int> serve(const ServeFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
+  raise_descriptor_limit();
   auto server = Server::create(**engine, flags.server);
   if (!server.has_value()) return std::unexpected(server.error());
   print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -65,7 +71,8 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--max-body-bytes-in-flight", server.max_body_bytes_in_flight,
                  "Bodies of all connections together, until they are parsed; beyond it clients are told to come again (503)")
       ->capture_default_str();
-  app.add_option("--max-connections", server.max_connections, "Connections at once")->capture_default_str();
+  app.add_option("--max-connections", server.max_connections, "Connections at once; beyond it the longest idle one makes room")
+      ->capture_default_str();
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 
@@ -75,6 +82,7 @@ Command add_serve_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("serve", "Serve a model over the OpenAI API");
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
+  flags->server.on_failure = [](const std::string& what) { fmt::print(stderr, "quire: a request failed: {}\n", what); };
   add_engine_flags(*command, flags->engine);
   add_server_flags(*command, flags->server);
   command->footer(

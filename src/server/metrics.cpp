@@ -97,6 +97,7 @@ void write_server(Writer& out, const ServerStats& server) {
   out.gauge("quire:connections", "Open connections.", server.num_connections);
   out.counter("quire:connections_total", "Connections accepted.", server.connections_total);
   out.counter("quire:connections_refused_total", "Connections over the limit.", server.connections_refused_total);
+  out.counter("quire:connections_given_up_total", "Idle or half-heard connections closed to make room.", server.connections_given_up_total);
   out.counter("quire:clients_gone_total", "Clients that left before their answer was complete.", server.clients_gone_total);
   out.counter("quire:clients_stalled_total", "Clients that did not read their stream.", server.clients_stalled_total);
   out.header("quire:http_responses_total", "counter", "Responses by HTTP status.");

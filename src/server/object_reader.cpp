@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/json/memory_resource.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/stream_parser.hpp>
 #include <cmath>
+#include <limits>
+#include <new>
 #include <numeric>
 
 namespace quire {
@@ -17,6 +20,31 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxShownBytes = 60;
+// A number of one digit takes 8 bytes for each byte of text, and twice that again while it is parsed; token ids of a long prompt half of
+// it.
+constexpr std::size_t kParsedBytesPerByte = 8;
+constexpr std::size_t kMinParsedBytes = 8 << 20;
+
+class BoundedMemory final : public json::memory_resource {
+ public:
+  explicit BoundedMemory(std::size_t limit) : left_(limit) {}
+  // What was parsed may be copied and changed.
+  void lift() { left_ = std::numeric_limits<std::size_t>::max() / 2; }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t /*alignment*/) override {
+    if (bytes > left_) throw std::bad_alloc();
+    left_ -= bytes;
+    return ::operator new(bytes);
+  }
+  void do_deallocate(void* memory, std::size_t bytes, std::size_t /*alignment*/) override {
+    left_ += bytes;
+    ::operator delete(memory);
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  std::size_t left_;
+};
 
 const char* kind_name(const json::value& value) {
   switch (value.kind()) {
@@ -84,24 +112,33 @@ std::optional<std::string_view> nearest_name(std::string_view name, const std::v
 Result<json::object> parse_object(std::string_view body) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
-  json::stream_parser parser({}, options);
+  const json::storage_ptr storage = json::make_shared_resource<BoundedMemory>(kMinParsedBytes + kParsedBytesPerByte * body.size());
+  json::stream_parser parser(storage, options);
+  parser.reset(storage);
   json::error_code code;
-  const std::size_t read = parser.write_some(body.data(), body.size(), code);
+  std::size_t read = 0;
+  std::optional<json::value> value;  // assigning to one would copy it out of the bounded memory
+  try {
+    read = parser.write_some(body.data(), body.size(), code);
+    const bool only_space_left = body.find_first_not_of(" \t\r\n", read) == std::string_view::npos;
+    if (!code && !only_space_left) code = json::error::extra_data;
+    if (!code) parser.finish(code);
+    if (!code) value.emplace(parser.release());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::too_large, "", fmt::format("the body's {} bytes are too many values", body.size()), "send fewer at once");
+  }
+  static_cast<BoundedMemory*>(storage.get())->lift();
   if (code == json::error::too_deep) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
                 "send flatter JSON");
   }
-  const bool only_space_left = body.find_first_not_of(" \t\r\n", read) == std::string_view::npos;
-  if (!code && !only_space_left) code = json::error::extra_data;
-  if (!code) parser.finish(code);
   if (code) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is not JSON: {} at byte {}", code.message(), read),
                 "send a JSON object in UTF-8");
   }
-  json::value value = parser.release();
-  if (!value.is_object())
-    return fail(ErrorCode::invalid_argument, "", fmt::format("the body is a JSON {}", kind_name(value)), "send a JSON object");
-  return std::move(value.get_object());
+  if (!value->is_object())
+    return fail(ErrorCode::invalid_argument, "", fmt::format("the body is a JSON {}", kind_name(*value)), "send a JSON object");
+  return std::move(value->get_object());
 }
 
 const json::value* ObjectReader::find(std::string_view name) {

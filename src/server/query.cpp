@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/url/parse.hpp>
+#include <boost/url/url_view.hpp>
 
 #include "server/object_reader.h"
 #include "text/utf8.h"
@@ -11,27 +13,6 @@
 namespace quire {
 
 namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// As browsers send forms: '+' is a space; a '%' without two digits stays as it is.
-std::string decode(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escaped = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    if (escaped) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
-}
 
 // Bytes from outside, fit for a message.
 std::string shown(const std::string& text) {
@@ -41,17 +22,13 @@ std::string shown(const std::string& text) {
 }  // namespace
 
 QueryReader::QueryReader(std::string_view target) {
-  const std::size_t question = target.find('?');
-  std::string_view rest = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
-  rest = rest.substr(0, rest.find('#'));
-  while (!rest.empty()) {
-    const std::string_view field = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(rest.size(), field.size() + 1));
-    if (field.empty()) continue;
-    const std::size_t equals = field.find('=');
-    fields_.emplace_back(decode(field.substr(0, equals)),
-                         equals == std::string_view::npos ? std::string() : decode(field.substr(equals + 1)));
+  const auto url = boost::urls::parse_origin_form(target);
+  if (!url) {
+    reject("", "the query is not percent-encoded", "encode it as URLs are");
+    return;
   }
+  for (const auto& field : url->params())
+    if (!field.key.empty()) fields_.emplace_back(field.key, field.value);
 }
 
 const std::string* QueryReader::find(std::string_view name) {

@@ -18,6 +18,9 @@ namespace quire {
 
 namespace {
 
+// Pauses wait for the engine, also those of operators that have left.
+constexpr std::uint32_t kMaxAsked = 64;
+
 std::int64_t now_s() {
   return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 }
@@ -194,8 +197,12 @@ Reply Router::complete(Api api, const HttpRequest& request, const Wake& wake) {
 }
 
 Reply Router::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
+  if (num_asked_ >= kMaxAsked)
+    return refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
   auto pending = std::make_shared<PendingResponse>();
-  ask(engine_->on_server([pending, body, wake, retry_after_s = options_->retry_after_s](const Result<bool>& answer) {
+  ++num_asked_;
+  ask(engine_->on_server([this, pending, body, wake, retry_after_s = options_->retry_after_s](const Result<bool>& answer) {
+    --num_asked_;
     pending->response = answer ? HttpResponse{200, "application/json", body(*answer), {}} : error_response(answer.error(), retry_after_s);
     wake();
   }));

@@ -84,6 +84,7 @@ class Router {
   std::int64_t started_s_;
   std::uint64_t run_id_;  // keeps ids of two runs of the server apart
   std::uint64_t num_completions_ = 0;
+  std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
   bool draining_ = false;
   BodyBudget body_budget_;
   ServerStats stats_;

@@ -13,8 +13,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <csignal>
-#include <unordered_set>
 
+#include "server/connection_table.h"
+#include "server/descriptors.h"
+#include "server/openai_error.h"
 #include "server/session.h"
 
 namespace quire {
@@ -32,7 +34,10 @@ struct Server::Impl {
 
   Result<void> listen();
   asio::awaitable<void> accept();
+  bool accept_with_spare();
   void add_session(tcp::socket socket);
+  void turn_away(tcp::socket socket);
+  void close_session(Session* session);
   void remove_session(Session* session);
   void wait_for_signals();
   void on_stop();
@@ -44,7 +49,8 @@ struct Server::Impl {
   std::unique_ptr<ServedModel> model;
   EngineClient client;
   Router router;
-  std::unordered_set<Session*> sessions;
+  ConnectionTable sessions;
+  SpareDescriptor spare;
   bool draining = false;
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
@@ -63,6 +69,7 @@ Result<void> Server::Impl::listen() {
   if (!code) acceptor.set_option(asio::socket_base::reuse_address(true), code);
   if (!code) acceptor.bind(endpoint, code);
   if (!code) acceptor.listen(asio::socket_base::max_listen_connections, code);
+  if (!code) acceptor.non_blocking(true, code);
   if (code) {
     return fail(ErrorCode::io, "port", fmt::format("cannot listen on {}:{}: {}", options.host, options.port, code.message()),
                 "choose another with --port");
@@ -73,23 +80,59 @@ Result<void> Server::Impl::listen() {
 asio::awaitable<void> Server::Impl::accept() {
   while (acceptor.is_open()) {
     boost::system::error_code code;
-    tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, code));
+    co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, code));
     if (!acceptor.is_open()) break;
+    tcp::socket socket(io);
+    acceptor.accept(socket, code);
     if (!code) {
       add_session(std::move(socket));
-      continue;
+    } else if (code != asio::error::would_block && !accept_with_spare()) {
+      asio::steady_timer pause(io, std::chrono::milliseconds(100));
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
     }
-    // Out of descriptors, say: others will be given back.
-    asio::steady_timer pause(io, std::chrono::milliseconds(100));
-    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
   }
+}
+
+// Without a descriptor for it, a client would hang in the backlog: an idle one goes, or this one is told.
+bool Server::Impl::accept_with_spare() {
+  spare.give_back();
+  boost::system::error_code code;
+  tcp::socket socket(io);
+  acceptor.accept(socket, code);
+  Session* least = sessions.least_needed();
+  if (!code && least != nullptr) {
+    close_session(least);
+    add_session(std::move(socket));
+  } else if (!code) {
+    turn_away(std::move(socket));
+  }
+  spare.take();
+  return !code;
+}
+
+void Server::Impl::turn_away(tcp::socket socket) {
+  ++router.stats().connections_refused_total;
+  ++router.stats().responses_total[503];
+  const HttpResponse refusal =
+      error_response(503, {ErrorCode::overloaded, "", "the server has as many clients as it can hold", "try again"});
+  const std::string text = fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: {}\r\nConnection: close\r\nContent-Length: "
+      "{}\r\n\r\n{}",
+      options.retry_after_s, refusal.body.size(), refusal.body);
+  boost::system::error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  // Closing with unread bytes resets the connection, and the answer could be lost.
+  char unread[4096];
+  socket.read_some(asio::buffer(unread), ignored);
 }
 
 void Server::Impl::add_session(tcp::socket socket) {
   ServerStats& stats = router.stats();
   if (sessions.size() >= options.max_connections) {
-    ++stats.connections_refused_total;
-    return;
+    Session* least = sessions.least_needed();
+    if (least == nullptr) return turn_away(std::move(socket));
+    close_session(least);
   }
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
@@ -97,15 +140,23 @@ void Server::Impl::add_session(tcp::socket socket) {
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options.send_buffer_bytes)), ignored);
   ++stats.connections_total;
   auto handle = std::make_shared<Session*>(nullptr);
-  auto session = std::make_shared<Session>(std::move(socket), router, options, [this, handle] { remove_session(*handle); });
+  Session::Events events{[this, handle](ConnectionState state) { sessions.set_state(*handle, state); },
+                         [this, handle] { remove_session(*handle); }};
+  auto session = std::make_shared<Session>(std::move(socket), router, options, std::move(events));
   *handle = session.get();
-  sessions.insert(session.get());
+  sessions.add(session.get());
   stats.num_connections = sessions.size();
   session->start();
 }
 
+void Server::Impl::close_session(Session* session) {
+  ++router.stats().connections_given_up_total;
+  session->close();
+  sessions.remove(session);
+}
+
 void Server::Impl::remove_session(Session* session) {
-  sessions.erase(session);
+  sessions.remove(session);
   router.stats().num_connections = sessions.size();
   end_if_idle();
 }
@@ -127,7 +178,7 @@ void Server::Impl::drain() {
   boost::system::error_code ignored;
   acceptor.close(ignored);
   router.drain();
-  for (Session* session : std::unordered_set<Session*>(sessions)) session->drain();
+  sessions.for_each([](Session* session) { session->drain(); });
   deadline.expires_after(std::chrono::milliseconds(options.drain_timeout_ms));
   deadline.async_wait([this](boost::system::error_code code) {
     if (!code) close_all();
@@ -136,11 +187,11 @@ void Server::Impl::drain() {
 }
 
 void Server::Impl::close_all() {
-  for (Session* session : std::unordered_set<Session*>(sessions)) session->close();
+  sessions.for_each([](Session* session) { session->close(); });
 }
 
 void Server::Impl::end_if_idle() {
-  if (draining && sessions.empty()) io.stop();
+  if (draining && sessions.size() == 0) io.stop();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -150,7 +201,9 @@ Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptio
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
   auto model = ServedModel::create(engine);
   if (!model) return std::unexpected(model.error());
-  auto impl = std::make_unique<Impl>(engine, std::move(*model), options);
+  ServerOptions fitted = options;
+  fitted.max_connections = fit_connections(options.max_connections);
+  auto impl = std::make_unique<Impl>(engine, std::move(*model), fitted);
   if (const auto listening = impl->listen(); !listening) return std::unexpected(listening.error());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -158,6 +211,10 @@ Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptio
 std::uint16_t Server::port() const {
   boost::system::error_code ignored;
   return impl_->acceptor.local_endpoint(ignored).port();
+}
+
+std::uint32_t Server::max_connections() const {
+  return impl_->options.max_connections;
 }
 
 std::string Server::chat_problem() const {
@@ -174,7 +231,15 @@ void Server::run() {
     impl_->wait_for_signals();
   }
   asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
-  impl_->io.run();
+  while (true) {
+    try {
+      impl_->io.run();
+      return;
+    } catch (const std::exception&) {
+      // One task failed; the others go on.
+      impl_->options.report(std::current_exception());
+    }
+  }
 }
 
 void Server::request_stop() {

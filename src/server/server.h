@@ -22,6 +22,8 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::uint16_t port() const;
+  // max_connections, or what the limit of open files allows.
+  [[nodiscard]] std::uint32_t max_connections() const;
   // Empty, or why chat requests will be refused.
   [[nodiscard]] std::string chat_problem() const;
   [[nodiscard]] const std::string& model_name() const;

@@ -54,6 +54,17 @@ Result<void> check_proxies(const std::vector<std::string>& proxies) {
 
 }  // namespace
 
+void ServerOptions::report(const std::exception_ptr& failure) const {
+  if (!on_failure) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& known) {
+    on_failure(known.what());
+  } catch (...) {
+    on_failure("something that is no std::exception");
+  }
+}
+
 Result<void> ServerOptions::validate() const {
   // The upper bounds keep sums of what clients may send within what text and buffers are made for.
   for (const auto& checked :

@@ -1,6 +1,8 @@
 #pragma once
 // Limits of the server, with units and defaults.
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct ServerOptions {
   std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // of all connections together, until the requests are parsed
   std::uint32_t max_header_bytes = 32 << 10;
   std::uint32_t max_header_fields = 100;
+  // At most as many as the process has descriptors for. At the limit the longest waiting idle or half-heard client makes room for a new
+  // one.
   std::uint32_t max_connections = 4096;
   std::uint32_t max_choices = 128;                    // prompts times n of one request
   std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted
@@ -33,6 +37,10 @@ struct ServerOptions {
   std::uint32_t retry_after_s = 1;          // told to a client that is refused with 429 or 503
   bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
 
+  // Any thread; what happened when the server met an exception that no handler expected. Absent: nothing is told.
+  std::function<void(const std::string& what)> on_failure{};
+
+  void report(const std::exception_ptr& failure) const;
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;
 };

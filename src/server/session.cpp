@@ -2,21 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "server/host_name.h"
-#include "server/local_client.h"
 #include "server/openai_error.h"
 #include "server/request_guard.h"
+#include "server/request_head.h"
 
 namespace quire {
 
@@ -38,82 +35,23 @@ auto into(boost::system::error_code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
 }
 
-std::string text_of(beast::string_view view) {
-  return {view.data(), view.size()};
-}
-
-std::vector<std::string> lines_of(const http::fields& fields, beast::string_view name) {
-  std::vector<std::string> lines;
-  const auto [begin, end] = fields.equal_range(name);
-  for (auto field = begin; field != end; ++field) lines.push_back(text_of(field->value()));
-  return lines;
-}
-
-bool is_proxy_header(beast::string_view name) {
-  return beast::iequals(name, "Via") || beast::iequals(name, "X-Real-IP") ||
-         (name.size() > 12 && beast::iequals(name.substr(0, 12), "X-Forwarded-"));
-}
-
-ClientTrace trace_of(const tcp::socket& socket, const http::request_header<>& header) {
-  boost::system::error_code ignored;
-  return {.peer = socket.remote_endpoint(ignored).address(),
-          .local = socket.local_endpoint(ignored),
-          .http_version = header.version(),
-          .host = text_of(header[http::field::host]),
-          .forwarded = lines_of(header, "Forwarded"),
-          .forwarded_for = lines_of(header, "X-Forwarded-For"),
-          .has_proxy_header = std::ranges::any_of(header, [](const auto& field) { return is_proxy_header(field.name_string()); })};
-}
-
-HttpResponse not_http(const std::string& why) {
-  return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + why, "speak HTTP/1.1"});
-}
-
-HttpResponse too_many_bodies(const ServerOptions& options) {
-  return error_response(503,
-                        {ErrorCode::overloaded, "", "bodies of other requests fill the memory that is set aside for them",
-                         "try again, or serve with a larger --max-body-bytes-in-flight"},
-                        options.retry_after_s);
-}
-
-HttpResponse too_large_a_body(const ServerOptions& options) {
-  return error_response(413, {ErrorCode::too_large, "", fmt::format("the body has more than {} bytes", options.max_body_bytes),
-                              "send a smaller one, or raise --max-body-bytes"});
-}
-
-// What to answer to a request that could not be read, or has too many headers; nothing if it is fine or the client is not there to hear it.
-std::optional<HttpResponse> refusal_of(const boost::system::error_code& code, const http::request_header<>& header,
-                                       const ServerOptions& options) {
-  if (code == http::error::body_limit) return too_large_a_body(options);
-  const auto num_fields = std::distance(header.begin(), header.end());
-  if (code == http::error::header_limit || (!code && num_fields > options.max_header_fields)) {
-    return error_response(
-        431,
-        {ErrorCode::too_large, "",
-         fmt::format("more than {} bytes or {} fields of headers", options.max_header_bytes, options.max_header_fields), "send fewer"});
-  }
-  if (!code && header.version() >= 11 && header.count(http::field::host) != 1) return not_http("it has not one Host");
-  const bool is_http_error = code && code.category() == http::make_error_code(http::error::bad_target).category();
-  if (!is_http_error || code == http::error::end_of_stream || code == http::error::partial_message) return std::nullopt;
-  return not_http(code.message());
-}
-
 }  // namespace
 
-Session::Session(tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end)
+Session::Session(tcp::socket socket, Router& router, const ServerOptions& options, Events events)
     : stream_(std::move(socket)),
       buffer_(kBodyReadBytes + options.max_header_bytes),
       signal_(stream_.get_executor(), asio::steady_timer::time_point::max()),
       router_(&router),
       options_(&options),
-      on_end_(std::move(on_end)) {}
+      events_(std::move(events)) {}
 
 void Session::start() {
   asio::co_spawn(
       stream_.get_executor(), [self = shared_from_this()] { return self->run(); },
-      [self = shared_from_this()](const std::exception_ptr& /*failure*/) {
+      [self = shared_from_this()](const std::exception_ptr& failure) {
+        if (failure) self->options_->report(failure);
         self->close();
-        self->on_end_();
+        self->events_.on_end();
       });
 }
 
@@ -144,13 +82,12 @@ Session::Task<bool> Session::serve_one() {
   if (!alive) co_return false;
   if (refusal) {
     alive = co_await send_response(request.method, std::move(*refusal));
+    events_.on_state(ConnectionState::idle);
     if (alive && !keep_alive_) co_await linger();
     co_return alive&& keep_alive_;
   }
   const std::string method = request.method;
-  Reply reply = router_->handle(request, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->on_wake();
-  });
+  Reply reply = handle(request);
   request = {};  // what an answer under way needs of it has been copied
   if (reply.completion != nullptr)
     alive = co_await answer(method, reply.completion);
@@ -158,7 +95,19 @@ Session::Task<bool> Session::serve_one() {
     alive = co_await answer_later(method, reply.pending);
   else
     alive = co_await send_response(method, std::move(reply.response));
+  events_.on_state(ConnectionState::idle);
   co_return alive&& keep_alive_;
+}
+
+Reply Session::handle(const HttpRequest& request) {
+  try {
+    return router_->handle(request, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->on_wake();
+    });
+  } catch (const std::exception&) {
+    options_->report(std::current_exception());
+    return {error_response(500, {ErrorCode::io, "", "the server failed at this request", "see its log"})};
+  }
 }
 
 Session::Task<bool> Session::wait_for_data() {
@@ -180,6 +129,7 @@ Session::Task<bool> Session::read_request(HttpRequest& request, std::optional<Ht
   RequestParser parser;
   alive = co_await read_header(parser, request, refusal);
   if (!alive || refusal) co_return alive;
+  events_.on_state(ConnectionState::busy);
   refusal = router_->answer_early(request);
   if (refusal || !request.has_body) {
     // What was not read stands before the next request.
@@ -200,26 +150,12 @@ Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& req
   co_await http::async_read_header(stream_, buffer_, parser, into(code));
   refusal = refusal_of(code, parser.get(), *options_);
   keep_alive_ = !refusal && parser.get().keep_alive();
-  if (!code && !refusal) take_head(parser, request);
+  if (!code && !refusal) {
+    take_head(parser, stream_.socket(), *options_, request);
+    http_version_ = parser.get().version();
+    cors_headers_ = cors_headers(request, *options_);
+  }
   co_return !code || refusal;
-}
-
-void Session::take_head(const RequestParser& parser, HttpRequest& request) {
-  const auto& header = parser.get();
-  const ClientTrace trace = trace_of(stream_.socket(), header);
-  http_version_ = header.version();
-  request.method = text_of(header.method_string());
-  request.target = text_of(header.target());
-  request.authorization = text_of(header[http::field::authorization]);
-  request.content_type = text_of(header[http::field::content_type]);
-  request.host = trace.host;
-  if (header.count(http::field::origin) > 0) request.origin = text_of(header[http::field::origin]);
-  request.preflight_method = text_of(header[http::field::access_control_request_method]);
-  request.preflight_headers = text_of(header[http::field::access_control_request_headers]);
-  request.has_body = !parser.is_done();
-  request.over_loopback = plain_address(trace.local.address()).is_loopback();
-  request.is_local = is_local_client(trace, options_->trusted_proxies);
-  cors_headers_ = cors_headers(request, *options_);
 }
 
 Session::Task<bool> Session::read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal) {

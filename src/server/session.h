@@ -6,8 +6,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,7 +14,9 @@
 #include <string_view>
 
 #include "server/completion.h"
+#include "server/connection_table.h"
 #include "server/http.h"
+#include "server/request_head.h"
 #include "server/router.h"
 #include "server/server_options.h"
 
@@ -25,8 +25,13 @@ namespace quire {
 // Server's thread only. States: idle (no request) -> reading -> answering -> idle or closed.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // `router` and `options` must outlive this; `on_end` is called once, when the connection is over.
-  Session(boost::asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, std::function<void()> on_end);
+  struct Events {
+    std::function<void(ConnectionState)> on_state;
+    std::function<void()> on_end;  // once, when the connection is over
+  };
+
+  // `router` and `options` must outlive this.
+  Session(boost::asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, Events events);
 
   void start();
   // Closes the connection now if it is idle, else after the present answer.
@@ -36,7 +41,6 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   template <class T>
   using Task = boost::asio::awaitable<T>;
-  using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   Task<void> run();
   // False: the connection is over.
@@ -45,7 +49,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> read_request(HttpRequest& request, std::optional<HttpResponse>& refusal);
   Task<bool> read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
   Task<bool> read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
-  void take_head(const RequestParser& parser, HttpRequest& request);
+  Reply handle(const HttpRequest& request);
   Task<bool> wait_for_data();
   Task<bool> send_continue();
   Task<bool> send_response(std::string_view method, HttpResponse response);
@@ -66,7 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::steady_timer signal_;
   Router* router_;
   const ServerOptions* options_;
-  std::function<void()> on_end_;
+  Events events_;
   std::weak_ptr<Completion> completion_;
   HttpHeaders cors_headers_;  // for the present request's answer
   unsigned http_version_ = 11;

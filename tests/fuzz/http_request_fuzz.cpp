@@ -1,12 +1,18 @@
-// Bodies of the API's requests: the first byte picks the route, the rest is the body. Whatever comes, there is a value or an error with a
-// message, and what was accepted stays within its limits.
+// The API's requests: the first byte picks the route, the rest is the body, or the values of headers, one a line. Whatever comes, there is
+// a value or an error with a message, and what was accepted stays within its limits.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "server/host_name.h"
+#include "server/local_client.h"
 #include "server/openai_error.h"
 #include "server/openai_request.h"
+#include "server/query.h"
+#include "server/request_guard.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -41,6 +47,38 @@ void check_result(const Result<T>& result, const Check& check) {
     check_error(result.error());
 }
 
+std::string next_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string line(text.substr(0, end));
+  text.remove_prefix(std::min(text.size(), end + 1));
+  return line;
+}
+
+void check_headers(std::string_view text) {
+  static const ServerOptions options{.allowed_hosts = {"api.example"}, .cors_allow_origins = {"https://page.example"}};
+  HttpRequest request;
+  request.method = "POST";
+  request.over_loopback = true;
+  request.host = next_line(text);
+  request.origin = next_line(text);
+  request.content_type = next_line(text);
+  const auto answer = guard_request(request, options);
+  const auto host = parse_host_name(request.host);
+  QUIRE_CHECK(answer.has_value() || request.host.empty() || (host && (host->is_loopback() || host->name == "api.example")));
+  if (answer) QUIRE_CHECK(answer->status >= 400 && is_valid_utf8(answer->body));
+  const boost::asio::ip::address loopback = boost::asio::ip::address_v4::loopback();
+  ClientTrace trace{
+      .peer = loopback, .local = {loopback, 8000}, .host = "localhost:8000", .forwarded = {next_line(text)}, .forwarded_for = {}};
+  QUIRE_CHECK(!is_local_client(trace, {}));
+  is_local_client(trace, {"127.0.0.1", "::1"});
+  // What the proxy adds at the end decides.
+  trace.forwarded_for = {next_line(text) + ", 192.0.2.1"};
+  QUIRE_CHECK(!is_local_client(trace, {"127.0.0.1", "::1"}));
+  QueryReader query("/x?" + std::string(text));
+  [[maybe_unused]] const bool flag = query.boolean("a", false);
+  if (const auto done = query.finish(); !done) check_error(done.error());
+}
+
 }  // namespace
 }  // namespace quire
 
@@ -48,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace quire;  // NOLINT: one function
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       check_result(parse_completion_request(Api::completion, body, kLimits), check_completion);
       break;
@@ -58,8 +96,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 2:
       check_result(parse_tokenize_request(body), [](const auto&) {});
       break;
-    default:
+    case 3:
       check_result(parse_detokenize_request(body, kLimits.vocab_size), [](const auto&) {});
+      break;
+    default:
+      check_headers(body);
       break;
   }
   return 0;

@@ -20,8 +20,8 @@ HttpRequest request_for(const std::string& target) {
 }
 
 TEST(Query, FieldsAreDecodedAndTheLastOfEqualNamesCounts) {
-  QueryReader query("/x?a=1%202+3&a=%41%&b&c=oN&#fragment");
-  EXPECT_EQ(query.text("a", ""), "A%");
+  QueryReader query("/x?a=1&a=1%202+%41%25&b&c=oN&");
+  EXPECT_EQ(query.text("a", ""), "1 2 A%");
   EXPECT_EQ(query.text("b", "absent"), "");
   EXPECT_EQ(query.text("d", "absent"), "absent");
   EXPECT_TRUE(query.boolean("c", false));
@@ -36,6 +36,7 @@ TEST(Query, WhatIsWrongIsNamed) {
   EXPECT_FALSE(slip.boolean("flag", false));
   EXPECT_EQ(slip.finish().error().field, "flags");
   EXPECT_NE(slip.finish().error().remedy.find("'flag'"), std::string::npos);
+  for (const char* broken : {"/x?a=%4", "/x?a=%zz", "/x?a=\xff"}) EXPECT_FALSE(QueryReader(broken).finish().has_value()) << broken;
   EXPECT_TRUE(QueryReader("/x").finish().has_value());
   EXPECT_TRUE(QueryReader("/x?").finish().has_value());
 }
@@ -120,6 +121,21 @@ TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
   }
   control.answer(true);
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(AdminTest, OnlySoManyOperatorsWaitForTheEngine) {
+  start();
+  std::vector<FakeEngine::Control> waiting;
+  for (int i = 0; i < 64; ++i) {
+    HttpClient client(port);
+    client.send_post("/pause?mode=wait", "");
+    waiting.push_back(engine.take_control());
+  }
+  EXPECT_EQ(HttpClient(port).post("/pause?mode=wait", "").status, 429U) << "those who left count: the engine still holds their question";
+  waiting.front().answer(true);
+  HttpClient client(port);
+  client.send_post("/resume", "");
+  EXPECT_EQ(engine.take_control().verb, "resume");
 }
 
 TEST_F(AdminTest, StrangersAreRefused) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,7 +102,11 @@ class FakeEngine final : public Engine {
     refuse_after_ = after;
   }
 
+  // Before the server starts: every request meets an exception.
+  void throw_at_submit(std::string what) { exception_ = std::move(what); }
+
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override {
+    if (!exception_.empty()) throw std::runtime_error(exception_);
     const std::lock_guard lock(mutex_);
     if (refusal_ && submitted_.size() >= refuse_after_) return std::unexpected(*refusal_);
     const RequestId id{submitted_.size()};
@@ -225,6 +230,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_;
   std::optional<std::string> answer_;
   std::optional<Error> refusal_;
+  std::string exception_;
   std::size_t refuse_after_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

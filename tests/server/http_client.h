@@ -39,9 +39,14 @@ struct ClientResponse {
 
 class HttpClient {
  public:
-  explicit HttpClient(std::uint16_t port, int receive_buffer_bytes = 0)
-      : socket_(::socket(AF_INET, SOCK_STREAM, 0)), host_("127.0.0.1:" + std::to_string(port)) {
+  // Not connected yet.
+  HttpClient() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {}
+  explicit HttpClient(std::uint16_t port, int receive_buffer_bytes = 0) : HttpClient() {
     if (receive_buffer_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+    connect_to(port);
+  }
+  void connect_to(std::uint16_t port) {
+    host_ = "127.0.0.1:" + std::to_string(port);
     const timeval timeout{10, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     sockaddr_in address{};

@@ -1,4 +1,5 @@
 // Routes, limits and errors over real sockets.
+#include <future>
 #include <string>
 
 #include "server/running_server.h"
@@ -148,15 +149,6 @@ TEST_F(HttpTest, AnIdleConnectionIsClosed) {
   EXPECT_TRUE(client.at_end());
 }
 
-TEST_F(HttpTest, ConnectionsOverTheLimitAreClosed) {
-  start({.max_connections = 1});
-  HttpClient first(port);
-  EXPECT_EQ(first.get("/health").status, 200U);
-  HttpClient second(port);
-  EXPECT_TRUE(second.at_end());
-  EXPECT_NE(first.get("/metrics").body.find("quire:connections_refused_total{engine=\"0\",model_name=\"bytes\"} 1\n"), std::string::npos);
-}
-
 TEST_F(HttpTest, ExpectContinueIsAnswered) {
   start();
   HttpClient client(port);
@@ -167,6 +159,42 @@ TEST_F(HttpTest, ExpectContinueIsAnswered) {
   EXPECT_EQ(interim.status, 100U);
   client.send(R"({"prompt": "a"})");
   EXPECT_EQ(client.receive().status, 200U);
+}
+
+TEST_F(HttpTest, AnUnexpectedExceptionIsAnsweredAndTold) {
+  engine.throw_at_submit("boom");
+  std::promise<std::string> told;
+  start({.on_failure = [&](const std::string& what) { told.set_value(what); }});
+  HttpClient client(port);
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a"})").status, 500U);
+  EXPECT_EQ(told.get_future().get(), "boom");
+  EXPECT_EQ(client.get("/health").status, 200U) << "the connection goes on";
+}
+
+TEST_F(HttpTest, ValuesThatSwellWhenParsedAreRefused) {
+  start();
+  std::string ones = "1";
+  for (int i = 0; i < 3'000'000; ++i) ones += ",1";
+  for (const char* path : {"/v1/completions", "/detokenize"}) {
+    const ClientResponse refused = post(path, R"({"prompt": [)" + ones + "]}");
+    EXPECT_EQ(refused.status, 413U) << path;
+    EXPECT_NE(refused.error_message().find("too many values"), std::string::npos);
+  }
+  std::string long_prompt = "65";
+  for (int i = 1; i < 200'000; ++i) long_prompt += ",65";
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": [)" + long_prompt + "]}").error_param(), "prompt")
+      << "the context is what it does not fit";
+}
+
+TEST_F(HttpTest, WhatIsSentBehindARequestStaysBounded) {
+  start({.max_header_bytes = 1024});
+  HttpClient client(port);
+  client.send_post("/v1/completions", R"({"prompt": "a", "stream": true})");
+  ASSERT_TRUE(engine.wait_submitted(1));
+  client.send(std::string(1001, 'x'));
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  client.send(std::string(100'000, 'x'));
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
 TEST_F(HttpTest, ErrorsHaveTheShapeOfOpenAi) {
