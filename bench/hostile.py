@@ -6,7 +6,7 @@ input without pause (hostile), then beside nobody again (quiet), and at last bes
 
   - the hostile p99 of the gap between tokens is above 2 times the quiet one, the worst gap above 5 times, or the p99 of the first token above 2 times,
   - a good answer is refused, short, or differs in one token or one digit of a log probability from the answer given to it alone,
-  - a bad request is let in, answered by an error of the server's own, or left waiting,
+  - a bad request is let in, answered by an error of the server's own, or, where its header was enough to refuse it, left waiting,
   - the most memory that the server ever held is above the bound that is printed before the start,
   - /health does not answer, or refuse, within a second beside the idle connections.
 

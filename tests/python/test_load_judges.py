@@ -90,6 +90,8 @@ def test_the_hostile_bench_fails_for_each_bound(fault):
 
 
 def test_what_a_sound_server_does_not_answer_is_unexpected():
-    kind = attackers.Kind("", (), frozenset({413, 503}))
-    assert attackers.unexpected(kind, {413: 9, 503: 2, "cut off": 7, "no connection": 1}) == {}
-    assert attackers.unexpected(kind, {200: 1, 413: 9, 500: 2, "no answer in 30 s": 3}) == {200: 1, 500: 2, "no answer in 30 s": 3}
+    by_header = attackers.Kind("", (), frozenset({413, 503}))
+    assert attackers.unexpected(by_header, {413: 9, 503: 2, "cut off": 7, "no connection": 1}) == {}
+    left_waiting = {attackers.LEFT_WAITING: 3}
+    assert attackers.unexpected(by_header, {200: 1, 413: 9, 500: 2, **left_waiting}) == {200: 1, 500: 2, **left_waiting}
+    assert attackers.unexpected(attackers.Kind("", (), attackers.REFUSED), left_waiting) == {}
