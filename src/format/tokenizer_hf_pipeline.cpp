@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/gpt2_split.h"
 #include "format/quote.h"
 #include "format/tokenizer_hf.h"
 
@@ -12,8 +13,6 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-// The split built into ByteLevel (use_regex).
-constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // What the tokenizers library calls punctuation: Unicode's, and the ASCII symbols Unicode files elsewhere.
 constexpr std::string_view kPunctuation = R"([\p{P}$+<=>^`|~])";
 constexpr std::uint32_t kMaxStages = 64;
@@ -143,7 +142,7 @@ Result<void> read_byte_level(const JsonRef& stage, TokenizerSpec& spec) {
   spec.algorithm = Algorithm::bpe_bytes;
   spec.add_space_prefix = *prefix;
   spec.space_prefix_unless_present = *prefix;
-  if (*use_regex) spec.split_patterns.emplace_back(kGpt2Pattern);
+  if (*use_regex) spec.split_patterns.emplace_back(kGpt2Split);
   return {};
 }
 

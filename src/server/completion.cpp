@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/openai_error.h"
+#include "text/utf8.h"
 
 namespace quire {
 
@@ -130,7 +131,7 @@ void Completion::write_event(std::uint32_t index) {
   if (choice.text.empty() && !choice.finish) return;
   const Usage so_far = usage();
   writer_.choice(events_, describe(index), start_.request.continuous_usage ? &so_far : nullptr);
-  for (const char c : choice.text) choice.num_characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  choice.num_characters += count_characters(choice.text);
   choice.text.clear();
   choice.logprobs.clear();
 }

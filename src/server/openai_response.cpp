@@ -13,12 +13,6 @@ namespace quire {
 
 namespace {
 
-std::size_t num_characters(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
-}
-
 // {"token": ..., "logprob": ..., "bytes": [...]; the caller closes it.
 void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLogprob& entry) {
   const std::string_view bytes = tokenizer.token_bytes(entry.token);
@@ -64,7 +58,7 @@ void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, co
     values += comma;
     append_json_float(values, position.entries.front().logprob);
     fmt::format_to(std::back_inserter(offsets), "{}{}", comma, offset);
-    offset += num_characters(text);
+    offset += count_characters(text);
     tops += comma;
     tops += '{';
     for (std::size_t k = 0; k < position.entries.size(); ++k) {

@@ -26,13 +26,6 @@ bool is_word(char32_t c) {
   return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) || category == UTF8PROC_CATEGORY_PC;
 }
 
-// Where the character before `at` begins.
-std::size_t step_back(std::string_view text, std::size_t at) {
-  do --at;
-  while ((byte_at(text, at) & 0xC0) == 0x80);
-  return at;
-}
-
 char32_t character_at(std::string_view text, std::size_t at) {
   return next_code_point(text, at);
 }
@@ -43,12 +36,12 @@ std::size_t skip_white_space(std::string_view text, std::size_t at) {
 }
 
 std::size_t skip_white_space_back(std::string_view text, std::size_t at, std::size_t limit) {
-  while (at > limit && is_white_space(character_at(text, step_back(text, at)))) at = step_back(text, at);
+  while (at > limit && is_white_space(character_at(text, previous_character(text, at)))) at = previous_character(text, at);
   return at;
 }
 
 bool between_word_borders(std::string_view text, std::size_t begin, std::size_t end) {
-  const bool joined_left = begin > 0 && is_word(character_at(text, step_back(text, begin)));
+  const bool joined_left = begin > 0 && is_word(character_at(text, previous_character(text, begin)));
   const bool joined_right = end < text.size() && is_word(character_at(text, end));
   return !joined_left && !joined_right;
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "base/gpt2_split.h"
 #include "text/utf8.h"
 
 namespace quire {
 namespace {
 
-constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2 =
@@ -41,8 +41,8 @@ struct NamedPreTokenizer {
 // Names as GGUF writers give them; expressions as the tokenizer.json files of the models have them.
 const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> table{
-      {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"}, {kGpt2}},
-      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {R"(\p{N})", kGpt2}},
+      {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"}, {kGpt2Split}},
+      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {R"(\p{N})", kGpt2Split}},
       {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "glm4"}, {kLlama3}},
       {{"chatglm-bpe", "dbrx", "smaug-bpe"}, {kLlama3}},
       {{"qwen2"}, {kQwen2}},
@@ -53,10 +53,10 @@ const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
       {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}},
       {{"deepseek-llm"}, {R"([\r\n])", kDeepseekLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kDeepseekHan, R"(\p{N}+)"}},
       {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, R"(\p{N})"}},
-      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, "[0-9][0-9][0-9]"}},
       {{"bloom", "poro-chat", "gpt3-finnish"}, {kBloom}},
       {{"viking"}, {kBloom, R"(\p{N})"}},
-      {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+      {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
   return table;
 }

@@ -1,5 +1,7 @@
 #include "text/utf8.h"
 
+#include <algorithm>
+
 namespace quire {
 namespace {
 
@@ -83,6 +85,24 @@ std::string repair_utf8(std::string_view text) {
   repair.push(text, out);
   repair.flush(out);
   return out;
+}
+
+namespace {
+
+bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+}  // namespace
+
+std::size_t previous_character(std::string_view text, std::size_t end) {
+  do --end;
+  while (end > 0 && is_continuation(text[end]));
+  return end;
+}
+
+std::size_t count_characters(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return !is_continuation(byte); }));
 }
 
 char32_t next_code_point(std::string_view text, std::size_t& at) {

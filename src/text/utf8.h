@@ -35,6 +35,11 @@ class Utf8Repair {
   return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
+// Where the character begins that ends before text[end]; `end` > 0. In broken text: some byte before `end`.
+[[nodiscard]] std::size_t previous_character(std::string_view text, std::size_t end);
+// Code points of valid text.
+[[nodiscard]] std::size_t count_characters(std::string_view text);
+
 // The character at text[at], which moves behind it; `text` must be valid.
 [[nodiscard]] char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_utf8(char32_t code_point, std::string& out);

@@ -201,6 +201,12 @@ cmd_bench() {
       say "Hashing in Python, for comparison"
       # shellcheck disable=SC2046  # one argument per mode
       exec build/release/hash_bench $("$VENV/bin/python" bench/hash_peer.py) ;;
+    tokenize)
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release tokenize_bench
+      need_vocabs
+      exec build/release/tokenize_bench "$VOCABS" "$@" ;;
     serve)
       configure_and_build release quire
       need_model
@@ -215,7 +221,7 @@ cmd_bench() {
       configure_and_build release quire
       need_model
       exec python3 bench/flags.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash, serve, hostile or flags" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash, tokenize, serve, hostile or flags" ;;
   esac
 }
 

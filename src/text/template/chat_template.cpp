@@ -1,12 +1,11 @@
 #include "text/template/chat_template.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include "text/template/evaluator.h"
 #include "text/template/failure.h"
 #include "text/template/parser.h"
-#include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -18,23 +17,12 @@ std::unexpected<Error> to_error(jinja::Failure failure, std::string remedy) {
   return fail(failure.code, kField, fmt::format("line {}: {}", failure.line, failure.message), std::move(remedy));
 }
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t position = 0; position < text.size();) {
-    utf8proc_int32_t code_point = 0;
-    const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + position);
-    const auto used = utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - position), &code_point);
-    if (used <= 0) return false;
-    position += static_cast<std::size_t>(used);
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kMaxSourceBytes)
     return fail(ErrorCode::too_large, kField, fmt::format("{} bytes; at most {} are read", source.size(), kMaxSourceBytes));
-  if (!is_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
+  if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
   try {
     return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));
   } catch (jinja::Failure& failure) {

@@ -10,6 +10,7 @@
 #include "text/template/python_text.h"
 #include "text/template/runtime.h"
 #include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 namespace {
@@ -38,7 +39,7 @@ std::string title_words(std::string_view text) {
   bool start = true;
   for (std::size_t position = 0; position < text.size();) {
     const char32_t c = next_code_point(text, position);
-    append_code_point(out, start ? to_upper(c) : to_lower(c));
+    append_utf8(start ? to_upper(c) : to_lower(c), out);
     start = c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_space(c);
   }
   return out;

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "text/template/failure.h"
-#include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 namespace {
@@ -156,10 +156,10 @@ void append_escape(std::string& out, std::string_view text, std::size_t& positio
     out.push_back(simple);
     ++position;
   } else if (const std::size_t digits = hex_digits(c)) {
-    append_code_point(out, read_hex(text.substr(position + 1), digits, line));
+    append_utf8(read_hex(text.substr(position + 1), digits, line), out);
     position += 1 + digits;
   } else if (digit_value(c) < 8) {
-    append_code_point(out, read_octal(text, position));
+    append_utf8(read_octal(text, position), out);
   } else if (c == '\n') {
     ++position;
   } else if (c == 'N') {

@@ -8,6 +8,7 @@
 #include "text/template/python_text.h"
 #include "text/template/runtime.h"
 #include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 namespace {
@@ -43,10 +44,7 @@ std::vector<std::string_view> split_spaces_right(std::string_view text, std::int
       break;
     }
     std::size_t start = text.size();
-    while (start > 0 && strip_right(text.substr(0, start)).size() == start) {
-      --start;
-      while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
-    }
+    while (start > 0 && strip_right(text.substr(0, start)).size() == start) start = previous_character(text, start);
     parts.push_back(text.substr(start));
     text = text.substr(0, start);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 namespace {
@@ -28,8 +29,7 @@ std::string_view strip_set_left(std::string_view text, std::string_view set) {
 
 std::string_view strip_set_right(std::string_view text, std::string_view set) {
   while (!text.empty()) {
-    std::size_t start = text.size() - 1;
-    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+    const std::size_t start = previous_character(text, text.size());
     if (!has_character(set, text.substr(start))) break;
     text.remove_suffix(text.size() - start);
   }
@@ -95,7 +95,7 @@ std::string capitalize(std::string_view text) {
   for (std::size_t position = 0; position < text.size();) {
     const bool first = position == 0;
     const char32_t c = next_code_point(text, position);
-    append_code_point(out, first ? to_upper(c) : to_lower(c));
+    append_utf8(first ? to_upper(c) : to_lower(c), out);
   }
   return out;
 }
@@ -105,7 +105,7 @@ std::string title(std::string_view text) {
   bool inside = false;
   for (std::size_t position = 0; position < text.size();) {
     const char32_t c = next_code_point(text, position);
-    append_code_point(out, inside ? to_lower(c) : to_upper(c));
+    append_utf8(inside ? to_lower(c) : to_upper(c), out);
     inside = is_cased(c);
   }
   return out;

@@ -9,6 +9,7 @@
 #include "text/template/runtime.h"
 #include "text/template/runtime_nesting.h"
 #include "text/template/unicode.h"
+#include "text/utf8.h"
 
 namespace quire::jinja {
 
@@ -55,7 +56,7 @@ void append_escaped(std::string& out, char32_t c) {
   }
   const auto code = static_cast<std::uint32_t>(c);
   if (code < 0x7F ? code >= 0x20 : is_printable(c))
-    append_code_point(out, c);
+    append_utf8(c, out);
   else if (code < 0x100)
     out += fmt::format("\\x{:02x}", code);
   else if (code < 0x10000)

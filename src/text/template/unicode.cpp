@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include "text/utf8.h"
+
 namespace quire::jinja {
 
 char32_t next_code_point(std::string_view text, std::size_t& position) {
@@ -19,16 +21,6 @@ char32_t next_code_point(std::string_view text, std::size_t& position) {
   }
   position += static_cast<std::size_t>(used);
   return static_cast<char32_t>(code_point);
-}
-
-void append_code_point(std::string& text, char32_t code_point) {
-  if (code_point < 0x80) {
-    text.push_back(static_cast<char>(code_point));
-    return;
-  }
-  utf8proc_uint8_t bytes[4];
-  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
-  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
 }
 
 std::size_t count_code_points(std::string_view text) {
@@ -91,8 +83,7 @@ std::string_view strip_left(std::string_view text) {
 std::string_view strip_right(std::string_view text) {
   std::size_t end = text.size();
   while (end > 0) {
-    std::size_t start = end - 1;
-    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+    const std::size_t start = previous_character(text, end);
     std::size_t next = start;
     if (!is_space(next_code_point(text.substr(0, end), next)) || next != end) break;
     end = start;
@@ -105,7 +96,7 @@ namespace {
 std::string map_case(std::string_view text, char32_t (*mapping)(char32_t)) {
   std::string out;
   out.reserve(text.size());
-  for (std::size_t position = 0; position < text.size();) append_code_point(out, mapping(next_code_point(text, position)));
+  for (std::size_t position = 0; position < text.size();) append_utf8(mapping(next_code_point(text, position)), out);
   return out;
 }
 

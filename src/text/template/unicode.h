@@ -8,7 +8,6 @@ namespace quire::jinja {
 
 // The code point at `position`, which moves behind it. position < text.size().
 char32_t next_code_point(std::string_view text, std::size_t& position);
-void append_code_point(std::string& text, char32_t code_point);
 
 // len(text)
 std::size_t count_code_points(std::string_view text);
