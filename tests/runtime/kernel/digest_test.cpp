@@ -203,7 +203,7 @@ TEST_P(KernelDigests, AreThoseOfTheRecord) {
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),
-                         [](const auto& info) { return isa_name(info.param); });
+                         [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace
 }  // namespace quire

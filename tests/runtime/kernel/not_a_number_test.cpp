@@ -267,7 +267,7 @@ TEST_P(NotANumber, AScoreThatOverflowsSpoilsItsRow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSet, NotANumber, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),
-                         [](const auto& info) { return isa_name(info.param); });
+                         [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace
 }  // namespace quire

@@ -159,7 +159,7 @@ TEST_P(NotANumberInModels, ABrokenKvBlockSpoilsTheRequestsThatAttendToIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, NotANumberInModels, testing::ValuesIn(modes()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, NotANumberInModels, testing::ValuesIn(modes()), [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace quire
