@@ -35,3 +35,25 @@ def test_a_wrong_answer_is_noticed(tmp_path):
     done = run(str(path))
     assert done.returncode == 1
     assert "differ" in done.stdout
+
+
+def test_the_record_holds_what_is_rare():
+    """All hash modes, preemptions in half of the scenarios, most ways in which vLLM gives up, states seen rarely, requests that are kept."""
+    import collections
+    import json
+    import lzma
+
+    counts = collections.Counter()
+    hashes, ends = set(), set()
+    with lzma.open(SCENARIOS, "rt") as file:
+        for line in map(json.loads, file):
+            hashes.add(line["script"]["config"]["hash"])
+            ends.add(line.get("end"))
+            counts["scenarios"] += 1
+            counts["seldom looked at"] += line["script"]["look_every"] != 1
+            counts["preempting"] += any(what == "schedule" and answer != "raised" and bool(answer["preempted"]) for what, answer, _, _ in line["answers"])
+            counts["keeping"] += any(call[0].startswith("kept at") for _, _, calls, _ in line["answers"] for call in calls)
+    assert hashes == {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"}
+    assert len(ends - {None}) >= 10
+    assert counts["preempting"] * 2 >= counts["scenarios"] >= 500
+    assert counts["seldom looked at"] * 2 > counts["scenarios"] and counts["keeping"] >= 50
