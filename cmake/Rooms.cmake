@@ -15,7 +15,7 @@ quire_room(model runtime/model DEPS base format memory kernel)
 quire_room(worker runtime/worker DEPS base memory kernel sample model)
 
 quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
-quire_room(server server DEPS base text LINKS engine LIBS Boost::json Boost::url NO_PCH)
+quire_room(server server DEPS base text LINKS engine LIBS Boost::json Boost::url spdlog::spdlog NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)
 file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/choice_flag.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "quire/engine.h"
 #include "server/descriptors.h"
+#include "server/logger.h"
 #include "server/server.h"
 #include "server/server_options.h"
 
@@ -19,6 +21,7 @@ namespace {
 struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
+  LogOptions log;
 };
 
 void print_ready(const Server& server, const ServeFlags& flags, const Engine& engine, double seconds) {
@@ -45,7 +48,8 @@ Result<int> serve(const ServeFlags& flags) {
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
   raise_descriptor_limit();
-  auto server = Server::create(**engine, flags.server);
+  Logger logger(flags.log);
+  auto server = Server::create(**engine, flags.server, logger);
   if (!server.has_value()) return std::unexpected(server.error());
   print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
@@ -76,15 +80,25 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 
+void add_log_flags(CLI::App& app, ServeFlags& flags) {
+  add_choice<LogLevel>(
+      app, "--log-level", flags.log.level, "Least important lines of the log on stderr (default info)",
+      {{"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warn", LogLevel::warn}, {"error", LogLevel::error}, {"off", LogLevel::off}});
+  add_choice<LogFormat>(app, "--log-format", flags.log.format, "One line per event: text, or a JSON object (default text)",
+                        {{"text", LogFormat::text}, {"json", LogFormat::json}});
+  app.add_option("--log-slow-ms", flags.server.log_slow_ms, "Requests that take this long are warnings; 0: none are")
+      ->capture_default_str();
+}
+
 }  // namespace
 
 Command add_serve_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("serve", "Serve a model over the OpenAI API");
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
-  flags->server.on_failure = [](const std::string& what) { fmt::print(stderr, "quire: a request failed: {}\n", what); };
   add_engine_flags(*command, flags->engine);
   add_server_flags(*command, flags->server);
+  add_log_flags(*command, *flags);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n\n"

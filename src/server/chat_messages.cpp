@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/parse.hpp>
+#include <utility>
 
 namespace quire {
 
@@ -19,11 +21,11 @@ Error wrong(std::string field, std::string message, std::string remedy = {}, Err
 }
 
 // Text parts become one text, joined by line feeds as vLLM does.
-Result<json::value> read_content(const json::value& content, std::size_t index) {
-  if (content.is_null() || content.is_string()) return content;
+Result<void> join_parts(json::value& content, std::size_t index) {
+  if (content.is_null() || content.is_string()) return {};
   if (!content.is_array())
     return std::unexpected(wrong(at(index, ".content"), "must be a string or an array of parts, not " + describe(content)));
-  std::string joined;
+  json::string joined;
   for (std::size_t i = 0; i < content.get_array().size(); ++i) {
     const json::value& part = content.get_array()[i];
     const std::string field = at(index, fmt::format(".content[{}]", i));
@@ -39,7 +41,8 @@ Result<json::value> read_content(const json::value& content, std::size_t index) 
     if (i > 0) joined += '\n';
     joined += text->get_string();
   }
-  return json::value(joined);
+  content = std::move(joined);
+  return {};
 }
 
 // Templates iterate over the arguments of a call; clients send them as JSON text.
@@ -60,34 +63,38 @@ Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
   return {};
 }
 
-Result<json::object> read_message(const json::value& value, std::size_t index) {
+// null counts as absent, but for the content. Erasing one by one would be quadratic.
+void drop_nulls(json::object& message) {
+  const auto is_kept = [](const json::key_value_pair& field) { return !field.value().is_null() || field.key() == "content"; };
+  if (std::ranges::all_of(message, is_kept)) return;
+  json::object kept;
+  for (json::key_value_pair& field : message)
+    if (is_kept(field)) kept.emplace(field.key(), std::move(field.value()));
+  message = std::move(kept);
+}
+
+// In place: a conversation is most of a body.
+Result<void> read_message(json::value& value, std::size_t index) {
   if (!value.is_object()) return std::unexpected(wrong(at(index, ""), "must be an object, not " + describe(value)));
-  json::object message;
-  for (const auto& [key, field] : value.get_object())
-    if (!field.is_null() || key == "content") message[key] = field;
+  json::object& message = value.get_object();
+  drop_nulls(message);
   const json::value* role = message.if_contains("role");
   if (role == nullptr || !role->is_string())
     return std::unexpected(wrong(at(index, ".role"), "must be a string", "use system, user, assistant or tool"));
-  const json::value* content = message.if_contains("content");
-  json::value* calls = message.if_contains("tool_calls");
-  if (calls != nullptr && calls->is_array() && calls->get_array().empty()) {
-    message.erase("tool_calls");
-    calls = nullptr;
-  }
-  if ((content == nullptr || content->is_null()) && role->get_string() != "assistant")
-    return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
-  auto text = read_content(content == nullptr ? json::value(nullptr) : *content, index);
-  if (!text) return std::unexpected(text.error());
+  const bool needs_content = role->get_string() != "assistant";
+  const json::value* no_calls = message.if_contains("tool_calls");
+  if (no_calls != nullptr && no_calls->is_array() && no_calls->get_array().empty()) message.stable_erase("tool_calls");
+  json::value& content = message["content"];
+  if (content.is_null() && needs_content) return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
+  if (const auto joined = join_parts(content, index); !joined) return joined;
   // Most templates paste the content in: a null must not become "None".
-  message["content"] = text->is_null() ? json::value("") : std::move(*text);
-  if (json::value* present = message.if_contains("tool_calls")) {
-    if (const auto parsed = parse_tool_arguments(*present, index); !parsed) return std::unexpected(parsed.error());
-  }
-  return message;
+  if (content.is_null()) content = "";
+  json::value* calls = message.if_contains("tool_calls");
+  return calls == nullptr ? Result<void>() : parse_tool_arguments(*calls, index);
 }
 
 void read_tools(ObjectReader& reader, ChatPrompt& chat) {
-  const json::value* tools = reader.find("tools");
+  json::value* tools = reader.find("tools");
   const json::value* choice = reader.find("tool_choice");
   if (tools != nullptr && !tools->is_array()) reader.reject("tools", "must be an array, not " + describe(*tools));
   if (choice != nullptr && *choice != "auto" && *choice != "none") {
@@ -95,31 +102,27 @@ void read_tools(ObjectReader& reader, ChatPrompt& chat) {
                   ErrorCode::unsupported);
   }
   if (tools == nullptr || !tools->is_array() || tools->get_array().empty()) return;
-  if (choice == nullptr || *choice != "none") chat.tools = *tools;
+  if (choice == nullptr || *choice != "none") chat.tools = std::move(*tools);
 }
 
 }  // namespace
 
 ChatPrompt read_chat_prompt(ObjectReader& reader) {
   ChatPrompt chat;
-  const json::value* messages = reader.find("messages");
+  json::value* messages = reader.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
     reader.reject("messages", messages == nullptr ? "is missing" : "must be an array with at least one message",
                   R"(send [{"role": "user", "content": "..."}])");
   } else {
-    for (std::size_t i = 0; i < messages->get_array().size() && !reader.failed(); ++i) {
-      auto message = read_message(messages->get_array()[i], i);
-      if (message)
-        chat.messages.emplace_back(std::move(*message));
-      else
-        reader.reject(message.error());
-    }
+    chat.messages = std::move(messages->get_array());
+    for (std::size_t i = 0; i < chat.messages.size() && !reader.failed(); ++i)
+      if (const auto message = read_message(chat.messages[i], i); !message) reader.reject(message.error());
   }
   read_tools(reader, chat);
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
-  if (const json::value* kwargs = reader.find("chat_template_kwargs")) {
+  if (json::value* kwargs = reader.find("chat_template_kwargs")) {
     if (kwargs->is_object())
-      chat.template_kwargs = kwargs->get_object();
+      chat.template_kwargs = std::move(kwargs->get_object());
     else
       reader.reject("chat_template_kwargs", "must be an object, not " + describe(*kwargs));
   }

@@ -19,21 +19,21 @@ Result<std::shared_ptr<Completion>> Completion::start(EngineClient& engine, cons
 Completion::Completion(EngineClient& engine, const ServedModel& model, Start start)
     : engine_(&engine),
       model_(&model),
-      start_(std::move(start)),
-      head_{start_.request.api, start_.id, model.name(), start_.created_s},
-      writer_(head_, model.tokenizer(), start_.request.include_usage) {
-  const CompletionRequest& request = start_.request;
-  for (std::uint32_t i = 0; i < start_.prompts.size() * request.n; ++i) {
-    Choice choice{.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = request.skip_special_tokens}),
-                  .stops = StopStrings(request.stop, request.include_stop),
-                  .prompt = i / request.n,
-                  .running = {},
-                  .text = {},
-                  .logprobs = {},
-                  .finish = {},
-                  .cause = {}};
-    if (request.echo) choice.text = model.tokenizer().decode(start_.prompts[choice.prompt], request.skip_special_tokens);
-    choices_.push_back(std::move(choice));
+      request_(std::move(start.prepared.request)),
+      unsubmitted_(std::move(start.prepared.choices)),
+      num_prompt_tokens_(start.prepared.num_prompt_tokens),
+      wake_(std::move(start.wake)),
+      head_{request_.api, std::move(start.id), model.name(), start.created_s},
+      writer_(head_, model.tokenizer(), request_.include_usage) {
+  std::vector<std::string>& echoes = start.prepared.echoes;
+  for (std::size_t i = 0; i < unsubmitted_.size(); ++i) {
+    choices_.push_back({.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = request_.skip_special_tokens}),
+                        .stops = StopStrings(request_.stop, request_.include_stop),
+                        .running = {},
+                        .text = echoes.empty() ? std::string() : std::move(echoes[i]),
+                        .logprobs = {},
+                        .finish = {},
+                        .cause = {}});
   }
   num_unfinished_ = choices_.size();
 }
@@ -47,19 +47,13 @@ void Completion::abort() {
     if (const auto id = std::exchange(choice.running, std::nullopt)) engine_->finish(*id, FinishReason::abort);
 }
 
-EngineRequest Completion::engine_request(std::uint32_t prompt, std::uint32_t child) const {
-  EngineRequest request{start_.prompts[prompt], start_.request.sampling, start_.request.cache_salt, start_.request.priority};
-  // Children of one request differ by their seed, as in vLLM.
-  if (request.sampling.seed) *request.sampling.seed += child;
-  return request;
-}
-
 Result<void> Completion::submit_all() {
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
-    const auto id = engine_->submit(engine_request(choices_[i].prompt, i % start_.request.n), *this, i);
+    const auto id = engine_->submit(std::move(unsubmitted_[i]), *this, i);
     if (!id) return std::unexpected(id.error());
     choices_[i].running = *id;
   }
+  unsubmitted_ = {};
   return {};
 }
 
@@ -76,22 +70,20 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (choice.finish) --num_unfinished_;
   if (is_stream()) write_event(index);
   if (is_stream() && finished()) end_stream();
-  start_.wake();
 }
 
 void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
-  const CompletionRequest& request = start_.request;
   for (std::size_t i = 0; i < output.tokens.size() && !choice.finish; ++i) {
     ++choice.num_tokens;
     const TokenId token = output.tokens[i];
     const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
-    const bool by_id = std::ranges::find(request.sampling.stop_token_ids, token) != request.sampling.stop_token_ids.end();
+    const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
     if (ends && by_id) choice.cause.token = token;
     // The token that ends an answer is not part of it.
-    if (ends && !(by_id && request.include_stop)) continue;
+    if (ends && !(by_id && request_.include_stop)) continue;
     const std::string_view text = choice.detokenizer.push(token);
     // As in vLLM, stop strings are looked for once there are min_tokens.
-    if (choice.num_tokens <= request.sampling.min_tokens)
+    if (choice.num_tokens <= request_.sampling.min_tokens)
       choice.text += text;
     else
       take_text(choice, text);
@@ -103,7 +95,7 @@ void Completion::take_text(Choice& choice, std::string_view text) {
   choice.text += out.text;
   if (!out.matched) return;
   choice.finish = FinishReason::stop;
-  choice.cause.text = start_.request.stop[*out.matched];
+  choice.cause.text = request_.stop[*out.matched];
   choice.cause.token.reset();
 }
 
@@ -118,7 +110,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
   const Choice& choice = choices_[index];
   return ChoiceText{.index = index,
                     .text = choice.text,
-                    .logprobs = start_.request.sampling.logprobs ? &choice.logprobs : nullptr,
+                    .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr,
                     .text_offset = choice.num_characters,
                     .finish = choice.finish,
                     .cause = choice.cause};
@@ -126,11 +118,13 @@ ChoiceText Completion::describe(std::uint32_t index) const {
 
 void Completion::write_event(std::uint32_t index) {
   Choice& choice = choices_[index];
-  if (!std::exchange(choice.begun, true) && start_.request.api == Api::chat) writer_.role(events_, index);
+  if (!std::exchange(choice.begun, true) && request_.api == Api::chat) writer_.role(events_, index);
   // Log probabilities wait for the text of their token.
   if (choice.text.empty() && !choice.finish) return;
   const Usage so_far = usage();
-  writer_.choice(events_, describe(index), start_.request.continuous_usage ? &so_far : nullptr);
+  const std::size_t before = events_.size();
+  writer_.choice(events_, describe(index), request_.continuous_usage ? &so_far : nullptr);
+  if (request_.echo && choice.num_characters == 0) num_echo_bytes_ += events_.size() - before;
   choice.num_characters += count_characters(choice.text);
   choice.text.clear();
   choice.logprobs.clear();
@@ -138,16 +132,16 @@ void Completion::write_event(std::uint32_t index) {
 
 void Completion::end_stream() {
   if (!error_.empty()) writer_.error(events_, Error{ErrorCode::io, "", error_, "try again"});
-  if (start_.request.include_usage) writer_.usage(events_, usage());
+  if (request_.include_usage) writer_.usage(events_, usage());
   EventWriter::done(events_);
 }
 
 Usage Completion::usage() const {
   Usage usage;
-  for (const auto& prompt : start_.prompts) usage.prompt_tokens += prompt.size();
+  usage.prompt_tokens = num_prompt_tokens_;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     usage.completion_tokens += choices_[i].num_tokens;
-    if (i % start_.request.n == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
+    if (i % request_.n == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
   }
   return usage;
 }

@@ -11,6 +11,7 @@
 #include "server/http.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
+#include "server/prepare.h"
 #include "server/served_model.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
@@ -21,8 +22,7 @@ namespace quire {
 class Completion final : public OutputReceiver {
  public:
   struct Start {
-    CompletionRequest request;
-    std::vector<std::vector<TokenId>> prompts;
+    PreparedCompletion prepared;
     std::string id;
     std::int64_t created_s = 0;
     std::function<void()> wake;  // called when there is something new to send or the answer is complete
@@ -36,16 +36,21 @@ class Completion final : public OutputReceiver {
   Completion& operator=(const Completion&) = delete;
 
   void on_output(std::uint32_t choice, RequestOutput& output) override;
+  void on_step_end() override { wake_(); }
 
-  [[nodiscard]] bool is_stream() const { return start_.request.stream; }
+  [[nodiscard]] bool is_stream() const { return request_.stream; }
   [[nodiscard]] bool finished() const { return num_unfinished_ == 0; }
 
   // Streams: events not taken yet. The last ones include "[DONE]".
   [[nodiscard]] std::size_t num_pending_bytes() const { return events_.size(); }
+  // Of all events so far, those that repeat prompts: their size is the client's own doing and says nothing about how it reads.
+  [[nodiscard]] std::size_t num_echo_bytes() const { return num_echo_bytes_; }
   [[nodiscard]] std::string take_events() { return std::exchange(events_, {}); }
 
   // Whole answers, once finished.
   [[nodiscard]] HttpResponse response() const;
+  // So far.
+  [[nodiscard]] Usage usage() const;
 
   // Ends what still runs.
   void abort();
@@ -54,7 +59,6 @@ class Completion final : public OutputReceiver {
   struct Choice {
     Detokenizer detokenizer;
     StopStrings stops;
-    std::uint32_t prompt = 0;  // index
     std::optional<RequestId> running;
     std::string text;  // whole answer, or what the next event carries
     std::size_t num_characters = 0;
@@ -68,24 +72,26 @@ class Completion final : public OutputReceiver {
 
   Completion(EngineClient& engine, const ServedModel& model, Start start);
   Result<void> submit_all();
-  [[nodiscard]] EngineRequest engine_request(std::uint32_t prompt, std::uint32_t child) const;
   void take_tokens(Choice& choice, const RequestOutput& output);
   void take_text(Choice& choice, std::string_view text);
   void close(Choice& choice, const RequestOutput& output);
   void write_event(std::uint32_t index);
   void end_stream();
-  [[nodiscard]] Usage usage() const;
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
 
   EngineClient* engine_;
   const ServedModel* model_;
-  Start start_;
+  CompletionRequest request_;
+  std::vector<EngineRequest> unsubmitted_;
+  std::uint64_t num_prompt_tokens_;
+  std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;
   std::vector<Choice> choices_;
   std::size_t num_unfinished_ = 0;
   std::string error_;
   std::string events_;
+  std::size_t num_echo_bytes_ = 0;
 };
 
 }  // namespace quire

@@ -26,13 +26,17 @@ void EngineClient::deliver(std::vector<RequestOutput> outputs) {
 }
 
 void EngineClient::dispatch(std::vector<RequestOutput>& outputs) {
+  std::vector<OutputReceiver*> receivers;
   for (RequestOutput& output : outputs) {
     const auto found = entries_.find(output.id);
     if (found == entries_.end()) continue;
     const Entry entry = found->second;
     if (output.finished) entries_.erase(found);
     entry.receiver->on_output(entry.choice, output);
+    // A receiver's requests mostly stand together; to be woken twice does no harm.
+    if (receivers.empty() || receivers.back() != entry.receiver) receivers.push_back(entry.receiver);
   }
+  for (OutputReceiver* receiver : receivers) receiver->on_step_end();
 }
 
 }  // namespace quire

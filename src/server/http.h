@@ -15,6 +15,7 @@ namespace quire {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
+  std::string id;      // the client's own X-Request-Id, or one of ours
   std::string method;  // "GET"
   std::string target;  // path and query, as sent
   std::string authorization;

@@ -100,6 +100,7 @@ void write_server(Writer& out, const ServerStats& server) {
   out.counter("quire:connections_given_up_total", "Idle or half-heard connections closed to make room.", server.connections_given_up_total);
   out.counter("quire:clients_gone_total", "Clients that left before their answer was complete.", server.clients_gone_total);
   out.counter("quire:clients_stalled_total", "Clients that did not read their stream.", server.clients_stalled_total);
+  out.counter("quire:log_lines_dropped_total", "Log lines that were not written because nobody read them.", server.log_lines_dropped_total);
   out.header("quire:http_responses_total", "counter", "Responses by HTTP status.");
   for (const auto& [status, count] : server.responses_total)
     out.value("quire:http_responses_total", count, fmt::format(",status=\"{}\"", status));

@@ -16,6 +16,7 @@ struct ServerStats {
   std::uint64_t connections_given_up_total = 0;       // idle or half-heard, closed to make room
   std::uint64_t clients_gone_total = 0;               // left before their answer was complete
   std::uint64_t clients_stalled_total = 0;            // did not read their stream
+  std::uint64_t log_lines_dropped_total = 0;          // nobody read them
   std::map<unsigned, std::uint64_t> responses_total;  // by HTTP status
 };
 

@@ -141,9 +141,9 @@ Result<json::object> parse_object(std::string_view body) {
   return std::move(value->get_object());
 }
 
-const json::value* ObjectReader::find(std::string_view name) {
+json::value* ObjectReader::find(std::string_view name) {
   known_.push_back(name);
-  const json::value* value = object_->if_contains(name);
+  json::value* value = object_->if_contains(name);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 

@@ -26,15 +26,15 @@ namespace quire {
 class ObjectReader {
  public:
   // `object` must outlive this; `path` goes before the names in errors ("stream_options."). Names are literals.
-  explicit ObjectReader(const boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
+  explicit ObjectReader(boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
 
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
   [[nodiscard]] double number(std::string_view name, double fallback);
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::string text(std::string_view name, std::string fallback = {});
-  // Present and not null; the caller checks the type.
-  [[nodiscard]] const boost::json::value* find(std::string_view name);
+  // Present and not null; the caller checks the type, and may move from it.
+  [[nodiscard]] boost::json::value* find(std::string_view name);
 
   // Known to clients, without meaning here: any value will do.
   void ignore(std::string_view name) { known_.push_back(name); }
@@ -49,7 +49,7 @@ class ObjectReader {
   [[nodiscard]] bool failed() const { return error_.has_value(); }
 
  private:
-  const boost::json::object* object_;
+  boost::json::object* object_;
   std::string path_;
   std::vector<std::string_view> known_;
   std::optional<Error> error_;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "server/json_text.h"
+#include "base/json_text.h"
 #include "text/utf8.h"
 
 namespace quire {

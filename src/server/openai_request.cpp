@@ -133,7 +133,7 @@ void read_limits(ObjectReader& reader, CompletionRequest& request) {
 
 void read_stream(ObjectReader& reader, CompletionRequest& request) {
   request.stream = reader.boolean("stream", false);
-  const json::value* options = reader.find("stream_options");
+  json::value* options = reader.find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return reader.reject("stream_options", "must be an object, not " + describe(*options));
   if (!request.stream) return reader.reject("stream_options", "is given without stream", "send \"stream\": true as well");
@@ -227,7 +227,7 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
 }  // namespace
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits) {
-  const auto object = parse_object(body);
+  auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
   ObjectReader reader(*object);
   CompletionRequest request;
@@ -253,7 +253,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
 }
 
 Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
-  const auto object = parse_object(body);
+  auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
   ObjectReader reader(*object);
   TokenizeRequest request;
@@ -274,7 +274,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
 }
 
 Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, std::uint32_t vocab_size) {
-  const auto object = parse_object(body);
+  auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
   ObjectReader reader(*object);
   DetokenizeRequest request;

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/json_text.h"
+#include "base/json_text.h"
 #include "server/openai_error.h"
 #include "text/utf8.h"
 

@@ -45,6 +45,15 @@ ClientTrace trace_of(const tcp::socket& socket, const http::request_header<>& he
           .has_proxy_header = std::ranges::any_of(header, [](const auto& field) { return is_proxy_header(field.name_string()); })};
 }
 
+// Short, and of characters that every log and header takes as they are.
+bool is_request_id(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 128;
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  return !text.empty() && text.size() <= kMaxBytes && std::ranges::all_of(text, allowed);
+}
+
 HttpResponse not_http(const std::string& why) {
   return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + why, "speak HTTP/1.1"});
 }
@@ -84,6 +93,8 @@ void take_head(const RequestParser& parser, const tcp::socket& socket, const Ser
   request.method = text_of(header.method_string());
   request.target = text_of(header.target());
   request.authorization = text_of(header[http::field::authorization]);
+  const auto id = header[kRequestId];
+  if (is_request_id({id.data(), id.size()})) request.id = text_of(id);
   request.content_type = text_of(header[http::field::content_type]);
   request.host = trace.host;
   if (header.count(http::field::origin) > 0) request.origin = text_of(header[http::field::origin]);

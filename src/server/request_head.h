@@ -13,7 +13,9 @@ namespace quire {
 using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 using RequestHeader = boost::beast::http::request_header<>;
 
-// Everything but the body.
+inline constexpr const char* kRequestId = "X-Request-Id";
+
+// Everything but the body. `id` stays as it is where the client gives none that can be used.
 void take_head(const RequestParser& parser, const boost::asio::ip::tcp::socket& socket, const ServerOptions& options, HttpRequest& request);
 
 [[nodiscard]] HttpResponse too_many_bodies(const ServerOptions& options);

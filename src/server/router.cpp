@@ -6,10 +6,10 @@
 #include <chrono>
 #include <random>
 
+#include "base/json_text.h"
 #include "quire/version.h"
 #include "server/admin.h"
 #include "server/chat_page.h"
-#include "server/json_text.h"
 #include "server/openai_error.h"
 #include "server/request_guard.h"
 #include "text/utf8.h"
@@ -20,6 +20,9 @@ namespace {
 
 // Pauses wait for the engine, also those of operators that have left.
 constexpr std::uint32_t kMaxAsked = 64;
+// Bodies up to here cost less to read, render and tokenize than to hand to another thread and back.
+constexpr std::size_t kMaxInlineBytes = 4 << 10;
+constexpr std::size_t kMaxSmallBytes = 64 << 10;
 
 std::int64_t now_s() {
   return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -29,24 +32,23 @@ Reply json_reply(std::string body) {
   return {HttpResponse{200, "application/json", std::move(body), {}}};
 }
 
-std::string token_list(const std::vector<TokenId>& tokens) {
-  return fmt::format("[{}]", fmt::join(tokens, ","));
-}
-
 }  // namespace
 
-Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options)
+Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload)
     : engine_(&engine),
       model_(&model),
       options_(&options),
+      offload_(std::move(offload)),
       started_s_(now_s()),
       run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()),
-      body_budget_(options.max_body_bytes_in_flight) {}
+      body_budget_(options.max_body_bytes_in_flight),
+      log_(logger, options.log_slow_ms) {}
 
 const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
   static constexpr Route kRoutes[] = {
       {"/", "GET", Access::open, &Router::chat_page},
       {"/health", "GET", Access::open, &Router::health},
+      {"/ready", "GET", Access::open, &Router::ready},
       {"/v1/models", "GET", Access::key, &Router::models},
       {"/version", "GET", Access::key, &Router::version},
       {"/metrics", "GET", Access::key, &Router::metrics},
@@ -107,12 +109,13 @@ HttpResponse Router::no_route(const HttpRequest& request, const std::string& all
   return response;
 }
 
-Reply Router::handle(const HttpRequest& request, const Wake& wake) {
+Reply Router::handle(HttpRequest& request, const Wake& wake) {
   std::string allowed;
-  return (this->*find_route(request.path(), request.method, allowed)->handler)(request, wake);
+  const Route* route = find_route(request.path(), request.method, allowed);
+  return guard(request.id, [&] { return (this->*route->handler)(request, wake); });
 }
 
-Reply Router::chat_page(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::chat_page(HttpRequest& /*request*/, const Wake& /*wake*/) {
   Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}};
   reply.response.headers = {{"Content-Security-Policy",
                              "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
@@ -121,114 +124,155 @@ Reply Router::chat_page(const HttpRequest& /*request*/, const Wake& /*wake*/) {
   return reply;
 }
 
-Reply Router::health(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::health(HttpRequest& /*request*/, const Wake& /*wake*/) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
   return json_reply(R"({"status":"ok"})");
 }
 
-Reply Router::version(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::ready(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
+  if (engine_->engine().stats().is_paused)
+    return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "POST /resume"}, options_->retry_after_s)};
+  return json_reply(R"({"status":"ready"})");
+}
+
+Reply Router::version(HttpRequest& /*request*/, const Wake& /*wake*/) {
   return json_reply(fmt::format(R"({{"version":"{}"}})", kVersion));
 }
 
-Reply Router::models(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::models(HttpRequest& /*request*/, const Wake& /*wake*/) {
   return json_reply(
       fmt::format(R"({{"object":"list","data":[{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,)"
                   R"("max_model_len":{}}}]}})",
                   json_string(model_->name()), started_s_, json_string(engine_->engine().model().name), model_->max_model_len()));
 }
 
-Reply Router::metrics(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::metrics(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  stats_.log_lines_dropped_total = log_.logger().num_dropped();
   return {
       HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}}};
 }
 
-Reply Router::tokenize(const HttpRequest& request, const Wake& /*wake*/) {
-  const auto parsed = parse_tokenize_request(request.body);
-  if (!parsed) return refuse(parsed.error());
-  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
-  const auto* chat = std::get_if<ChatPrompt>(&parsed->input);
-  const EncodeOptions options{.add_special = parsed->add_special_tokens, .parse_special = true};
-  // No limit by the context: a client may want to know how much too long its text is. The body's limit holds.
-  auto tokens = chat != nullptr ? model_->encode_chat(*chat, parsed->add_special_tokens)
-                                : model_->tokenizer().encode(std::get<std::string>(parsed->input), options);
-  if (!tokens) return refuse(tokens.error());
-  std::string strings = "null";
-  if (parsed->return_token_strs) {
-    strings = "[";
-    for (const TokenId token : *tokens) {
-      if (strings.size() > 1) strings += ',';
-      append_json_string(strings, repair_utf8(model_->tokenizer().token_bytes(token)));
-    }
-    strings += ']';
-  }
-  return json_reply(fmt::format(R"({{"count":{},"max_model_len":{},"tokens":{},"token_strs":{}}})", tokens->size(), model_->max_model_len(),
-                                token_list(*tokens), strings));
+HttpResponse Router::answer_or_refuse(Result<std::string> body) const {
+  return body ? HttpResponse{200, "application/json", std::move(*body), {}} : error_response(body.error(), options_->retry_after_s);
 }
 
-Reply Router::detokenize(const HttpRequest& request, const Wake& /*wake*/) {
-  const auto parsed = parse_detokenize_request(request.body, model_->tokenizer().vocab_size());
-  if (!parsed) return refuse(parsed.error());
-  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
-  return json_reply(fmt::format(R"({{"prompt":{}}})", json_string(model_->tokenizer().decode(parsed->tokens, false))));
+Reply Router::tokenize(HttpRequest& request, const Wake& wake) {
+  return offload(request, wake, [this](std::string body) { return answer_or_refuse(answer_tokenize(std::move(body), *model_)); });
 }
 
-Reply Router::completions(const HttpRequest& request, const Wake& wake) {
+Reply Router::detokenize(HttpRequest& request, const Wake& wake) {
+  return offload(request, wake, [this](std::string body) { return answer_or_refuse(answer_detokenize(std::move(body), *model_)); });
+}
+
+Reply Router::completions(HttpRequest& request, const Wake& wake) {
   return complete(Api::completion, request, wake);
 }
 
-Reply Router::chat_completions(const HttpRequest& request, const Wake& wake) {
+Reply Router::chat_completions(HttpRequest& request, const Wake& wake) {
   return complete(Api::chat, request, wake);
 }
 
-std::string Router::next_id(Api api) {
-  return fmt::format("{}-{:016x}{:08x}", api == Api::chat ? "chatcmpl" : "cmpl", run_id_, num_completions_++);
+std::string Router::next_request_id() {
+  return fmt::format("{:016x}{:08x}", run_id_, num_requests_++);
 }
 
-Reply Router::complete(Api api, const HttpRequest& request, const Wake& wake) {
+Reply Router::complete(Api api, HttpRequest& request, const Wake& wake) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
-  auto parsed = parse_completion_request(api, request.body, {options_->max_choices, model_->tokenizer().vocab_size()});
-  if (!parsed) return refuse(parsed.error());
-  if (const auto named = model_->check_name(parsed->model); !named) return refuse(named.error());
-  auto prompts = model_->encode_prompts(*parsed);
-  if (!prompts) return refuse(prompts.error());
-  auto completion = Completion::start(*engine_, *model_, {std::move(*parsed), std::move(*prompts), next_id(api), now_s(), wake});
-  if (!completion) return refuse(completion.error());
-  return {HttpResponse{}, std::move(*completion)};
+  return offload(request, wake, [this, api](std::string body) -> Prepared {
+    auto prepared = prepare_completion(api, std::move(body), *model_, *options_);
+    if (!prepared) return error_response(prepared.error(), options_->retry_after_s);
+    return std::move(*prepared);
+  });
+}
+
+Reply Router::offload(HttpRequest& request, const Wake& wake, Prepare prepare) {
+  if (request.body.size() <= kMaxInlineBytes) return conclude(prepare(std::move(request.body)), request.id, wake);
+  const auto lane = request.body.size() <= kMaxSmallBytes ? JobPool::Lane::small : JobPool::Lane::large;
+  struct Job {
+    std::string id, body;
+    std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body
+    Prepare prepare;
+    Prepared prepared;
+    std::exception_ptr failure{};
+  };
+  auto job = std::make_shared<Job>(Job{request.id, std::move(request.body), std::move(request.body_lease), std::move(prepare), {}});
+  auto pending = std::make_shared<PendingReply>();
+  auto work = [job, pending] {
+    try {
+      if (!pending->cancelled) job->prepared = job->prepare(std::move(job->body));
+    } catch (const std::exception&) {
+      job->failure = std::current_exception();
+    }
+  };
+  auto done = [this, job, pending, wake] {
+    if (pending->cancelled) return;
+    const auto finish = [&] {
+      if (job->failure) std::rethrow_exception(job->failure);
+      return conclude(std::move(job->prepared), job->id, wake);
+    };
+    pending->reply = guard(job->id, finish);
+    wake();
+  };
+  if (!offload_(lane, std::move(work), std::move(done))) {
+    return {error_response(503, {ErrorCode::overloaded, "", "too many large requests wait to be read", "try again later"},
+                           options_->retry_after_s)};
+  }
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
+Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wake) {
+  if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
+  auto& completion = std::get<PreparedCompletion>(prepared);
+  const char* const kind = completion.request.api == Api::chat ? "chatcmpl" : "cmpl";
+  auto started = Completion::start(*engine_, *model_, {std::move(completion), fmt::format("{}-{}", kind, id), now_s(), wake});
+  if (!started) return refuse(started.error());
+  return {HttpResponse{}, std::move(*started)};
+}
+
+Reply Router::guard(const std::string& id, const std::function<Reply()>& handler) {
+  try {
+    return handler();
+  } catch (const std::exception&) {
+    log_.failed(id, std::current_exception());
+    return {error_response(500, {ErrorCode::io, "", "the server failed on this request", fmt::format("the log says more of {}", id)})};
+  }
 }
 
 Reply Router::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
   if (num_asked_ >= kMaxAsked)
     return refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
-  auto pending = std::make_shared<PendingResponse>();
+  auto pending = std::make_shared<PendingReply>();
   ++num_asked_;
   ask(engine_->on_server([this, pending, body, wake, retry_after_s = options_->retry_after_s](const Result<bool>& answer) {
     --num_asked_;
-    pending->response = answer ? HttpResponse{200, "application/json", body(*answer), {}} : error_response(answer.error(), retry_after_s);
+    pending->reply =
+        Reply{answer ? HttpResponse{200, "application/json", body(*answer), {}} : error_response(answer.error(), retry_after_s)};
     wake();
   }));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
-Reply Router::reset_prefix_cache(const HttpRequest& request, const Wake& wake) {
+Reply Router::reset_prefix_cache(HttpRequest& request, const Wake& wake) {
   const auto parsed = parse_cache_reset(request);
   if (!parsed) return refuse(parsed.error());
   return ask_engine(wake, cache_reset_body,
                     [&](ControlAnswer answer) { engine_->engine().reset_prefix_cache(*parsed, std::move(answer)); });
 }
 
-Reply Router::pause(const HttpRequest& request, const Wake& wake) {
+Reply Router::pause(HttpRequest& request, const Wake& wake) {
   const auto parsed = parse_pause(request);
   if (!parsed) return refuse(parsed.error());
   return ask_engine(wake, pause_body, [&](ControlAnswer answer) { engine_->engine().pause(*parsed, std::move(answer)); });
 }
 
-Reply Router::resume(const HttpRequest& request, const Wake& wake) {
+Reply Router::resume(HttpRequest& request, const Wake& wake) {
   if (const auto parsed = parse_resume(request); !parsed) return refuse(parsed.error());
   return ask_engine(
       wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine_->engine().resume(std::move(answer)); });
 }
 
-Reply Router::is_paused(const HttpRequest& /*request*/, const Wake& /*wake*/) {
+Reply Router::is_paused(HttpRequest& /*request*/, const Wake& /*wake*/) {
   return json_reply(fmt::format(R"({{"is_paused":{}}})", engine_->engine().stats().is_paused));
 }
 

@@ -1,30 +1,38 @@
 #pragma once
 // Which handler answers which request.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "server/completion.h"
 #include "server/engine_client.h"
 #include "server/http.h"
+#include "server/job_pool.h"
 #include "server/metrics.h"
+#include "server/prepare.h"
+#include "server/request_log.h"
 #include "server/served_model.h"
 #include "server/server_options.h"
 
 namespace quire {
 
-// An answer that the engine has still to give.
-struct PendingResponse {
-  std::optional<HttpResponse> response;
-};
+struct PendingReply;
 
 // An answer at once, or one under way: then `response` is empty.
 struct Reply {
   HttpResponse response;
   std::shared_ptr<Completion> completion{};
-  std::shared_ptr<PendingResponse> pending{};
+  std::shared_ptr<PendingReply> pending{};
+};
+
+// What the engine or the job pool has still to say.
+struct PendingReply {
+  std::optional<Reply> reply;
+  std::atomic<bool> cancelled{false};  // the client has gone: not worth beginning
 };
 
 // Server's thread only.
@@ -32,22 +40,28 @@ class Router {
  public:
   using Wake = std::function<void()>;
 
-  Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options);
+  // As JobPool::submit().
+  using Offload = std::function<bool(JobPool::Lane lane, JobPool::Function work, JobPool::Function done)>;
+
+  Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload);
 
   // What to answer without reading the body: a refusal, or a browser's pre-flight. Nothing: read it and call handle().
   [[nodiscard]] std::optional<HttpResponse> answer_early(const HttpRequest& request) const;
 
-  // `request` is one that answer_early() let pass. `wake` is called whenever a completion has something new, or a pending response is
-  // there; it must stay callable as long as they live.
-  [[nodiscard]] Reply handle(const HttpRequest& request, const Wake& wake);
+  // `request` is one that answer_early() let pass; its body is taken. `wake` is called whenever a completion has something new, or a
+  // pending reply is there; it must stay callable as long as they live.
+  [[nodiscard]] Reply handle(HttpRequest& request, const Wake& wake);
 
-  // From now on no completion starts, and /health says so.
+  // From now on no completion starts, and /health and /ready say so.
   void drain() { draining_ = true; }
   [[nodiscard]] BodyBudget& body_budget() { return body_budget_; }
+  // Unlike any other, also of other runs of the server.
+  [[nodiscard]] std::string next_request_id();
+  [[nodiscard]] RequestLog& log() { return log_; }
   [[nodiscard]] ServerStats& stats() { return stats_; }
 
  private:
-  using Handler = Reply (Router::*)(const HttpRequest& request, const Wake& wake);
+  using Handler = Reply (Router::*)(HttpRequest& request, const Wake& wake);
   enum class Access : std::uint8_t { open, key, admin };  // admin: with the key, and admit_operator() agrees
   struct Route {
     std::string_view path;
@@ -59,34 +73,45 @@ class Router {
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   [[nodiscard]] Result<void> authorize(const HttpRequest& request) const;
-  Reply complete(Api api, const HttpRequest& request, const Wake& wake);
-  Reply chat_page(const HttpRequest& request, const Wake& wake);
-  Reply models(const HttpRequest& request, const Wake& wake);
-  Reply health(const HttpRequest& request, const Wake& wake);
-  Reply version(const HttpRequest& request, const Wake& wake);
-  Reply metrics(const HttpRequest& request, const Wake& wake);
-  Reply tokenize(const HttpRequest& request, const Wake& wake);
-  Reply detokenize(const HttpRequest& request, const Wake& wake);
-  Reply completions(const HttpRequest& request, const Wake& wake);
-  Reply chat_completions(const HttpRequest& request, const Wake& wake);
-  Reply reset_prefix_cache(const HttpRequest& request, const Wake& wake);
-  Reply pause(const HttpRequest& request, const Wake& wake);
-  Reply resume(const HttpRequest& request, const Wake& wake);
-  Reply is_paused(const HttpRequest& request, const Wake& wake);
+  // What became of a body: an answer, or what is to be submitted.
+  using Prepared = std::variant<HttpResponse, PreparedCompletion>;
+  using Prepare = std::function<Prepared(std::string body)>;
+  // Runs `prepare` here if the body is small, else in the job pool.
+  Reply offload(HttpRequest& request, const Wake& wake, Prepare prepare);
+  Reply conclude(Prepared prepared, const std::string& id, const Wake& wake);
+  // What `handler` says; a 500 and a line in the log if it throws.
+  [[nodiscard]] Reply guard(const std::string& id, const std::function<Reply()>& handler);
+  [[nodiscard]] HttpResponse answer_or_refuse(Result<std::string> body) const;
+  Reply complete(Api api, HttpRequest& request, const Wake& wake);
+  Reply chat_page(HttpRequest& request, const Wake& wake);
+  Reply models(HttpRequest& request, const Wake& wake);
+  Reply health(HttpRequest& request, const Wake& wake);
+  Reply ready(HttpRequest& request, const Wake& wake);
+  Reply version(HttpRequest& request, const Wake& wake);
+  Reply metrics(HttpRequest& request, const Wake& wake);
+  Reply tokenize(HttpRequest& request, const Wake& wake);
+  Reply detokenize(HttpRequest& request, const Wake& wake);
+  Reply completions(HttpRequest& request, const Wake& wake);
+  Reply chat_completions(HttpRequest& request, const Wake& wake);
+  Reply reset_prefix_cache(HttpRequest& request, const Wake& wake);
+  Reply pause(HttpRequest& request, const Wake& wake);
+  Reply resume(HttpRequest& request, const Wake& wake);
+  Reply is_paused(HttpRequest& request, const Wake& wake);
   // `ask` hands its argument to a verb of the engine; the answer's body is made by `body`.
   Reply ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask);
   [[nodiscard]] Reply refuse(const Error& error) const;
-  [[nodiscard]] std::string next_id(Api api);
 
   EngineClient* engine_;
   const ServedModel* model_;
   const ServerOptions* options_;
+  Offload offload_;
   std::int64_t started_s_;
   std::uint64_t run_id_;  // keeps ids of two runs of the server apart
-  std::uint64_t num_completions_ = 0;
+  std::uint64_t num_requests_ = 0;
   std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
   bool draining_ = false;
   BodyBudget body_budget_;
+  RequestLog log_;
   ServerStats stats_;
 };
 

@@ -42,11 +42,11 @@ Result<void> ServedModel::check_name(const std::string& requested) const {
               fmt::format("use '{}'", name_));
 }
 
-Result<std::string> ServedModel::render(const ChatPrompt& chat) const {
+Result<std::string> ServedModel::render(ChatPrompt chat) const {
   if (!template_) return std::unexpected(template_.error());
-  boost::json::object context = chat.template_kwargs;
-  context["messages"] = chat.messages;
-  context["tools"] = chat.tools;
+  boost::json::object context = std::move(chat.template_kwargs);
+  context["messages"] = std::move(chat.messages);
+  context["tools"] = std::move(chat.tools);
   context["add_generation_prompt"] = chat.add_generation_prompt;
   context["bos_token"] = bos_;
   context["eos_token"] = eos_;
@@ -60,13 +60,25 @@ Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOp
                 fmt::format("has {} bytes: at least {} tokens, and the context holds {}", text.size(), least_tokens, max_model_len_),
                 "shorten it");
   }
-  return tokenizer_->encode(text, options);
+  options.max_tokens = max_model_len_;
+  auto tokens = tokenizer_->encode(text, options);
+  if (!tokens && tokens.error().code == ErrorCode::too_large) {
+    return fail(ErrorCode::invalid_argument, field, fmt::format("has more than {} tokens, which is all the context holds", max_model_len_),
+                "shorten it");
+  }
+  return tokens;
 }
 
-Result<std::vector<TokenId>> ServedModel::encode_chat(const ChatPrompt& chat, bool add_special) const {
-  const auto text = render(chat);
+Result<std::vector<TokenId>> ServedModel::encode_chat(ChatPrompt chat, bool add_special) const {
+  const auto text = render(std::move(chat));
   if (!text) return std::unexpected(text.error());
   return encode(*text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_input(TokenizeRequest request) const {
+  auto* const chat = std::get_if<ChatPrompt>(&request.input);
+  if (chat != nullptr) return encode_chat(std::move(*chat), request.add_special_tokens);
+  return encode(std::get<std::string>(request.input), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
 }
 
 Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionRequest& request) const {
@@ -87,7 +99,7 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
 Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(CompletionRequest& request) const {
   std::vector<std::vector<TokenId>> encoded;
   if (request.api == Api::chat) {
-    auto tokens = encode_chat(request.chat, request.add_special_tokens);
+    auto tokens = encode_chat(std::move(request.chat), request.add_special_tokens);
     if (!tokens) return std::unexpected(tokens.error());
     encoded.push_back(std::move(*tokens));
   }
@@ -96,7 +108,8 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
       encoded.push_back(std::move(*tokens));
       continue;
     }
-    auto tokens = encode(std::get<std::string>(prompt), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
+    const std::string text = std::move(std::get<std::string>(prompt));
+    auto tokens = encode(text, {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
     if (!tokens) return std::unexpected(tokens.error());
     encoded.push_back(std::move(*tokens));
   }

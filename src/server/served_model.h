@@ -30,12 +30,15 @@ class ServedModel {
   [[nodiscard]] Result<void> check_name(const std::string& requested) const;
 
   // The text a template makes of a conversation.
-  [[nodiscard]] Result<std::string> render(const ChatPrompt& chat) const;
-  [[nodiscard]] Result<std::vector<TokenId>> encode_chat(const ChatPrompt& chat, bool add_special) const;
-  // Refuses text that is too long for the model before it is tokenized.
+  [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_chat(ChatPrompt chat, bool add_special) const;
+  // At most max_model_len() tokens; text that cannot but have more is refused before it is tokenized.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
+  // Text or a conversation that fits into the context.
+  [[nodiscard]] Result<std::vector<TokenId>> encode_input(TokenizeRequest request) const;
 
-  // One list of tokens per prompt, each short enough that max_tokens more fit. Sets sampling.max_tokens to what fits if none was asked for.
+  // Takes the prompts out of `request`: one list of tokens each, short enough that max_tokens more fit. Sets sampling.max_tokens to what
+  // fits if none was asked for.
   [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_prompts(CompletionRequest& request) const;
 
  private:

@@ -16,6 +16,7 @@
 
 #include "server/connection_table.h"
 #include "server/descriptors.h"
+#include "server/job_pool.h"
 #include "server/openai_error.h"
 #include "server/session.h"
 
@@ -24,13 +25,16 @@ namespace quire {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Members in this order: the io_context goes first at the end and takes the coroutines with it, which use what stands above it.
+// Members in this order: at the end the jobs go first, then the io_context with the coroutines, which use what stands above it.
 struct Server::Impl {
-  Impl(Engine& engine, std::unique_ptr<ServedModel> served, const ServerOptions& given)
+  Impl(Engine& engine, std::unique_ptr<ServedModel> served, const ServerOptions& given, Logger& log)
       : options(given),
+        logger(&log),
         model(std::move(served)),
         client(engine, [this](EngineClient::Task task) { asio::post(io, std::move(task)); }),
-        router(client, *model, options) {}
+        router(client, *model, options, log, [this](JobPool::Lane lane, JobPool::Function work, JobPool::Function done) {
+          return jobs.submit(lane, std::move(work), std::move(done));
+        }) {}
 
   Result<void> listen();
   asio::awaitable<void> accept();
@@ -46,6 +50,7 @@ struct Server::Impl {
   void end_if_idle();
 
   ServerOptions options;
+  Logger* logger;
   std::unique_ptr<ServedModel> model;
   EngineClient client;
   Router router;
@@ -53,6 +58,7 @@ struct Server::Impl {
   SpareDescriptor spare;
   bool draining = false;
   asio::io_context io{1};
+  JobPool jobs{io, {.max_jobs = options.max_parse_queue, .low_priority = options.low_parse_priority}};
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
   asio::steady_timer deadline{io};
@@ -175,6 +181,7 @@ void Server::Impl::on_stop() {
 
 void Server::Impl::drain() {
   draining = true;
+  logger->write(LogLevel::info, "draining", {{"connections", std::uint64_t{sessions.size()}}});
   boost::system::error_code ignored;
   acceptor.close(ignored);
   router.drain();
@@ -197,13 +204,13 @@ void Server::Impl::end_if_idle() {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
-Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptions& options) {
+Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptions& options, Logger& logger) {
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
   auto model = ServedModel::create(engine);
   if (!model) return std::unexpected(model.error());
   ServerOptions fitted = options;
   fitted.max_connections = fit_connections(options.max_connections);
-  auto impl = std::make_unique<Impl>(engine, std::move(*model), fitted);
+  auto impl = std::make_unique<Impl>(engine, std::move(*model), fitted, logger);
   if (const auto listening = impl->listen(); !listening) return std::unexpected(listening.error());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -230,16 +237,19 @@ void Server::run() {
     impl_->signals.add(SIGINT);
     impl_->wait_for_signals();
   }
+  impl_->logger->write(LogLevel::info, "listening",
+                       {{"host", impl_->options.host}, {"port", std::uint64_t{port()}}, {"model", model_name()}});
   asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
-  while (true) {
+  for (bool ended = false; !ended;) {
     try {
       impl_->io.run();
-      return;
+      ended = true;
     } catch (const std::exception&) {
       // One task failed; the others go on.
-      impl_->options.report(std::current_exception());
+      impl_->router.log().failed({}, std::current_exception());
     }
   }
+  impl_->logger->write(LogLevel::info, "stopped");
 }
 
 void Server::request_stop() {

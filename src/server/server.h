@@ -7,15 +7,16 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
+#include "server/logger.h"
 #include "server/server_options.h"
 
 namespace quire {
 
 class Server {
  public:
-  // Binds and listens. `engine` must outlive this, and must be stopped before this goes if requests are under way. Errors: `io` (the
-  // address is taken), `invalid_argument`, and whatever the model's tokenizer says.
-  static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options);
+  // Binds and listens. `engine` and `logger` must outlive this, and the engine must be stopped before this goes if requests are under way.
+  // Errors: `io` (the address is taken), `invalid_argument`, and whatever the model's tokenizer says.
+  static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options, Logger& logger);
 
   ~Server();
   Server(const Server&) = delete;

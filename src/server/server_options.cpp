@@ -54,17 +54,6 @@ Result<void> check_proxies(const std::vector<std::string>& proxies) {
 
 }  // namespace
 
-void ServerOptions::report(const std::exception_ptr& failure) const {
-  if (!on_failure) return;
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& known) {
-    on_failure(known.what());
-  } catch (...) {
-    on_failure("something that is no std::exception");
-  }
-}
-
 Result<void> ServerOptions::validate() const {
   // The upper bounds keep sums of what clients may send within what text and buffers are made for.
   for (const auto& checked :
@@ -72,6 +61,7 @@ Result<void> ServerOptions::validate() const {
         in_range("max_body_bytes_in_flight", max_body_bytes_in_flight, 2 * max_body_bytes, 1024 * 1024 * kMiB),
         in_range("max_header_bytes", max_header_bytes, 1024, kMiB), in_range("max_header_fields", max_header_fields, 8, 10'000),
         in_range("max_connections", max_connections, 1, 1'000'000), in_range("max_choices", max_choices, 1, 65'536),
+        in_range("max_parse_queue", max_parse_queue, 1, 65'536), in_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
         in_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
         in_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs), in_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
         in_range("body_timeout_ms", body_timeout_ms, 1, kDayMs), in_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),

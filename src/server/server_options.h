@@ -1,8 +1,6 @@
 #pragma once
 // Limits of the server, with units and defaults.
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,21 +24,21 @@ struct ServerOptions {
   // At most as many as the process has descriptors for. At the limit the longest waiting idle or half-heard client makes room for a new
   // one.
   std::uint32_t max_connections = 4096;
-  std::uint32_t max_choices = 128;                    // prompts times n of one request
-  std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted
-  std::uint32_t send_buffer_bytes = 0;                // of the socket; 0: the system's default
-  std::uint32_t idle_timeout_ms = 75'000;             // between two requests of a connection
-  std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
+  std::uint32_t max_choices = 128;                        // prompts times n of one request
+  std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;  // prompt repeated by `echo`, over all choices: it waits in memory
+  std::uint64_t max_stream_buffer_bytes = 256 << 10;      // text a client has not read yet; beyond it its request is aborted
+  std::uint32_t send_buffer_bytes = 0;                    // of the socket; 0: the system's default
+  std::uint32_t idle_timeout_ms = 75'000;                 // between two requests of a connection
+  std::uint32_t header_timeout_ms = 10'000;               // from the first byte to the end of the headers
   std::uint32_t body_timeout_ms = 30'000;
   std::uint32_t write_timeout_ms = 30'000;
+  std::uint32_t max_parse_queue = 1024;     // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503
+  bool low_parse_priority = true;           // those give way to computing threads; tests on busy machines cannot wait so long
   std::uint32_t drain_timeout_ms = 30'000;  // running requests after a request to stop
   std::uint32_t retry_after_s = 1;          // told to a client that is refused with 429 or 503
+  std::uint32_t log_slow_ms = 10'000;       // requests that take longer are warnings in the log; 0: none are
   bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
 
-  // Any thread; what happened when the server met an exception that no handler expected. Absent: nothing is told.
-  std::function<void(const std::string& what)> on_failure{};
-
-  void report(const std::exception_ptr& failure) const;
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;
 };

@@ -43,13 +43,17 @@ Session::Session(tcp::socket socket, Router& router, const ServerOptions& option
       signal_(stream_.get_executor(), asio::steady_timer::time_point::max()),
       router_(&router),
       options_(&options),
-      events_(std::move(events)) {}
+      events_(std::move(events)) {
+  boost::system::error_code code;
+  const auto peer = stream_.socket().remote_endpoint(code);
+  if (!code) peer_ = peer.address().to_string();
+}
 
 void Session::start() {
   asio::co_spawn(
       stream_.get_executor(), [self = shared_from_this()] { return self->run(); },
       [self = shared_from_this()](const std::exception_ptr& failure) {
-        if (failure) self->options_->report(failure);
+        if (failure) self->router_->log().failed(self->exchange_.id, failure);
         self->close();
         self->events_.on_end();
       });
@@ -72,7 +76,28 @@ void Session::drain() {
 // awaited call stands alone and takes named arguments.
 Session::Task<void> Session::run() {
   bool more = true;
-  while (more) more = co_await serve_one();
+  while (more) {
+    more = co_await serve_one();
+    end_exchange();
+  }
+}
+
+void Session::begin_exchange() {
+  exchange_ = {
+      .id = router_->next_request_id(), .method = {}, .path = {}, .status = 0, .usage = {}, .start = std::chrono::steady_clock::now()};
+}
+
+void Session::end_exchange() {
+  if (exchange_.status == 0) return;
+  router_->log().ended({.id = exchange_.id,
+                        .peer = peer_,
+                        .method = exchange_.method,
+                        .path = exchange_.path,
+                        .status = exchange_.status,
+                        .prompt_tokens = exchange_.usage.prompt_tokens,
+                        .output_tokens = exchange_.usage.completion_tokens,
+                        .duration = std::chrono::steady_clock::now() - exchange_.start});
+  exchange_.status = 0;
 }
 
 Session::Task<bool> Session::serve_one() {
@@ -87,27 +112,20 @@ Session::Task<bool> Session::serve_one() {
     co_return alive&& keep_alive_;
   }
   const std::string method = request.method;
-  Reply reply = handle(request);
-  request = {};  // what an answer under way needs of it has been copied
+  Reply reply = router_->handle(request, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_wake();
+  });
+  request = {};  // what an answer under way needs of it has been taken
+  if (reply.pending != nullptr) {
+    alive = co_await wait_for_reply(reply);
+    if (!alive) co_return false;
+  }
   if (reply.completion != nullptr)
     alive = co_await answer(method, reply.completion);
-  else if (reply.pending != nullptr)
-    alive = co_await answer_later(method, reply.pending);
   else
     alive = co_await send_response(method, std::move(reply.response));
   events_.on_state(ConnectionState::idle);
   co_return alive&& keep_alive_;
-}
-
-Reply Session::handle(const HttpRequest& request) {
-  try {
-    return router_->handle(request, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->on_wake();
-    });
-  } catch (const std::exception&) {
-    options_->report(std::current_exception());
-    return {error_response(500, {ErrorCode::io, "", "the server failed at this request", "see its log"})};
-  }
 }
 
 Session::Task<bool> Session::wait_for_data() {
@@ -126,6 +144,7 @@ Session::Task<bool> Session::read_request(HttpRequest& request, std::optional<Ht
   bool alive = co_await wait_for_data();
   if (!alive) co_return false;
   idle_ = false;
+  begin_exchange();
   RequestParser parser;
   alive = co_await read_header(parser, request, refusal);
   if (!alive || refusal) co_return alive;
@@ -151,7 +170,11 @@ Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& req
   refusal = refusal_of(code, parser.get(), *options_);
   keep_alive_ = !refusal && parser.get().keep_alive();
   if (!code && !refusal) {
+    request.id = exchange_.id;
     take_head(parser, stream_.socket(), *options_, request);
+    exchange_.id = request.id;
+    exchange_.method = request.method;
+    exchange_.path = request.path();
     http_version_ = parser.get().version();
     cors_headers_ = cors_headers(request, *options_);
   }
@@ -208,10 +231,12 @@ Session::Task<void> Session::linger() {
 
 Session::Task<bool> Session::send_response(std::string_view method, HttpResponse response) {
   ++router_->stats().responses_total[response.status];
+  exchange_.status = response.status;
   if (draining_) keep_alive_ = false;
   http::response<http::string_body> message(static_cast<http::status>(response.status), http_version_);
   if (!response.content_type.empty()) message.set(http::field::content_type, response.content_type);
   message.set("X-Content-Type-Options", "nosniff");
+  message.set(kRequestId, exchange_.id);
   for (const auto& [name, value] : response.headers) message.set(name, value);
   for (const auto& [name, value] : cors_headers_) message.set(name, value);
   message.keep_alive(keep_alive_);
@@ -244,7 +269,9 @@ Session::Task<bool> Session::answer(std::string_view method, const std::shared_p
     }
   }
   completion_.reset();
+  exchange_.usage = completion->usage();
   if (!sent) {
+    exchange_.status = kClientGone;
     ++router_->stats().clients_gone_total;
     completion->abort();
     close();
@@ -253,24 +280,31 @@ Session::Task<bool> Session::answer(std::string_view method, const std::shared_p
   co_return sent && !gone_;
 }
 
-Session::Task<bool> Session::answer_later(std::string_view method, const std::shared_ptr<PendingResponse>& pending) {
+// Puts what was pending into its place.
+Session::Task<bool> Session::wait_for_reply(Reply& reply) {
+  const std::shared_ptr<PendingReply> pending = std::move(reply.pending);
   watch();
-  while (!gone_ && !pending->response) co_await wait_for_signal();
-  bool sent = false;
-  auto response = std::exchange(pending->response, std::nullopt);
-  if (!gone_ && response) sent = co_await send_response(method, std::move(*response));
+  while (!gone_ && !pending->reply) co_await wait_for_signal();
+  if (gone_) {
+    ++router_->stats().clients_gone_total;
+    exchange_.status = kClientGone;
+  }
+  pending->cancelled = gone_;
+  if (pending->reply) reply = std::move(*pending->reply);
   co_await stop_watching();
-  co_return sent && !gone_;
+  co_return !gone_;
 }
 
 Session::Task<bool> Session::send_stream_header() {
   ++router_->stats().responses_total[200];
+  exchange_.status = 200;
   if (draining_ || http_version_ < 11) keep_alive_ = false;
   http::response<http::empty_body> header(http::status::ok, http_version_);
   header.set(http::field::content_type, "text/event-stream; charset=utf-8");
   header.set(http::field::cache_control, "no-cache");
   header.set("X-Accel-Buffering", "no");
   for (const auto& [name, value] : cors_headers_) header.set(name, value);
+  header.set(kRequestId, exchange_.id);
   header.keep_alive(keep_alive_);
   header.chunked(http_version_ >= 11);
   http::response_serializer<http::empty_body> serializer(header);
@@ -286,7 +320,9 @@ Session::Task<bool> Session::send_events(std::string events, bool last) {
   if (last && http_version_ >= 11) bytes += "0\r\n\r\n";
   boost::system::error_code code;
   stream_.expires_after(std::chrono::milliseconds(options_->write_timeout_ms));
+  writing_ = true;
   co_await asio::async_write(stream_, asio::buffer(bytes), into(code));
+  writing_ = was_behind_ = false;
   co_return !code;
 }
 
@@ -310,10 +346,14 @@ Session::Task<bool> Session::send_stream(Completion& completion) {
 
 void Session::on_wake() {
   const auto completion = completion_.lock();
-  if (completion != nullptr && completion->num_pending_bytes() > options_->max_stream_buffer_bytes) {
+  // One step's events may be large; a client that takes what it gets has taken them when the next step's come.
+  const bool behind = completion != nullptr && writing_ &&
+                      completion->num_pending_bytes() > options_->max_stream_buffer_bytes + completion->num_echo_bytes();
+  if (behind && was_behind_) {
     ++router_->stats().clients_stalled_total;
     close();
   }
+  was_behind_ = behind;
   signal_.cancel();
 }
 

@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,12 +50,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> read_request(HttpRequest& request, std::optional<HttpResponse>& refusal);
   Task<bool> read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
   Task<bool> read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
-  Reply handle(const HttpRequest& request);
   Task<bool> wait_for_data();
   Task<bool> send_continue();
   Task<bool> send_response(std::string_view method, HttpResponse response);
   Task<bool> answer(std::string_view method, const std::shared_ptr<Completion>& completion);
-  Task<bool> answer_later(std::string_view method, const std::shared_ptr<PendingResponse>& pending);
+  Task<bool> wait_for_reply(Reply& reply);
   Task<bool> send_stream(Completion& completion);
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);
@@ -64,6 +64,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void watch();
   Task<void> stop_watching();
   void on_wake();
+  void begin_exchange();
+  void end_exchange();
 
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
@@ -73,12 +75,23 @@ class Session : public std::enable_shared_from_this<Session> {
   Events events_;
   std::weak_ptr<Completion> completion_;
   HttpHeaders cors_headers_;  // for the present request's answer
+  // The request under way, for its log line.
+  struct Exchange {
+    std::string id, method, path;
+    unsigned status = 0;  // 0: nothing to tell
+    Usage usage;
+    std::chrono::steady_clock::time_point start;
+  };
+  Exchange exchange_;
+  std::string peer_;
   unsigned http_version_ = 11;
   bool keep_alive_ = true;
   bool idle_ = true;
   bool draining_ = false;
   bool watching_ = false;
   bool stop_watching_ = false;
+  bool writing_ = false;     // events are on their way to the client
+  bool was_behind_ = false;  // too much came since
   bool gone_ = false;
 };
 

@@ -9,7 +9,8 @@ bool PieceCache::find(std::string_view piece, std::vector<TokenId>& out) {
   if (piece.size() > kMaxPieceBytes) return false;
   const std::size_t before = out.size();
   {
-    const std::shared_lock lock(mutex_);
+    const std::shared_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
     const auto young = young_.find(piece);
     const auto old = young == young_.end() ? old_.find(piece) : old_.end();
     if (young == young_.end() && old == old_.end()) return false;
@@ -23,7 +24,8 @@ bool PieceCache::find(std::string_view piece, std::vector<TokenId>& out) {
 
 void PieceCache::insert(std::string_view piece, std::span<const TokenId> tokens) {
   if (piece.size() > kMaxPieceBytes) return;
-  const std::unique_lock lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
   if (young_.size() >= kMaxEntries / 2) old_ = std::exchange(young_, {});
   young_.try_emplace(std::string(piece), tokens.begin(), tokens.end());
 }

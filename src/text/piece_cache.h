@@ -1,5 +1,6 @@
 #pragma once
-// Ids of short pieces seen lately. Bounded. Any thread, several at once.
+// Ids of short pieces seen lately. Bounded. Any thread, several at once; none waits
+// for another, which may be one of low priority that has lost its core.
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <functional>

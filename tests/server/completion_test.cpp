@@ -274,6 +274,31 @@ TEST_F(CompletionTest, AClientThatDoesNotReadIsGivenUp) {
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
+TEST_F(CompletionTest, AStreamMayBeginWithMoreThanAClientMayLeaveUnread) {
+  start({.max_stream_buffer_bytes = 1024});
+  HttpClient client(port);
+  const std::string prompt(400, 'p');
+  client.send(HttpClient::post_text("/v1/completions", R"({"echo": true, "stream": true, "n": 8, "prompt": ")" + prompt + "\"}"));
+  ASSERT_TRUE(engine.wait_submitted(8));
+  // One step, eight echoes.
+  std::vector<RequestOutput> outputs;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    outputs.push_back(last_output_of(RequestId{i}, {'a', kFakeEos}, FinishReason::stop));
+    outputs.back().stop_token = kFakeEos;
+  }
+  engine.at(0).sink->deliver(std::move(outputs));
+  const std::string text = streamed_text(stream_events(client.receive().body));
+  EXPECT_EQ(text.size(), 8 * (prompt.size() + 1));
+}
+
+TEST_F(CompletionTest, EchoesAreBoundedOverAllChoices) {
+  engine.answer_with("b");
+  start({.max_echo_bytes = 1000});
+  const std::string prompt = R"("prompt": ")" + std::string(300, 'p') + '"';
+  EXPECT_EQ(post("/v1/completions", R"({"echo": true, "n": 3, )" + prompt + "}").status, 200U);
+  EXPECT_EQ(post("/v1/completions", R"({"echo": true, "n": 4, )" + prompt + "}").error_param(), "echo");
+}
+
 TEST_F(CompletionTest, AStalledWriteTimesOut) {
   start({.send_buffer_bytes = 4096, .write_timeout_ms = 50});
   HttpClient client(port, 4096);

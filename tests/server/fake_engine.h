@@ -143,6 +143,7 @@ class FakeEngine final : public Engine {
     return control;
   }
   // Before the server starts.
+  void set_chat_template(std::string text) { info_.tokenizer.chat_template = std::move(text); }
   void set_paused(bool paused) { stats_.is_paused = paused; }
 
   [[nodiscard]] EngineStats stats() const override { return stats_; }

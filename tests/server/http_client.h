@@ -132,6 +132,12 @@ class HttpClient {
     return size > 0;
   }
 
+  // Has the server sent anything that was not received yet?
+  bool has_data() {
+    char byte = 0;
+    return !buffer_.empty() || ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
+
   // Has the server closed?
   bool at_end() {
     while (fill()) {

@@ -1,5 +1,4 @@
 // Routes, limits and errors over real sockets.
-#include <future>
 #include <string>
 
 #include "server/running_server.h"
@@ -161,16 +160,6 @@ TEST_F(HttpTest, ExpectContinueIsAnswered) {
   EXPECT_EQ(client.receive().status, 200U);
 }
 
-TEST_F(HttpTest, AnUnexpectedExceptionIsAnsweredAndTold) {
-  engine.throw_at_submit("boom");
-  std::promise<std::string> told;
-  start({.on_failure = [&](const std::string& what) { told.set_value(what); }});
-  HttpClient client(port);
-  EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a"})").status, 500U);
-  EXPECT_EQ(told.get_future().get(), "boom");
-  EXPECT_EQ(client.get("/health").status, 200U) << "the connection goes on";
-}
-
 TEST_F(HttpTest, ValuesThatSwellWhenParsedAreRefused) {
   start();
   std::string ones = "1";
@@ -227,6 +216,21 @@ TEST_F(HttpTest, PromptsThatDoNotFitAreRefused) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
+TEST_F(HttpTest, TokenizingIsBoundedByTheContext) {
+  start();
+  const auto long_text = post("/tokenize", R"({"prompt": ")" + std::string(513, 'a') + "\"}");
+  EXPECT_EQ(long_text.status, 400U);
+  EXPECT_EQ(long_text.error_param(), "prompt");
+  EXPECT_NE(long_text.error_message().find("512"), std::string::npos);
+  EXPECT_EQ(post("/tokenize", R"({"prompt": ")" + std::string(512, 'a') + "\"}").status, 200U);
+  EXPECT_EQ(post("/tokenize", R"({"prompt": ")" + std::string(100'000, 'a') + "\"}").error_param(), "prompt");
+  EXPECT_EQ(post("/tokenize", R"({"messages": [{"role": "user", "content": ")" + std::string(600, 'a') + "\"}]}").error_param(),
+            "messages");
+  std::string tokens = "1";
+  for (int i = 0; i < 512; ++i) tokens += ",1";
+  EXPECT_EQ(post("/detokenize", R"({"tokens": [)" + tokens + "]}").error_param(), "tokens");
+}
+
 TEST_F(HttpTest, AFullQueueIsToldWithRetryAfter) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", "try again later"});
   start({.retry_after_s = 3});
@@ -245,12 +249,38 @@ TEST_F(HttpTest, ARefusedChoiceTakesItsSiblingsAlong) {
   EXPECT_EQ(engine.at(1).finished, FinishReason::abort);
 }
 
+TEST_F(HttpTest, ReadyMeansThatRequestsAreTaken) {
+  engine.set_paused(true);
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/health").status, 200U);
+  const auto paused = client.get("/ready");
+  EXPECT_EQ(paused.status, 503U);
+  EXPECT_EQ(paused.header("Retry-After"), "1");
+  EXPECT_NE(paused.error_message().find("/resume"), std::string::npos);
+}
+
+TEST_F(HttpTest, ReadyEndsWithTheBeginningOfTheEnd) {
+  start();
+  HttpClient early(port), late(port), busy(port);
+  EXPECT_EQ(early.get("/ready").json().at("status"), "ready");
+  busy.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));  // keeps the server from ending
+  late.send("GET /ready HTTP/1.1\r\nHost: localhost\r\n");
+  ASSERT_TRUE(engine.wait_submitted(1));
+  EXPECT_EQ(early.get("/ready").status, 200U);
+  drain();
+  EXPECT_TRUE(early.at_end());
+  late.send("\r\n");
+  EXPECT_EQ(late.receive().status, 503U);
+}
+
 TEST_F(HttpTest, AnAddressInUseIsAnError) {
   start();
-  const auto second = Server::create(engine, {.port = port});
+  Logger logger({.level = LogLevel::off});
+  const auto second = Server::create(engine, {.port = port}, logger);
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().field, "port");
-  EXPECT_EQ(Server::create(engine, {.host = "nowhere", .port = 0}).error().field, "host");
+  EXPECT_EQ(Server::create(engine, {.host = "nowhere", .port = 0}, logger).error().field, "host");
 }
 
 }  // namespace

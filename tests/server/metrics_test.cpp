@@ -4,7 +4,6 @@
 
 #include <sstream>
 
-#include "server/json_text.h"
 #include "server/object_reader.h"
 
 namespace quire {
@@ -50,13 +49,6 @@ TEST(Metrics, EveryLineIsACommentOrASample) {
     EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || sample) << line;
   }
   EXPECT_GT(resident_bytes(), 1U << 20);
-}
-
-TEST(JsonText, EscapesWhatJsonWantsEscaped) {
-  EXPECT_EQ(json_string("a\"b\\c\n\t\x01é"), R"("a\"b\\c\n\t\u0001é")");
-  std::string out;
-  append_json_float(out, -std::numeric_limits<float>::infinity());
-  EXPECT_EQ(out, "-9999");
 }
 
 TEST(NearestName, FindsSlipsAndNothingElse) {

@@ -20,7 +20,9 @@ class RunningServer : public ::testing::Test {
   // `other` outlives the test's server, or is stopped after it.
   void start_with(Engine& other, ServerOptions options = {}) {
     options.port = 0;
-    auto server = Server::create(other, options);
+    options.low_parse_priority = false;
+    logger_ = std::make_unique<Logger>(log_options);
+    auto server = Server::create(other, options, *logger_);
     ASSERT_TRUE(server.has_value()) << server.error().to_string();
     server_ = std::move(*server);
     port = server_->port();
@@ -42,10 +44,19 @@ class RunningServer : public ::testing::Test {
     return HttpClient(port).post(path, body, headers);
   }
 
+  // Ends the server and its log.
+  void stop_and_flush() {
+    stop();
+    server_.reset();
+    logger_.reset();
+  }
+
   FakeEngine engine;
+  LogOptions log_options{.level = LogLevel::off};
   std::uint16_t port = 0;
 
  private:
+  std::unique_ptr<Logger> logger_;  // outlives the server
   std::unique_ptr<Server> server_;
   std::thread thread_;
 };

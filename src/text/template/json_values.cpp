@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json_text.h"
 #include "text/template/builtin.h"
 #include "text/template/merge_sort.h"
 #include "text/template/unicode.h"
@@ -93,51 +94,19 @@ class Writer {
 
   void write_text(std::string_view text) {
     runtime_.charge(text.size() / 64);
+    if (!style_.ensure_ascii) return append_json_string(out_, text);
     out_ += '"';
-    for (std::size_t position = 0; position < text.size();) write_character(text, position);
-    out_ += '"';
-  }
-
-  void write_character(std::string_view text, std::size_t& position) {
-    const std::size_t start = position;
-    const char32_t c = next_code_point(text, position);
-    switch (c) {
-      case '"':
-        out_ += "\\\"";
-        return;
-      case '\\':
-        out_ += "\\\\";
-        return;
-      case '\n':
-        out_ += "\\n";
-        return;
-      case '\r':
-        out_ += "\\r";
-        return;
-      case '\t':
-        out_ += "\\t";
-        return;
-      case '\f':
-        out_ += "\\f";
-        return;
-      case '\b':
-        out_ += "\\b";
-        return;
-      default:
-        break;
+    for (std::size_t position = 0; position < text.size();) {
+      const std::size_t start = position;
+      const auto code = static_cast<std::uint32_t>(next_code_point(text, position));
+      if (code >= 0x10000)
+        out_ += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+      else if (code >= 0x7F)
+        out_ += fmt::format("\\u{:04x}", code);
+      else
+        append_json_escaped(out_, text.substr(start, position - start));
     }
-    const auto code = static_cast<std::uint32_t>(c);
-    if (code < 0x20 || (style_.ensure_ascii && code >= 0x7F))
-      write_escape(code);
-    else
-      out_ += text.substr(start, position - start);
-  }
-
-  void write_escape(std::uint32_t code) {
-    if (code >= 0x10000)
-      out_ += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
-    else
-      out_ += fmt::format("\\u{:04x}", code);
+    out_ += '"';
   }
 
   void new_line(int depth) {

@@ -5,7 +5,9 @@
 
 namespace quire {
 
-// Appends `text` (valid UTF-8) in quotes, escaped.
+// Appends `text` (valid UTF-8), escaped as Python's json.dumps does: only what JSON demands.
+void append_json_escaped(std::string& out, std::string_view text);
+// The same in quotes.
 void append_json_string(std::string& out, std::string_view text);
 [[nodiscard]] std::string json_string(std::string_view text);
 // The shortest text that reads back as the same float; infinities and NaN become -9999, as vLLM sends them.

@@ -1,4 +1,4 @@
-#include "server/json_text.h"
+#include "base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,7 @@
 
 namespace quire {
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
+void append_json_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     switch (c) {
       case '"':
@@ -27,6 +26,12 @@ void append_json_string(std::string& out, std::string_view text) {
       case '\t':
         out += "\\t";
         break;
+      case '\f':
+        out += "\\f";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20)
           fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
@@ -34,6 +39,11 @@ void append_json_string(std::string& out, std::string_view text) {
           out += c;
     }
   }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  append_json_escaped(out, text);
   out += '"';
 }
 

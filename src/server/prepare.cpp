@@ -1,0 +1,85 @@
+#include "server/prepare.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/json_text.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+// Children of one request differ by their seed, as in vLLM.
+EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, std::uint32_t child) {
+  EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority};
+  if (out.sampling.seed) *out.sampling.seed += child;
+  return out;
+}
+
+Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std::size_t num_choices, const ServerOptions& options) {
+  if (text.size() * num_choices > options.max_echo_bytes) {
+    return fail(ErrorCode::invalid_argument, "echo",
+                fmt::format("would repeat {} bytes in {} choices, more than {}", text.size(), num_choices, options.max_echo_bytes),
+                "ask for fewer choices, or drop it");
+  }
+  prepared.echoes.insert(prepared.echoes.end(), prepared.request.n, text);
+  return {};
+}
+
+}  // namespace
+
+Result<PreparedCompletion> prepare_completion(Api api, std::string body, const ServedModel& model, const ServerOptions& options) {
+  auto parsed = parse_completion_request(api, std::exchange(body, {}), {options.max_choices, model.tokenizer().vocab_size()});
+  if (!parsed) return std::unexpected(parsed.error());
+  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  auto prompts = model.encode_prompts(*parsed);
+  if (!prompts) return std::unexpected(prompts.error());
+  PreparedCompletion prepared{.request = std::move(*parsed), .choices = {}, .echoes = {}, .num_prompt_tokens = 0};
+  const CompletionRequest& request = prepared.request;
+  const std::size_t num_choices = prompts->size() * request.n;
+  prepared.choices.reserve(num_choices);
+  for (std::vector<TokenId>& prompt : *prompts) {
+    prepared.num_prompt_tokens += prompt.size();
+    if (request.echo) {
+      const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
+      if (!added) return std::unexpected(added.error());
+    }
+    for (std::uint32_t child = 0; child + 1 < request.n; ++child) prepared.choices.push_back(engine_request(prompt, request, child));
+    prepared.choices.push_back(engine_request(std::move(prompt), request, request.n - 1));
+  }
+  return prepared;
+}
+
+Result<std::string> answer_tokenize(std::string body, const ServedModel& model) {
+  auto parsed = parse_tokenize_request(std::exchange(body, {}));
+  if (!parsed) return std::unexpected(parsed.error());
+  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  const auto tokens = model.encode_input(std::move(*parsed));
+  if (!tokens) return std::unexpected(tokens.error());
+  std::string strings = "null";
+  if (parsed->return_token_strs) {
+    strings = "[";
+    for (const TokenId token : *tokens) {
+      if (strings.size() > 1) strings += ',';
+      append_json_string(strings, repair_utf8(model.tokenizer().token_bytes(token)));
+    }
+    strings += ']';
+  }
+  return fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}],"token_strs":{}}})", tokens->size(), model.max_model_len(),
+                     fmt::join(*tokens, ","), strings);
+}
+
+Result<std::string> answer_detokenize(std::string body, const ServedModel& model) {
+  const auto parsed = parse_detokenize_request(std::exchange(body, {}), model.tokenizer().vocab_size());
+  if (!parsed) return std::unexpected(parsed.error());
+  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  if (parsed->tokens.size() > model.max_model_len()) {
+    return fail(ErrorCode::invalid_argument, "tokens",
+                fmt::format("has {} tokens, and the context holds {}", parsed->tokens.size(), model.max_model_len()), "send them in parts");
+  }
+  return fmt::format(R"({{"prompt":{}}})", json_string(model.tokenizer().decode(parsed->tokens, false)));
+}
+
+}  // namespace quire

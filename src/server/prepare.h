@@ -1,0 +1,28 @@
+#pragma once
+// From a body to what the engine and the client get: JSON, chat templates and tokens, everything whose cost a client chooses. Any thread.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "server/openai_request.h"
+#include "server/served_model.h"
+#include "server/server_options.h"
+
+namespace quire {
+
+struct PreparedCompletion {
+  CompletionRequest request;            // its prompts are taken out
+  std::vector<EngineRequest> choices;   // prompts times n, those of a prompt together
+  std::vector<std::string> echoes;      // per choice with `echo`, else empty
+  std::uint64_t num_prompt_tokens = 0;  // each prompt once
+};
+
+// Each takes the body, and frees it as soon as it is read.
+Result<PreparedCompletion> prepare_completion(Api api, std::string body, const ServedModel& model, const ServerOptions& options);
+// The bodies of the answers.
+Result<std::string> answer_tokenize(std::string body, const ServedModel& model);
+Result<std::string> answer_detokenize(std::string body, const ServedModel& model);
+
+}  // namespace quire

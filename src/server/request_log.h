@@ -1,0 +1,48 @@
+#pragma once
+// What becomes of requests, as log lines: one for each that has ended, and one a second at most for those that were turned away.
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "server/logger.h"
+
+namespace quire {
+
+// Status of requests whose client left before the answer was complete; never sent. (nginx's number.)
+inline constexpr unsigned kClientGone = 499;
+
+struct EndedRequest {
+  std::string_view id;
+  std::string_view peer;  // IP address
+  std::string_view method;
+  std::string_view path;  // without the query, which may hold anything
+  unsigned status = 0;
+  std::uint64_t prompt_tokens = 0;  // 0 where none were submitted
+  std::uint64_t output_tokens = 0;
+  std::chrono::steady_clock::duration duration{};
+};
+
+// Server's thread only.
+class RequestLog {
+ public:
+  // `logger` must outlive this. Requests of `slow_ms` and more are warnings; 0: none are.
+  RequestLog(Logger& logger, std::uint32_t slow_ms) : logger_(&logger), slow_ms_(slow_ms) {}
+
+  void ended(const EndedRequest& request);
+  // An exception that a handler threw.
+  void failed(std::string_view id, const std::exception_ptr& failure);
+
+  [[nodiscard]] Logger& logger() { return *logger_; }
+
+ private:
+  void turned_away(const EndedRequest& request);
+
+  Logger* logger_;
+  std::uint32_t slow_ms_;
+  std::chrono::steady_clock::time_point last_overload_{};
+  std::uint64_t num_turned_away_ = 0;  // since the last line about them
+};
+
+}  // namespace quire

@@ -1,0 +1,244 @@
+// The log alone, and what a server writes into it.
+#include "server/logger.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+// What is written into it stays there until it is read.
+class Pipe {
+ public:
+  Pipe() { EXPECT_EQ(pipe(ends_), 0); }
+  ~Pipe() {
+    close_writer();
+    ::close(ends_[0]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  [[nodiscard]] int writer() const { return ends_[1]; }
+  void close_writer() {
+    if (ends_[1] >= 0) ::close(std::exchange(ends_[1], -1));
+  }
+  // Everything, without the line feeds.
+  std::vector<std::string> lines() {
+    close_writer();
+    std::string text;
+    char bytes[4096];
+    for (ssize_t count = 0; (count = read(ends_[0], bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<std::size_t>(count));
+    std::vector<std::string> lines;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      lines.push_back(text.substr(at, end - at));
+      at = end == std::string::npos ? text.size() : end + 1;
+    }
+    return lines;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+constexpr std::string_view kHostile = "a\"b\\c\n2026 error fake\r\x1b[2J\x7f\xC2\x9B\xFF\xE2\x80\xA8{}%v%n";
+
+TEST(Logger, TextIsOneLineOfFields) {
+  Pipe pipe;
+  {
+    Logger logger({.level = LogLevel::info, .descriptor = pipe.writer()});
+    logger.write(LogLevel::debug, "unheard");
+    logger.write(LogLevel::warn, "event",
+                 {{"path", "/v1/models"}, {"count", std::uint64_t{3}}, {"ms", 1.5}, {"what", "two words"}, {"none", ""}});
+  }
+  const auto lines = pipe.lines();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].substr(10, 1), "T");
+  EXPECT_EQ(lines[0].substr(lines[0].find(' ')), R"( warning event path=/v1/models count=3 ms=1.500 what="two words" none="")");
+}
+
+TEST(Logger, JsonIsAnObjectPerLine) {
+  Pipe pipe;
+  {
+    Logger logger({.format = LogFormat::json, .descriptor = pipe.writer()});
+    logger.write(LogLevel::info, "event", {{"path", "/x"}, {"count", std::uint64_t{3}}, {"ms", 1.5}});
+  }
+  const auto lines = pipe.lines();
+  ASSERT_EQ(lines.size(), 1U);
+  const auto line = boost::json::parse(lines[0]);
+  EXPECT_EQ(line.at("level"), "info");
+  EXPECT_EQ(line.at("event"), "event");
+  EXPECT_EQ(line.at("path"), "/x");
+  EXPECT_EQ(line.at("count"), 3);
+  EXPECT_TRUE(line.at("time").is_string());
+}
+
+TEST(Logger, NothingThatAClientSendsMakesALineOrAField) {
+  for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
+    Pipe pipe;
+    {
+      Logger logger({.format = format, .descriptor = pipe.writer()});
+      logger.write(LogLevel::info, "event", {{"path", kHostile}, {"long", std::string(100'000, '\x01')}});
+    }
+    const auto lines = pipe.lines();
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_LT(lines[0].size(), 4096U);
+    for (const char c : lines[0]) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+    EXPECT_EQ(lines[0].find("\xC2\x9B"), std::string::npos);
+    if (format == LogFormat::json) EXPECT_EQ(boost::json::parse(lines[0]).as_object().size(), 5U);
+  }
+}
+
+TEST(Logger, ALogThatNobodyReadsHoldsNobodyUp) {
+  Pipe pipe;
+  Logger logger({.descriptor = pipe.writer(), .queue_lines = 64});
+  const std::string text(200, 'x');
+  // A pipe takes 64 KiB.
+  for (int i = 0; i < 20'000; ++i) logger.write(LogLevel::info, "event", {{"text", text}});
+  EXPECT_GT(logger.num_dropped(), 10'000U);
+}
+
+class LogTest : public RunningServer {
+ protected:
+  LogTest() { log_options = {.format = LogFormat::json, .descriptor = pipe_.writer()}; }
+
+  // Everything that was logged, with the server stopped.
+  std::vector<boost::json::value> stop_and_read() {
+    stop_and_flush();
+    std::vector<boost::json::value> lines;
+    for (const std::string& line : pipe_.lines()) {
+      lines.push_back(boost::json::parse(line));
+      text_ += line;
+    }
+    return lines;
+  }
+  static std::vector<boost::json::value> events(const std::vector<boost::json::value>& lines, std::string_view event) {
+    std::vector<boost::json::value> found;
+    for (const auto& line : lines)
+      if (line.at("event").as_string() == event) found.push_back(line);
+    return found;
+  }
+
+  std::string text_;
+
+ private:
+  Pipe pipe_;
+};
+
+TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
+  engine.answer_with("answer-text");
+  start({.api_key = "key-text"});
+  HttpClient client(port);
+  const std::string headers = "Authorization: Bearer key-text\r\nX-Request-Id: mine-1\r\n";
+  const auto answer = client.post("/v1/completions?secret=query-text", R"({"prompt": "prompt-text", "cache_salt": "salt-text"})", headers);
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.header("X-Request-Id"), "mine-1");
+  EXPECT_EQ(answer.json().at("id"), "cmpl-mine-1");
+  client.post("/v1/completions", "{}", "Authorization: Bearer wrong-text\r\n");
+  const auto lines = stop_and_read();
+  EXPECT_EQ(events(lines, "listening").size(), 1U);
+  EXPECT_EQ(events(lines, "draining").size(), 1U);
+  EXPECT_EQ(events(lines, "stopped").size(), 1U);
+  const auto requests = events(lines, "request");
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(requests[0].at("id"), "mine-1");
+  EXPECT_EQ(requests[0].at("peer"), "127.0.0.1");
+  EXPECT_EQ(requests[0].at("method"), "POST");
+  EXPECT_EQ(requests[0].at("path"), "/v1/completions");
+  EXPECT_EQ(requests[0].at("status"), 200);
+  EXPECT_EQ(requests[0].at("prompt_tokens"), 11);
+  EXPECT_EQ(requests[0].at("output_tokens"), 12);
+  EXPECT_EQ(requests[1].at("status"), 401);
+  for (const char* secret : {"key-text", "wrong-text", "prompt-text", "salt-text", "query-text", "answer-text"})
+    EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
+}
+
+TEST_F(LogTest, AnIdThatIsNoIdIsReplaced) {
+  engine.answer_with("x");
+  start();
+  HttpClient client(port);
+  std::vector<std::string> ids;
+  for (const std::string& given : {std::string(), std::string("a b"), std::string("a\"b"), std::string(129, 'a'), std::string("\xC3\xA9")})
+    ids.push_back(
+        client.post("/v1/completions", R"({"prompt": "a", "stream": true})", "X-Request-Id: " + given + "\r\n").header("X-Request-Id"));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(ids[i].size(), 24U) << ids[i];
+    if (i > 0) EXPECT_NE(ids[i], ids[i - 1]);
+  }
+  EXPECT_EQ(client.get("/health", "X-Request-Id: " + std::string(128, 'a') + "\r\n").header("X-Request-Id"), std::string(128, 'a'));
+  HttpClient garbage(port);
+  garbage.send("GET / HTTP/9.9\r\n\r\n");
+  EXPECT_EQ(garbage.receive().header("X-Request-Id").size(), 24U);
+}
+
+TEST_F(LogTest, HostilePathsStayInTheirField) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/\x80\"},{\"event\":\"fake\"").status, 404U);
+  const auto requests = events(stop_and_read(), "request");
+  ASSERT_EQ(requests.size(), 1U);
+  EXPECT_EQ(requests[0].at("path"), "/\xEF\xBF\xBD\"},{\"event\":\"fake\"");
+}
+
+TEST_F(LogTest, SlowRequestsAreWarnings) {
+  start({.log_slow_ms = 20});
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  engine.end(RequestId{0}, FinishReason::stop);
+  EXPECT_EQ(client.receive().status, 200U);
+  const auto slow = events(stop_and_read(), "slow_request");
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].at("level"), "warning");
+  EXPECT_GE(slow[0].at("ms").as_double(), 20.0);
+}
+
+TEST_F(LogTest, AFloodOfRefusalsIsALineASecond) {
+  engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""});
+  start();
+  HttpClient client(port);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a"})").status, 429U);
+  const auto lines = stop_and_read();
+  EXPECT_EQ(events(lines, "request").size(), 0U);
+  EXPECT_GE(events(lines, "overload").size(), 1U);
+  EXPECT_LT(events(lines, "overload").size(), 20U);
+}
+
+TEST_F(LogTest, AClientThatLeavesIsALineOfItsOwnStatus) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  client.close();
+  ASSERT_TRUE(engine.wait_finished(0));
+  const auto requests = events(stop_and_read(), "request");
+  ASSERT_EQ(requests.size(), 1U);
+  EXPECT_EQ(requests[0].at("status"), 499);
+}
+
+TEST_F(LogTest, AnExceptionIsA500AndALine) {
+  engine.throw_at_submit("out of luck");
+  start();
+  for (const std::size_t size : {std::size_t{10}, std::size_t{10'000}}) {
+    const auto response = post("/v1/completions", R"({"prompt": "a", "user": ")" + std::string(size, 'u') + "\"}");
+    EXPECT_EQ(response.status, 500U);
+    EXPECT_EQ(response.body.find("out of luck"), std::string::npos);
+  }
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  const auto exceptions = events(stop_and_read(), "exception");
+  ASSERT_EQ(exceptions.size(), 2U);
+  EXPECT_EQ(exceptions[0].at("what"), "out of luck");
+}
+
+}  // namespace
+}  // namespace quire
