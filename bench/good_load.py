@@ -68,14 +68,14 @@ class GoodLoad:
     async def learn(self, questions: list) -> None:
         """Asks each one alone, before anybody else is there; later answers must be equal."""
         for question in questions:
-            events, problem = await self._exchange(question)
+            events, problem = await self._exchange(question, 3600)
             answer = None if problem else read_answer(events)
             if problem or len(answer[0]) != question.max_tokens:
                 raise RuntimeError(f"no answer to compare with: {problem or f'{len(answer[0])} tokens of {question.max_tokens}'}")
             self.known[question] = answer
 
     async def ask(self, question: Question) -> None:
-        events, problem = await self._exchange(question)
+        events, problem = await self._exchange(question, PATIENCE_S)
         problem = problem or judge(events, self.known[question])
         if problem:
             self.bad.append(problem)
@@ -96,13 +96,13 @@ class GoodLoad:
             await asyncio.sleep(max(0.0, begin + len(running) * period_s - time.monotonic()))
         await asyncio.gather(*running)
 
-    async def _exchange(self, question: Question):
+    async def _exchange(self, question: Question, patience_s: float):
         """(the data of all events, what went wrong)"""
         self._salt += 1
         body = json.dumps(question.body(f"good-{self._salt}", self.extra)).encode()
         events: list = []
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 return events, await self._stream(request_bytes("POST", "/v1/completions", body, self.headers), events)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
             return events, f"{type(error).__name__} {error} after {len(events)} events"

@@ -57,7 +57,8 @@ def memory_bound_mib(arguments, num_connections: int) -> tuple:
 def start_server(arguments, flags: list) -> machine.Server:
     port = machine.free_port()
     command = [arguments.binary, "serve", arguments.model, "--port", str(port), "--api-key", KEY,
-               "--kv-cache-memory", f"{arguments.kv_cache_mib}MiB", *flags, *arguments.quire_args.split()]  # fmt: skip
+               "--kv-cache-memory", f"{arguments.kv_cache_mib}MiB",
+               "--max-body-bytes-in-flight", str(arguments.body_budget_mib * MIB), *flags, *arguments.quire_args.split()]  # fmt: skip
     return machine.Server("quire", command, port)
 
 
@@ -249,7 +250,7 @@ def main():
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     limits = parser.add_argument_group("the memory bound")
     limits.add_argument("--kv-cache-mib", type=int, default=512)
-    limits.add_argument("--body-budget-mib", type=int, default=64, help="the server's default for bodies in flight")
+    limits.add_argument("--body-budget-mib", type=int, default=64, help="the server's --max-body-bytes-in-flight")
     limits.add_argument("--body-factor", type=float, default=4, help="body and what is parsed of it, over the body")
     limits.add_argument("--connection-kib", type=int, default=24)
     limits.add_argument("--rest-mib", type=int, default=256)
