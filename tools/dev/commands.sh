@@ -158,6 +158,7 @@ cmd_test() {
   stage "C++ suites" test_preset release
   stage "fuzzers" test_fuzzers
   need_python test
+  [ "$extent" != all ] || need_oracle
   stage "Python suites" test_python
   [ -z "$extent" ] || test_more "$extent"
 }
@@ -176,6 +177,7 @@ test_more() {
   stage "ASan and UBSan" test_preset asan
   stage "TSan" test_preset tsan
   stage "aarch64 under qemu" test_aarch64
+  stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
 }
