@@ -227,6 +227,13 @@ cmd_bench() {
   esac
 }
 
+# Small errors put into the core on purpose, and whether its suites notice them (tools/mutants).
+cmd_mutants() {
+  need_apt $APT_BUILD $APT_TEST
+  need_python test
+  PYTHONPATH=tools "$VENV/bin/python" -m mutants "$@"
+}
+
 # The exact core beside vLLM 0.19.0; tools/oracle does the work, docs/oracle.md tells how.
 cmd_oracle() {
   case "${1:-}" in

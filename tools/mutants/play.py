@@ -1,0 +1,134 @@
+"""Builds the binary with all drawn mutants, finds which test reaches which, and lets each mutant live in the tests that reach it."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+
+from . import rewrite
+
+COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):\d+: (?:fatal )?error: ", re.M)
+BROKEN = re.compile(r"(src/core/\S+?:\d+): invariant broken")
+BATCHES_MS = (300, 3000)  # the quickest tests first, since most mutants die soon
+
+
+@dataclasses.dataclass
+class Outcome:
+    killed: bool
+    by: str  # a test, a check, a crash, a timeout; or why not
+
+
+def compile_headers(root, folder):
+    """Errors in headers, found in one file before every file has them."""
+    folder = pathlib.Path(folder)
+    headers = sorted(str(p.relative_to(folder / "src")) for p in folder.joinpath("src/core").rglob("*.h"))
+    everything = folder / "headers.cpp"
+    everything.write_text("".join(f'#include "{h}"\n' for h in headers))
+    places = [folder / "src", root / "src", root / "include"]
+    checked = subprocess.run(["clang++-19", "-std=c++23", "-fsyntax-only", "-w", "-Wno-c++11-narrowing", "-ferror-limit=0",
+                              *(f"-I{place}" for place in places), "-include", str(root / "tools/mutants/runtime.h"), str(everything)],
+                             capture_output=True, text=True)
+    return checked.returncode, checked.stderr
+
+
+def compile_all(root, folder, jobs):
+    if not pathlib.Path(folder, "build.ninja").exists():
+        subprocess.run(["cmake", "-S", str(root / "tools/mutants"), "-B", str(folder), "-G", "Ninja", "-DCMAKE_CXX_COMPILER=clang++-19"],
+                       check=True, stdout=subprocess.DEVNULL)
+    built = subprocess.run(["ninja", "-C", str(folder), "-k", "0", "-j", str(jobs), "mutated"], capture_output=True, text=True)
+    return built.returncode, built.stdout
+
+
+def build(root, folder, mutants, jobs):
+    """{number: mutant} of those that are in the binary; the others do not compile."""
+    valid = dict(enumerate(mutants))
+    while True:
+        rewrite.write(root, folder, valid)
+        code, output = compile_headers(root, folder)
+        if code == 0:
+            code, output = compile_all(root, folder, jobs)
+        if code == 0:
+            return valid
+        errors = {(path.removeprefix(f"{folder}/"), int(line)) for path, line in COMPILE_ERROR.findall(output)}
+        bad = [n for n, m in valid.items() if any(path == m.path and m.line <= line <= m.end_line for path, line in errors)]
+        if not bad:
+            raise SystemExit(f"mutants: the build fails where no mutant is:\n{output[-4000:]}")
+        for number in bad:
+            del valid[number]
+
+
+class Player:
+    def __init__(self, root, folder):
+        self.root, self.binary = root, str(pathlib.Path(folder, "core_mutants"))
+        self.trips_file = pathlib.Path(folder, "trips.txt")
+        self.reach_file = pathlib.Path(folder, "reach.txt")
+        self.tripped = {}  # place of a check -> what tripped it first
+        self.reached_by = collections.defaultdict(list)  # mutant -> [(ms, test)]
+
+    def run(self, environment, arguments, timeout):
+        try:
+            done = subprocess.run([self.binary, "--gtest_brief=1", *arguments], cwd=self.root, env={**os.environ, **environment}, timeout=timeout,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except subprocess.TimeoutExpired:
+            return -24, ""
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def baseline(self):
+        """All tests without a mutant: they pass, and tell what they reach."""
+        self.trips_file.unlink(missing_ok=True)
+        code, output = self.run({"QUIRE_MUTANT_REACH": str(self.reach_file), "QUIRE_MUTANT_TRIPS": str(self.trips_file)}, [], None)
+        if code != 0:
+            raise SystemExit(f"mutants: the suites fail without a mutant:\n{output[-4000:]}")
+        tests = 0
+        for line in self.reach_file.read_text().splitlines():
+            test, ms, *reached = line.split()
+            tests += 1
+            for mutant in reached:
+                self.reached_by[int(mutant)].append((int(ms), test))
+        trips = self.trips_file.read_text().splitlines() if self.trips_file.exists() else []
+        for place in trips:
+            self.tripped.setdefault(place[place.index("src/core/") :] if "src/core/" in place else place, "a test")
+        return tests
+
+    def batches(self, mutant):
+        batch, total = [], 0
+        limits = list(BATCHES_MS)
+        for ms, test in sorted(self.reached_by[mutant]):
+            batch.append(test)
+            total += ms
+            if limits and total > limits[0]:
+                yield batch, total
+                batch, total = [], 0
+                limits.pop(0)
+        if batch:
+            yield batch, total
+
+    def play(self, mutant):
+        if mutant not in self.reached_by:
+            return Outcome(False, "no test reaches it")
+        for tests, ms in self.batches(mutant):
+            cpu_s = 2 + ms // 100  # ten times what they take
+            code, output = self.run({"QUIRE_MUTANT": str(mutant), "QUIRE_MUTANT_CPU_S": str(cpu_s)},
+                                    ["--gtest_fail_fast", f"--gtest_filter={':'.join(tests)}"], 60 + 5 * cpu_s)
+            if code != 0:
+                return self.death(code, output, mutant)
+        return Outcome(False, f"{len(self.reached_by[mutant])} tests pass")
+
+    def death(self, code, output, mutant):
+        check = BROKEN.search(output)
+        if check:
+            self.tripped.setdefault(check[1], f"mutant {mutant}")
+            return Outcome(True, f"check {check[1]}")
+        if code in (-24, -9):
+            return Outcome(True, "timeout")
+        failed = re.search(r"\[  FAILED  \] ([\w/.]+)", output)
+        if code == 1 and failed:
+            return Outcome(True, f"test {failed[1]}")
+        return Outcome(True, f"crash ({code})")
+
+    def play_all(self, numbers, jobs):
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(self.play, numbers)
