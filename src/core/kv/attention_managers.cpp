@@ -24,11 +24,14 @@ std::uint32_t FullAttentionManager::common_prefix(GroupBlockList& running) {
 
 SinkFullAttentionManager::SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool)
     : FullAttentionManager(options, pool) {
+  QUIRE_CHECK(sink_len % tokens_.size() == 0, "a sink fills its blocks");
   pool.set_aside(static_cast<std::uint32_t>(tokens_.floor(sink_len)));
 }
 
 SlidingWindowManager::SlidingWindowManager(const GroupOptions& options, std::uint32_t window, BlockPool& pool)
-    : SkippingManager(options, pool), window_(window) {}
+    : SkippingManager(options, pool), window_(window) {
+  QUIRE_CHECK(window > 0, "a token attends to itself");
+}
 
 void SlidingWindowManager::find(HitQuery& query) const {
   const bool use_eagle = query.limits().use_eagle;
@@ -56,7 +59,9 @@ void SlidingWindowManager::find(HitQuery& query) const {
 }
 
 ChunkedLocalManager::ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool)
-    : SkippingManager(options, pool), chunk_(chunk) {}
+    : SkippingManager(options, pool), chunk_(chunk) {
+  QUIRE_CHECK(chunk > 0, "a chunk has a token");
+}
 
 void ChunkedLocalManager::find(HitQuery& query) const {
   const std::int64_t max_tokens = query.limits().max_tokens;

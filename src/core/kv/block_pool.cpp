@@ -29,6 +29,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
 
 double BlockPool::usage() const {
   const std::uint32_t total = num_blocks() - 1;
+  QUIRE_CHECK(num_free_blocks() <= total, "the null block is never free");
   return total == 0 ? 0.0 : 1.0 - static_cast<double>(num_free_blocks()) / total;
 }
 
@@ -53,6 +54,7 @@ BlockId BlockPool::allocate() {
   if (sink_ != nullptr && index_.contains(block)) sink_->on_block_evicted(block, index_.hash_of(block));
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
+  QUIRE_CHECK(!enable_caching_ || !index_.contains(block), "what it held is forgotten");
   ref_counts_[block.value] = 1;
   residency_.on_allocated(block);
   return block;
@@ -64,6 +66,7 @@ void BlockPool::set_aside(std::uint32_t num_blocks) {
 
 void BlockPool::touch(BlockId block) {
   if (block == kNullBlock) return;
+  QUIRE_CHECK(free_.contains(block) == (ref_counts_[block.value] == 0), "a block is free or held");
   if (ref_counts_[block.value]++ == 0) free_.remove(block);
   residency_.on_accessed(block);
 }

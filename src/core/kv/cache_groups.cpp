@@ -118,6 +118,9 @@ Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
       for (std::size_t j = i; j < kind.size(); j += num_groups) group.layer_names.push_back(kind[j].name);
     }
   }
+  std::size_t num_grouped = 0;
+  for (const KvCacheGroup& group : groups) num_grouped += group.layer_names.size();
+  QUIRE_CHECK(num_grouped == layers.size(), "each layer is in one group");
   return groups;
 }
 

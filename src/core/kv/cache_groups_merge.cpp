@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -78,6 +80,7 @@ bool all_are(std::span<const LayerSpec> layers, const auto& condition) {
 }  // namespace
 
 Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
+  QUIRE_CHECK(!layers.empty(), "something to merge");
   const LayerKvSpec& first = layers.front().spec;
   if (const auto* full = std::get_if<FullAttentionSpec>(&first)) return merge_full(*full, layers);
   if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&first)) return merge_full(*sink, layers);
@@ -87,6 +90,7 @@ Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
 }
 
 Result<bool> is_uniform_type(std::span<const LayerSpec> layers) {
+  QUIRE_CHECK(!layers.empty(), "something to compare");
   const LayerSpec& first = layers.front();
   const auto same_block_size = [&](const LayerSpec& layer) { return block_size_of(layer.spec) == block_size_of(first.spec); };
   if (!std::ranges::all_of(layers, same_block_size)) return false;

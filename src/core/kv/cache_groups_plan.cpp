@@ -51,7 +51,9 @@ std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, s
     else
       high = middle - 1;
   }
-  return static_cast<std::uint32_t>(low);
+  options.max_model_len = static_cast<std::uint32_t>(low);
+  QUIRE_CHECK(low == 0 || needed_bytes(groups, options) <= available, "what fits, fits");
+  return options.max_model_len;
 }
 
 Result<void> check_fits(const Groups& groups, std::int64_t available, const KvMemoryOptions& options) {
@@ -132,11 +134,13 @@ Result<std::uint32_t> fitted_model_len(const std::vector<Groups>& workers, std::
 }
 
 void shrink_to(KvCacheConfig& config, std::uint32_t num_blocks) {
+  QUIRE_CHECK(num_blocks <= config.num_blocks, "the fewest of all workers");
   for (KvCacheTensor& tensor : config.tensors) tensor.size = config.num_blocks == 0 ? 0 : tensor.size / config.num_blocks * num_blocks;
   config.num_blocks = num_blocks;
 }
 
 Result<std::uint32_t> num_blocks(std::uint64_t bytes_per_block, std::int64_t available, const KvMemoryOptions& options) {
+  QUIRE_CHECK(bytes_per_block > 0, "a block has bytes");
   if (options.num_blocks_override) return *options.num_blocks_override;
   const std::uint64_t blocks = static_cast<std::uint64_t>(std::max<std::int64_t>(available, 0)) / bytes_per_block;
   if (blocks > UINT32_MAX) {
@@ -150,6 +154,7 @@ std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_bl
   std::vector<KvCacheTensor> tensors;
   if (has_own_tensors(groups)) {
     const KvCacheGroup& group = groups.front();
+    QUIRE_CHECK(group.layer_specs.size() == group.layer_names.size(), "a spec for each layer");
     for (std::size_t i = 0; i < group.layer_names.size(); ++i)
       tensors.push_back({.size = page_size_bytes(group.layer_specs[i]) * num_blocks, .shared_by = {group.layer_names[i]}});
     return tensors;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/check.h"
+
 namespace quire {
 
 inline constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max();
@@ -19,6 +21,7 @@ constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
 }
 
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+  QUIRE_CHECK(b > 0, "parts have a size");
   return a / b + (a % b == 0 ? 0 : 1);
 }
 

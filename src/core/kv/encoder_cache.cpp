@@ -20,6 +20,7 @@ EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds)
 }
 
 bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32_t input) {
+  QUIRE_CHECK(input < request.features.size(), "an input of the request");
   const auto found = cached_.find(request.features[input].identifier);
   if (found == cached_.end()) return false;
   Output& output = found->second;
@@ -46,6 +47,7 @@ bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t inpu
 void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
   const MultimodalFeature& feature = request.features[input];
   num_free_ -= feature.position.num_embeds();
+  QUIRE_CHECK(num_free_ >= 0, "can_allocate is asked first");
   if (mode_ == EncoderCacheMode::encoder_decoder) {
     freed_.push_back(feature.identifier);
     return;
@@ -79,6 +81,7 @@ void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
   if (place != output.references.end() && *place == request.id) output.references.erase(place);
   if (output.references.empty()) {
     output.evictable_embeds = feature.position.num_embeds();
+    QUIRE_CHECK(*output.identifier == feature.identifier, "an output knows its identifier");
     num_freeable_ += output.evictable_embeds;
     link(output);
   }

@@ -1,6 +1,9 @@
 #include "core/kv/encoder_cache_order.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "base/check.h"
 
 namespace quire {
 namespace {
@@ -15,6 +18,7 @@ constexpr std::size_t kLargeSet = 50000;  // from here on a table doubles instea
 void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
   // Values below the smallest table's size have a slot of their own each, in ascending order.
   if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestTable)) return;
+  const std::size_t num_values = values.size();
   table_.assign(kSmallestTable, kEmpty);
   for (std::size_t i = 0; i < values.size(); ++i) {
     insert(table_, values[i]);
@@ -23,6 +27,7 @@ void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
   }
   values.clear();
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value != kEmpty; });
+  QUIRE_CHECK(values.size() == num_values, "every value comes back");
 }
 
 void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t value) {
@@ -45,6 +50,7 @@ void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t v
 void SmallIntSetOrder::grow(std::size_t num_values) {
   std::size_t size = kSmallestTable;
   while (size <= num_values) size *= 2;
+  QUIRE_CHECK(std::has_single_bit(size) && size > num_values, "a power of two with a free slot");
   old_table_.swap(table_);
   table_.assign(size, kEmpty);
   for (std::uint32_t value : old_table_)

@@ -8,6 +8,7 @@ namespace quire {
 FreeQueue::FreeQueue(std::uint32_t num_blocks) : links_(num_blocks + 1) {
   links_[num_blocks] = {num_blocks, num_blocks};
   for (std::uint32_t i = 0; i < num_blocks; ++i) push_back(BlockId{i});
+  QUIRE_CHECK(size_ == num_blocks, "all blocks are free at first");
 }
 
 BlockId FreeQueue::pop_front() {
@@ -19,6 +20,7 @@ BlockId FreeQueue::pop_front() {
 
 void FreeQueue::link_between(std::uint32_t prev, BlockId block, std::uint32_t next) {
   QUIRE_CHECK(block.value < sentinel() && !contains(block), "freed twice");
+  QUIRE_CHECK(links_[prev].next == next && links_[next].prev == prev, "a block goes between neighbours");
   links_[block.value] = {prev, next};
   links_[prev].next = block.value;
   links_[next].prev = block.value;
@@ -36,6 +38,7 @@ void FreeQueue::push_front(BlockId block) {
 void FreeQueue::remove(BlockId block) {
   QUIRE_CHECK(block.value < sentinel() && contains(block), "not in the free queue");
   const Link link = links_[block.value];
+  QUIRE_CHECK(links_[link.prev].next == block.value && links_[link.next].prev == block.value, "neighbours know each other");
   links_[link.prev].next = link.next;
   links_[link.next].prev = link.prev;
   links_[block.value] = {};
@@ -45,6 +48,7 @@ void FreeQueue::remove(BlockId block) {
 std::vector<BlockId> FreeQueue::to_vector() const {
   std::vector<BlockId> blocks;
   for (std::uint32_t at = links_[sentinel()].next; at != sentinel(); at = links_[at].next) blocks.push_back(BlockId{at});
+  QUIRE_CHECK(blocks.size() == size_, "free blocks are counted");
   return blocks;
 }
 

@@ -17,7 +17,9 @@ std::size_t index(std::int64_t value) {
 
 }  // namespace
 
-GroupManager::GroupManager(const GroupOptions& options, BlockPool& pool) : options_(options), tokens_(options.block_size), pool_(pool) {}
+GroupManager::GroupManager(const GroupOptions& options, BlockPool& pool) : options_(options), tokens_(options.block_size), pool_(pool) {
+  QUIRE_CHECK(!options.enable_caching || options.block_size % options.hash_block_size == 0, "a block is a whole number of hash blocks");
+}
 
 void GroupManager::track(GroupBlockList& list) {
   num_tracked_ += list.tracked ? 0 : 1;
@@ -69,6 +71,7 @@ void GroupManager::extend(GroupBlockList& list, std::int64_t num_tokens) {
 }
 
 void GroupManager::append_new(GroupBlockList& list, std::int64_t num_blocks) {
+  QUIRE_CHECK(num_blocks <= std::int64_t{pool_.num_free_blocks()}, "blocks are counted before they are taken");
   for (std::int64_t i = 0; i < num_blocks; ++i) {
     const BlockId block = pool_.allocate();
     list.blocks.push_back(block);
@@ -102,6 +105,7 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
 
 void GroupManager::free(GroupBlockList& list) {
   for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) pool_.release(*block);
+  QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
   num_tracked_ -= list.tracked ? 1 : 0;
   list.blocks.clear();
   list.num_cached_blocks.reset();

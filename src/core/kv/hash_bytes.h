@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
+
 namespace quire {
 
 inline std::span<const std::uint8_t> bytes_of(std::string_view text) {
@@ -56,9 +58,11 @@ class HashBytes {
   }
   // Bytes written before, at `position`.
   void overwrite(std::size_t position, std::span<const std::uint8_t> bytes) {
+    QUIRE_CHECK(position + bytes.size() <= size_, "only what is written is overwritten");
     std::memcpy(storage_.data() + position, bytes.data(), bytes.size());
   }
   void erase(std::size_t position, std::size_t count) {
+    QUIRE_CHECK(position + count <= size_, "only what is written is erased");
     std::memmove(storage_.data() + position, storage_.data() + position + count, size_ - position - count);
     size_ -= count;
   }

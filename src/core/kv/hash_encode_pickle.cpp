@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/check.h"
 #include "core/kv/hash_encode.h"
 
 namespace quire {
@@ -63,6 +64,7 @@ class PickleWriter {
 
   // At most 255 bytes: digests.
   void byte_string(std::span<const std::uint8_t> value) {
+    QUIRE_CHECK(value.size() <= 0xFF, "the length takes one byte");
     begin_object();
     opcode(op::short_bytes);
     out_.put(static_cast<std::uint8_t>(value.size()));

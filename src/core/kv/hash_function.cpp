@@ -93,7 +93,9 @@ Result<HashAlgorithm> parse_hash_algorithm(std::string_view name) {
 }
 
 std::string_view to_string(HashAlgorithm algorithm) {
-  return std::ranges::find(kNames, algorithm, &std::pair<HashAlgorithm, std::string_view>::first)->second;
+  const auto* found = std::ranges::find(kNames, algorithm, &std::pair<HashAlgorithm, std::string_view>::first);
+  QUIRE_CHECK(found != kNames.end(), "every algorithm has a name");
+  return found->second;
 }
 
 Result<std::unique_ptr<HashFunction>> make_hash_function(const HashOptions& options) {
@@ -111,6 +113,7 @@ void hash_full_blocks(HashFunction& function, const RequestContent& content, std
   HashInputs inputs(content, block_size, hashes.size());
   while (const std::optional<HashInput> input = inputs.next())
     hashes.push_back(function.hash(hashes.empty() ? nullptr : &hashes.back(), *input));
+  QUIRE_CHECK(hashes.size() >= content.tokens.size() / block_size, "each full block has a name");
 }
 
 }  // namespace quire

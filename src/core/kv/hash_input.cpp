@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -19,6 +21,7 @@ std::size_t HashInput::num_extra_keys() const {
 
 HashInputs::HashInputs(const RequestContent& content, std::uint32_t block_size, std::size_t first_block)
     : content_(content), block_size_(block_size), start_(first_block * block_size) {
+  QUIRE_CHECK(block_size > 0, "a block has tokens");
   if (first_block > 0 && !content.multimodal.empty()) item_ = content.multimodal.size() - 1;
 }
 

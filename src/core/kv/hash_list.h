@@ -23,6 +23,7 @@ class BlockHashList {
   [[nodiscard]] std::size_t hashes_per_block() const { return hashes_per_block_; }
   // The parts of the name of block `index` < size().
   [[nodiscard]] std::span<const BlockHash> operator[](std::size_t index) const {
+    QUIRE_CHECK((index + 1) * hashes_per_block_ <= hashes_.size(), "a full block");
     return hashes_.subspan(index * hashes_per_block_, hashes_per_block_);
   }
 

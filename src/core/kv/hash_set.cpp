@@ -2,7 +2,10 @@
 #include "core/kv/hash_set.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
+
+#include "base/check.h"
 
 namespace quire {
 
@@ -19,6 +22,7 @@ void HashSet::insert(const BlockHash& hash) {
     for (const Slot& slot : old)
       if (slot.round == round_) slots_[slot_of(slot.hash)] = slot;
   }
+  QUIRE_CHECK(std::has_single_bit(slots_.size()) && size_ < slots_.size(), "a power of two, and a slot is free");
   slots_[slot_of(hash)] = {hash, round_};
   ++size_;
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/hash_list.h"
 #include "core/kv/tokens_per_block.h"
@@ -23,7 +24,9 @@ class HitQuery {
   // hits[group] is written for each group of the bucket; `found` has room for one block per group of the bucket.
   HitQuery(const BlockPool& pool, const BlockHashList& names, std::span<const std::uint32_t> groups, const Limits& limits,
            std::span<std::vector<BlockId>> hits, std::span<BlockId> found)
-      : limits_(limits), pool_(pool), names_(names), groups_(groups), hits_(hits), found_(found) {}
+      : limits_(limits), pool_(pool), names_(names), groups_(groups), hits_(hits), found_(found) {
+    QUIRE_CHECK(!groups.empty() && groups.size() <= found.size(), "a bucket has groups, and room for a block of each");
+  }
 
   [[nodiscard]] const Limits& limits() const { return limits_; }
   // A hit of so many blocks keeps to the alignment.
@@ -51,9 +54,11 @@ class HitQuery {
     for (std::size_t i = 0; i < groups_.size(); ++i) hits_[groups_[i]].push_back(found_[i]);
   }
   void put(std::int64_t index) {
+    QUIRE_CHECK(index < size(), "into a place made by assign_null");
     for (std::size_t i = 0; i < groups_.size(); ++i) hits_[groups_[i]][static_cast<std::size_t>(index)] = found_[i];
   }
   void truncate(std::int64_t num_blocks) {
+    QUIRE_CHECK(num_blocks >= 0 && num_blocks <= size(), "a hit is cut, not extended");
     for (const std::uint32_t group : groups_)
       hits_[group].resize(static_cast<std::size_t>(std::min(num_blocks, static_cast<std::int64_t>(hits_[group].size()))));
   }

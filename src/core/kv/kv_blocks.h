@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/ids.h"
 
 namespace quire {
@@ -27,8 +28,10 @@ class KvBlocks {
   }
   // What the last successful allocate_slots() appended, without the hit and without blocks for external tokens.
   [[nodiscard]] std::span<const BlockId> new_blocks(std::uint32_t group) const {
-    return group < groups_.size() ? std::span<const BlockId>(groups_[group].blocks).subspan(groups_[group].num_before_allocation)
-                                  : std::span<const BlockId>();
+    if (group >= groups_.size()) return {};
+    const GroupBlockList& list = groups_[group];
+    QUIRE_CHECK(list.num_before_allocation <= list.blocks.size(), "a list does not shrink");
+    return std::span<const BlockId>(list.blocks).subspan(list.num_before_allocation);
   }
   [[nodiscard]] std::optional<std::uint32_t> num_cached_blocks(std::uint32_t group) const {
     return group < groups_.size() ? groups_[group].num_cached_blocks : std::nullopt;

@@ -74,6 +74,7 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
+  QUIRE_CHECK(num_tokens < request.num_tokens, "a token is left to compute");
   count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};
@@ -106,6 +107,7 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
 
 std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
   QUIRE_CHECK(demand.num_new_tokens > 0 || demand.num_external_tokens > 0, "nothing to allocate for");
+  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "a hit of this manager");
   const std::int64_t local = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens;
   const std::int64_t uncapped = local + demand.num_external_tokens;
   const std::int64_t computed = std::min<std::int64_t>(uncapped, options_.max_model_len);
@@ -138,6 +140,7 @@ void KvCacheManager::cache_blocks(const KvRequest& request, std::uint32_t num_co
 
 void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_tokens) {
   if (!options_.enable_caching) return;
+  QUIRE_CHECK(num_tokens <= request.num_tokens, "only known tokens are cached");
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.cache(groups[group], request, num_tokens); });
 }
@@ -168,6 +171,7 @@ bool KvCacheManager::reset_prefix_cache() {
 
 void KvCacheManager::common_prefix_blocks(KvBlocks& running, std::span<std::uint32_t> num_blocks) {
   const std::span<GroupBlockList> groups = lists(running);
+  QUIRE_CHECK(num_blocks.size() == groups.size(), "a number per group");
   coordinator_->each(
       [&](auto& manager, std::size_t group) { num_blocks[group] = options_.enable_caching ? manager.common_prefix(groups[group]) : 0; });
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "core/kv/hash_list.h"
 #include "core/kv/kv_cache_manager.h"
 
@@ -55,6 +56,7 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
   std::ranges::move(others, std::back_inserter(buckets_));
+  QUIRE_CHECK(std::ranges::is_partitioned(buckets_, &Bucket::is_full), "full attention is searched first");
 }
 
 std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
@@ -90,7 +92,9 @@ std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockH
   const BlockHashList names(hashes, hash_block_size_, size);
   HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = use_eagle_}, hits_, found_);
   std::visit([&](const auto& manager) { manager.find(query); }, managers_[bucket.groups.front()]);
-  return query.size() * size;
+  const std::int64_t num_tokens = query.size() * size;
+  QUIRE_CHECK(num_tokens <= max_tokens && num_tokens % alignment_ == 0, "a hit ends where a block of every group does");
+  return num_tokens;
 }
 
 void KvCoordinator::truncate_full_hits(std::int64_t num_tokens) {
@@ -98,7 +102,8 @@ void KvCoordinator::truncate_full_hits(std::int64_t num_tokens) {
   if (!bucket.is_full) return;
   for (const std::uint32_t group : bucket.groups) {
     const auto size = static_cast<std::size_t>(num_tokens / block_size(group));
-    hits_[group].resize(std::min(hits_[group].size(), size));
+    QUIRE_CHECK(size <= hits_[group].size(), "other groups only shorten a hit");
+    hits_[group].resize(size);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/block_hash.h"
 #include "core/kv/hash_input.h"
 #include "core/kv/hash_list.h"
@@ -25,7 +26,9 @@ struct StoredBlocks {
 
 class KvEventLog {
  public:
-  KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {}
+  KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {
+    QUIRE_CHECK(hash_bytes <= sizeof(BlockHash::bytes), "a hash has so many bytes");
+  }
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   // The meaningful bytes of the hashes, one after the other.

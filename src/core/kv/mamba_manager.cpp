@@ -60,6 +60,7 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   const std::int64_t size = aligned_size(demand.num_main_model_tokens);
   // vLLM stops on a list that would have to shrink; with drafts rejected there is simply nothing to add.
   if (size <= old_size) return;
+  QUIRE_CHECK(!list.has_running_state || old_size > num_speculative_, "a running state lies before its speculative blocks");
   if (list.has_running_state)
     list.last_state_block = static_cast<std::uint32_t>(old_size - 1 - num_speculative_);
   else if (old_size > 0)
@@ -68,12 +69,14 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   if (old_size < num_skipped) list.blocks.resize(index(num_skipped), kNullBlock);
   if (list.has_running_state) move_speculative_blocks(list, old_size, num_skipped);
   while (static_cast<std::int64_t>(list.blocks.size()) < size) list.blocks.push_back(pool_.allocate());
+  QUIRE_CHECK(static_cast<std::int64_t>(list.blocks.size()) == size, "a list is as long as its tokens and drafts ask");
   list.has_running_state = true;
 }
 
 void MambaManager::move_speculative_blocks(GroupBlockList& list, std::int64_t old_size, std::int64_t num_skipped) {
   for (std::int64_t i = old_size - num_speculative_; i < std::min(old_size, num_skipped); ++i) {
     const BlockId block = list.blocks[index(i)];
+    QUIRE_CHECK(block != kNullBlock, "a speculative state has a block");
     list.blocks.push_back(block);
     list.blocks[index(i)] = kNullBlock;
   }
@@ -91,6 +94,7 @@ void MambaManager::remove_skipped(GroupBlockList& list, std::int64_t num_compute
   num_computed = std::max<std::int64_t>(0, num_computed - num_speculative_);
   drop_skipped(list, num_skipped_tokens(num_computed));
   if (!aligns() || !list.last_state_block || *list.last_state_block >= tokens_.ceil(num_computed) - 1) return;
+  QUIRE_CHECK(*list.last_state_block < list.blocks.size(), "the last state has a place");
   BlockId& block = list.blocks[*list.last_state_block];
   if (block != kNullBlock) {
     pool_.release(block);

@@ -32,6 +32,7 @@ bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
 }
 
 std::optional<BlockId> PrefixIndex::find(const BlockName& name) const {
+  QUIRE_CHECK(!name.hashes.empty(), "a name has a hash");
   for (std::uint32_t at = buckets_[bucket(name)].first; at != kEnd; at = entries_[at].next)
     if (matches(at, name)) return BlockId{at};
   return std::nullopt;
@@ -41,6 +42,7 @@ std::vector<BlockId> PrefixIndex::to_vector() const {
   std::vector<BlockId> blocks;
   for (const Bucket& bucket : buckets_)
     for (std::uint32_t block = bucket.first; block != kEnd; block = entries_[block].next) blocks.push_back(BlockId{block});
+  QUIRE_CHECK(blocks.size() == size_, "blocks with a name are counted");
   return blocks;
 }
 
@@ -49,6 +51,7 @@ void PrefixIndex::insert(const BlockName& name, BlockId block) {
   QUIRE_CHECK(entry.num_hashes == 0, "a block has one name");
   QUIRE_CHECK(!name.hashes.empty() && name.hashes.size() <= max_hashes_, "a name has at least one hash and as many as its group has");
   Bucket& chain = buckets_[bucket(name)];
+  QUIRE_CHECK(chain.last == kEnd || entries_[chain.last].next == kEnd, "the last of a chain");
   entry = {chain.last, kEnd, name.group, static_cast<std::uint32_t>(name.hashes.size())};
   std::ranges::copy(name.hashes, &hashes_[std::size_t{block.value} * max_hashes_]);
   (chain.last != kEnd ? entries_[chain.last].next : chain.first) = block.value;
@@ -59,6 +62,7 @@ void PrefixIndex::insert(const BlockName& name, BlockId block) {
 void PrefixIndex::remove(BlockId block) {
   Bucket& chain = buckets_[bucket(name_of(block))];
   Entry& entry = entries_[block.value];
+  QUIRE_CHECK((entry.prev != kEnd ? entries_[entry.prev].next : chain.first) == block.value, "the chain passes here");
   (entry.prev != kEnd ? entries_[entry.prev].next : chain.first) = entry.next;
   (entry.next != kEnd ? entries_[entry.next].prev : chain.last) = entry.prev;
   entry = {};

@@ -3,11 +3,15 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace quire {
 
 class TokensPerBlock {
  public:
-  explicit TokensPerBlock(std::uint32_t size) : size_(size), shift_(std::has_single_bit(size) ? std::countr_zero(size) : -1) {}
+  explicit TokensPerBlock(std::uint32_t size) : size_(size), shift_(std::has_single_bit(size) ? std::countr_zero(size) : -1) {
+    QUIRE_CHECK(size > 0, "a block has tokens");
+  }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::int64_t floor(std::int64_t tokens) const {

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 
 GhostKeys::GhostKeys(std::uint32_t capacity)
@@ -28,6 +30,7 @@ void GhostKeys::touch(std::uint32_t entry) {
 
 void GhostKeys::push(List list, const OffloadKey& key) {
   if (of(list).size() == capacity_) drop(of(list).front());
+  QUIRE_CHECK(!free_.empty(), "two lists have room for both");
   const std::uint32_t entry = free_.back();
   free_.pop_back();
   index_.insert(key, entry);
@@ -112,6 +115,7 @@ bool ArcPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
 void ArcPolicy::evict_oldest(RecencyOrder& order, GhostKeys::List ghosts, std::uint32_t count, std::vector<std::uint32_t>& slots) {
   for (; count > 0; --count) {
     const std::uint32_t slot = order.oldest_evictable();
+    QUIRE_CHECK(slot != kNoIndex, "victims are counted before they are taken");
     order.remove(slot);
     ghosts_.push(ghosts, keys_.key_of(slot));
     slots.push_back(slot);

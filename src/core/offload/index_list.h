@@ -31,8 +31,14 @@ class IndexList {
 
   void push_back(std::uint32_t index) { link(index, last_, kNoIndex); }
   void push_front(std::uint32_t index) { link(index, kNoIndex, first_); }
-  void insert_after(std::uint32_t index, std::uint32_t element) { link(index, element, links_[element].next); }
-  void insert_before(std::uint32_t index, std::uint32_t element) { link(index, links_[element].prev, element); }
+  void insert_after(std::uint32_t index, std::uint32_t element) {
+    QUIRE_CHECK(linked(element), "beside an element");
+    link(index, element, links_[element].next);
+  }
+  void insert_before(std::uint32_t index, std::uint32_t element) {
+    QUIRE_CHECK(linked(element), "beside an element");
+    link(index, links_[element].prev, element);
+  }
 
   void remove(std::uint32_t index) {
     QUIRE_CHECK(linked(index), "removed twice");

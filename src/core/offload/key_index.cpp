@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
+
 namespace quire {
 
 KeyIndex::KeyIndex(std::uint32_t num_entries)
@@ -17,6 +19,7 @@ std::uint32_t KeyIndex::find(const OffloadKey& key) const {
 }
 
 void KeyIndex::insert(const OffloadKey& key, std::uint32_t entry) {
+  QUIRE_CHECK(entry < keys_.size() && find(key) == kNoIndex, "a key has one entry");
   std::uint32_t& first = buckets_[bucket(key)];
   keys_[entry] = key;
   next_[entry] = first;

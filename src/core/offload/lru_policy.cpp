@@ -1,10 +1,13 @@
 #include "core/offload/lru_policy.h"
 
+#include "base/check.h"
+
 namespace quire {
 
 bool LruPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
   if (count > order_.num_evictable()) return false;
   for (; count > 0; --count) {
+    QUIRE_CHECK(order_.oldest_evictable() != kNoIndex, "victims are counted before they are taken");
     slots.push_back(order_.oldest_evictable());
     order_.remove(slots.back());
   }

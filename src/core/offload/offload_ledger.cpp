@@ -11,6 +11,7 @@
 
 #include <fmt/core.h>
 
+#include "base/check.h"
 #include "core/offload/arc_policy.h"
 #include "core/offload/lru_policy.h"
 
@@ -121,6 +122,7 @@ std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const Offloa
   if (!collect_missing(keys)) return std::nullopt;
   const auto count = static_cast<std::uint32_t>(keys_.size());
   if (count > num_free() && !make_room(keys, count - num_free())) return std::nullopt;
+  QUIRE_CHECK(count <= num_free(), "room was made");
   for (const OffloadKey& key : keys_) {
     const std::uint32_t slot = take_slot();
     begin_store(key, slot);
@@ -160,12 +162,14 @@ void OffloadLedger::set_protected(std::span<const OffloadKey> keys, bool is_prot
 
 std::uint32_t OffloadLedger::take_slot() {
   if (num_taken_ < num_slots_) return num_taken_++;
+  QUIRE_CHECK(!free_.empty(), "free slots are counted before they are taken");
   const std::uint32_t slot = free_.back();
   free_.pop_back();
   return slot;
 }
 
 void OffloadLedger::begin_store(const OffloadKey& key, std::uint32_t slot) {
+  QUIRE_CHECK(slot < num_slots_, "a slot of the tier");
   ref_counts_[slot] = kStoring;
   const std::uint32_t old = index_.find(key);
   if (old == kNoIndex) {
@@ -180,6 +184,7 @@ void OffloadLedger::begin_store(const OffloadKey& key, std::uint32_t slot) {
 }
 
 void OffloadLedger::release(std::uint32_t slot) {
+  QUIRE_CHECK(ref_counts_[slot] <= 0, "nobody reads a slot that is given back");
   index_.remove(slot);
   free_.push_back(slot);
 }
@@ -203,6 +208,7 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
 
 void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
   if (!enable_events_ || keys.empty()) return;
+  QUIRE_CHECK(event_keys_.size() <= max_pending_event_keys_, "pending events are bounded");
   if (keys.size() > max_pending_event_keys_ - event_keys_.size()) {
     num_lost_event_keys_ += keys.size();
     return;
@@ -212,6 +218,7 @@ void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
 }
 
 OffloadEvent OffloadLedger::event(std::size_t position) const {
+  QUIRE_CHECK(position < events_.size(), "an event that is there");
   const std::size_t begin = position == 0 ? 0 : events_[position - 1].end;
   return {std::span(event_keys_).subspan(begin, events_[position].end - begin), events_[position].removed};
 }

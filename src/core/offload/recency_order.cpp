@@ -1,5 +1,7 @@
 #include "core/offload/recency_order.h"
 
+#include "base/check.h"
+
 namespace quire {
 
 void RecencyOrder::remove(std::uint32_t slot) {
@@ -17,11 +19,13 @@ void RecencyOrder::touch(std::uint32_t slot) {
 }
 
 void RecencyOrder::replace(std::uint32_t old, std::uint32_t slot) {
+  QUIRE_CHECK(!is_evictable(old), "what is being stored stays");
   all_.insert_after(slot, old);
   remove(old);
 }
 
 void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
+  QUIRE_CHECK(all_.linked(slot), "only resident slots are in the order");
   if (is_evictable(slot) == evictable) return;
   if (evictable)
     link_evictable(slot);

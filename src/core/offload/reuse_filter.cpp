@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/check.h"
+
 namespace quire {
 
 Result<std::unique_ptr<ReuseFilter>> ReuseFilter::create(std::int64_t store_threshold, std::int64_t max_tracked_keys) {
@@ -36,6 +38,7 @@ void ReuseFilter::count(std::span<const OffloadKey> keys) {
 std::uint32_t ReuseFilter::take_entry() {
   if (order_.size() < links_.size()) return order_.size();
   const std::uint32_t oldest = order_.front();
+  QUIRE_CHECK(oldest != kNoIndex, "a filter has entries");
   order_.remove(oldest);
   index_.remove(oldest);
   return oldest;

@@ -1,10 +1,12 @@
 // What a plan says besides tokens and blocks, and what a made plan changes: its tokens count as computed from now on, so that the next
 // plan can be made before this one has run.
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 
 void Core::State::complete(PlanArena& arena) {
+  QUIRE_CHECK(running.size() <= config.scheduler.max_num_seqs, "the batch has a limit");
   for (const Slot slot : released) arena.release(slot);
   released.clear();
   for (const RequestId id : finished) arena.finish(id);
@@ -17,9 +19,11 @@ void Core::State::complete(PlanArena& arena) {
 // _update_after_schedule, of both schedulers.
 void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   const std::span<Request* const> requests = arena.requests();
+  QUIRE_CHECK(plan.num_scheduled_tokens <= config.scheduler.max_num_batched_tokens, "a step keeps to its budget");
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Request& request = *requests[i];
     const ScheduledRequest& s = plan.scheduled[i];
+    QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "what is planned runs");
     ++request.num_in_flight;
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;

@@ -34,7 +34,10 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
 }
 
 void Core::State::take_results(const PlanArena& arena, const StepResult& result) {
-  for (Request* request : arena.requests()) --request->num_in_flight;
+  for (Request* request : arena.requests()) {
+    QUIRE_CHECK(request->num_in_flight > 0, "a plan is applied once");
+    --request->num_in_flight;
+  }
   out.updated_tokens.reserve(result.sampled.size());
   std::size_t num_taken = 0;
   std::size_t num_pooled = 0;
@@ -48,6 +51,7 @@ void Core::State::take_results(const PlanArena& arena, const StepResult& result)
     if (request.known && !request.finished() && !request.load_failed)
       take_result(arena, i, std::span(out.updated_tokens).subspan(begin), pooled);
   }
+  QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
 }
 
 void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {
@@ -77,6 +81,7 @@ void Core::State::take_result(const PlanArena& arena, std::uint32_t index, std::
 void Core::State::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
   const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
   if (num_drafts == 0) return;
+  QUIRE_CHECK(num_sampled > 0 && num_sampled <= 1 + num_drafts, "drafts and one token more");
   Request& request = *arena.requests()[index];
   const std::uint32_t num_accepted = num_sampled - 1;
   const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
@@ -86,6 +91,7 @@ void Core::State::take_back_rejected(const PlanArena& arena, std::uint32_t index
 }
 
 std::optional<Stop> Core::State::take_tokens(Request& request, std::span<const TokenId>& tokens) {
+  QUIRE_CHECK(!tokens.empty(), "a result with tokens");
   if (config.scheduler.async_scheduling && std::exchange(request.discard_latest_async_tokens, false)) {
     tokens = {};
     return std::nullopt;
@@ -109,6 +115,7 @@ std::optional<Stop> Core::State::take_tokens(Request& request, std::span<const T
 }
 
 bool Core::State::handle_stopped(Request& request, const Stop& stop) {
+  QUIRE_CHECK(!request.finished(), "a request stops once");
   if (request.status == RequestStatus::running) {
     release_slot(request);
     out.stopped_running = true;

@@ -144,6 +144,7 @@ CoreCounters Core::counters() const {
   CoreCounters counters = s.totals;
   counters.num_running = static_cast<std::uint32_t>(s.running.size());
   counters.num_waiting = static_cast<std::uint32_t>(s.waiting.size() + s.skipped_waiting.size());
+  QUIRE_CHECK(s.num_waiting_for_input <= s.skipped_waiting.size(), "sessions between two inputs are passed over");
   switch (s.pause) {
     case PauseState::unpaused:
       counters.num_unfinished = counters.num_running + counters.num_waiting - s.num_waiting_for_input;

@@ -2,6 +2,7 @@
 // update_draft_token_ids_in_output.
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -38,6 +39,7 @@ void Core::set_drafts_in_plan(std::span<const Draft> drafts) {
   for (const Draft& draft : drafts) {
     const Request* request = s.table.find(draft.id);
     if (request == nullptr || request->finished() || !arena.schedules(*request)) continue;
+    QUIRE_CHECK(arena.requests()[request->last_index] == request, "a request knows its place in the plan");
     const std::span<TokenId> places = arena.drafts(request->last_index);
     if (places.empty()) continue;
     const std::span<const TokenId> tokens = s.fitting(*request, draft.tokens.first(std::min(draft.tokens.size(), places.size())));

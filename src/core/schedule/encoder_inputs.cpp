@@ -4,6 +4,7 @@
 // outputs that nobody needs.
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -20,6 +21,7 @@ EncoderGrant Core::State::schedule_encoder_inputs(const Request& request, std::i
                    .compute_budget = encoder_budget};
   for (std::uint32_t input = 0; input < request.features.size(); ++input)
     if (!take_encoder_input(request, input, step)) break;
+  QUIRE_CHECK(step.num_new_tokens >= 0 && step.num_new_tokens <= num_new_tokens, "inputs only shorten a chunk");
   return {step.num_new_tokens, step.compute_budget, encoder_to_compute, encoder_to_load};
 }
 
@@ -56,12 +58,14 @@ bool Core::State::take_encoder_input(const Request& request, std::uint32_t input
     return true;
   }
   step.compute_budget -= num_embeds;
+  QUIRE_CHECK(step.compute_budget >= 0, "a step keeps to the encoder's budget");
   encoder_to_compute.push_back(input);
   return true;
 }
 
 // For the request scheduled last.
 void Core::State::allocate_encoder_inputs(const Request& request, const EncoderGrant& grant, PlanArena& arena) {
+  QUIRE_CHECK(arena.requests().back() == &request, "inputs go to the request scheduled last");
   const auto allocate = [&](std::uint32_t input) {
     encoder_cache.allocate(encoder_inputs(request), input);
     if (seams.encoder_connector != nullptr) seams.encoder_connector->allocated(view(request), input);

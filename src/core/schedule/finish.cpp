@@ -43,6 +43,7 @@ void Core::State::finish(std::span<Request* const> requests, RequestStatus statu
   bool any_running = false;
   bool any_waiting = false;
   for (Request* request : requests) {
+    QUIRE_CHECK(!request->finished(), "a request ends once");
     if (request->status == RequestStatus::running) {
       release_slot(*request);
       any_running = true;
@@ -87,6 +88,7 @@ void Core::State::free_kept_blocks(Request& request) {
 }
 
 void Core::State::free_blocks(Request& request) {
+  QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
   kv.free(request.blocks);
   request.known = false;
   out.gone.push_back(&request);
@@ -94,6 +96,7 @@ void Core::State::free_blocks(Request& request) {
 
 void Core::State::destroy_gone() {
   std::erase_if(out.gone, [this](Request* request) {
+    QUIRE_CHECK(!request->known, "what is gone was forgotten");
     if (request->num_in_flight > 0) return false;
     out.retiring.push_back(request->id);
     table.destroy(*request);

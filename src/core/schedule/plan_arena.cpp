@@ -9,6 +9,7 @@ namespace {
 
 template <class T, class Range>
 std::span<const T> part(const std::vector<T>& pool, const Range& range) {
+  QUIRE_CHECK(range.begin + range.size <= pool.size(), "a part lies in its pool");
   return std::span(pool).subspan(range.begin, range.size);
 }
 
@@ -52,6 +53,7 @@ void PlanArena::begin(StepId step) {
 }
 
 void PlanArena::admit(const Request& request, bool first_time) {
+  QUIRE_CHECK(request.slot != kNoSlot, "who is admitted has a slot");
   admitted_.push_back({.id = request.id,
                        .slot = request.slot,
                        .tokens = request.tokens,
@@ -61,12 +63,14 @@ void PlanArena::admit(const Request& request, bool first_time) {
 }
 
 void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks) {
+  QUIRE_CHECK(schedules(request), "tables change for what runs in this step");
   table_deltas_.push_back({.slot = request.slot, .group = group, .id = request.id, .update = update, .index = 0, .blocks = {}});
   delta_ranges_.push_back({static_cast<std::uint32_t>(blocks_.size()), static_cast<std::uint32_t>(blocks.size())});
   blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
 }
 
 void PlanArena::schedule(Request& request, const Grant& grant) {
+  QUIRE_CHECK(!schedules(request), "once in a step");
   request.last_step = plan_.step;
   request.last_index = static_cast<std::uint32_t>(scheduled_.size());
   const auto num_tokens = static_cast<std::int32_t>(grant.num_tokens);
@@ -86,16 +90,19 @@ void PlanArena::schedule(Request& request, const Grant& grant) {
 }
 
 void PlanArena::set_drafts(std::span<const TokenId> drafts) {
+  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
   entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), static_cast<std::uint32_t>(drafts.size())};
   drafts_.insert(drafts_.end(), drafts.begin(), drafts.end());
 }
 
 void PlanArena::set_encoder_inputs(std::span<const std::uint32_t> inputs) {
+  QUIRE_CHECK(!entries_.empty() && entries_.back().encoder_inputs.size == 0, "for the request scheduled last, once");
   entries_.back().encoder_inputs = {static_cast<std::uint32_t>(encoder_inputs_.size()), static_cast<std::uint32_t>(inputs.size())};
   encoder_inputs_.insert(encoder_inputs_.end(), inputs.begin(), inputs.end());
 }
 
 std::span<const std::uint32_t> PlanArena::encoder_inputs(const Request& request) const {
+  QUIRE_CHECK(schedules(request), "asked about this step");
   return part(encoder_inputs_, entries_[request.last_index].encoder_inputs);
 }
 
@@ -134,6 +141,8 @@ void PlanArena::free_encoder_outputs(std::span<const std::string> identifiers) {
 }
 
 StepPlan& PlanArena::seal() {
+  QUIRE_CHECK(scheduled_.size() == entries_.size() && scheduled_.size() == requests_.size() && table_deltas_.size() == delta_ranges_.size(),
+              "parallel arrays");
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
   if (!drafts_.empty() || !encoder_inputs_.empty()) {
     for (std::size_t i = 0; i < scheduled_.size(); ++i) {
@@ -154,6 +163,7 @@ StepPlan& PlanArena::seal() {
 }
 
 std::span<TokenId> PlanArena::drafts(std::uint32_t index) {
+  QUIRE_CHECK(index < entries_.size(), "a request of this plan");
   const Range& range = entries_[index].drafts;
   return std::span(drafts_).subspan(range.begin, range.size);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "core/schedule/request.h"
 #include "quire/core.h"
 #include "quire/plan.h"
@@ -39,7 +40,10 @@ class PlanArena {
   // Takes a request scheduled in this step, with its deltas, out again; the order of the others stays.
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.last_step == plan_.step; }
-  [[nodiscard]] std::uint32_t num_tokens(const Request& request) const { return scheduled_[request.last_index].num_tokens; }
+  [[nodiscard]] std::uint32_t num_tokens(const Request& request) const {
+    QUIRE_CHECK(schedules(request), "asked about this step");
+    return scheduled_[request.last_index].num_tokens;
+  }
   [[nodiscard]] std::uint32_t num_drafts(const Request& request) const { return entries_[request.last_index].drafts.size; }
   // Of a request scheduled in this step; valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
@@ -61,7 +65,10 @@ class PlanArena {
   // After seal(): the drafts of plan().scheduled[index], to be written over in place; their number stays.
   [[nodiscard]] std::span<TokenId> drafts(std::uint32_t index);
   // How many of them the grammar refused (num_invalid_spec_tokens).
-  void set_num_invalid_drafts(std::uint32_t index, std::uint32_t count) { entries_[index].num_invalid_drafts = count; }
+  void set_num_invalid_drafts(std::uint32_t index, std::uint32_t count) {
+    QUIRE_CHECK(count <= entries_[index].drafts.size, "drafts of the request");
+    entries_[index].num_invalid_drafts = count;
+  }
   [[nodiscard]] std::uint32_t num_invalid_drafts(std::uint32_t index) const { return entries_[index].num_invalid_drafts; }
   void clear_invalid_drafts();
 
@@ -105,9 +112,15 @@ class PlanRing {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   // i = 0 is the oldest outstanding plan.
   [[nodiscard]] PlanArena& at(std::uint32_t i) { return arenas_[(oldest_ + i) % arenas_.size()]; }
-  [[nodiscard]] const PlanArena& at(std::uint32_t i) const { return arenas_[(oldest_ + i) % arenas_.size()]; }
+  [[nodiscard]] const PlanArena& at(std::uint32_t i) const {
+    QUIRE_CHECK(i < size_, "an outstanding plan");
+    return arenas_[(oldest_ + i) % arenas_.size()];
+  }
   // There must be one.
-  [[nodiscard]] PlanArena& newest() { return at(size_ - 1); }
+  [[nodiscard]] PlanArena& newest() {
+    QUIRE_CHECK(size_ > 0, "no plan is outstanding");
+    return at(size_ - 1);
+  }
   PlanArena& begin();
   // The views of the oldest stay valid until the next pop().
   PlanArena& pop();

@@ -4,6 +4,7 @@
 //                          waits at the front of the queue
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -13,6 +14,7 @@ namespace quire {
 // budget, and the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then
 // misses one request, as in vLLM.
 Request& Core::State::take_victim(PlanArena& arena) {
+  QUIRE_CHECK(!running.empty(), "who asks for room runs");
   if (config.scheduler.policy == SchedulingPolicy::fcfs) {
     Request& victim = *running.back();
     running.pop_back();
@@ -25,6 +27,7 @@ Request& Core::State::take_victim(PlanArena& arena) {
   running.erase(last);
   if (arena.schedules(victim)) {
     roll_back(victim, arena);
+    QUIRE_CHECK(cursor > 0, "what was scheduled lies before the cursor");
     --cursor;
   }
   return victim;
@@ -33,6 +36,7 @@ Request& Core::State::take_victim(PlanArena& arena) {
 void Core::State::roll_back(Request& victim, PlanArena& arena) {
   token_budget += static_cast<std::int32_t>(arena.num_tokens(victim));
   for (const std::uint32_t input : arena.encoder_inputs(victim)) encoder_budget += victim.features[input].position.num_embeds();
+  QUIRE_CHECK(token_budget <= static_cast<std::int32_t>(config.scheduler.max_num_batched_tokens), "no more comes back than was given");
   arena.unschedule(victim);
   if (config.forget_unwritten_blocks) forget_unwritten_blocks(victim);
 }
@@ -48,6 +52,7 @@ void Core::State::forget_unwritten_blocks(const Request& victim) {
 
 // The caller took it out of `running`.
 void Core::State::preempt(Request& victim) {
+  QUIRE_CHECK(victim.status == RequestStatus::running, "only what runs is preempted");
   kv.free(victim.blocks);
   encoder_cache.release_all(encoder_inputs(victim));
   victim.status = RequestStatus::preempted;

@@ -48,6 +48,7 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     if (!match.num_tokens) return std::nullopt;
     // At least one token must run unless all are awaited.
     const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
+    QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
     computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
     if (holds == Held::untracked) computed.num_external = 0;
     computed.load_async = match.load_async && computed.num_external > 0;
@@ -55,6 +56,7 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     request.num_external_computed_tokens = computed.num_external;
   }
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
+  QUIRE_CHECK(computed.num_tokens <= request.num_tokens(), "no more is found than is known");
   return computed;
 }
 
@@ -98,6 +100,7 @@ bool Core::State::try_promote(Request& request) {
 }
 
 void Core::State::take_received(Request& request) {
+  QUIRE_CHECK(request.num_computed_tokens >= 0 && request.num_computed_tokens <= request.num_tokens(), "known tokens were loaded");
   if (!request.failed_receiving) {
     kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
     // Something must run to have a token to sample from.

@@ -23,6 +23,7 @@ void rise(Heap& heap, std::size_t top, std::size_t place) {
 
 // heapq._siftup: the request at `place` sinks to a leaf along the smaller children, and rises from there.
 void sink(Heap& heap, std::size_t place) {
+  QUIRE_CHECK(place < heap.size(), "a place in the heap");
   const std::size_t top = place;
   Request* const sunk = heap[place];
   for (std::size_t child = 2 * place + 1; child < heap.size(); child = 2 * place + 1) {
@@ -40,6 +41,7 @@ void heapify(Heap& heap) {
 }
 
 Request* pop_smallest(Heap& heap) {
+  QUIRE_CHECK(!heap.empty(), "somebody waits");
   Request* last = heap.back();
   heap.pop_back();
   if (!heap.empty()) {
@@ -56,6 +58,7 @@ void RequestQueue::reserve(std::size_t num_requests) {
 }
 
 Request& RequestQueue::front() const {
+  QUIRE_CHECK(!empty(), "somebody waits");
   return policy_ == SchedulingPolicy::fcfs ? *list_.front() : *heap_.front();
 }
 
@@ -65,6 +68,7 @@ Request& RequestQueue::pop() {
     list_.remove(request);
   else
     pop_smallest(heap_);
+  QUIRE_CHECK(contains(request), "a request knows its queue");
   request.queue = QueueName::none;
   return request;
 }

@@ -9,6 +9,7 @@ Request& RequestTable::create(RequestId id) {
   Request* request = blank_.back();
   const bool inserted = by_id_.emplace(id, request).second;
   QUIRE_CHECK(inserted, "request ids are never reused");
+  QUIRE_CHECK(!request->known && request->tokens.empty() && request->queue == QueueName::none, "a blank request");
   blank_.pop_back();
   request->id = id;
   request->known = true;
@@ -21,7 +22,8 @@ Request* RequestTable::find_any(RequestId id) const {
 }
 
 void RequestTable::destroy(Request& request) {
-  by_id_.erase(request.id);
+  const bool erased = by_id_.erase(request.id) == 1;
+  QUIRE_CHECK(erased && request.queue == QueueName::none, "destroyed once, and out of the queues");
   request = Request{};
   blank_.push_back(&request);
 }

@@ -105,6 +105,7 @@ void Core::State::record(Request& request, RequestEventKind kind, double timesta
 
 void Core::State::release_slot(Request& request) {
   QUIRE_CHECK(request.slot != kNoSlot);
+  QUIRE_CHECK(free_slots.size() < config.scheduler.max_num_seqs, "a slot has one owner");
   free_slots.push_back(request.slot);
   released.push_back(request.slot);
   request.slot = kNoSlot;
@@ -119,6 +120,7 @@ RequestContent Core::State::content(const Request& request) const {
 }
 
 KvRequest Core::State::kv_request(Request& request) {
+  QUIRE_CHECK(request.num_computed_tokens >= 0, "a count");
   KvRequest kv_view{.blocks = request.blocks,
                     .hashes = request.hashes,
                     .num_tokens = static_cast<std::uint32_t>(request.num_tokens()),

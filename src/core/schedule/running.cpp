@@ -21,6 +21,7 @@ void Core::State::schedule_running(PlanArena& arena) {
 
 // False: the request gave way itself.
 bool Core::State::schedule_one_running(Request& request, PlanArena& arena) {
+  QUIRE_CHECK(request.status == RequestStatus::running && !arena.schedules(request), "each that runs, once");
   std::int32_t num_new_tokens = surely_reached_max_tokens(request) ? 0 : num_wanted_tokens(request);
   EncoderGrant encoder;
   if (request.has_encoder_inputs() && num_new_tokens > 0) {
@@ -76,7 +77,8 @@ void Core::State::take_drafts(Request& request, std::int32_t num_new_tokens, Pla
   const std::int32_t num_scheduled = num_new_tokens + request.num_computed_tokens - request.num_tokens() - request.num_output_placeholders;
   if (num_scheduled > 0) {
     const std::span<const TokenId> drafts = request.draft_tokens;
-    arena.set_drafts(drafts.first(std::min(drafts.size(), static_cast<std::size_t>(num_scheduled))));
+    QUIRE_CHECK(static_cast<std::size_t>(num_scheduled) <= drafts.size(), "no more drafts run than there are");
+    arena.set_drafts(drafts.first(static_cast<std::size_t>(num_scheduled)));
   }
   request.draft_tokens.clear();
 }
@@ -101,6 +103,7 @@ void Core::State::send_new_tokens(const Request& request, PlanArena& arena) {
 // Prefill chunks end where a mamba state can be kept: at multiples of the block size, the last of them not passed over. With EAGLE, full
 // attention drops the last hit block, so the last kept state lies one block earlier.
 std::int32_t Core::State::align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const {
+  QUIRE_CHECK(num_new_tokens > 0, "a chunk has tokens");
   if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) return num_new_tokens;
   const auto block_size = static_cast<std::int32_t>(config.cache_block_size);
   std::int32_t last_kept = request.num_tokens() - request.num_tokens() % block_size;

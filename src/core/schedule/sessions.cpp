@@ -84,6 +84,7 @@ Result<void> Core::continue_session(RequestId id, const SessionInput* input, con
 }
 
 bool Core::State::continue_stopped_session(Request& session, RequestStatus before) {
+  QUIRE_CHECK(session.resumable && session.known, "a session");
   if (session.next_inputs.empty()) {
     session.status = RequestStatus::waiting_for_input;
     num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
@@ -106,6 +107,7 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
 // The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
 void Core::State::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
+  QUIRE_CHECK(num_kept >= 0, "a count");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
   for (const MultimodalFeature& feature : input.features)
@@ -119,6 +121,7 @@ void Core::State::take_input(Request& session, const SessionUpdate& input) {
   session.stop_token_ids = input.stop_token_ids;
   session.repetition = input.repetition;
   session.sampling = input.sampling;
+  QUIRE_CHECK(session.status != RequestStatus::waiting_for_input || num_waiting_for_input > 0, "sessions between two inputs are counted");
   num_waiting_for_input -= session.status == RequestStatus::waiting_for_input ? 1 : 0;
   session.status = RequestStatus::waiting;
   record(session, RequestEventKind::queued, now);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -79,12 +80,14 @@ void Core::State::evict_invalid() {
   out.evict_order.apply(out.to_evict);
   out.evicted.clear();
   for (std::uint32_t block : out.to_evict) out.evicted.push_back(BlockId{block});
+  QUIRE_CHECK(out.evicted.size() == out.to_evict.size(), "each block once");
   kv.evict_blocks(out.evicted);
 }
 
 void Core::State::fail_loads() {
   out.failed_ids.clear();
   for (Request* request : out.failed_loads) {
+    QUIRE_CHECK(request->load_failed && request->known, "its result was skipped");
     request->load_failed = false;
     out.failed_ids.push_back(request->id);
   }
@@ -98,6 +101,7 @@ void Core::State::finish_failed_loads() {
   if (seams.connector != nullptr) seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_reported);
   out.ending.clear();
   for (RequestId id : out.failed_finishing) out.ending.push_back(table.find(id));
+  QUIRE_CHECK(std::ranges::find(out.ending, nullptr) == out.ending.end(), "the connector orders only what failed");
   finish(out.ending, RequestStatus::finished_error);
   for (RequestId id : out.failed_reported) {
     Request& request = *table.find_any(id);

@@ -11,6 +11,7 @@
 namespace quire {
 
 void Core::State::schedule_waiting(PlanArena& arena) {
+  QUIRE_CHECK(step_skipped.empty(), "that queue lives for one step");
   // Admitting right after a preemption would only preempt again.
   if (!arena.preempted().empty() || pause != PauseState::unpaused) return;
   while ((!waiting.empty() || !skipped_waiting.empty()) && token_budget > 0 && running.size() != config.scheduler.max_num_seqs) {
@@ -24,6 +25,7 @@ void Core::State::schedule_waiting(PlanArena& arena) {
 
 // One queue at least is not empty.
 RequestQueue& Core::State::queue_to_take_from() {
+  QUIRE_CHECK(!waiting.empty() || !skipped_waiting.empty(), "somebody waits");
   if (waiting.empty() || skipped_waiting.empty()) return waiting.empty() ? skipped_waiting : waiting;
   if (config.scheduler.policy == SchedulingPolicy::fcfs) return skipped_waiting;
   return goes_before(waiting.front(), skipped_waiting.front()) ? waiting : skipped_waiting;
@@ -107,6 +109,7 @@ void Core::State::admit(Request& request, std::int32_t num_computed_tokens, std:
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
+  QUIRE_CHECK(!free_slots.empty(), "a slot for each that may run");
   request.slot = free_slots.back();
   free_slots.pop_back();
   arena.admit(request, !request.admitted_before);
