@@ -1,6 +1,7 @@
 #pragma once
 // What a model file says of itself.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,8 +56,8 @@ struct ModelInfo {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
   std::uint64_t num_parameters = 0;
-  std::uint64_t weight_bytes = 0;  // in memory, unpacked into kernel formats
-  TokenizerSpec tokenizer;
+  std::uint64_t weight_bytes = 0;                                                      // in memory, unpacked into kernel formats
+  std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
 };
 
 }  // namespace quire

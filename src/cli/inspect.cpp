@@ -25,7 +25,7 @@ void print_model(const ModelInfo& model) {
   fmt::print("parameters       {:.1f} million\n", static_cast<double>(model.num_parameters) / 1e6);
   fmt::print("weights          {} in memory, from {}\n", format_bytes(model.weight_bytes), model.weight_types);
   fmt::print("context          {} tokens\n", model.context_length);
-  fmt::print("chat template    {}\n", model.tokenizer.chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");
+  fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");
 }
 
 void print_cache(const ModelInfo& model, const InspectFlags& flags) {

@@ -43,10 +43,10 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token)
 Result<LoadedModel> load_model(const RunFlags& flags) {
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
-  auto tokenizer = Tokenizer::create((*engine)->model().tokenizer);
+  auto tokenizer = Tokenizer::create(*(*engine)->model().tokenizer);
   if (!tokenizer.has_value()) return std::unexpected(tokenizer.error());
   LoadedModel model{.engine = std::move(*engine), .tokenizer = std::move(*tokenizer), .chat = std::nullopt};
-  const std::string& source = model.engine->model().tokenizer.chat_template;
+  const std::string& source = model.engine->model().tokenizer->chat_template;
   if (!flags.raw && !source.empty()) {
     auto chat = ChatTemplate::parse(source);
     if (!chat.has_value()) return std::unexpected(chat.error());

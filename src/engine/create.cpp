@@ -5,6 +5,7 @@
 #include "engine/engine_impl.h"
 #include "engine/resolve_options.h"
 #include "runtime/model/model.h"
+#include "runtime/model/model_file.h"
 
 namespace quire {
 
@@ -13,20 +14,23 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, voi
 }
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer) {
-  const Result<ModelInfo> header = inspect(options.model);
+  const Result<ModelFile> file = ModelFile::open(options.model);
+  if (!file) return std::unexpected(file.error());
+  const Result<ModelInfo> header = file->info();
   if (!header) return std::unexpected(header.error());
   const Result<EngineOptions> resolved = resolve_options(options, *header, usable_cores());
   if (!resolved) return std::unexpected(resolved.error());
   auto cache = KvCache::create(KvShape::of(*header, resolved->cache));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
-  auto model = load_model(options.model, {.activations = resolved->activations,
-                                          .isa = resolved->isa,
-                                          .max_num_batched_tokens = resolved->scheduler.max_num_batched_tokens,
-                                          .max_num_seqs = resolved->scheduler.max_num_seqs,
-                                          .max_model_len = resolved->scheduler.max_model_len,
-                                          .pool = pool.get(),
-                                          .progress = progress});
+  auto model = load_model(*file, *header,
+                          {.activations = resolved->activations,
+                           .isa = resolved->isa,
+                           .max_num_batched_tokens = resolved->scheduler.max_num_batched_tokens,
+                           .max_num_seqs = resolved->scheduler.max_num_seqs,
+                           .max_model_len = resolved->scheduler.max_model_len,
+                           .pool = pool.get(),
+                           .progress = progress});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), observer);

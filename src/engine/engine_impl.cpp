@@ -23,7 +23,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std
       model_(model),
       clock_(std::move(clock)),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
-      loop_(std::move(core), std::move(worker), {model.tokenizer.eog, options.seed, options.scheduler.async_scheduling}, clock_),
+      loop_(std::move(core), std::move(worker), {model.tokenizer->eog, options.seed, options.scheduler.async_scheduling}, clock_),
       stats_(loop_.stats()),
       thread_([this] { run(); }) {}
 

@@ -23,13 +23,13 @@ std::int64_t local_now_s() {
 Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
   const ModelInfo& info = engine.model();
   const EngineOptions& options = engine.options();
-  auto tokenizer = Tokenizer::create(info.tokenizer);
+  auto tokenizer = Tokenizer::create(*info.tokenizer);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<ServedModel> model(new ServedModel());
   model->name_ = options.served_model_name.empty() ? info.name : options.served_model_name;
   model->tokenizer_ = std::move(*tokenizer);
   model->max_model_len_ = options.scheduler.max_model_len;
-  if (!info.tokenizer.chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer.chat_template);
+  if (!info.tokenizer->chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer->chat_template);
   if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
   if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
   model->longest_piece_bytes_ = std::max<std::size_t>(1, model->tokenizer_->max_token_bytes());

@@ -144,7 +144,7 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
 
 }  // namespace
 
-Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
+Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(const TokenizerSpec& spec) {
   if (spec.algorithm == TokenizerSpec::Algorithm::unsupported) {
     return fail(ErrorCode::unsupported, "tokenizer", spec.unsupported.empty() ? "a kind this build does not know" : spec.unsupported,
                 "use a model with byte-level BPE or SentencePiece's BPE");

@@ -25,7 +25,7 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   // Errors: `unsupported` (an algorithm or pre-tokenizer this build does not know, named), `corrupt` (lists that contradict each other).
-  static Result<std::unique_ptr<const Tokenizer>> create(TokenizerSpec spec);
+  static Result<std::unique_ptr<const Tokenizer>> create(const TokenizerSpec& spec);
 
   virtual ~Tokenizer() = default;
 

@@ -10,7 +10,7 @@ namespace {
 TEST(TerminalAnswer, PrintsWhatItReturnsUpToTheLastByte) {
   FakeEngine engine;
   engine.answer_with("caf\xC3");  // ends within a character
-  const auto tokenizer = Tokenizer::create(engine.model().tokenizer);
+  const auto tokenizer = Tokenizer::create(*engine.model().tokenizer);
   ASSERT_TRUE(tokenizer.has_value());
   OutputQueue queue;
   EngineRequest request;
@@ -27,7 +27,7 @@ TEST(TerminalAnswer, PrintsWhatItReturnsUpToTheLastByte) {
 TEST(TerminalAnswer, ARefusalIsAnError) {
   FakeEngine engine;
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""});
-  const auto tokenizer = Tokenizer::create(engine.model().tokenizer);
+  const auto tokenizer = Tokenizer::create(*engine.model().tokenizer);
   OutputQueue queue;
   const auto answer = print_answer(engine, **tokenizer, {}, queue, [](std::string_view) {});
   ASSERT_FALSE(answer.has_value());

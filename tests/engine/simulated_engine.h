@@ -31,7 +31,9 @@ inline ModelInfo simulated_model() {
   model.num_layers = model.num_kv_heads = model.head_dim = 1;
   model.vocab_size = kVocab;
   model.context_length = 256;
-  model.tokenizer.eog = {kEos};
+  TokenizerSpec tokenizer;
+  tokenizer.eog = {kEos};
+  model.tokenizer = std::make_shared<const TokenizerSpec>(std::move(tokenizer));
   return model;
 }
 

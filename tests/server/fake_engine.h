@@ -37,7 +37,7 @@ inline ModelInfo byte_model() {
   info.name = "bytes";
   info.vocab_size = kFakeVocab;
   info.context_length = 512;
-  TokenizerSpec& spec = info.tokenizer;
+  TokenizerSpec spec;
   spec.algorithm = TokenizerSpec::Algorithm::bpe_bytes;
   spec.pre = "gpt-2";
   for (unsigned byte = 0; byte < 256; ++byte) spec.tokens.push_back(byte_piece(byte));
@@ -50,6 +50,7 @@ inline ModelInfo byte_model() {
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
       "{% if tools %}[tools: {{ tools | length }}]{% endif %}{% if shout %}!{% endif %}{% if add_generation_prompt %}<assistant>{% endif "
       "%}";
+  info.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
   return info;
 }
 
@@ -143,7 +144,11 @@ class FakeEngine final : public Engine {
     return control;
   }
   // Before the server starts.
-  void set_chat_template(std::string text) { info_.tokenizer.chat_template = std::move(text); }
+  void set_chat_template(std::string text) {
+    TokenizerSpec spec = *info_.tokenizer;
+    spec.chat_template = std::move(text);
+    info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+  }
   void set_paused(bool paused) { stats_.is_paused = paused; }
 
   [[nodiscard]] EngineStats stats() const override { return stats_; }

@@ -61,8 +61,8 @@ inline TokenizerSpec sentencepiece_spec() {
 }
 
 // Stops the test where the specification is refused.
-inline std::unique_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
-  auto tokenizer = Tokenizer::create(std::move(spec));
+inline std::unique_ptr<const Tokenizer> make_tokenizer(const TokenizerSpec& spec) {
+  auto tokenizer = Tokenizer::create(spec);
   return tokenizer ? std::move(*tokenizer) : nullptr;
 }
 

@@ -41,27 +41,31 @@ void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& 
 
 class ModelLoader {
  public:
-  static Result<std::unique_ptr<Model>> load(const std::string& path, const LoadOptions& options) {
+  static Result<std::unique_ptr<Model>> load(const ModelFile& file, ModelInfo info, const LoadOptions& options) {
     QUIRE_CHECK(options.pool != nullptr && options.max_num_batched_tokens > 0 && options.max_num_seqs > 0);
     const auto kernels = find_kernels(options.isa);
     if (!kernels) return std::unexpected(kernels.error());
-    const auto file = ModelFile::open(path);
-    if (!file) return std::unexpected(file.error());
-    auto info = file->info();
-    if (!info) return std::unexpected(std::move(info.error()));
-    auto weights = load_weights(*file, *options.pool, options.progress);
+    auto weights = load_weights(file, *options.pool, options.progress);
     if (!weights) return std::unexpected(std::move(weights.error()));
-    info->weight_bytes = weights->bytes();
-    const std::uint32_t context = file->config().context_length;
+    info.weight_bytes = weights->bytes();
+    const std::uint32_t context = file.config().context_length;
     const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs, options.pool->num_threads(), positions};
-    Decoder decoder(file->config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
-    return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(*info), std::move(decoder)})));
+    Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
+    return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder)})));
   }
 };
 
+Result<std::unique_ptr<Model>> load_model(const ModelFile& file, ModelInfo info, const LoadOptions& options) {
+  return ModelLoader::load(file, std::move(info), options);
+}
+
 Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options) {
-  return ModelLoader::load(path, options);
+  const auto file = ModelFile::open(path);
+  if (!file) return std::unexpected(file.error());
+  auto info = file->info();
+  if (!info) return std::unexpected(std::move(info.error()));
+  return load_model(*file, std::move(*info), options);
 }
 
 Result<ModelInfo> inspect(const std::string& path) {

@@ -12,6 +12,7 @@
 #include "quire/options.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
+#include "runtime/model/model_file.h"
 
 namespace quire {
 
@@ -67,9 +68,11 @@ class Model {
   std::unique_ptr<State> state_;
 };
 
-// `path` is a GGUF file or a Hugging Face folder (config.json, safetensors). The files are closed again once the weights are packed; one
-// that is cut or rewritten meanwhile is an error (`io`). Errors: those of the formats, `unsupported` (architecture, tensor type,
-// instruction set), `corrupt` (tensor missing or of the wrong shape), naming the key or the tensor.
+// The weights of `file`, of which `info` is file.info(). A file that is cut or rewritten meanwhile is an error (`io`). Errors: those of the
+// formats, `unsupported` (architecture, tensor type, instruction set), `corrupt` (tensor missing or of the wrong shape), naming the key or
+// the tensor.
+Result<std::unique_ptr<Model>> load_model(const ModelFile& file, ModelInfo info, const LoadOptions& options);
+// `path` is a GGUF file or a Hugging Face folder (config.json, safetensors), which is closed again once the weights are packed.
 Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options);
 
 // Reads headers only. Errors as above; a tokenizer this build cannot run is no error (TokenizerSpec::unsupported says why).

@@ -146,7 +146,7 @@ Result<ModelInfo> ModelFile::info() const {
                  .head_dim = config_.head_dim,
                  .vocab_size = config_.vocab_size,
                  .context_length = config_.context_length,
-                 .tokenizer = std::move(*spec)};
+                 .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec))};
   for (const TensorView& view : *views) {
     info.num_parameters += view.rows * view.columns;
     info.weight_bytes += estimate_packed_bytes(view);

@@ -17,7 +17,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       model_(std::move(model)),
       cache_(std::move(cache)),
       tables_(table_limits(limits, cache_.shape())),
-      sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer.eog, pool_.get()),
+      sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
       observer_(observer),

@@ -231,7 +231,7 @@ TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
   EXPECT_EQ(info->vocab_size, 300U);
   EXPECT_EQ(info->context_length, 128U);
   EXPECT_EQ(info->num_parameters, 2U * 300 * 256 + 2 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 256 * 256) + 5 * 256);
-  EXPECT_EQ(info->tokenizer.algorithm, TokenizerSpec::Algorithm::unsupported);
+  EXPECT_EQ(info->tokenizer->algorithm, TokenizerSpec::Algorithm::unsupported);
   const auto model = load_model(path, {.pool = &pool_});
   ASSERT_TRUE(model) << model.error().to_string();
   EXPECT_NEAR(static_cast<double>((*model)->weight_bytes()), static_cast<double>(info->weight_bytes),

@@ -21,7 +21,7 @@ inline Result<TokenizerSpec> load_spec(const std::string& path) {
 inline Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
   auto spec = load_spec(path);
   if (!spec) return std::unexpected(spec.error());
-  return Tokenizer::create(std::move(*spec));
+  return Tokenizer::create(*spec);
 }
 
 }  // namespace quire::test
