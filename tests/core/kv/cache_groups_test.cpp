@@ -194,6 +194,7 @@ TEST(CachePlan, CapacityIsToldInTokensAndRequests) {
   const KvCacheConfig config = plan_one(layers({{full(), 2}, {window(64), 2}}), 400 * 2 * 4096)->workers.at(0);
   ASSERT_EQ(config.num_blocks, 400U);
   EXPECT_EQ(num_cache_tokens(config, options()), 3200U);
+  EXPECT_EQ(num_cache_tokens(KvCacheConfig{}, KvMemoryOptions{}), 0U) << "without a cache";
   // 64 blocks of full attention, and of the window ceil(319 / 16) + 1.
   EXPECT_DOUBLE_EQ(max_concurrency(config, options()), 400.0 / (64 + 21));
 }

@@ -35,6 +35,7 @@ TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
   EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, 8);
   EXPECT_EQ(outcome.updates.at(0).num_external_computed_tokens, 8);
   ASSERT_TRUE(outcome.stats->connector_prefix_cache);
+  EXPECT_EQ(outcome.stats->connector_prefix_cache->requests, 1U);
   EXPECT_EQ(outcome.stats->connector_prefix_cache->queries, 10U);
   EXPECT_EQ(outcome.stats->connector_prefix_cache->hits, 8U);
   d.step();
