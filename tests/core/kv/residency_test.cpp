@@ -40,6 +40,7 @@ TEST(KvResidency, TellsLifetimeIdleTimeAndGapsExactly) {
 TEST(KvResidency, ABlockNeverUsedAgainWasIdleAllItsLife) {
   KvResidency residency(8, 1.0);
   residency.on_allocated(BlockId{0});
+  EXPECT_EQ(residency.followed().at(0).block, BlockId{0});
   residency.begin(2 * kSecond, 0);
   residency.on_evicted(BlockId{0});
   const auto events = take(residency);

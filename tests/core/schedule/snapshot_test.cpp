@@ -256,6 +256,21 @@ TEST(PlanContents, AdaptersHaveALimit) {
   d.apply();
 }
 
+TEST(PlanContents, NothingIsSaidTwice) {
+  CoreDriver d(sync_config());
+  d.add(1, 5, 1);
+  EXPECT_EQ(d.plan().admitted.size(), 1U);
+  d.apply();
+  EXPECT_EQ(values(d.plan().finished), Ids{1});
+  d.apply();
+  for (int step = 0; step < 4; ++step) {
+    const StepPlan& plan = d.plan();
+    EXPECT_TRUE(plan.finished.empty() && plan.released.empty() && plan.admitted.empty() && plan.preempted.empty()) << step;
+    EXPECT_TRUE(plan.scheduled.empty() && plan.table_deltas.empty()) << step;
+    d.apply();
+  }
+}
+
 TEST(PlanContents, TablesFollowBlocks) {
   CoreDriver d(sync_config());
   d.add(1, 5, 8);
