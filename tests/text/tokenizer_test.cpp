@@ -155,7 +155,8 @@ TEST(SentencePiece, SpellsUnknownCharactersInBytes) {
 
 TEST(SentencePiece, NeverMergesTextIntoAControlToken) {
   const auto tokenizer = make_tokenizer(sentencepiece_spec());
-  for (const TokenId token : *tokenizer->encode("<s>", kPlain)) EXPECT_FALSE(tokenizer->is_special(token));
+  const auto tokens = tokenizer->encode("<s>", kPlain);
+  for (const TokenId token : *tokens) EXPECT_FALSE(tokenizer->is_special(token));
   EXPECT_EQ(tokenizer->encode("<s>", kParse), Ids{1});
 }
 

@@ -84,7 +84,8 @@ TEST_P(RealVocabulary, StreamsTheSameTextInWholeCharacters) {
   for (const std::string& text : texts_) {
     Detokenizer detokenizer(*tokenizer_, {.start_of_text = true});
     std::string streamed;
-    for (const TokenId token : *tokenizer_->encode(text, {.add_special = false})) {
+    const auto tokens = tokenizer_->encode(text, {.add_special = false});
+    for (const TokenId token : *tokens) {
       const std::string_view part = detokenizer.push(token);
       EXPECT_TRUE(is_valid_utf8(part));
       streamed += part;
