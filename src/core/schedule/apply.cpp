@@ -122,10 +122,12 @@ bool Core::State::handle_stopped(Request& request, const Stop& stop) {
   } else {
     out.stopped_waiting.push_back(&request);
   }
-  num_loading -= is_loading(request) ? 1 : 0;
+  const bool loading = is_loading(request);
+  num_loading -= loading ? 1 : 0;
   const RequestStatus before = std::exchange(request.status, stop.status);
   if (stop.token || stop.status == RequestStatus::finished_repetition) request.stop_token = stop.token;
   if (request.resumable && continue_stopped_session(request, before)) return false;
+  request.ended_loading = loading;  // by a late token; vLLM gives the blocks away under the transfer, and leaves the request in its queue
   end(request);
   return true;
 }

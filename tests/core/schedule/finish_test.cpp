@@ -116,6 +116,29 @@ TEST(Finish, Trap28AbortWhileLoadingHoldsTheBlocksUntilTheyAreFilled) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
+// A pipeline: the token in flight comes when its request, preempted by a reset, loads its blocks again. vLLM frees them at once.
+TEST(Finish, ALateTokenThatStopsALoadHoldsTheBlocksUntilTheyAreFilled) {
+  ScriptedConnector connector;
+  CoreConfig config = sync_config();
+  config.max_outstanding_plans = 2;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 10, 1);
+  d.plan();
+  ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  d.plan();
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+  EXPECT_TRUE(d.apply().updates.at(0).finished);
+  d.core->check_invariants();
+  EXPECT_TRUE(d.known(1));
+  EXPECT_FALSE(d.core->all_blocks_free()) << "the transfer still writes there";
+
+  const RequestId received[] = {RequestId{1}};
+  const Outcome outcome = d.apply({}, {.step = {}, .has_connector_output = true, .finished_receiving = received});
+  EXPECT_EQ(outcome.retired, std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
 TEST(Finish, Trap28AbortAfterTheLoadFreesAtOnce) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
