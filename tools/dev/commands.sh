@@ -166,17 +166,18 @@ cmd_test() {
 # test_more ci|all: what is too slow for every edit.
 test_more() {
   stage "lint" cmd_lint
-  need_apt $APT_ALL
   if [ "$1" = ci ]; then
     stage "g++ 12 build" configure_and_build gcc
     ROOMS=(core server)
     stage "core and server under ASan and UBSan" test_preset asan
     return 0
   fi
+  need_apt $APT_ALL
   stage "g++ 12 suites" test_preset gcc
   stage "ASan and UBSan" test_preset asan
   stage "TSan" test_preset tsan
   stage "aarch64 under qemu" test_aarch64
+  stage "mutants of the core" cmd_mutants
   stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
