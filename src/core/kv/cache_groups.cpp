@@ -30,8 +30,8 @@ Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers)
   if (!merged) return std::unexpected(std::move(merged.error()));
   KvCacheGroup group;
   std::ranges::transform(layers, std::back_inserter(group.layer_names), &LayerSpec::name);
-  if (*merged) {
-    group.spec = **merged;
+  if (const std::optional<LayerKvSpec>& spec = *merged; spec.has_value()) {
+    group.spec = *spec;
     return group;
   }
   const auto uniform = is_uniform_type(layers);
@@ -107,14 +107,15 @@ Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
   const std::size_t group_size = layers_per_group(kinds);
   std::vector<KvCacheGroup> groups;
   for (const LayerSpecs& kind : kinds) {
-    auto merged = merge_specs(kind);
-    if (!merged || !*merged) {
+    const auto merged = merge_specs(kind);
+    const std::optional<LayerKvSpec> spec = merged ? *merged : std::nullopt;
+    if (!spec) {
       return fail(ErrorCode::unsupported, kind.front().name, "a layer with both a sliding window and attention chunks",
                   "give it one of them");
     }
     const std::size_t num_groups = divide_up(kind.size(), group_size);
     for (std::size_t i = 0; i < num_groups; ++i) {
-      KvCacheGroup& group = groups.emplace_back(KvCacheGroup{.layer_names = {}, .spec = **merged, .layer_specs = {}});
+      KvCacheGroup& group = groups.emplace_back(KvCacheGroup{.layer_names = {}, .spec = *spec, .layer_specs = {}});
       for (std::size_t j = i; j < kind.size(); j += num_groups) group.layer_names.push_back(kind[j].name);
     }
   }
@@ -140,7 +141,7 @@ Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& given, bool 
     }
   }
   if (!group) return std::unexpected(std::move(group.error()));
-  if (*group) return std::vector<KvCacheGroup>{std::move(**group)};
+  if (std::optional<KvCacheGroup>& only = *group; only.has_value()) return std::vector<KvCacheGroup>{std::move(*only)};
   if (auto unified = unify_page_size(layers); !unified) return std::unexpected(std::move(unified.error()));
   return split_into_groups(layers);
 }

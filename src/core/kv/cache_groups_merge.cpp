@@ -27,7 +27,9 @@ Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> la
                                                    std::optional<std::uint32_t> FullAttentionSpec::* size) {
   std::optional<std::uint32_t> common;
   for (const LayerSpec& layer : layers) {
-    const std::optional<std::uint32_t> own = full_attention(layer.spec)->*size;
+    const FullAttentionSpec* full = full_attention(layer.spec);
+    QUIRE_CHECK(full != nullptr, "only full attention is asked for a common window");
+    const std::optional<std::uint32_t> own = full->*size;
     if (own && common && *own != *common) {
       return fail(ErrorCode::unsupported, field,
                   fmt::format("layer {} has {}, another layer {}; layers of one cache group need equal sizes", layer.name, *own, *common),

@@ -74,6 +74,7 @@ class GroupManager {
 
 // A kind that skips blocks for good, by Kind::num_skipped_tokens(computed): tokens that no later one attends to.
 template <class Kind>
+// NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility): the constructors are GroupManager's
 class SkippingManager : public GroupManager {
  public:
   using GroupManager::GroupManager;
