@@ -9,6 +9,7 @@
 #include <boost/json/stream_parser.hpp>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <new>
 #include <numeric>
 
@@ -27,23 +28,22 @@ constexpr std::size_t kMinParsedBytes = 8 << 20;
 
 class BoundedMemory final : public json::memory_resource {
  public:
-  explicit BoundedMemory(std::size_t limit) : left_(limit) {}
-  // What was parsed may be copied and changed.
-  void lift() { left_ = std::numeric_limits<std::size_t>::max() / 2; }
+  // `left`: bytes that may still be taken; shared, because Boost.JSON wraps the resource in an object of its own.
+  explicit BoundedMemory(std::shared_ptr<std::size_t> left) : left_(std::move(left)) {}
 
  private:
   void* do_allocate(std::size_t bytes, std::size_t /*alignment*/) override {
-    if (bytes > left_) throw std::bad_alloc();
-    left_ -= bytes;
+    if (bytes > *left_) throw std::bad_alloc();
+    *left_ -= bytes;
     return ::operator new(bytes);
   }
   void do_deallocate(void* memory, std::size_t bytes, std::size_t /*alignment*/) override {
-    left_ += bytes;
+    *left_ += bytes;
     ::operator delete(memory);
   }
   [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 
-  std::size_t left_;
+  std::shared_ptr<std::size_t> left_;
 };
 
 const char* kind_name(const json::value& value) {
@@ -112,7 +112,8 @@ std::optional<std::string_view> nearest_name(std::string_view name, const std::v
 Result<json::object> parse_object(std::string_view body) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
-  const json::storage_ptr storage = json::make_shared_resource<BoundedMemory>(kMinParsedBytes + kParsedBytesPerByte * body.size());
+  const auto left = std::make_shared<std::size_t>(kMinParsedBytes + kParsedBytesPerByte * body.size());
+  const json::storage_ptr storage = json::make_shared_resource<BoundedMemory>(left);
   json::stream_parser parser(storage, options);
   parser.reset(storage);
   json::error_code code;
@@ -127,7 +128,7 @@ Result<json::object> parse_object(std::string_view body) {
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::too_large, "", fmt::format("the body's {} bytes are too many values", body.size()), "send fewer at once");
   }
-  static_cast<BoundedMemory*>(storage.get())->lift();
+  *left = std::numeric_limits<std::size_t>::max() / 2;  // what was parsed may be copied and changed
   if (code == json::error::too_deep) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
                 "send flatter JSON");
