@@ -103,7 +103,7 @@ struct Bench {
 };
 
 class TransferTest : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Modes, TransferTest, testing::Bool(), [](const auto& info) { return std::string(info.param ? "async" : "sync"); });
+INSTANTIATE_TEST_SUITE_P(Modes, TransferTest, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
 
 TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
   Bench bench(GetParam());
