@@ -105,7 +105,7 @@ test_python() {
   QUIRE_VLLM_PYTHON="$(vllm_python)" \
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
     HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
-    -rs --junitxml=build/reports/python.xml -o junit_logging=system-out tests/python
+    -rs --junitxml=build/reports/python.xml tests/python
 }
 
 # stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
