@@ -1,7 +1,6 @@
 // Pickle, protocol 5: PEP 3154 and PEP 574, Modules/_pickle.c. Opcodes lie in frames of at least 64 KiB; a frame ends before an object,
 // never within one. Every string, byte string and non-empty tuple is followed by MEMOIZE.
 #include <algorithm>
-#include <optional>
 
 #include "base/check.h"
 #include "core/kv/hash_encode.h"
@@ -40,7 +39,7 @@ class PickleWriter {
       begin_object();
       open_frame();
       // As many as certainly end before the frame does.
-      const std::size_t room = kFrameTarget - 1 - (out_.size() - *frame_ - kFrameHeader);
+      const std::size_t room = kFrameTarget - 1 - frame_size();
       const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
       for (std::int32_t value : values.first(count)) put_integer(value);
       values = values.subspan(count);
@@ -108,11 +107,12 @@ class PickleWriter {
   }
 
  private:
+  [[nodiscard]] std::size_t frame_size() const { return out_.size() - frame_ - kFrameHeader; }
   void begin_object() {
-    if (frame_ && out_.size() - *frame_ - kFrameHeader >= kFrameTarget) close_frame();
+    if (frame_ != 0 && frame_size() >= kFrameTarget) close_frame();
   }
   void open_frame() {
-    if (!frame_) {
+    if (frame_ == 0) {
       frame_ = out_.size();
       out_.put(std::array<std::uint8_t, kFrameHeader>{op::frame});
     }
@@ -130,13 +130,13 @@ class PickleWriter {
     out_.put_low_bytes(std::uint64_t{bits} << 8 | kOpcodes[size], std::size_t{1} + kNumBytes[size]);
   }
   void close_frame() {
-    if (!frame_) return;
-    const std::size_t length = out_.size() - *frame_ - kFrameHeader;
+    if (frame_ == 0) return;
+    const std::size_t length = frame_size();
     if (length >= kFrameMin)
-      out_.overwrite(*frame_ + 1, little_endian<8>(length));
+      out_.overwrite(frame_ + 1, little_endian<8>(length));
     else
-      out_.erase(*frame_, kFrameHeader);
-    frame_.reset();
+      out_.erase(frame_, kFrameHeader);
+    frame_ = 0;
   }
   void memoize() {
     opcode(op::memoize);
@@ -170,7 +170,7 @@ class PickleWriter {
   };
 
   HashBytes& out_;
-  std::optional<std::size_t> frame_;  // where the open frame begins
+  std::size_t frame_ = 0;  // where the open frame begins; 0: none is open
   std::size_t memo_size_ = 0;
   std::array<Character, 16> characters_;
   std::size_t num_characters_ = 0;

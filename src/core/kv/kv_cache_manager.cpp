@@ -25,7 +25,7 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .lifo = options.lifo_free_blocks};
 }
 
-const KvCacheOptions& checked(const KvCacheConfig& config, const KvCacheOptions& options) {
+KvCacheOptions checked(const KvCacheConfig& config, const KvCacheOptions& options) {
   QUIRE_CHECK(KvCacheManager::check(config, options).has_value(), "options have been checked");
   return options;
 }

@@ -35,10 +35,9 @@ std::optional<KvExtraKeys> extra_keys(const RequestContent& content, EventItems&
   if (!content.lora_name.empty()) keys.emplace_back(std::string(content.lora_name));
   items.append(start, start + block_size, keys);
   if (start == 0 && !content.cache_salt.empty()) keys.emplace_back(std::string(content.cache_salt));
-  if (content.prompt_embeds.bytes_per_token != 0) {
-    const Sha256Digest digest = HashInputs(content, block_size, block).next().value().embeds_digest.value();
-    keys.emplace_back(std::vector<std::uint8_t>(digest.begin(), digest.end()));
-  }
+  const std::optional<HashInput> input = HashInputs(content, block_size, block).next();
+  if (input && input->embeds_digest)
+    keys.emplace_back(std::vector<std::uint8_t>(input->embeds_digest->begin(), input->embeds_digest->end()));
   return keys.empty() ? std::nullopt : std::optional(std::move(keys));
 }
 
