@@ -45,7 +45,7 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
-  std::uint32_t num_threads = 0;  // 0: one per core
+  std::uint32_t num_threads = 0;  // 0: one per core that the process may use
   std::uint64_t seed = 0;         // for requests without a seed of their own
 };
 

@@ -72,6 +72,18 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (is_stream() && finished()) end_stream();
 }
 
+void Completion::on_failure() noexcept {
+  num_unfinished_ = 0;
+  error_ = "out of memory";
+  events_.clear();  // an event may be half written
+  try {
+    abort();
+    if (is_stream()) end_stream();
+  } catch (const std::exception&) {
+    events_.clear();  // then the stream ends without "[DONE]"
+  }
+}
+
 void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
   for (std::size_t i = 0; i < output.tokens.size() && !choice.finish; ++i) {
     ++choice.num_tokens;

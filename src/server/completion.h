@@ -36,6 +36,7 @@ class Completion final : public OutputReceiver {
   Completion& operator=(const Completion&) = delete;
 
   void on_output(std::uint32_t choice, RequestOutput& output) override;
+  void on_failure() noexcept override;
   void on_step_end() override { wake_(); }
 
   [[nodiscard]] bool is_stream() const { return request_.stream; }

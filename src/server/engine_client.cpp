@@ -1,5 +1,6 @@
 #include "server/engine_client.h"
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -27,16 +28,24 @@ void EngineClient::deliver(std::vector<RequestOutput> outputs) {
 
 void EngineClient::dispatch(std::vector<RequestOutput>& outputs) {
   std::vector<OutputReceiver*> receivers;
+  std::exception_ptr failure;
   for (RequestOutput& output : outputs) {
     const auto found = entries_.find(output.id);
     if (found == entries_.end()) continue;
     const Entry entry = found->second;
     if (output.finished) entries_.erase(found);
-    entry.receiver->on_output(entry.choice, output);
+    try {
+      entry.receiver->on_output(entry.choice, output);
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+      entry.receiver->on_failure();
+    }
     // A receiver's requests mostly stand together; to be woken twice does no harm.
     if (receivers.empty() || receivers.back() != entry.receiver) receivers.push_back(entry.receiver);
   }
   for (OutputReceiver* receiver : receivers) receiver->on_step_end();
+  // Whoever runs the task logs it.
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace quire

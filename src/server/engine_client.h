@@ -14,6 +14,8 @@ class OutputReceiver {
  public:
   virtual ~OutputReceiver() = default;
   virtual void on_output(std::uint32_t choice, RequestOutput& output) = 0;
+  // on_output() has thrown (memory ran out): the receiver ends as failed and takes no further output.
+  virtual void on_failure() noexcept = 0;
   // After the outputs of a step.
   virtual void on_step_end() = 0;
 };

@@ -239,9 +239,13 @@ Reply Router::guard(const std::string& id, const std::function<Reply()>& handler
   }
 }
 
+// What may wait for long is bounded; resume() ends such waits and is answered at once, so it is always let through.
+std::optional<Reply> Router::too_many_wait() {
+  if (num_asked_ < kMaxAsked) return std::nullopt;
+  return refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
+}
+
 Reply Router::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
-  if (num_asked_ >= kMaxAsked)
-    return refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
   auto pending = std::make_shared<PendingReply>();
   ++num_asked_;
   ask(engine_->on_server([this, pending, body, wake, retry_after_s = options_->retry_after_s](const Result<bool>& answer) {
@@ -256,6 +260,7 @@ Reply Router::ask_engine(const Wake& wake, std::string (*body)(bool), const std:
 Reply Router::reset_prefix_cache(HttpRequest& request, const Wake& wake) {
   const auto parsed = parse_cache_reset(request);
   if (!parsed) return refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
   return ask_engine(wake, cache_reset_body,
                     [&](ControlAnswer answer) { engine_->engine().reset_prefix_cache(*parsed, std::move(answer)); });
 }
@@ -263,6 +268,7 @@ Reply Router::reset_prefix_cache(HttpRequest& request, const Wake& wake) {
 Reply Router::pause(HttpRequest& request, const Wake& wake) {
   const auto parsed = parse_pause(request);
   if (!parsed) return refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
   return ask_engine(wake, pause_body, [&](ControlAnswer answer) { engine_->engine().pause(*parsed, std::move(answer)); });
 }
 

@@ -98,6 +98,7 @@ class Router {
   Reply resume(HttpRequest& request, const Wake& wake);
   Reply is_paused(HttpRequest& request, const Wake& wake);
   // `ask` hands its argument to a verb of the engine; the answer's body is made by `body`.
+  [[nodiscard]] std::optional<Reply> too_many_wait();
   Reply ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask);
   [[nodiscard]] Reply refuse(const Error& error) const;
 

@@ -66,6 +66,8 @@ Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOp
     return fail(ErrorCode::invalid_argument, field, fmt::format("has more than {} tokens, which is all the context holds", max_model_len_),
                 "shorten it");
   }
+  // The tokenizer calls it "text"; a client knows it by another name.
+  if (!tokens) tokens.error().field = field;
   return tokens;
 }
 
