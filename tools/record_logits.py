@@ -2,7 +2,9 @@
 """Records the logits that transformers gives on small models of every supported architecture and weight type.
 
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.1 gguf==0.17.1 numpy
-    venv/bin/python tools/record_logits.py            # writes tests/golden/logits/{cases.json,logits.f32}
+    venv/bin/python tools/record_logits.py [--all]    # writes tests/golden/logits/{cases.json,logits.f32}
+
+Cases that the record has already are kept, unless --all: another processor gives other last bits.
 
 No weights are stored: both sides make them from the tensor's name with the same integer generator (here and in
 tests/runtime/model/tiny_model.h), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
@@ -23,7 +25,7 @@ NUM_TOKENS = 40
 POSITIONS = [0, 1, 6, 15, 16, 23, 31, 39]
 VOCAB = 300
 HF_TYPES = ["F32", "F16", "BF16"]
-GGUF_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "mixed"]
+GGUF_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "mixed", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=256, num_hidden_layers=2, max_position_embeddings=128)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
@@ -49,6 +51,7 @@ EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
 SCALES = {
     "Q8_0": [(0, -7, 0)], "Q4_0": [(0, -3, 0)], "Q4_1": [(0, -3, 0), (2, 0, 1)],
     "Q4_K": [(0, -9, 0), (2, -6, 0)], "Q5_K": [(0, -10, 0), (2, -6, 0)], "Q6_K": [(208, -12, 0)],
+    "Q2_K": [(80, -5, 0), (82, -5, 0)], "Q3_K": [(108, -7, 0)], "IQ4_NL": [(0, -7, 0)], "IQ4_XS": [(0, -12, 0)],
 }
 # Bits of a float drawn for each type: few enough to be exact in it.
 FLOAT_BITS = {"F32": 24, "F16": 11, "BF16": 8}
@@ -174,31 +177,45 @@ def run(model_name, container, kind, prompt):
     with torch.no_grad():
         logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
     assert logits.dtype == np.float32 and np.isfinite(logits).all()
-    case = dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=json.loads(config.to_json_string(use_diff=False)))
+    described = json.loads(config.to_json_string(use_diff=False))
+    case = dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind,
+                config={key: value for key, value in described.items() if key in KEEP})
     scaling = getattr(config, "rope_scaling", None) or {}
     if container == "gguf" and scaling.get("rope_type") == "llama3":
         case["rope_factors"] = rope_factors(config)
     return case, logits
 
 
+KEEP = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias", "hidden_act",
+        "tie_word_embeddings", "sliding_window", "use_sliding_window")
+
+
+def read_record():
+    """The cases on disk by name, each with its logits, and what made them."""
+    if not (OUT / "cases.json").exists():
+        return {}, []
+    record = json.loads((OUT / "cases.json").read_text())
+    logits = np.fromfile(OUT / "logits.f32", dtype="<f4").reshape(-1, len(POSITIONS), VOCAB)
+    return {case["name"]: (case, values) for case, values in zip(record["cases"], logits)}, record["made_with"].split("; ")
+
+
 def main():
     torch.set_num_threads(1)
     prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
+    known, made_with = ({}, []) if "--all" in sys.argv[1:] else read_record()
     cases, records = [], []
     for model_name in MODELS:
         for container, kinds in (("hf", HF_TYPES), ("gguf", GGUF_TYPES)):
             for kind in kinds:
-                case, logits = run(model_name, container, kind, prompt)
+                case, logits = known.get(f"{model_name}_{container}_{kind}") or run(model_name, container, kind, prompt)
                 cases.append(case)
                 records.append(logits)
                 print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
-    keep = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-            "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias", "hidden_act",
-            "tie_word_embeddings", "sliding_window", "use_sliding_window")
-    for case in cases:
-        case["config"] = {key: value for key, value in case["config"].items() if key in keep}
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    made_with = "; ".join(dict.fromkeys([*made_with, versions]))
+    record = dict(made_with=made_with, prompt=prompt, positions=POSITIONS)
     OUT.mkdir(parents=True, exist_ok=True)
-    record = dict(made_with=f"transformers {transformers.__version__}, torch {torch.__version__}", prompt=prompt, positions=POSITIONS)
     lines = ",\n".join(json.dumps(case) for case in cases)
     (OUT / "cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
     np.stack(records).astype("<f4").tofile(OUT / "logits.f32")

@@ -126,7 +126,69 @@ void unpack_q5_k(const std::uint8_t* in, const Block& out) {
   }
 }
 
-// Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes and bit pair q of the 32 bytes of high bits.
+// Two halves of 128 columns; in each, quarter q takes bit pair q of 32 bytes.
+std::uint8_t bit_pair(const std::uint8_t* low, int quarter, int i) {
+  return (low[quarter / 4 * 32 + i] >> (quarter % 4 * 2)) & 3;
+}
+
+void unpack_q2_k(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in + 80);
+  const float minimum = half_at(in + 82);
+  for (int group = 0; group < 16; ++group) {
+    out.scales[group] = scale * static_cast<float>(in[group] & 0x0F);
+    out.minimums[group] = -(minimum * static_cast<float>(in[group] >> 4));
+  }
+  for (int quarter = 0; quarter < 8; ++quarter)
+    for (int i = 0; i < 32; ++i) out.codes[32 * quarter + i] = 128 + bit_pair(in + 16, quarter, i);
+}
+
+// 16 scales of six bits, plus 32: bytes 0..7 hold the low four of groups 0..7 and 8..15, byte 8 + j % 4 the upper two of group j.
+int q3_k_scale(const std::uint8_t* packed, int group) {
+  const int low = (packed[group % 8] >> (group / 8 * 4)) & 0x0F;
+  const int high = (packed[8 + group % 4] >> (group / 4 * 2)) & 3;
+  return (low | high << 4) - 32;
+}
+
+// Bit `quarter` of 32 bytes is the third bit of the codes.
+void unpack_q3_k(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in + 108);
+  for (int group = 0; group < 16; ++group) {
+    out.scales[group] = scale * static_cast<float>(q3_k_scale(in + 96, group));
+    out.minimums[group] = 0.0F;
+  }
+  for (int quarter = 0; quarter < 8; ++quarter) {
+    for (int i = 0; i < 32; ++i) {
+      const int code = bit_pair(in + 32, quarter, i) | ((in[i] >> quarter) & 1) << 2;
+      out.codes[32 * quarter + i] = static_cast<std::uint8_t>(128 - 4 + code);
+    }
+  }
+}
+
+// The values of IQ4's codes, plus 128: steps that widen away from zero.
+constexpr std::array<std::uint8_t, 16> kIq4Codes{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+
+void iq4_codes_of_32(const std::uint8_t* in, std::uint8_t* codes) {
+  nibbles_of_32(in, codes);
+  for (int i = 0; i < 32; ++i) codes[i] = kIq4Codes[codes[i]];
+}
+
+void unpack_iq4_nl(const std::uint8_t* in, const Block& out) {
+  set_group_of_32(out, 0, half_at(in), 0.0F);
+  iq4_codes_of_32(in + 2, out.codes);
+}
+
+// Each group's scale has six bits, plus 32: the upper two in a 16-bit word, the low four in a nibble.
+void unpack_iq4_xs(const std::uint8_t* in, const Block& out) {
+  const float scale = half_at(in);
+  for (int group = 0; group < 8; ++group) {
+    const int high = (in[2 + group / 4] >> (group % 4 * 2)) & 3;
+    const int low = (in[4 + group / 2] >> (group % 2 * 4)) & 0x0F;
+    set_group_of_32(out, group, scale * static_cast<float>((low | high << 4) - 32), 0.0F);
+    iq4_codes_of_32(in + 8 + 16 * group, out.codes + 32 * group);
+  }
+}
+
+// Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes, and a pair of high bits.
 void unpack_q6_k(const std::uint8_t* in, const Block& out) {
   const float scale = half_at(in + 208);
   for (int group = 0; group < 16; ++group) {
@@ -137,26 +199,30 @@ void unpack_q6_k(const std::uint8_t* in, const Block& out) {
     const int half = quarter / 4;
     const int q = quarter % 4;
     const std::uint8_t* low = in + half * 64 + q % 2 * 32;
-    const std::uint8_t* high = in + 128 + half * 32;
     for (int i = 0; i < 32; ++i) {
-      const int code = ((low[i] >> (q / 2 * 4)) & 0x0F) | (((high[i] >> (2 * q)) & 3) << 4);
+      const int code = ((low[i] >> (q / 2 * 4)) & 0x0F) | bit_pair(in + 128, quarter, i) << 4;
       out.codes[32 * quarter + i] = static_cast<std::uint8_t>(128 - 32 + code);
     }
   }
 }
 
-constexpr std::array<Unpacker, 11> kUnpackers{{
+// Every type that can be read, in the order in which errors and README list them.
+constexpr std::array<Unpacker, 15> kUnpackers{{
     {GgmlType::f32, UnpackedFormat::f32, nullptr},
     {GgmlType::f16, UnpackedFormat::f32, nullptr},
     {GgmlType::bf16, UnpackedFormat::bf16, nullptr},
+    {GgmlType::q8_0, UnpackedFormat::q8, unpack_q8_0},
     {GgmlType::q4_0, UnpackedFormat::q4, unpack_q4_0},
     {GgmlType::q4_1, UnpackedFormat::q4, unpack_q4_1},
-    {GgmlType::q4_k, UnpackedFormat::q4, unpack_q4_k},
-    {GgmlType::q8_0, UnpackedFormat::q8, unpack_q8_0},
     {GgmlType::q5_0, UnpackedFormat::q8, unpack_q5_0},
     {GgmlType::q5_1, UnpackedFormat::q8, unpack_q5_1},
+    {GgmlType::q2_k, UnpackedFormat::q8, unpack_q2_k},
+    {GgmlType::q3_k, UnpackedFormat::q8, unpack_q3_k},
+    {GgmlType::q4_k, UnpackedFormat::q4, unpack_q4_k},
     {GgmlType::q5_k, UnpackedFormat::q8, unpack_q5_k},
     {GgmlType::q6_k, UnpackedFormat::q8, unpack_q6_k},
+    {GgmlType::iq4_nl, UnpackedFormat::q8, unpack_iq4_nl},
+    {GgmlType::iq4_xs, UnpackedFormat::q8, unpack_iq4_xs},
 }};
 
 const Unpacker* find_unpacker(GgmlType type) {
@@ -210,8 +276,17 @@ float plain_float(GgmlType type, std::span<const std::byte> row, std::size_t ind
 Result<UnpackedFormat> unpacked_format(GgmlType type) {
   const Unpacker* unpacker = find_unpacker(type);
   if (unpacker) return unpacker->format;
-  return fail(ErrorCode::unsupported, "", fmt::format("tensor type {}", ggml_type_name(type)),
-              "use a model in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+  return fail(ErrorCode::unsupported, "", fmt::format("tensor type {}", ggml_type_name(type)), weight_type_remedy());
+}
+
+std::string supported_weight_types() {
+  std::string list;
+  for (const Unpacker& unpacker : kUnpackers) list += fmt::format("{}{}", list.empty() ? "" : ", ", ggml_type_name(unpacker.type));
+  return list;
+}
+
+std::string weight_type_remedy() {
+  return "use a model whose weights are all of these types: " + supported_weight_types();
 }
 
 void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "format/ggml_type.h"
 #include "quire/error.h"
@@ -20,9 +21,14 @@ enum class UnpackedFormat : std::uint8_t {
   q8,  // w = (code - 128) * scale + minimum, code 0..255, one scale and minimum per 16 columns
 };
 
-// The format that loses nothing: F32 and F16 -> f32, BF16 -> bf16, Q4_0 Q4_1 Q4_K -> q4, Q8_0 Q5_0 Q5_1 Q5_K Q6_K -> q8.
-// Errors: `unsupported`, naming the type, for all others.
+// The format that loses nothing: F32 and F16 -> f32, BF16 -> bf16, Q4_0 Q4_1 Q4_K -> q4, the other integer types -> q8.
+// Errors: `unsupported`, naming the type and those that are supported, for all others.
 Result<UnpackedFormat> unpacked_format(GgmlType type);
+
+// "F32, F16, ...": the types with an unpacked_format, as README lists them.
+std::string supported_weight_types();
+// What to do about a type without one.
+std::string weight_type_remedy();
 
 // One byte per code; codes.size() is the number of columns.
 struct Q4Row {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "format/dequant.h"
 #include "format/quote.h"
 
 namespace quire {
@@ -264,8 +265,7 @@ class GgufParser {
   }
 
   static std::unexpected<Error> unknown_type(std::string_view name, std::uint32_t type) {
-    return fail(ErrorCode::unsupported, in_quotes(name), fmt::format("unknown tensor type {}", type),
-                "use a model in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+    return fail(ErrorCode::unsupported, in_quotes(name), fmt::format("unknown tensor type {}", type), weight_type_remedy());
   }
 
   Result<std::uint64_t> tensor_bytes(const GgufTensor& tensor) const {

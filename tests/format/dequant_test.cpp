@@ -14,8 +14,9 @@
 namespace quire {
 namespace {
 
-constexpr GgmlType kTypes[] = {GgmlType::f32,  GgmlType::f16,  GgmlType::bf16, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q5_0,
-                               GgmlType::q5_1, GgmlType::q8_0, GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k};
+constexpr GgmlType kTypes[] = {GgmlType::f32,  GgmlType::f16,  GgmlType::bf16, GgmlType::q8_0,   GgmlType::q4_0,
+                               GgmlType::q4_1, GgmlType::q5_0, GgmlType::q5_1, GgmlType::q2_k,   GgmlType::q3_k,
+                               GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k, GgmlType::iq4_nl, GgmlType::iq4_xs};
 
 // A record of tools/record_dequant.py: random blocks, and what the reference makes of them.
 struct Record {
@@ -116,8 +117,19 @@ TEST(UnpackedFormat, TypesWithoutAnUnpackerAreNamed) {
     if (format) continue;
     EXPECT_EQ(format.error().code, ErrorCode::unsupported);
     EXPECT_NE(format.error().message.find(info->name), std::string::npos);
+    EXPECT_TRUE(format.error().remedy.ends_with(supported_weight_types())) << format.error().remedy;
   }
   EXPECT_EQ(supported, std::size(kTypes));
+}
+
+TEST(UnpackedFormat, ReadmeListsTheTypesThatAreSupported) {
+  std::string expected;
+  for (const GgmlType type : kTypes) expected += (expected.empty() ? "" : ", ") + std::string(ggml_type_name(type));
+  EXPECT_EQ(supported_weight_types(), expected);
+  std::ifstream stream("README.md");
+  std::string readme, word;
+  while (stream >> word) readme += word + " ";
+  EXPECT_NE(readme.find("from GGUF (" + expected + ")"), std::string::npos);
 }
 
 TEST(Bf16, HalvesRoundOnTheWay) {
@@ -132,8 +144,13 @@ TEST(Bf16, HalvesRoundOnTheWay) {
 TEST(DequantDeath, AWrongSizeIsABrokenInvariant) {
   std::vector<std::byte> row(17);
   std::vector<float> out(32);
-  EXPECT_DEATH(dequantise_row(GgmlType::q4_0, row, out), "wrong row size");
-  EXPECT_DEATH(dequantise_row(GgmlType::iq4_nl, row, out), "no unpacker");
+  for (const GgmlType type : {GgmlType::q4_0, GgmlType::iq4_nl}) EXPECT_DEATH(dequantise_row(type, row, out), "wrong row size");
+  std::vector<float> block(256);
+  for (const GgmlType type : {GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_xs}) {
+    std::vector<std::byte> too_long(ggml_type_info(type).block_bytes + 1);
+    EXPECT_DEATH(dequantise_row(type, too_long, block), "wrong row size");
+  }
+  EXPECT_DEATH(dequantise_row(GgmlType::iq2_xs, row, out), "no unpacker");
 }
 
 }  // namespace

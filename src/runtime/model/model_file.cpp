@@ -43,9 +43,17 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
     case GgmlType::q4_k:
       return values / 2 + values / 32 * 8;
     case GgmlType::q8_0:
+    case GgmlType::q5_0:
+    case GgmlType::iq4_nl:
       return values + values / 32 * 2;
+    case GgmlType::q5_1:
+    case GgmlType::iq4_xs:
+      return values + values / 32 * 4;
+    case GgmlType::q3_k:
     case GgmlType::q6_k:
       return values + values / 16 * 4;
+    case GgmlType::q2_k:
+      return values + values / 16 * 8;
     default:
       return values + values / 32 * 8;
   }

@@ -78,8 +78,8 @@ class TaskCollector {
       return std::nullopt;
     }
     if (auto format = unpacked_format(view.type); !format) {
-      error_ =
-          Error{ErrorCode::unsupported, name, format.error().message, "use F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K weights"};
+      error_ = std::move(format.error());
+      error_->field = name;
       return std::nullopt;
     }
     return view;

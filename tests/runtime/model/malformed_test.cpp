@@ -92,12 +92,13 @@ TEST_F(Malformed, RefusesATensorItHasNoUseFor) {
 TEST_F(Malformed, NamesATypeWithoutAnUnpacker) {
   const Error error = load_changed([](Tensors& t) {
     tiny::Tensor& tensor = tensor_named(t, "blk.0.attn_q.weight");
-    tensor.type = GgmlType::q2_k;
-    tensor.bytes.assign(256 * 84, '\0');
+    tensor.type = GgmlType::iq2_xxs;
+    tensor.bytes.assign(256 * 66, '\0');
   });
   EXPECT_EQ(error.code, ErrorCode::unsupported);
   EXPECT_EQ(error.field, "blk.0.attn_q.weight");
-  EXPECT_NE(error.message.find("Q2_K"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("IQ2_XXS"), std::string::npos) << error.message;
+  EXPECT_TRUE(error.remedy.ends_with(supported_weight_types())) << error.remedy;
 }
 
 TEST_F(Malformed, RefusesBiasesOnlySomeLayersHave) {
@@ -232,10 +233,19 @@ TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
   EXPECT_EQ(info->context_length, 128U);
   EXPECT_EQ(info->num_parameters, 2U * 300 * 256 + 2 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 256 * 256) + 5 * 256);
   EXPECT_EQ(info->tokenizer->algorithm, TokenizerSpec::Algorithm::unsupported);
-  const auto model = load_model(path, {.pool = &pool_});
-  ASSERT_TRUE(model) << model.error().to_string();
-  EXPECT_NEAR(static_cast<double>((*model)->weight_bytes()), static_cast<double>(info->weight_bytes),
-              0.05 * static_cast<double>(info->weight_bytes));
+}
+
+TEST_F(Malformed, InspectForetellsTheBytesOfTheWeights) {
+  const std::string path = folder_.file("model.gguf");
+  for (const char* kind : {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "mixed"}) {
+    tiny::write_gguf(path, tiny::small_llama(), kind);
+    const auto info = inspect(path);
+    const auto model = load_model(path, {.pool = &pool_});
+    ASSERT_TRUE(info && model) << kind;
+    EXPECT_NEAR(static_cast<double>((*model)->weight_bytes()), static_cast<double>(info->weight_bytes),
+                0.05 * static_cast<double>(info->weight_bytes))
+        << kind;
+  }
 }
 
 TEST_F(Malformed, FactorsOfFrequenciesArePositiveNumbers) {

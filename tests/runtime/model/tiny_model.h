@@ -98,6 +98,14 @@ inline std::vector<ScaleField> scale_fields(GgmlType type) {
       return {{0, -10, 0}, {2, -6, 0}};
     case GgmlType::q6_k:
       return {{208, -12, 0}};
+    case GgmlType::q2_k:
+      return {{80, -5, 0}, {82, -5, 0}};
+    case GgmlType::q3_k:
+      return {{108, -7, 0}};
+    case GgmlType::iq4_nl:
+      return {{0, -7, 0}};
+    case GgmlType::iq4_xs:
+      return {{0, -12, 0}};
     default:
       QUIRE_CHECK(false, "no such blocks");
   }
@@ -133,7 +141,7 @@ inline Tensor make_tensor(std::string name, GgmlType type, std::vector<std::uint
 
 inline GgmlType type_named(std::string_view name) {
   for (const GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k,
-                              GgmlType::q5_k, GgmlType::q6_k}) {
+                              GgmlType::q5_k, GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs}) {
     if (ggml_type_name(type) == name) return type;
   }
   QUIRE_CHECK(false, "no such type");
