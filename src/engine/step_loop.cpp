@@ -102,7 +102,10 @@ void StepLoop::step() {
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers();
   // Nothing is to be overlapped with a step that computes nothing.
   if (may_plan && !(running_.has_value() && running_->is_empty)) next = plan();
-  if (next.has_value() && !options_.async_scheduling) start(*std::exchange(next, std::nullopt));
+  if (next.has_value() && !options_.async_scheduling) {
+    start(*next);
+    next.reset();
+  }
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
