@@ -194,5 +194,20 @@ TEST(DraftsInPlan, RefusedOnesArePaddedAndNotCounted) {
   EXPECT_EQ(outcome.stats->spec_decoding->num_accepted_tokens, 1U);
 }
 
+TEST(DraftsInPlan, GivenAgainTheyReplaceWhatWasRefusedBefore) {
+  ScriptedGrammar grammar;
+  CoreDriver d(speculating(async_config()), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  d.plan();
+  d.apply();
+  d.plan();
+  set_drafts_in_plan(d, 1, {200, 200, 200});
+  set_drafts_in_plan(d, 9, {50});
+  EXPECT_EQ(d.apply({{1, {50, 51, 52, 60}}}).stats->spec_decoding.value().num_draft_tokens, 3U) << "nothing is refused in the second call";
+}
+
 }  // namespace
 }  // namespace quire::test

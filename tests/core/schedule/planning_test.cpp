@@ -347,5 +347,32 @@ TEST(MambaAlign, Trap18ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningO
   d.apply();
 }
 
+TEST(MambaAlign, DraftsBehindAFullBlockRunWithIt) {
+  CoreConfig config = sync_config(64);
+  config.mamba_align = true;
+  config.num_spec_tokens = 3;
+  CoreDriver d(config);
+  d.add(1, 7, 20);
+  d.step();
+  d.step();
+  const Tokens drafts = {50, 51, 52};
+  const Draft draft{RequestId{1}, drafts};
+  d.core->set_drafts({&draft, 1});
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 4U) << "8 known tokens, 7 of them computed: decoding is not aligned";
+  d.apply({{1, {50, 51, 52, 53}}});
+}
+
+TEST(Plan, APipelineSendsWhatThisChunkComputes) {
+  CoreConfig config = sync_config();
+  config.pipeline_parallel = true;
+  config.scheduler.max_num_batched_tokens = 4;
+  CoreDriver d(config);
+  d.add(1, 10, 8);
+  d.step();
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(Tokens(plan.scheduled[0].new_tokens.begin(), plan.scheduled[0].new_tokens.end()), (Tokens{1004, 1005, 1006, 1007}));
+  d.apply();
+}
+
 }  // namespace
 }  // namespace quire

@@ -187,5 +187,44 @@ TEST(Sessions, BadInputsChangeNothing) {
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input) << "no input was kept";
 }
 
+TEST(Sessions, AnInputFillsTheModelUpToItsLastPlace) {
+  CoreConfig config = sync_config();
+  config.scheduler.max_model_len = 12;
+  CoreDriver d(config);
+  begin(d, 1, 4, 9);
+  d.step({{1, {30}}});
+  d.step({{1, {kStop}}});  // 5 tokens are computed
+  const Tokens seven(7, 60);
+  const SessionInput too_long{.tokens = seven, .eos_ids = kEosIds, .stop_token_ids = kStopIds};
+  const auto refused = d.core->continue_session(RequestId{1}, &too_long, {.now = d.now});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().field, "tokens");
+  go_on(d, 1, Tokens(6, 60));
+  EXPECT_EQ(d.view(1).tokens.size(), 11U) << "and one place is left for what it puts out";
+}
+
+TEST(Sessions, EachInputBringsItsOwnRules) {
+  CoreDriver d(sync_config());
+  begin(d, 1, 3, 20);
+  d.step({{1, {kStop}}});
+  const SamplingParams sampling;
+  const TokenId other_eos[] = {81}, other_stop[] = {82};
+  const SessionInput input{.tokens = kStopIds,
+                           .arrival_time = 100.0,
+                           .min_tokens = 2,
+                           .eos_ids = other_eos,
+                           .stop_token_ids = other_stop,
+                           .repetition = {},
+                           .sampling = &sampling};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input, {.now = d.now}).has_value());
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.admitted.size(), 1U);
+  EXPECT_EQ(plan.admitted[0].sampling, input.sampling);
+  EXPECT_FALSE(d.apply({{1, {82}}}).updates.at(0).finished) << "the first of at least two tokens";
+  EXPECT_FALSE(d.step({{1, {kStop}}}).updates.at(0).finished);
+  EXPECT_FALSE(d.step({{1, {kEos}}}).updates.at(0).finished);
+  EXPECT_EQ(d.step({{1, {82}}}).updates.at(0).stop_token, 82);
+}
+
 }  // namespace
 }  // namespace quire::test

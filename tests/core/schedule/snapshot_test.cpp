@@ -148,6 +148,37 @@ TEST(Snapshot, TellsEncoderOutputsAndTheirHolders) {
   EXPECT_EQ(snapshot.encoder_free_slots, 16U);
 }
 
+TEST(Snapshot, TellsOutputsThatNoRequestNames) {
+  CoreDriver d(encoding(16));
+  const Tokens prompt = CoreDriver::prompt(1, 4);
+  const std::vector<MultimodalFeature> items{{"image", PlaceholderRange(0, 4)}};
+  d.add(with_item(1, prompt, items));
+  d.step({{1, {kEos}}});
+  const CoreSnapshot snapshot = d.snapshot();
+  EXPECT_TRUE(snapshot.requests.empty());
+  ASSERT_EQ(snapshot.encoder_cached.size(), 1U);
+  EXPECT_EQ(snapshot.encoder_cached[0].identifier, "image");
+  EXPECT_TRUE(snapshot.encoder_freed.empty()) << "it may be wanted again";
+}
+
+TEST(Snapshot, TellsWhichOutputsOfAnEncoderGo) {
+  CoreConfig config = encoding(16);
+  config.is_encoder_decoder = true;
+  CoreDriver d(config);
+  const Tokens prompt = CoreDriver::prompt(1, 4);
+  const std::vector<MultimodalFeature> items{{"sound", PlaceholderRange(0, 8)}};
+  d.add(with_item(1, prompt, items));
+  d.plan();
+  EXPECT_EQ(d.snapshot().encoder_to_report, std::vector<std::string>{"sound"}) << "it lives for one step";
+  EXPECT_EQ(d.snapshot().encoder_cached.size(), 0U);
+  d.apply();
+  const StepPlan& second = d.plan();
+  EXPECT_EQ(std::vector<std::string>(second.freed_encoder_outputs.begin(), second.freed_encoder_outputs.end()),
+            std::vector<std::string>{"sound"});
+  EXPECT_TRUE(d.snapshot().encoder_to_report.empty());
+  d.apply();
+}
+
 TEST(Snapshot, TellsResidencyOfSampledBlocks) {
   CoreConfig config = sync_config(8);
   config.kv_metrics_sample = 1.0;
