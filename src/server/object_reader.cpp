@@ -133,7 +133,7 @@ Result<json::object> parse_object(std::string_view body) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
                 "send flatter JSON");
   }
-  if (code) {
+  if (code || !value) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is not JSON: {} at byte {}", code.message(), read),
                 "send a JSON object in UTF-8");
   }

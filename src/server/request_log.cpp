@@ -33,12 +33,13 @@ void RequestLog::turned_away(const EndedRequest& request) {
 }
 
 void RequestLog::failed(std::string_view id, const std::exception_ptr& failure) {
-  std::string what = "something that is no std::exception";
+  std::string what;
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& known) {
     what = known.what();
   } catch (...) {
+    what = "something that is no std::exception";
   }
   logger_->write(LogLevel::error, "exception", {{"id", id}, {"what", what}});
 }

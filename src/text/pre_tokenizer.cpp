@@ -102,10 +102,11 @@ Result<bool> PreTokenizer::cut(std::size_t stage, std::string_view text, const V
     return piece.empty() ? Result<bool>(true) : cut(stage + 1, piece, visit);
   };
   for (std::size_t from = 0; from < text.size();) {
-    const auto match = regexes_[stage].find(text, from);
-    if (!match) return std::unexpected(match.error());
-    if (!*match) break;
-    const auto [begin, end] = **match;
+    const auto found = regexes_[stage].find(text, from);
+    if (!found) return std::unexpected(found.error());
+    const auto& match = *found;
+    if (!match) break;
+    const auto [begin, end] = *match;
     for (const std::size_t border : {begin, end})
       if (auto went_on = pass_on(border); !went_on || !*went_on) return went_on;
     from = end > begin || end == text.size() ? end : end + utf8_char_length(text, end);
