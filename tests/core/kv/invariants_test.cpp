@@ -259,5 +259,30 @@ TEST(InvariantDeathTest, ManagersCountBlocksBeforeTheyTakeThem) {
   EXPECT_DEATH(pool.cache(block, BlockName(some_hash())), "a block has one name");
 }
 
+TEST(InvariantDeathTest, BlocksThatAreSetAsideAreNobodys) {
+  BlockPool pool(4, nullptr);
+  pool.set_aside(1);
+  EXPECT_DEATH(pool.touch(BlockId{1}), "a block is free or held");
+}
+
+TEST(InvariantDeathTest, AListHoldsWhatItsManagerPutThere) {
+  BlockPool pool(8, nullptr);
+  FullAttentionManager full(group_options(), pool);
+  GroupBlockList given;
+  given.blocks = {BlockId{1}};
+  EXPECT_DEATH(full.attach(given, {}, 4, 0), "hits come before all other blocks");
+
+  const MambaSpec spec = std::get<MambaSpec>(test::mamba(MambaCacheMode::align, 2));
+  MambaManager states(group_options(), spec, pool);
+  GroupBlockList running;
+  running.has_running_state = true;
+  const GroupDemand demand{.num_tokens = 16, .num_main_model_tokens = 16};
+  EXPECT_DEATH(states.allocate(running, demand), "a running state lies before its speculative blocks");
+  running.blocks = {kNullBlock, kNullBlock, kNullBlock};
+  EXPECT_DEATH(states.allocate(running, demand), "a speculative state has a block");
+  running.last_state_block = 3;
+  EXPECT_DEATH(states.remove_skipped(running, 40), "the last state has a place");
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,6 +1,8 @@
 // Rules of use inside the scheduler, and of its clients: whoever breaks one stops the program with a message. One test per class.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "core/schedule/core_driver.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/request_queue.h"
@@ -21,6 +23,7 @@ TEST(ScheduleInvariantDeathTest, PlansAreMadeAndAppliedInTurn) {
   PlanRing ring(1);
   EXPECT_DEATH(ring.pop(), "no plan is outstanding");
   EXPECT_DEATH((void)ring.newest(), "no plan is outstanding");
+  EXPECT_DEATH((void)std::as_const(ring).at(0), "an outstanding plan");
 }
 
 TEST(ScheduleInvariantDeathTest, APlanTellsOfWhatItSchedules) {
@@ -81,6 +84,15 @@ TEST(ScheduleInvariantDeathTest, OnlyEndsHaveReasons) {
   CoreDriver d(sync_config());
   d.add(1, 4, 4);
   EXPECT_DEATH(d.core->finish(RequestId{1}, RequestStatus::waiting), "a status to finish with");
+}
+
+TEST(ScheduleInvariantDeathTest, APromptIsTheWholeOfItsStorage) {
+  CoreDriver d(sync_config());
+  test::Tokens storage = CoreDriver::prompt(1, 8);
+  NewRequest request = CoreDriver::request(1, storage, 4);
+  request.prompt_storage = &storage;
+  request.prompt = std::span(storage).first(4);
+  EXPECT_DEATH((void)d.core->add(request), "the prompt is the whole of its storage");
 }
 
 // Has a prefix of 8 tokens for each request, and orders one that did not fail.

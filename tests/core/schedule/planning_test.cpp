@@ -362,6 +362,17 @@ TEST(MambaAlign, DraftsBehindAFullBlockRunWithIt) {
   d.apply({{1, {50, 51, 52, 53}}});
 }
 
+TEST(MambaAlign, ALoadedPrefixMayEndWithinABlock) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 6, .load_async = false};
+  CoreConfig config = sync_config(64);
+  config.mamba_align = true;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 8, 4);
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 2U) << "up to the end of the block, though that is less than one";
+  d.apply();
+}
+
 TEST(Plan, APipelineSendsWhatThisChunkComputes) {
   CoreConfig config = sync_config();
   config.pipeline_parallel = true;
