@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the README's two commands as a newcomer would: in a fresh, minimal Debian 12 root, on a fresh clone of the committed tree.
 #
-# Usage (as root): tools/bare_debian.sh ROOT_FOLDER [test|serve|both]
-# Needs debootstrap. ROOT_FOLDER is made if missing and kept; remove it to start from nothing.
+# Usage (as root): tools/bare_debian.sh ROOT_FOLDER [test|serve|both|ci]
+# `ci` is `serve`, then what CI runs. Needs debootstrap. ROOT_FOLDER is made if missing and kept; remove it to start from nothing.
 set -euo pipefail
-root="${1:?usage: tools/bare_debian.sh ROOT_FOLDER [test|serve|both]}"
+root="${1:?usage: tools/bare_debian.sh ROOT_FOLDER [test|serve|both|ci]}"
 what="${2:-both}"
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 
@@ -51,6 +51,8 @@ EOF
 fi
 if [ "$what" != serve ]; then
   start=$(date +%s)
-  inside './dev test'
-  echo "./dev test: $(($(date +%s) - start)) s"
+  command='./dev test'
+  [ "$what" != ci ] || command=.ci/run
+  inside "$command"
+  echo "$command: $(($(date +%s) - start)) s"
 fi
