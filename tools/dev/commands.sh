@@ -252,7 +252,14 @@ cmd_oracle() {
       need_oracle
       oracle_package "$@"
       PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
-    *) die "oracle: setup, fuzz, replay, survey, coverage or record; ./dev oracle fuzz --help lists the flags of one" ;;
+    tests)
+      shift
+      need_oracle
+      need_vllm_tests
+      case " $* " in *" --record "* | *" --help "*) ;; *) oracle_package ;; esac
+      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python:$VLLM_TESTS/packages" \
+        exec "$ORACLE/bin/python" -m vllm_tests --source "$VLLM_TESTS" "$@" ;;
+    *) die "oracle: setup, fuzz, replay, survey, coverage, record or tests; ./dev oracle fuzz --help lists the flags of one" ;;
   esac
 }
 

@@ -117,3 +117,24 @@ need_oracle() {
     { tail -n 5 "$(log_file oracle)" >&2; die "vLLM does not import; the whole log is in $(log_file oracle)"; }
   touch "$stamp"
 }
+
+# vLLM 0.19.0's own tests: its wheel has none, its source archive has. Third-party source, so outside the repository.
+readonly VLLM_SDIST="vllm-0.19.0.tar.gz"
+readonly VLLM_SDIST_SHA256="81e59cf87175e7a62eb8d9acf5989484bbd17089d5eface353f89067bda282d9"
+readonly VLLM_TESTS="$CACHE/vllm-tests"
+
+need_vllm_tests() {
+  [ -d "$VLLM_TESTS/tests" ] && [ -d "$VLLM_TESTS/packages/pytest" ] && return 0
+  need_python tools
+  say "Fetching vLLM's own tests (30 MB, $VLLM_SDIST)"
+  local scratch
+  scratch=$(mktemp -d "$CACHE/vllm-tests.XXXXXX")
+  "$VENV/bin/python" tools/fetch_pypi.py vllm "$VLLM_SDIST" "$VLLM_SDIST_SHA256" "$scratch/sdist.tar.gz"
+  tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=1 "${VLLM_SDIST%.tar.gz}/tests"
+  rm "$scratch/sdist.tar.gz"
+  # pytest stays out of vLLM's environment, which may be shared.
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --no-deps --target "$scratch/packages" -r tools/requirements-vllm-tests.txt
+  chmod 755 "$scratch"
+  rm -rf "$VLLM_TESTS"
+  mv "$scratch" "$VLLM_TESTS"
+}

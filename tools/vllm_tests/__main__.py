@@ -1,0 +1,94 @@
+"""./dev oracle tests: vLLM 0.19.0's own scheduler tests, on quire's class.
+
+cases.txt lists the tests that vLLM's own scheduler passes here, one id per line, made by --record. Those that quire.vllm.Scheduler does not
+pass carry the reason behind a `|`. A listed test without a reason must pass; one with a reason must fail, else the reason is old.
+
+The tests are vLLM's, in the source archive that PyPI has, and stay outside the repository. Where the archive cannot be had, unpack tag
+v0.19.0 of vLLM's repository anywhere and name that folder: --source FOLDER.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+import pytest
+
+from . import models
+from .plugin import Outcomes, put_quire_in
+
+LIST = pathlib.Path(__file__).with_name("cases.txt")
+FILES = (
+    "core/test_scheduler.py",
+    "core/test_async_scheduler.py",
+    "core/test_priority_scheduler_random.py",
+    "streaming_input/test_scheduler_streaming.py",
+    "kv_connector/unit/test_remote_prefill_lifecycle.py",
+    "kv_connector/unit/test_remote_decode_lifecycle.py",
+    "kv_connector/unit/test_invalid_blocks_correctness.py",
+    "kv_connector/unit/test_kv_load_failure_recovery.py",
+    "kv_connector/unit/test_error_propagation.py",
+)
+
+
+def read_list() -> dict:
+    """id -> reason why quire's class does not pass it, or ''."""
+    lines = [line.partition("|") for line in LIST.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {name.strip(): reason.strip() for name, _, reason in lines}
+
+
+def write_list(names, reasons: dict) -> None:
+    lines = ["# vLLM 0.19.0's scheduler tests that its own scheduler passes on a machine without a GPU and without models from the network;"]
+    lines.append("# behind a | why quire.vllm.Scheduler does not. Written by ./dev oracle tests --record, the reasons by hand.")
+    lines += [f"{name} | {reasons[name]}" if reasons.get(name) else name for name in sorted(names)]
+    LIST.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run_tests(source: pathlib.Path, names, arguments) -> dict:
+    """id -> how it ended."""
+    work = source / "work"
+    models.make(work)
+    os.chdir(work)
+    sys.path.insert(0, str(source))
+    outcomes = Outcomes()
+    flags = ["-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={source}", f"--confcutdir={source}/tests/v1", f"--tb={arguments.tb}"]
+    status = pytest.main([*flags, "--show-capture=no", *(f"{source}/tests/v1/{name}" for name in names)], plugins=[outcomes])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(f"vllm_tests: pytest ended with {status!r}")
+    return outcomes.by_id
+
+
+def judge(listed: dict, outcomes: dict) -> int:
+    passed = [name for name in listed if outcomes.get(name) == "passed"]
+    wrong = [f"{name}: {outcomes.get(name, 'did not run')}" for name in listed if not listed[name] and name not in passed]
+    stale = [f"{name}: passes; take its reason out of the list" for name in passed if listed[name]]
+    print(f"{len(passed)} of {len(listed)} tests that vLLM's own scheduler passes")
+    for name, reason in listed.items():
+        if reason:
+            print(f"  without {name}: {reason}")
+    for line in wrong + stale:
+        print("  WRONG", line)
+    return 1 if wrong or stale else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev oracle tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="run them on vLLM's own scheduler and write the list anew")
+    parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with vLLM's tests/ (./dev gives its own)")
+    parser.add_argument("--tb", default="line", help="pytest's traceback style")
+    parser.add_argument("names", nargs="*", help="only tests whose id contains one of these")
+    arguments = parser.parse_args()
+    source = arguments.source.resolve()
+    if arguments.record:
+        outcomes = run_tests(source, FILES, arguments)
+        passed = [name for name, outcome in outcomes.items() if outcome == "passed"]
+        write_list(passed, read_list() if LIST.exists() else {})
+        print(f"{len(passed)} of {len(outcomes)} pass: {LIST}")
+        return 0
+    put_quire_in()
+    listed = {name: reason for name, reason in read_list().items() if not arguments.names or any(part in name for part in arguments.names)}
+    return judge(listed, run_tests(source, listed, arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
