@@ -109,12 +109,107 @@ def pool():
     held = scheduler.kv_cache_manager.get_block_ids("a")[0]
     assert len(held) == 3 and kept.get_num_free_blocks() == 32 - 3 and 0 < kept.get_usage() < 1
     assert [kept.blocks[i].ref_cnt for i in held] == [1, 1, 1] and kept.blocks[held[0]].block_hash is not None
-    for verb in ("get_new_blocks", "touch", "free_blocks", "cached_block_hash_to_block", "free_block_queue"):
+    assert kept.free_block_queue.num_free_blocks == 29 and held[0] not in [block.block_id for block in kept.free_block_queue.get_all_free_blocks()]
+    key = kept.blocks[held[0]].block_hash
+    assert len(kept.cached_block_hash_to_block) == 2 and kept.cached_block_hash_to_block.get_one_block(key).block_id == held[0]
+    assert kept.cached_block_hash_to_block.get_one_block(b"nobody's") is None
+    for verb in ("get_new_blocks", "touch", "free_blocks", "cache_full_blocks"):
         raises(NotImplementedError, f"no {verb!r}: connectors may look at blocks but not take, touch or free them", lambda: getattr(kept, verb))
-    kept.blocks[held[0]].ref_cnt = 7  # of a copy
+    raises(AttributeError, "ref_cnt", lambda: setattr(kept.blocks[held[0]], "ref_cnt", 7))
+    looked = kept.blocks[held[0]]
     scheduler.running.clear()
     scheduler.waiting.clear()
-    assert kept.blocks[held[0]].ref_cnt == 1 and len(scheduler.running) == 1
+    assert looked.ref_cnt == 1 and len(scheduler.running) == 1
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    assert looked.ref_cnt == 0, "a block is what it is when it is asked"
+
+
+def views():
+    """What code written for vLLM's scheduler reads of it."""
+    scheduler = make(connector="ScriptedConnector", multimodal=True, mm_max_tokens=4, encoder_budget=8, encoder_cache=8)
+    manager = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+    add(scheduler, "a", images=[[0, 4, "image", None]])
+    held = add(scheduler, "b", n=5)
+    plan = scheduler.schedule()
+    assert {name: len(blocks) for name, blocks in manager.req_to_blocks.items()} == {"a": 3, "b": 2}
+    assert manager.req_to_blocks["a"][0].ref_cnt == 1 and manager.req_to_blocks["nobody"] == []
+    assert manager.num_cached_block == {"a": 2, "b": 1}
+    cache = scheduler.encoder_cache_manager
+    assert cache.cached == {"image": set()} and dict(cache.freeable) == {"image": 4}, "read to its end, and kept until the place is needed"
+    assert (cache.cache_size, cache.num_free_slots, cache.num_freeable_slots, cache.freed) == (8, 4, 8, [])
+    assert held.num_computed_tokens == 5, "a request that somebody holds is true after each call"
+    scheduler.update_from_output(plan, result(plan))
+    assert list(held.output_token_ids) == [3]
+    assert scheduler.finished_recving_kv_req_ids == set() == scheduler.failed_recving_kv_req_ids
+    waiting = [add(scheduler, name) for name in "cde"]
+    queue = scheduler.waiting
+    queue.remove_requests(waiting[:2])
+    assert list(queue) == [waiting[2]] and list(scheduler.waiting) == waiting, "of a copy"
+    scheduler.requests.clear()
+    assert set(scheduler.requests) == set("abcde")
+
+
+class Other(parties.ScriptedConnector):
+    def __init__(self):
+        self.asked = 0
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        self.asked += 1
+        return 8, False
+
+    def update_state_after_alloc(self, *_):
+        pass
+
+    def build_connector_meta(self, scheduler_output):
+        return self
+
+    def take_events(self):
+        return ()
+
+
+def replaced():
+    """A connector that is put in afterwards answers from then on; one can come or go only while there are no requests."""
+    scheduler = make(connector="ScriptedConnector")
+    scheduler.schedule()
+    scheduler.connector = Other()
+    add(scheduler, "a")
+    plan = scheduler.schedule()
+    assert scheduler.connector.asked == 1 and plan.num_scheduled_tokens == {"a": 2} and plan.kv_connector_metadata is scheduler.connector
+
+    without = make()
+    without.schedule()
+    without.connector = Other()
+    add(without, "a")
+    assert without.schedule().num_scheduled_tokens == {"a": 2}
+    raises(RuntimeError, "only while the scheduler has no requests", lambda: setattr(without, "connector", None))
+    without.connector = Other()
+
+    def shortens(request, _):
+        request._all_token_ids.pop()
+        return 0, False
+
+    without.connector.get_num_new_matched_tokens = shortens
+    add(without, "b")
+    raises(NotImplementedError, "the connector changed request b from 10 to 9 tokens", without.schedule)
+
+
+def idle():
+    """A step that scheduled nothing may stay without result; what it had to tell comes with the next."""
+    scheduler = make(log_stats=True, kv_events=True, include_finished_set=True)
+    add(scheduler, "a", max_tokens=1)
+    first = scheduler.schedule()
+    scheduler.update_from_output(first, result(first))
+    scheduler.schedule(), scheduler.schedule()
+    add(scheduler, "b")
+    scheduler.reset_prefix_cache()
+    plan = scheduler.schedule()
+    outputs = scheduler.update_from_output(plan, result(plan))
+    assert [output.request_id for output in outputs[0].outputs] == ["b"] and outputs[0].scheduler_stats.prefix_cache_stats.queries == 10
+    assert outputs[0].scheduler_stats.prefix_cache_stats.reset
+    add(scheduler, "c")
+    busy, later = scheduler.schedule(), scheduler.schedule()
+    assert busy.num_scheduled_tokens
+    raises(ValueError, "not the one of the oldest outstanding step", lambda: scheduler.update_from_output(later, result(later)))
 
 
 def broken():

@@ -23,6 +23,18 @@ def scheduler_stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats
     )
 
 
+def joined_stats(earlier, later):
+    """Statistics of two steps as those of one: counts add up, the state is the later one's."""
+    if earlier is None or later is None:
+        return later
+
+    def added(a, b):
+        return b if a is None else a if b is None else (a[0] or b[0], *(x + y for x, y in zip(a[1:], b[1:])))
+
+    running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions = later
+    return (running, waiting, kv_usage, encoder_usage, added(earlier[4], prefix), added(earlier[5], connector_prefix), spec, [*earlier[7], *evictions])
+
+
 def kv_event(event):
     kind = event[0]
     if kind == "cleared":

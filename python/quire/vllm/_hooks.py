@@ -17,12 +17,22 @@ class Hooks:
 
     def __init__(self, scheduler):
         self._scheduler = weakref.proxy(scheduler)  # it owns the core, which owns this
-        self._connector = scheduler.connector
         self._encoder = scheduler.ec_connector
         self._grammar = scheduler.structured_output_manager
 
+    @property
+    def _connector(self):
+        return self._scheduler.connector  # it may be replaced
+
     def match(self, request, num_local_tokens):
-        return self._connector.get_num_new_matched_tokens(request, num_local_tokens)
+        num_tokens = request.num_tokens
+        answer = self._connector.get_num_new_matched_tokens(request, num_local_tokens)
+        if request.num_tokens != num_tokens:
+            raise NotImplementedError(
+                f"the connector changed request {request.request_id} from {num_tokens} to {request.num_tokens} tokens in "
+                "get_num_new_matched_tokens(), and quire's core has scheduled by its prompt; leave out --scheduler-cls"
+            )
+        return answer
 
     def allocated(self, request, block_ids, num_external_tokens):
         self._connector.update_state_after_alloc(request, Blocks(self._scheduler._native, block_ids), num_external_tokens)

@@ -86,9 +86,13 @@ def _attach_routed_experts(scheduler) -> None:
     scheduler.routed_experts_reader.attach_buffer(max_num_kv_tokens=scheduler.max_num_kv_tokens, vllm_config=scheduler.vllm_config)
 
 
-def bind_block_pool(scheduler) -> None:
-    for connector in (scheduler.connector, *getattr(scheduler.connector, "_connectors", ())):
-        if type(connector).__name__ == "SimpleCPUOffloadConnector":
+def refuse_pool_takers(connector) -> None:
+    for part in (connector, *getattr(connector, "_connectors", ())):
+        if type(part).__name__ == "SimpleCPUOffloadConnector":
             refuse("SimpleCPUOffloadConnector, which takes blocks out of the scheduler's pool by itself", "use OffloadingConnector")
+
+
+def bind_block_pool(scheduler) -> None:
+    refuse_pool_takers(scheduler.connector)
     if hasattr(scheduler.connector, "bind_gpu_block_pool"):
         scheduler.connector.bind_gpu_block_pool(scheduler.kv_cache_manager.block_pool)

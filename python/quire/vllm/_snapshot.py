@@ -62,6 +62,12 @@ def _encoder(core: dict, names, is_encoder_decoder: bool) -> dict:
     }
 
 
+def encoder_cache(scheduler) -> dict:
+    """The encoder cache alone, in the shape that debug_snapshot() has."""
+    native = scheduler._native
+    return _encoder(native.snapshot(), native.names_of, scheduler.is_encoder_decoder)
+
+
 def debug_snapshot(scheduler) -> dict:
     native = scheduler._native
     requests = native.requests()

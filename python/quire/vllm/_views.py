@@ -1,18 +1,25 @@
 """What others may read of the scheduler's state: snapshots in the shapes that vLLM's own objects have."""
 
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 
 
 class Block:
-    """A KVCacheBlock to look at."""
+    """A KVCacheBlock to look at: what it is when it is asked."""
 
-    __slots__ = ("block_id", "ref_cnt", "block_hash", "is_null")
+    __slots__ = ("_native", "block_id", "is_null")
 
-    def __init__(self, block_id: int, ref_cnt: int, block_hash: bytes | None):
+    def __init__(self, native, block_id: int):
+        self._native = native
         self.block_id = block_id
-        self.ref_cnt = ref_cnt
-        self.block_hash = block_hash
         self.is_null = block_id == 0
+
+    @property
+    def ref_cnt(self) -> int:
+        return self._native.block(self.block_id)[0]
+
+    @property
+    def block_hash(self) -> bytes | None:
+        return self._native.block(self.block_id)[1]
 
     @property
     def _block_hash(self) -> bytes | None:
@@ -36,8 +43,7 @@ class Blocks:
 
     @property
     def blocks(self) -> tuple:
-        block = self._native.block
-        return tuple([Block(i, *block(i)) for i in group] for group in self._block_ids)
+        return tuple([Block(self._native, i) for i in group] for group in self._block_ids)
 
     def get_unhashed_block_ids(self) -> list[int]:
         assert len(self._block_ids) == 1, "Only one group is supported"
@@ -49,12 +55,52 @@ class Blocks:
         return [[i for i in group if i and block(i)[1] is None] for group in self._block_ids]
 
 
+class FreeQueue:
+    """The blocks that nobody holds, the one that is taken next first."""
+
+    def __init__(self, pool):
+        self._pool = pool
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._pool.get_num_free_blocks()
+
+    def get_all_free_blocks(self) -> list[Block]:
+        native = self._pool._native()
+        return [Block(native, i) for i in native.snapshot()["free_blocks"]]
+
+
+class PrefixIndex:
+    """Which blocks are found by which name: block hash and group id."""
+
+    def __init__(self, pool):
+        self._pool = pool
+
+    def _by_key(self) -> dict[bytes, list[int]]:
+        core, found = self._pool._native().snapshot(), {}
+        for block_id in core["cached_blocks"]:
+            found.setdefault(core["keys"][block_id], []).append(block_id)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._by_key())
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._by_key()
+
+    def get_one_block(self, key: bytes) -> Block | None:
+        native, block_ids = self._pool._native(), self._by_key().get(key)
+        return Block(native, block_ids[0]) if block_ids else None
+
+
 class BlockPool:
     """The pool of blocks, to look at. It cannot be changed from outside: blocks belong to the core."""
 
     def __init__(self, native, num_blocks: int):
         self._native = native
         self.num_gpu_blocks = num_blocks
+        self.free_block_queue = FreeQueue(self)
+        self.cached_block_hash_to_block = PrefixIndex(self)
 
     def get_num_free_blocks(self) -> int:
         return self._native().counts()[4]
@@ -66,13 +112,45 @@ class BlockPool:
     @property
     def blocks(self) -> list[Block]:
         native = self._native()
-        return [Block(i, *native.block(i)) for i in range(self.num_gpu_blocks)]
+        return [Block(native, i) for i in range(self.num_gpu_blocks)]
 
     def __getattr__(self, name: str):
         raise NotImplementedError(
             f"quire.vllm.Scheduler's block pool has no {name!r}: connectors may look at blocks but not take, touch or free them; "
             "use a connector that leaves the pool alone, or leave out --scheduler-cls"
         )
+
+
+class GroupManager:
+    """What vLLM's SingleTypeKVCacheManager tells of one cache group."""
+
+    def __init__(self, native, group: int, spec):
+        self._native = native
+        self.kv_cache_group_id = group
+        self.kv_cache_spec = spec
+        self.block_size = spec.block_size
+
+    def _requests(self) -> list[tuple[str, dict]]:
+        native = self._native()
+        requests = native.snapshot()["requests"]
+        return list(zip(native.names_of([request["id"] for request in requests]), requests))
+
+    @property
+    def req_to_blocks(self) -> dict[str, list[Block]]:
+        native, group = self._native(), self.kv_cache_group_id
+        held = {name: request["blocks"][group] for name, request in self._requests() if request["blocks"][group]}
+        return defaultdict(list, {name: [Block(native, i) for i in blocks] for name, blocks in held.items()})
+
+    @property
+    def num_cached_block(self) -> dict[str, int]:
+        cached = ((name, request["num_cached_blocks"][self.kv_cache_group_id]) for name, request in self._requests())
+        return {name: count for name, count in cached if count is not None}
+
+
+class Coordinator:
+    def __init__(self, native, kv_cache_config):
+        groups = kv_cache_config.kv_cache_groups
+        self.single_type_managers = tuple(GroupManager(native, i, group.kv_cache_spec) for i, group in enumerate(groups))
 
 
 class KvCacheManager:
@@ -84,6 +162,7 @@ class KvCacheManager:
         self.enable_caching = enable_caching
         self.num_kv_cache_groups = len(kv_cache_config.kv_cache_groups)
         self.block_pool = BlockPool(native, kv_cache_config.num_blocks)
+        self.coordinator = Coordinator(native, kv_cache_config)
 
     @property
     def usage(self) -> float:
@@ -97,6 +176,20 @@ class KvCacheManager:
         return Blocks(native, native.block_ids(request_id))
 
 
+class EncoderCache:
+    """What vLLM's EncoderCacheManager tells; `allocated` and `to_free` are those of encoder-decoder models."""
+
+    def __init__(self, state: dict, cache_size: int):
+        self.cache_size = cache_size
+        self.cached = {identifier: set(names) for identifier, names in state["cached"].items()}
+        self.freeable = OrderedDict(state["freeable"])
+        self.freed = list(state["freed"])
+        self.num_free_slots = state["free_slots"]
+        self.num_freeable_slots = state["freeable_slots"]
+        self.allocated = list(state["allocated"])
+        self.to_free = list(state["to_free"])
+
+
 class Queue(deque):
     """A waiting queue as it was when asked for."""
 
@@ -104,3 +197,18 @@ class Queue(deque):
         if not self:
             raise IndexError("peek from an empty queue")
         return self[0]
+
+    def pop_request(self):
+        return self.popleft()
+
+    def add_request(self, request) -> None:
+        self.append(request)
+
+    def remove_requests(self, requests) -> None:
+        gone = {id(request) for request in requests}
+        kept = [request for request in self if id(request) not in gone]
+        self.clear()
+        self.extend(kept)
+
+    def remove_request(self, request) -> None:
+        self.remove_requests([request])

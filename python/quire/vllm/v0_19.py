@@ -23,11 +23,11 @@ import quire
 from quire import _core
 from quire.vllm import _requests
 from quire.vllm._config import core_config, refuse
-from quire.vllm._convert import kv_event, scheduler_stats
+from quire.vllm._convert import joined_stats, kv_event, scheduler_stats
 from quire.vllm._hooks import Hooks
 from quire.vllm._setup import attach_parties, bind_block_pool, read_encoder_budget, read_limits
-from quire.vllm._snapshot import debug_snapshot
-from quire.vllm._views import KvCacheManager, Queue
+from quire.vllm._looks import Looks
+from quire.vllm._views import KvCacheManager
 
 logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
 
@@ -50,10 +50,10 @@ _QUIRE_PAUSE = dict(zip(PauseState, quire.PauseState))
 _PAUSE = dict(zip(quire.PauseState, PauseState))
 
 
-class Scheduler(SchedulerInterface):
+class Scheduler(Looks, SchedulerInterface):
     """vLLM's scheduler with quire's core: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
 
-    `running`, `waiting`, `skipped_waiting`, `requests` and `kv_cache_manager` are snapshots to look at; changing them changes nothing.
+    What Looks has, and `kv_cache_manager`, are snapshots to look at; changing them changes nothing.
     """
 
     def __init__(
@@ -82,16 +82,20 @@ class Scheduler(SchedulerInterface):
         self.include_finished_set = include_finished_set
         self.log_stats = log_stats
         read_limits(self)
-        read_encoder_budget(self, mm_registry)
-        attach_parties(self)
+        self._meet(mm_registry)
         self._core_config = core_config(self)
         self._core_config.validate()
-        self._names_blocks = self.cache_config.enable_prefix_caching or self.connector is not None  # vLLM's requests have a hasher then
         self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
         self._worker_output = None  # the KVConnectorOutput of the step that is being taken
+        self._idle = []  # (finished sets, statistics, events) of idle steps that were passed over, for the next outputs
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
         bind_block_pool(self)
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
+
+    def _meet(self, mm_registry) -> None:
+        """Those who answer, and how much of the encoder's outputs is kept for them."""
+        read_encoder_budget(self, mm_registry)
+        attach_parties(self)
 
     @cached_property
     def _native(self) -> _core.VllmBridge:
@@ -180,9 +184,12 @@ class Scheduler(SchedulerInterface):
             sending, receiving = worker.finished_sending or (), worker.finished_recving or ()
             invalid = worker.invalid_block_ids or ()
             self._worker_output = worker
+        scheduled = scheduler_output.num_scheduled_tokens
+        for _ in range(self._native.num_idle_before(scheduled)):
+            self._pass_over_idle()
         try:
             by_client, finished, stats, events = self._native.update(
-                scheduler_output.num_scheduled_tokens,
+                scheduled,
                 model_runner_output.req_id_to_index,
                 model_runner_output.sampled_token_ids,
                 model_runner_output.logprobs,
@@ -197,6 +204,9 @@ class Scheduler(SchedulerInterface):
             )
         finally:
             self._worker_output = None
+        for idle in self._idle:
+            finished, stats, events = self._joined(idle, (finished, stats, events))
+        self._idle.clear()
         self._publish(events)
         outputs = {client: EngineCoreOutputs(outputs=made) for client, made in by_client.items()}
         for client, names in (finished or {}).items():
@@ -210,6 +220,19 @@ class Scheduler(SchedulerInterface):
                 first = outputs[0] = EngineCoreOutputs()
             first.scheduler_stats = scheduler_stats(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
         return outputs
+
+    def _pass_over_idle(self) -> None:
+        """The oldest step scheduled nothing, and its result will not come: vLLM does not miss it."""
+        nothing = ({}, {}, [], None, {}, None, None, None, None, None)
+        _, *told = self._native.update(*nothing, time.monotonic(), self._random())
+        self._idle.append(told)
+
+    @staticmethod
+    def _joined(earlier, later):
+        finished = {client: set(names) for client, names in (earlier[0] or {}).items()}
+        for client, names in (later[0] or {}).items():
+            finished.setdefault(client, set()).update(names)
+        return finished, joined_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
 
     def _transfer_stats(self, worker):
         stats = worker.kv_connector_stats
@@ -333,36 +356,17 @@ class Scheduler(SchedulerInterface):
     def get_kv_connector(self):
         return self.connector
 
-    # What others may look at.
-
     @property
-    def requests(self) -> dict[str, Request]:
-        return self._native.requests()
+    def connector(self):
+        return self._connector
 
-    def _queue(self, which: int) -> list[Request]:
-        requests = self._native.requests()
-        return [requests[name] for name in self._native.queue_names(which)]
-
-    @property
-    def running(self) -> list[Request]:
-        return self._queue(0)
-
-    @property
-    def waiting(self) -> Queue:
-        return Queue(self._queue(1))
-
-    @property
-    def skipped_waiting(self) -> Queue:
-        return Queue(self._queue(2))
-
-    @property
-    def finished_req_ids(self) -> set[str]:
-        return self._native.finished_names()
-
-    def debug_snapshot(self) -> dict:
-        """Everything the core holds, as plain values: for comparisons and reports of errors."""
-        return debug_snapshot(self)
-
-    def check_invariants(self) -> None:
-        """Stops the process where the core contradicts itself."""
-        self._native.check_invariants()
+    @connector.setter
+    def connector(self, connector) -> None:
+        """Tests and plug-ins put in one of their own. Whether there is one decides what the core does, so that changes only at rest."""
+        had = getattr(self, "_connector", None) is not None
+        if "_native" in self.__dict__ and had != (connector is not None):
+            if self._native.stale_requests():
+                raise RuntimeError("connector: it can be added or taken away only while the scheduler has no requests; replacing one is fine")
+            del self._native  # made anew when first used, with an empty cache
+        self._connector = connector
+        self._names_blocks = self.cache_config.enable_prefix_caching or connector is not None  # vLLM's requests have a hasher then

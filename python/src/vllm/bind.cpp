@@ -138,6 +138,7 @@ void bind_steps(Class& c) {
       nb::arg("scheduled"), nb::arg("index"), nb::arg("sampled").none(), nb::arg("logprobs").none(), nb::arg("prompt_logprobs").none(),
       nb::arg("pooled").none(), nb::arg("nans").none(), nb::arg("finished_sending").none(), nb::arg("finished_receiving").none(),
       nb::arg("invalid_blocks").none(), nb::arg("now"), nb::arg("random"));
+  c.def("num_idle_before", &Bridge::num_idle_before, nb::arg("scheduled"));
   c.def("set_drafts", &Bridge::set_drafts, nb::arg("names"), nb::arg("drafts"));
   c.def("set_drafts_in_plan", &Bridge::set_drafts_in_plan, nb::arg("names"), nb::arg("drafts"));
   c.def(

@@ -168,7 +168,9 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
 
 bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, StepInput input) {
   if (preempt_running) last_scheduled_.reset();
-  return value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
+  const bool done = value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
+  if (preempt_running) requests();
+  return done;
 }
 
 void Bridge::reset_encoder_cache() {
@@ -196,6 +198,7 @@ void Bridge::set_drafts(nb::handle names, nb::handle drafts) {
   std::vector<std::vector<TokenId>> kept;
   const std::vector<Draft> given = drafts_of(names, drafts, kept);
   guarded([&] { core_->set_drafts(given); });
+  for (const Draft& draft : given) refresh_if_held(*find(draft.id));
 }
 
 nb::dict Bridge::set_drafts_in_plan(nb::handle names, nb::handle drafts) {

@@ -57,6 +57,9 @@ class Bridge {
   nb::tuple schedule(StepInput input);
   // (outputs per client, finished sets or None, statistics or None, kv events or None)
   nb::tuple update(const StepOutput& output, StepInput input);
+  // How many idle steps (nothing scheduled) are older than the outstanding one that handed out `scheduled`, with nothing else between; 0
+  // where older ones have scheduled something.
+  [[nodiscard]] std::size_t num_idle_before(nb::handle scheduled) const;
   void set_drafts(nb::handle names, nb::handle drafts);
   // The drafts that are now in the newest plan: {name: [token, ...]} for those given.
   nb::dict set_drafts_in_plan(nb::handle names, nb::handle drafts);
@@ -88,6 +91,8 @@ class Bridge {
   nb::object refreshed(const RequestView& view);
   nb::object refreshed(RequestId id);
   void refresh_running();
+  // A request that somebody else holds is true after each call that may have changed it.
+  void refresh_if_held(Record& record);
   void show_plan(const StepPlan& plan);
   [[nodiscard]] const BridgeOptions& options() const { return options_; }
 

@@ -121,10 +121,12 @@ nb::tuple Bridge::schedule(StepInput input) {
   return guarded([&] {
     const StepPlan& plan = core_->schedule(input);
     const bool shown = pieces_.is_valid();
+    pieces_.reset();  // it holds requests
+    for (const ScheduledRequest& scheduled : plan.scheduled) refresh_if_held(*records_.find(scheduled.id));
+    for (const RequestId id : plan.preempted) refresh_if_held(*records_.find(id));
     const nb::object pieces = shown ? nb::none() : pieces_of(plan);
     last_scheduled_ = scheduled_;
     outstanding_.push_back({&plan, std::move(scheduled_)});
-    pieces_.reset();
     return nb::make_tuple(pieces, plan.has_structured_output, plan.pending_structured_output);
   });
 }

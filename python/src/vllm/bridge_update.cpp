@@ -37,6 +37,16 @@ void Bridge::require_oldest(nb::handle scheduled) const {
     throw nb::value_error("scheduler_output: not the one of the oldest outstanding step; update in the order of schedule()");
 }
 
+std::size_t Bridge::num_idle_before(nb::handle scheduled) const {
+  std::size_t count = 0;
+  for (const Outstanding& step : outstanding_) {
+    if (step.scheduled.is(scheduled)) return count;
+    if (!step.plan->scheduled.empty()) break;
+    ++count;
+  }
+  return 0;
+}
+
 void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
                       std::vector<RequestId>& pooled) {
   rows_.emplace_back();
@@ -221,6 +231,8 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   for (const auto& [id, count] : nans_)
     if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) records_.find(id)->num_nans = count;
   const nb::dict outputs = report(outcome, output);
+  for (const ScheduledRequest& scheduled : plan.scheduled)
+    if (Record* record = records_.find(scheduled.id)) refresh_if_held(*record);
   for (const auto& transferred : {received, sent})
     for (const RequestId id : transferred) drop_if_gone(*records_.find(id));
   const nb::object sets = finished_sets(outcome);

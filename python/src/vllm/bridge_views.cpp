@@ -23,6 +23,11 @@ nb::object Bridge::refreshed(RequestId id) {
   return view ? refreshed(*view) : record->request;
 }
 
+void Bridge::refresh_if_held(Record& record) {
+  constexpr Py_ssize_t kOwn = 2;  // the record's and the dict's
+  if (record.request.is_valid() && Py_REFCNT(record.request.ptr()) > kOwn) refreshed(record.id);
+}
+
 void Bridge::refresh_running() {
   requests();
 }
