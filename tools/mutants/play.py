@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -10,8 +11,10 @@ import subprocess
 
 from . import rewrite
 
-COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):\d+: (?:fatal )?error: ", re.M)
+COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error: ", re.M)
+NUMBER = re.compile(r"QUIRE_MUTANT\((\d+)\)")
 BROKEN = re.compile(r"(src/core/\S+?:\d+): invariant broken")
+MOST_IN_FILE = 512
 BATCHES_MS = (300, 3000)  # the quickest tests first, since most mutants die soon
 
 
@@ -42,9 +45,30 @@ def compile_all(root, folder, jobs):
     return built.returncode, built.stdout
 
 
-def build(root, folder, mutants, jobs):
-    """{number: mutant} of those that are in the binary; the others do not compile."""
-    valid = dict(enumerate(mutants))
+def numbered(mutations):
+    """{number: mutation}; a change of one file changes the numbers in no other."""
+    paths = sorted({m.path for m in mutations})
+    count = collections.Counter()
+    numbers = {}
+    for mutation in mutations:
+        numbers[paths.index(mutation.path) * MOST_IN_FILE + count[mutation.path]] = mutation
+        count[mutation.path] += 1
+    assert max(count.values()) <= MOST_IN_FILE
+    return numbers
+
+
+def blamed(folder, valid, path, line, column):
+    """The mutant that stands nearest to an error; all that reach over its line where none stands in it."""
+    lines = pathlib.Path(folder, path).read_text().splitlines()
+    near = [(abs(match.start() - column), int(match[1])) for match in NUMBER.finditer(lines[line - 1]) if int(match[1]) in valid]
+    return [min(near)[1]] if near else [n for n, m in valid.items() if path == m.path and m.line <= line <= m.end_line]
+
+
+def build(root, folder, mutations, jobs):
+    """{number: mutation} of those that are in the binary: all that compile."""
+    broken_file = folder / "broken.json"  # keys; so that the next build knows
+    broken = set(json.loads(broken_file.read_text())) if broken_file.exists() else set()
+    valid = {n: m for n, m in numbered(mutations).items() if m.key not in broken}
     while True:
         rewrite.write(root, folder, valid)
         code, output = compile_headers(root, folder)
@@ -52,12 +76,14 @@ def build(root, folder, mutants, jobs):
             code, output = compile_all(root, folder, jobs)
         if code == 0:
             return valid
-        errors = {(path.removeprefix(f"{folder}/"), int(line)) for path, line in COMPILE_ERROR.findall(output)}
-        bad = [n for n, m in valid.items() if any(path == m.path and m.line <= line <= m.end_line for path, line in errors)]
+        errors = {(path.removeprefix(f"{folder}/"), int(line), int(column)) for path, line, column in COMPILE_ERROR.findall(output)}
+        ours = sorted(error for error in errors if error[0].startswith("src/core/"))
+        bad = {number for error in ours for number in blamed(folder, valid, *error)}
         if not bad:
             raise SystemExit(f"mutants: the build fails where no mutant is:\n{output[-4000:]}")
-        for number in bad:
-            del valid[number]
+        broken |= {valid[number].key for number in bad}
+        valid = {n: m for n, m in valid.items() if m.key not in broken}
+        broken_file.write_text(json.dumps(sorted(broken)))
 
 
 class Player:

@@ -1,6 +1,7 @@
 """The tables, and what they must show."""
 
 import collections
+import json
 import re
 
 LEAST_KILLED = 0.90
@@ -33,12 +34,26 @@ def checks_of(root):
     return places
 
 
+def add_trips(root, file, tripped):
+    """{place: by what}, of this run and of those before it; checks are kept by their text, since lines move."""
+    count = collections.Counter()
+    checks = {}
+    for place, line in checks_of(root).items():
+        text = f"{place.rpartition(':')[0]}: {line}"
+        count[text] += 1
+        checks[place] = text if count[text] == 1 else f"{text} ({count[text]})"
+    trips = json.loads(file.read_text()) if file.exists() else {}
+    trips |= {checks[place]: by for place, by in tripped.items() if place in checks and trips.get(checks[place]) != "a test"}
+    file.write_text(json.dumps(trips, indent=1))
+    return {place: trips[text] for place, text in checks.items() if text in trips}
+
+
 def show_checks(root, tripped):
     checks = checks_of(root)
     never = [place for place in checks if place not in tripped]
     by_test = sum(tripped.get(place) == "a test" for place in checks)
-    print(f"\nchecks: {len(checks)}, tripped by a test: {by_test}, by a mutant of this run only: {len(checks) - len(never) - by_test}, "
-          f"by neither: {len(never)}")
+    print(f"\nchecks: {len(checks)}, tripped by a test: {by_test}, by a mutant of this run or of one before only: "
+          f"{len(checks) - len(never) - by_test}, by neither: {len(never)}")
     for place in never:
         print(f"  {place}: {checks[place]}")
 

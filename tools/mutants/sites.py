@@ -144,6 +144,8 @@ class Walk:
             self.choose(node, function, "min, max, any, all", (other, node.child_by_field_name("arguments")))
 
     def condition_clause(self, node, function, _returns):
+        if node.parent.type == "switch_statement":
+            return
         value = node.child_by_field_name("value")
         if value is not None and value.type != "declaration" and value.type != "condition_declaration":
             self.negate(value, function, "condition")
