@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Records the logits that transformers gives on small models of every supported architecture and weight type.
 
-    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.1 gguf==0.17.1 numpy
+    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
     venv/bin/python tools/record_logits.py [--all]    # writes tests/golden/logits/{cases.json,logits.f32}
 
 Cases that the record has already are kept, unless --all: another processor gives other last bits.
 
 No weights are stored: both sides make them from the tensor's name with the same integer generator (here and in
 tests/runtime/model/tiny_model.h), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
-the gguf package. A GGUF llama's q and k rows are taken as permuted for interleaved rotation, so they are put back for transformers.
+the gguf package. Where the converter permutes q and k for interleaved rotation (PERMUTED), the rows of a GGUF file are put back for
+transformers.
 """
 
 import json
@@ -27,8 +28,17 @@ VOCAB = 300
 HF_TYPES = ["F32", "F16", "BF16"]
 GGUF_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "mixed", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
 
+PERMUTED = ("llama", "mistral", "granite", "smollm3")
+
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=256, num_hidden_layers=2, max_position_embeddings=128)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+
+
+def longrope(pairs):
+    """Factors that f32 holds exactly."""
+    return dict(type="longrope", short_factor=[1 + i / 64 for i in range(pairs)], long_factor=[2 + i / 4 for i in range(pairs)])
+
+
 MODELS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM,
               dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, rms_norm_eps=1e-5)),
@@ -44,7 +54,24 @@ MODELS = {
               dict(num_attention_heads=8, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1000000.0)),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
               dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, rope_theta=1000000.0)),
+    # 40 tokens are beyond the original context: the long factors.
+    "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM,
+             dict(num_attention_heads=4, num_key_value_heads=2, partial_rotary_factor=0.75, tie_word_embeddings=False,
+                  original_max_position_embeddings=32, rope_scaling=longrope(24), pad_token_id=0)),
+    "phi3_short": (transformers.Phi3Config, transformers.Phi3ForCausalLM,
+                   dict(num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True, original_max_position_embeddings=64,
+                        rope_scaling=longrope(32), pad_token_id=0)),
+    "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM,
+                dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, embedding_multiplier=0.3,
+                     residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0, attention_bias=True, mlp_bias=True)),
+    "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM,
+                dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0)),
+    "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM,
+              dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, rope_theta=500000.0)),
 }
+# What quire serves, where transformers decides by the length of the prompt.
+MAX_MODEL_LEN = {"phi3_short": 64}
+ONE_TYPE = ("phi3_short",)
 # Exponents of a tensor's largest value, by the end of its name; -3 otherwise.
 EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
 # Type -> (offset of an f16 in the block, its exponent below the tensor's, sign).
@@ -122,15 +149,17 @@ GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
-def gguf_name(name):
+def gguf_name(name, model_type):
     stem, end = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, rest = stem.split(".", 3)
-        return f"blk.{layer}.{GGUF_NAMES[rest]}.{end}"
+        own = "post_attention_norm" if (model_type, rest) == ("olmo2", "post_attention_layernorm") else GGUF_NAMES[rest]
+        return f"blk.{layer}.{own}.{end}"
     return f"{GGUF_NAMES[stem]}.{end}"
 
 
@@ -157,15 +186,15 @@ def rope_factors(config):
 
 def run(model_name, container, kind, prompt):
     config_class, model_class, options = MODELS[model_name]
-    config = config_class(**SHAPE, **options, attn_implementation="eager")
+    config = config_class(**SHAPE | options, attn_implementation="eager")
     model = model_class(config).eval()
     state = {}
     for name, value in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        file_name = gguf_name(name) if container == "gguf" else name
+        file_name = gguf_name(name, config.model_type) if container == "gguf" else name
         array = tensor(file_name, kind, tuple(value.shape), container)
-        if container == "gguf" and config.model_type in ("llama", "mistral"):
+        if container == "gguf" and config.model_type in PERMUTED:
             if ".attn_q." in file_name:
                 array = unpermute(array, config.num_attention_heads)
             if ".attn_k." in file_name:
@@ -183,12 +212,15 @@ def run(model_name, container, kind, prompt):
     scaling = getattr(config, "rope_scaling", None) or {}
     if container == "gguf" and scaling.get("rope_type") == "llama3":
         case["rope_factors"] = rope_factors(config)
+    if model_name in MAX_MODEL_LEN:
+        case["max_model_len"] = MAX_MODEL_LEN[model_name]
     return case, logits
 
 
 KEEP = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias", "hidden_act",
-        "tie_word_embeddings", "sliding_window", "use_sliding_window")
+        "tie_word_embeddings", "sliding_window", "use_sliding_window", "layer_types", "no_rope_layers", "partial_rotary_factor",
+        "original_max_position_embeddings", "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 
 
 def read_record():
@@ -207,7 +239,7 @@ def main():
     cases, records = [], []
     for model_name in MODELS:
         for container, kinds in (("hf", HF_TYPES), ("gguf", GGUF_TYPES)):
-            for kind in kinds:
+            for kind in kinds[:1] if model_name in ONE_TYPE else kinds:
                 case, logits = known.get(f"{model_name}_{container}_{kind}") or run(model_name, container, kind, prompt)
                 cases.append(case)
                 records.append(logits)

@@ -71,5 +71,10 @@ void add(float* x, const float* y, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) x[i] += y[i];
 }
 
+void scale(float* x, float factor, std::uint32_t n) {
+  if (factor == 1.0F) return;
+  for (std::uint32_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
 }  // namespace portable
 }  // namespace quire

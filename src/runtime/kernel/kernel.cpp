@@ -18,6 +18,7 @@ constexpr Kernels kReference = {
     .rope = portable::rope,
     .silu_mul = reference::silu_mul,
     .add = portable::add,
+    .scale = portable::scale,
 };
 
 const Kernels* table(KernelIsa isa) {

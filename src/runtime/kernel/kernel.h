@@ -49,6 +49,8 @@ struct Kernels {
 
   // x += y: residuals and biases.
   void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
+  // x *= factor; a factor of 1 leaves x untouched.
+  void (*scale)(float* x, float factor, std::uint32_t n) = nullptr;
 };
 
 // The table for an instruction set; `unsupported` when this build or this processor lacks it. The table lives as long as the program.

@@ -13,5 +13,6 @@ void write_kv(const PagedKvLayer& layer, const float* k, const float* v, std::si
 void rope(RopeStyle style, float* x, std::uint32_t num_heads, std::uint32_t head_dim, std::uint32_t rotary_dim, const float* cosines,
           const float* sines);
 void add(float* x, const float* y, std::uint32_t n);
+void scale(float* x, float factor, std::uint32_t n);
 
 }  // namespace quire::portable

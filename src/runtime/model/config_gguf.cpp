@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "format/quote.h"
@@ -12,6 +13,18 @@ namespace quire {
 namespace {
 
 using Fields = ConfigFields<GgufFile>;
+
+struct Architecture {
+  const char* name;
+  RopeStyle rope_style;  // interleaved where the converter permutes q and k
+};
+
+constexpr std::array kArchitectures{
+    Architecture{"llama", RopeStyle::interleaved},   Architecture{"qwen2", RopeStyle::half_split},
+    Architecture{"qwen3", RopeStyle::half_split},    Architecture{"phi3", RopeStyle::half_split},
+    Architecture{"granite", RopeStyle::interleaved}, Architecture{"smollm3", RopeStyle::interleaved},
+    Architecture{"olmo2", RopeStyle::half_split},
+};
 
 void read_shape(Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
@@ -38,17 +51,33 @@ void read_shape(Fields& fields, ModelConfig& config) {
 void read_rope(Fields& fields, ModelConfig& config) {
   config.rope_theta = fields.get_or<double>("rope.freq_base", 10000.0);
   config.rotary_dim = fields.get_or<std::uint32_t>("rope.dimension_count", config.head_dim);
-  // Permuted at conversion in the llama family only.
-  config.rope_style = config.architecture == "llama" ? RopeStyle::interleaved : RopeStyle::half_split;
   const double old_factor = fields.get_or<double>("rope.scale_linear", 1.0);
   const auto type = fields.get_or<std::string>("rope.scaling.type", old_factor != 1.0 ? "linear" : "none");
   if (type == "linear") {
     config.rope_scaling = RopeScaling::linear;
     config.rope_factor = fields.get_or<double>("rope.scaling.factor", old_factor);
+  } else if (type == "longrope") {
+    config.rope_scaling = RopeScaling::longrope;
   } else if (type != "none") {
     fields.refuse({ErrorCode::unsupported, fields.field("rope.scaling.type"), fmt::format("{} is not implemented", in_quotes(type)),
-                   "use a model with linear or Llama 3 scaling, or none"});
+                   "use a model with linear, Llama 3 or longrope scaling, or none"});
   }
+}
+
+// Phi-3 files have factors and no type.
+void read_longrope(const GgufFile& file, Fields& fields, ModelConfig& config) {
+  if (file.find_tensor("rope_factors_long.weight") != nullptr) config.rope_scaling = RopeScaling::longrope;
+  if (config.rope_scaling != RopeScaling::longrope) return;
+  config.rope_original_context = fields.need<std::uint32_t>("rope.scaling.original_context_length");
+  config.rope_attention_factor = fields.get_or<float>("rope.scaling.attn_factor", 1.0F);
+}
+
+void read_granite(Fields& fields, ModelConfig& config) {
+  config.embedding_scale = fields.get_or<float>("embedding_scale", 1.0F);
+  config.residual_scale = fields.get_or<float>("residual_scale", 1.0F);
+  config.logit_divisor = fields.get_or<float>("logit_scale", 1.0F);
+  // The converter's switch for models without positions.
+  if (!fields.get_or<bool>("rope.scaling.finetuned", true)) config.still_layer_interval = 1;
 }
 
 void read_switches(const GgufFile& file, ModelConfig& config) {
@@ -56,7 +85,14 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   config.qkv_bias = has("blk.0.attn_q.bias");
   config.output_bias = has("blk.0.attn_output.bias");
   config.mlp_bias = has("blk.0.ffn_up.bias");
-  config.qk_norm = has("blk.0.attn_q_norm.weight");
+  const bool is_olmo2 = config.architecture == "olmo2";
+  const bool is_phi3 = config.architecture == "phi3";
+  if (has("blk.0.attn_q_norm.weight")) config.qk_norm = QkNorm::per_head;
+  if (is_olmo2) config.qk_norm = QkNorm::whole;
+  config.pre_norms = !is_olmo2;
+  config.post_norms = is_olmo2;
+  config.fused_qkv = has("blk.0.attn_qkv.weight");
+  config.fused_gate_up = is_phi3 && !has("blk.0.ffn_gate.weight");
   config.tied_embeddings = !has("output.weight");
   const GgufTensor* embeddings = file.find_tensor("token_embd.weight");
   config.vocab_size = embeddings == nullptr ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(embeddings->rows(), ~0U));
@@ -69,15 +105,20 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   auto architecture = file.get<std::string>("general.architecture");
   if (!architecture) return std::unexpected(std::move(architecture.error()));
   config.architecture = *architecture;
-  if (config.architecture != "llama" && config.architecture != "qwen2" && config.architecture != "qwen3") {
+  const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
+  if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-                "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2 or qwen3");
+                "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2, qwen3, phi3, granite, smollm3 or olmo2");
   }
+  config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
   if (const auto experts = fields.get_or<std::uint32_t>("expert_count", 0); experts > 0)
     return fail(ErrorCode::unsupported, fields.field("expert_count"), fmt::format("{} experts", experts), "use a dense model");
   read_shape(fields, config);
   read_rope(fields, config);
+  read_longrope(file, fields, config);
+  if (config.architecture == "granite") read_granite(fields, config);
+  if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");

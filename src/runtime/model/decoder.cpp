@@ -36,7 +36,10 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
       pool_(pool),
       workspace_(config, mode, limits),
       frequencies_(config.rope_frequencies()) {
-  for (std::size_t i = 0; i < weights_.rope_factors.size(); ++i) frequencies_[i] /= weights_.rope_factors[i];
+  const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
+  const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
+  for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
+  for (float& weight : weights_.output_norm) weight /= config.logit_divisor;
 }
 
 void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits) {
@@ -48,7 +51,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   for (std::uint32_t i = 0; i < config_.num_layers; ++i) {
     const bool is_last = i + 1 == config_.num_layers;
     const PagedKvLayer kv = kv_layer(cache, i);
-    write_kv(weights_.layers[i], kv);
+    write_kv(i, kv);
     if (is_last) keep_logit_rows(input, tables);
     if (rows_ == 0) return;
     attend(weights_.layers[i], kv);
@@ -162,22 +165,27 @@ void Decoder::keep_logit_rows(const BatchInput& input, const BlockTables& tables
 }
 
 void Decoder::embed(const BatchInput& input) {
-  const std::size_t half = config_.rotary_dim / 2;
+  const std::uint32_t half = config_.rotary_dim / 2;
   const Activations x = hidden_activations();
   pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = workspace_.hidden + std::size_t{row} * config_.hidden_size;
       unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
-      rope_angles(workspace_.positions[row], frequencies_, {workspace_.cosines + row * half, half}, {workspace_.sines + row * half, half});
-      kernels_.rms_norm(hidden, weights_.layers[0].attn_norm.data(), config_.norm_epsilon, workspace_.input + row * x.stride,
-                        config_.hidden_size);
+      kernels_.scale(hidden, config_.embedding_scale, config_.hidden_size);
+      const std::span cosines(workspace_.cosines + std::size_t{row} * half, half);
+      const std::span sines(workspace_.sines + std::size_t{row} * half, half);
+      rope_angles(workspace_.positions[row], frequencies_, cosines, sines);
+      kernels_.scale(cosines.data(), config_.rope_attention_factor, half);
+      kernels_.scale(sines.data(), config_.rope_attention_factor, half);
+      norm_row(hidden, weights_.layers[0].attn_norm, workspace_.input + row * x.stride);
     }
     kernels_.prepare(x, begin, end);
   });
 }
 
 // Queries, keys and values of every row; keys and values go to the cache.
-void Decoder::write_kv(const LayerWeights& layer, const PagedKvLayer& kv) {
+void Decoder::write_kv(std::uint32_t index, const PagedKvLayer& kv) {
+  const LayerWeights& layer = weights_.layers[index];
   const std::size_t q_size = config_.q_size();
   const std::size_t kv_size = config_.kv_size();
   float* qkv = workspace_.qkv;
@@ -185,7 +193,7 @@ void Decoder::write_kv(const LayerWeights& layer, const PagedKvLayer& kv) {
                       Product{&layer.v.matrix, qkv + q_size + kv_size, qkv_size()}},
            hidden_activations());
   pool_.parallel_for(rows_, row_grain(rows_),
-                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { rotate_and_write(layer, kv, begin, end); });
+                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { rotate_and_write(index, kv, begin, end); });
 }
 
 void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
@@ -194,32 +202,36 @@ void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
   prepare(x);
   multiply(std::array{Product{&layer.attn_output.matrix, workspace_.input, config_.hidden_size}}, x);
   pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    add_and_norm(layer.attn_output.bias, &layer.ffn_norm, begin, end);
+    add_and_norm(layer.attn_output.bias, layer.attn_post_norm, &layer.ffn_norm, begin, end);
   });
 }
 
-void Decoder::rotate_and_write(const LayerWeights& layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end) {
+void Decoder::rotate_and_write(std::uint32_t index, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end) {
+  const LayerWeights& layer = weights_.layers[index];
   const std::uint32_t q_size = config_.q_size();
   const std::uint32_t kv_size = config_.kv_size();
   const std::size_t half = config_.rotary_dim / 2;
-  const auto finish_heads = [&](float* x, std::uint32_t num_heads, const std::vector<float>& bias, const std::vector<float>& norm,
-                                std::uint32_t row) {
-    if (!bias.empty()) kernels_.add(x, bias.data(), num_heads * config_.head_dim);
-    for (std::uint32_t head = 0; head < num_heads && !norm.empty(); ++head) {
-      float* values = x + std::size_t{head} * config_.head_dim;
-      kernels_.rms_norm(values, norm.data(), config_.norm_epsilon, values, config_.head_dim);
-    }
-    kernels_.rope(config_.rope_style, x, num_heads, config_.head_dim, config_.rotary_dim, workspace_.cosines + row * half,
-                  workspace_.sines + row * half);
-  };
   for (std::uint32_t row = row_begin; row < row_end; ++row) {
     float* q = workspace_.qkv + row * qkv_size();
-    finish_heads(q, config_.num_heads, layer.q.bias, layer.q_norm, row);
-    finish_heads(q + q_size, config_.num_kv_heads, layer.k.bias, layer.k_norm, row);
+    finish_heads(q, config_.num_heads, layer.q.bias, layer.q_norm);
+    finish_heads(q + q_size, config_.num_kv_heads, layer.k.bias, layer.k_norm);
     if (!layer.v.bias.empty()) kernels_.add(q + q_size + kv_size, layer.v.bias.data(), kv_size);
+    if (!config_.layer_rotates(index)) continue;
+    // The heads of k follow those of q.
+    kernels_.rope(config_.rope_style, q, config_.num_heads + config_.num_kv_heads, config_.head_dim, config_.rotary_dim,
+                  workspace_.cosines + row * half, workspace_.sines + row * half);
   }
   const float* k = workspace_.qkv + row_begin * qkv_size() + q_size;
   kernels_.write_kv(kv, k, k + kv_size, qkv_size(), {workspace_.kv_slots + row_begin, row_end - row_begin});
+}
+
+// Bias and norm of one row of q or k; a norm is as wide as one head or as all of them.
+void Decoder::finish_heads(float* x, std::uint32_t num_heads, const std::vector<float>& bias, const std::vector<float>& norm) const {
+  const std::uint32_t width = num_heads * config_.head_dim;
+  if (!bias.empty()) kernels_.add(x, bias.data(), width);
+  const auto norm_width = static_cast<std::uint32_t>(norm.size());
+  for (std::uint32_t at = 0; at < width && norm_width > 0; at += norm_width)
+    kernels_.rms_norm(x + at, norm.data(), config_.norm_epsilon, x + at, norm_width);
 }
 
 void Decoder::run_attention(const PagedKvLayer& kv) {
@@ -245,7 +257,7 @@ void Decoder::feed_forward(const LayerWeights& layer, const std::vector<float>* 
     float* out = workspace_.input + std::size_t{first} * config_.hidden_size;
     multiply(std::array{Product{&layer.down.matrix, out, config_.hidden_size}}, inner);
     pool_.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-      add_and_norm(layer.down.bias, next_norm, first + begin, first + end);
+      add_and_norm(layer.down.bias, layer.ffn_post_norm, next_norm, first + begin, first + end);
     });
   }
 }
@@ -270,16 +282,26 @@ void Decoder::gate_and_up(const LayerWeights& layer, const Activations& x) {
   });
 }
 
-void Decoder::add_and_norm(const std::vector<float>& bias, const std::vector<float>* norm, std::uint32_t row_begin, std::uint32_t row_end) {
+void Decoder::add_and_norm(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* norm,
+                           std::uint32_t row_begin, std::uint32_t row_end) {
   const std::uint32_t width = config_.hidden_size;
   for (std::uint32_t row = row_begin; row < row_end; ++row) {
     float* hidden = workspace_.hidden + std::size_t{row} * width;
     float* input = workspace_.input + std::size_t{row} * width;
     if (!bias.empty()) kernels_.add(input, bias.data(), width);
+    norm_row(input, post_norm, input);
+    kernels_.scale(input, config_.residual_scale, width);
     kernels_.add(hidden, input, width);
-    if (norm != nullptr) kernels_.rms_norm(hidden, norm->data(), config_.norm_epsilon, input, width);
+    if (norm != nullptr) norm_row(hidden, *norm, input);
   }
   if (norm != nullptr) kernels_.prepare(hidden_activations(), row_begin, row_end);
+}
+
+void Decoder::norm_row(const float* values, const std::vector<float>& norm, float* out) const {
+  if (!norm.empty())
+    kernels_.rms_norm(values, norm.data(), config_.norm_epsilon, out, config_.hidden_size);
+  else if (out != values)
+    std::copy_n(values, config_.hidden_size, out);
 }
 
 void Decoder::output(std::span<float> logits) {
@@ -288,7 +310,7 @@ void Decoder::output(std::span<float> logits) {
   pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i) {
       const std::size_t at = std::size_t{i} * width;
-      kernels_.rms_norm(workspace_.hidden + at, weights_.output_norm.data(), config_.norm_epsilon, workspace_.input + at, width);
+      norm_row(workspace_.hidden + at, weights_.output_norm, workspace_.input + at);
     }
     kernels_.prepare(x, begin, end);
   });

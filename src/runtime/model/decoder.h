@@ -40,16 +40,20 @@ class Decoder {
   void add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row);
   void cut_long_rows();
   void keep_logit_rows(const BatchInput& input, const BlockTables& tables);
-  void write_kv(const LayerWeights& layer, const PagedKvLayer& kv);
+  void write_kv(std::uint32_t layer, const PagedKvLayer& kv);
   void attend(const LayerWeights& layer, const PagedKvLayer& kv);
-  void rotate_and_write(const LayerWeights& layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end);
+  void rotate_and_write(std::uint32_t layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end);
+  void finish_heads(float* x, std::uint32_t num_heads, const std::vector<float>& bias, const std::vector<float>& norm) const;
   void run_attention(const PagedKvLayer& kv);
   void feed_forward(const LayerWeights& layer, const std::vector<float>* next_norm);
   void gate_and_up(const LayerWeights& layer, const Activations& x);
   void output(std::span<float> logits);
 
-  // hidden += input + bias, then input = norm(hidden), ready for a product; without a norm the stream is all there is.
-  void add_and_norm(const std::vector<float>& bias, const std::vector<float>* norm, std::uint32_t row_begin, std::uint32_t row_end);
+  // hidden += scale * post_norm(input + bias); then, given `norm`, input = norm(hidden), ready for a product.
+  void add_and_norm(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* norm,
+                    std::uint32_t row_begin, std::uint32_t row_end);
+  // An empty norm leaves the values as they are.
+  void norm_row(const float* values, const std::vector<float>& norm, float* out) const;
   void multiply(std::span<const Product> products, const Activations& x);
   void multiply_panels(std::span<const Product> products, const Activations& x, std::uint32_t begin, std::uint32_t end) const;
   void prepare(const Activations& x);

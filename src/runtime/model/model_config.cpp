@@ -26,6 +26,7 @@ double llama3_frequency(const ModelConfig& config, double frequency) {
 double scaled_frequency(const ModelConfig& config, double frequency) {
   switch (config.rope_scaling) {
     case RopeScaling::none:
+    case RopeScaling::longrope:  // its factors divide later
       return frequency;
     case RopeScaling::linear:
       return frequency / config.rope_factor;
@@ -35,14 +36,50 @@ double scaled_frequency(const ModelConfig& config, double frequency) {
   return frequency;
 }
 
+bool positive(double value) {
+  return std::isfinite(value) && value > 0.0;
+}
+
+std::optional<Error> check_longrope(const ModelConfig& c) {
+  if (!positive(c.rope_original_context)) {
+    return Error{
+        ErrorCode::corrupt, "original_max_position_embeddings", fmt::format("{} is no context length", c.rope_original_context), {}};
+  }
+  if (!positive(c.rope_attention_factor))
+    return Error{ErrorCode::corrupt, "rope_scaling.attention_factor", fmt::format("{} is no factor", c.rope_attention_factor), {}};
+  if (c.rope_short_factors.empty() && c.rope_long_factors.empty()) return std::nullopt;
+  for (const auto& [name, factors] : {std::pair("short_factor", &c.rope_short_factors), {"long_factor", &c.rope_long_factors}}) {
+    if (factors->size() != c.rotary_dim / 2) {
+      return Error{ErrorCode::corrupt,
+                   fmt::format("rope_scaling.{}", name),
+                   fmt::format("{} factors for {} pairs of dimensions", factors->size(), c.rotary_dim / 2),
+                   {}};
+    }
+    for (const float factor : *factors)
+      if (!positive(factor))
+        return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is no factor", factor), {}};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> check_scales(const ModelConfig& c) {
+  for (const auto& [name, value] : {std::pair("attention_scale", c.attention_scale),
+                                    {"embedding_scale", c.embedding_scale},
+                                    {"residual_scale", c.residual_scale},
+                                    {"logit_scale", c.logit_divisor}}) {
+    if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> check_rope(const ModelConfig& c) {
-  const auto positive = [](double value) { return std::isfinite(value) && value > 0.0; };
   if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is no base", c.rope_theta), {}};
   if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim) {
     return Error{
         ErrorCode::corrupt, "rope.dimension_count", fmt::format("{} of {} dimensions cannot be rotated", c.rotary_dim, c.head_dim), {}};
   }
   if (!positive(c.rope_factor)) return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is no factor", c.rope_factor), {}};
+  if (c.rope_scaling == RopeScaling::longrope) return check_longrope(c);
   if (c.rope_scaling != RopeScaling::llama3) return std::nullopt;
   if (!positive(c.rope_original_context) || !positive(c.rope_low_freq_factor) || !(c.rope_high_freq_factor > c.rope_low_freq_factor)) {
     return Error{ErrorCode::corrupt,
@@ -84,8 +121,7 @@ std::optional<Error> ModelConfig::check() const {
   }
   if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))
     return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
-  if (!std::isfinite(attention_scale) || !(attention_scale > 0.0F))
-    return Error{ErrorCode::corrupt, "attention_scale", fmt::format("{} is not positive", attention_scale), {}};
+  if (auto error = check_scales(*this)) return error;
   return check_rope(*this);
 }
 

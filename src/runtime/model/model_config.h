@@ -12,10 +12,13 @@
 
 namespace quire {
 
-enum class RopeScaling : std::uint8_t { none, linear, llama3 };
+enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope };
+
+// RMS norm of q and k before the rotation: of each head, or of all heads together.
+enum class QkNorm : std::uint8_t { none, per_head, whole };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"; SmolLM2 is a llama
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2"; SmolLM2 is a llama
   std::uint32_t num_layers = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
@@ -25,7 +28,10 @@ struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens; with a sliding window: at most the window
   float norm_epsilon = 1e-5F;
-  float attention_scale = 0.0F;  // 1 / sqrt(head_dim)
+  float attention_scale = 0.0F;  // 1 / sqrt(head_dim), unless the model brings its own
+  float embedding_scale = 1.0F;  // of the embeddings on their way into the first layer
+  float residual_scale = 1.0F;   // of what each half of a layer adds to the stream
+  float logit_divisor = 1.0F;
 
   double rope_theta = 10000.0;
   std::uint32_t rotary_dim = 0;
@@ -34,17 +40,32 @@ struct ModelConfig {
   double rope_factor = 1.0;            // linear and llama3
   double rope_low_freq_factor = 1.0;   // llama3
   double rope_high_freq_factor = 4.0;  // llama3
-  double rope_original_context = 0.0;  // llama3, tokens
+  double rope_original_context = 0.0;  // llama3 and longrope, tokens
+  // longrope: frequencies are divided by the long factors where more than the original context is served, by the short ones elsewhere.
+  // A GGUF file keeps the factors as tensors, and these stay empty.
+  std::vector<float> rope_short_factors, rope_long_factors;
+  float rope_attention_factor = 1.0F;  // longrope: of cosines and sines
+  // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
+  std::vector<bool> still_layers;  // [layer]; empty: no list
+  std::uint32_t still_layer_interval = 0;
 
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm per head of q and k, before the rotation
+  QkNorm qk_norm = QkNorm::none;
+  bool pre_norms = true;    // of what goes into attention and feed-forward
+  bool post_norms = false;  // of what comes out of them, before it is added
   bool tied_embeddings = false;
+  bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
+  bool fused_gate_up = false;  // gate and up as one
 
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+  [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
+    if (!still_layers.empty()) return !still_layers[layer];
+    return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
+  }
 
   // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;

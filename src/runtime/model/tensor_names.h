@@ -10,11 +10,14 @@ enum class TensorRole : std::uint8_t {
   output_norm,
   output,
   rope_factors,
+  rope_short_factors,
+  rope_long_factors,
   // per layer
   attn_norm,
   q,
   k,
   v,
+  qkv,
   attn_output,
   q_bias,
   k_bias,
@@ -22,17 +25,20 @@ enum class TensorRole : std::uint8_t {
   attn_output_bias,
   q_norm,
   k_norm,
+  attn_post_norm,
   ffn_norm,
   gate,
   up,
   down,
+  gate_up,
   gate_bias,
   up_bias,
   down_bias,
+  ffn_post_norm,
 };
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);
-// rope_factors has no name there: empty.
+// The factors of the rotation have no name there: empty.
 std::string hf_tensor_name(TensorRole role, std::uint32_t layer);
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <mutex>
@@ -23,6 +24,11 @@ struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
+};
+
+struct StackedPart {
+  std::uint32_t rows;
+  PackedMatrix* matrix;
 };
 
 std::string shape_text(const TensorView& view) {
@@ -51,6 +57,21 @@ class TaskCollector {
               Linear& out) {
     matrix(role, layer, rows, columns, out.matrix);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
+  }
+  // Several matrices that the file keeps as one, one below the other.
+  void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts) {
+    std::uint32_t rows = 0;
+    for (const StackedPart& part : parts) rows += part.rows;
+    auto view = take(role, layer, 2, rows, columns);
+    if (!view) return;
+    const std::size_t row_size = view->data.size() / rows;
+    for (const StackedPart& part : parts) {
+      TensorView own = *view;
+      own.rows = part.rows;
+      own.data = view->data.first(part.rows * row_size);
+      view->data = view->data.subspan(own.data.size());
+      tasks_.push_back({std::move(own), part.matrix, nullptr});
+    }
   }
   [[nodiscard]] bool has(TensorRole role) const { return unused_.contains(file_.name_of(role, 0)); }
 
@@ -105,18 +126,48 @@ class TaskCollector {
   std::optional<Error> error_;
 };
 
-void collect_layer(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.vector(TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
-  collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
-  collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
-  collector.linear(TensorRole::v, TensorRole::v_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.v);
-  collector.vector_if(c.qk_norm, TensorRole::q_norm, layer, c.head_dim, out.q_norm);
-  collector.vector_if(c.qk_norm, TensorRole::k_norm, layer, c.head_dim, out.k_norm);
+void collect_attention(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
+  if (c.fused_qkv) {
+    collector.stacked(TensorRole::qkv, layer, c.hidden_size,
+                      std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
+                                 StackedPart{c.kv_size(), &out.v.matrix}});
+  } else {
+    collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
+    collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
+    collector.linear(TensorRole::v, TensorRole::v_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.v);
+  }
+  const bool whole = c.qk_norm == QkNorm::whole;
+  collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::q_norm, layer, whole ? c.q_size() : c.head_dim, out.q_norm);
+  collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::k_norm, layer, whole ? c.kv_size() : c.head_dim, out.k_norm);
   collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.q_size(), out.attn_output);
-  collector.vector(TensorRole::ffn_norm, layer, c.hidden_size, out.ffn_norm);
-  collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
-  collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
+  collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
+}
+
+void collect_feed_forward(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  collector.vector_if(c.pre_norms, TensorRole::ffn_norm, layer, c.hidden_size, out.ffn_norm);
+  if (c.fused_gate_up) {
+    collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
+                      std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}});
+  } else {
+    collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
+    collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
+  }
   collector.linear(TensorRole::down, TensorRole::down_bias, c.mlp_bias, layer, c.hidden_size, c.intermediate_size, out.down);
+  collector.vector_if(c.post_norms, TensorRole::ffn_post_norm, layer, c.hidden_size, out.ffn_post_norm);
+}
+
+void collect_rope_factors(const ModelConfig& c, TaskCollector& collector, DecoderWeights& out) {
+  const std::uint32_t pairs = c.rotary_dim / 2;
+  if (c.rope_scaling != RopeScaling::longrope) {
+    collector.vector_if(collector.has(TensorRole::rope_factors), TensorRole::rope_factors, 0, pairs, out.rope_factors);
+  } else if (c.rope_short_factors.empty()) {
+    collector.vector(TensorRole::rope_short_factors, 0, pairs, out.rope_factors);
+    collector.vector(TensorRole::rope_long_factors, 0, pairs, out.rope_long_factors);
+  } else {
+    out.rope_factors = c.rope_short_factors;
+    out.rope_long_factors = c.rope_long_factors;
+  }
 }
 
 Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out) {
@@ -127,9 +178,12 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   collector.matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size, out.embedding);
   collector.vector(TensorRole::output_norm, 0, c.hidden_size, out.output_norm);
   if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output);
-  collector.vector_if(collector.has(TensorRole::rope_factors), TensorRole::rope_factors, 0, c.rotary_dim / 2, out.rope_factors);
+  collect_rope_factors(c, collector, out);
   out.layers.resize(c.num_layers);
-  for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) collect_layer(c, layer, collector, out.layers[layer]);
+  for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
+    collect_attention(c, layer, collector, out.layers[layer]);
+    collect_feed_forward(c, layer, collector, out.layers[layer]);
+  }
   return collector.finish();
 }
 
@@ -244,10 +298,11 @@ std::uint64_t bytes_of(const Linear& linear) {
 }  // namespace
 
 std::uint64_t DecoderWeights::bytes() const {
-  std::uint64_t floats = output_norm.size() + rope_factors.size();
+  std::uint64_t floats = output_norm.size() + rope_factors.size() + rope_long_factors.size();
   std::uint64_t sum = embedding.bytes() + output.bytes();
   for (const LayerWeights& layer : layers) {
-    floats += layer.attn_norm.size() + layer.q_norm.size() + layer.k_norm.size() + layer.ffn_norm.size();
+    for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
+      floats += norm->size();
     for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += bytes_of(*linear);
   }
@@ -261,10 +316,14 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
-  for (const float factor : weights.rope_factors) {
-    if (!(factor > 0.0F && factor < INFINITY)) {
-      return fail(ErrorCode::corrupt, file.name_of(TensorRole::rope_factors, 0),
-                  fmt::format("holds {}, which divides no frequency", factor), "download the model again");
+  const bool longrope = !weights.rope_long_factors.empty();
+  for (const auto& [role, factors] :
+       {std::pair(longrope ? TensorRole::rope_short_factors : TensorRole::rope_factors, &weights.rope_factors),
+        {TensorRole::rope_long_factors, &weights.rope_long_factors}}) {
+    for (const float factor : *factors) {
+      if (factor > 0.0F && factor < INFINITY) continue;
+      return fail(ErrorCode::corrupt, file.name_of(role, 0), fmt::format("holds {}, which divides no frequency", factor),
+                  "download the model again");
     }
   }
   return weights;

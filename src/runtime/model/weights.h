@@ -16,20 +16,24 @@ struct Linear {
   std::vector<float> bias;
 };
 
+// Norms that the model has not are empty.
 struct LayerWeights {
   std::vector<float> attn_norm;
   Linear q, k, v, attn_output;
-  std::vector<float> q_norm, k_norm;  // empty: none
+  std::vector<float> q_norm, k_norm;  // of one head, or of all together
+  std::vector<float> attn_post_norm;
   std::vector<float> ffn_norm;
   Linear gate, up, down;
+  std::vector<float> ffn_post_norm;
 };
 
 struct DecoderWeights {
   PackedMatrix embedding;
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;
-  PackedMatrix output;              // no rows: tied to the embedding
-  std::vector<float> rope_factors;  // divide the frequencies; empty: none
+  PackedMatrix output;                   // no rows: tied to the embedding
+  std::vector<float> rope_factors;       // divide the frequencies; empty: none
+  std::vector<float> rope_long_factors;  // in their place where more than the original context is served; empty: none
 
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
   [[nodiscard]] std::uint64_t bytes() const;

@@ -73,6 +73,8 @@ void add_elementwise(const Kernels& kernels, Digests& digests) {
     out = a;
     kernels.add(out.data(), b.data(), n);
     digests["add" + size] = digest_of(out);
+    kernels.scale(out.data(), 0.22F, n);
+    digests["scale" + size] = digest_of(out);
   }
   for (const auto& [name, style] : {std::pair("half_split", RopeStyle::half_split), {"interleaved", RopeStyle::interleaved}}) {
     Random random(1);

@@ -27,8 +27,25 @@ ModelConfig config_of(const std::string& architecture) {
   ModelConfig config = tiny::small_llama();
   config.architecture = architecture;
   config.qkv_bias = architecture == "qwen2";
-  config.qk_norm = architecture == "qwen3";
+  config.qk_norm = architecture == "qwen3" ? QkNorm::per_head : architecture == "olmo2" ? QkNorm::whole : QkNorm::none;
+  config.pre_norms = architecture != "olmo2";
+  config.post_norms = architecture == "olmo2";
   config.tied_embeddings = architecture == "qwen2";
+  if (architecture == "smollm3") config.num_layers = 4;
+  if (architecture == "granite") {
+    config.embedding_scale = 12.0F;
+    config.residual_scale = 0.22F;
+    config.logit_divisor = 8.0F;
+  }
+  if (architecture == "phi3") {
+    config.fused_qkv = config.fused_gate_up = true;
+    config.rotary_dim = 48;
+    config.rope_scaling = RopeScaling::longrope;
+    config.rope_original_context = 32;
+    config.rope_attention_factor = 1.19F;
+    config.rope_short_factors.assign(24, 1.1F);
+    config.rope_long_factors.assign(24, 3.7F);
+  }
   return config;
 }
 
@@ -53,11 +70,12 @@ struct Variant {
 };
 
 const std::vector<Variant>& variants() {
-  static const std::vector<Variant> all{{"llama", "mixed", ActivationMode::int16, KvDtype::bf16},
-                                        {"qwen2", "Q4_1", ActivationMode::int16, KvDtype::bf16},
-                                        {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},
-                                        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
-                                        {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16}};
+  static const std::vector<Variant> all{
+      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},   {"qwen2", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},      {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
+      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32}, {"smollm3", "IQ4_NL", ActivationMode::int16, KvDtype::bf16},
+      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16}};
   return all;
 }
 

@@ -27,20 +27,29 @@ TEST(ModelConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(llama->head_dim, 16U);
   EXPECT_FLOAT_EQ(llama->norm_epsilon, 1e-6F);
   EXPECT_EQ(llama->rope_theta, 10000.0);
-  EXPECT_FALSE(llama->qkv_bias || llama->output_bias || llama->mlp_bias || llama->qk_norm || llama->tied_embeddings);
+  EXPECT_FALSE(llama->qkv_bias || llama->output_bias || llama->mlp_bias || llama->tied_embeddings);
+  EXPECT_EQ(llama->qk_norm, QkNorm::none);
   const auto qwen2 = from_json(json_of("qwen2"));
   ASSERT_TRUE(qwen2);
   EXPECT_TRUE(qwen2->qkv_bias);
   EXPECT_FALSE(qwen2->output_bias);
   const auto qwen3 = from_json(json_of("qwen3"));
   ASSERT_TRUE(qwen3);
-  EXPECT_TRUE(qwen3->qk_norm);
+  EXPECT_EQ(qwen3->qk_norm, QkNorm::per_head);
   EXPECT_EQ(qwen3->head_dim, 128U);
+  EXPECT_TRUE(from_json(json_of("smollm3"))->tied_embeddings);
+  EXPECT_EQ(from_json(json_of("smollm3"))->rope_theta, 2000000.0);
+  EXPECT_FLOAT_EQ(from_json(json_of("olmo2"))->norm_epsilon, 1e-5F);
+  EXPECT_FLOAT_EQ(from_json(json_of("phi3"))->norm_epsilon, 1e-5F);
+  EXPECT_EQ(from_json(json_of("granite"))->attention_scale, 1.0F);
 }
 
 TEST(ModelConfig, AWindowEndsTheContext) {
   EXPECT_EQ(from_json(json_of("mistral", R"(, "sliding_window": 4096)"))->context_length, 4096U);
   EXPECT_EQ(from_json(json_of("mistral", R"(, "sliding_window": null)"))->context_length, 8192U);
+  EXPECT_EQ(from_json(json_of("phi3", R"(, "sliding_window": 2047)"))->context_length, 2047U);
+  EXPECT_EQ(from_json(json_of("phi3", R"(, "sliding_window": 262144)"))->context_length, 8192U);
+  EXPECT_EQ(from_json(json_of("smollm3", R"(, "sliding_window": 4096, "use_sliding_window": true)"))->context_length, 4096U);
   EXPECT_EQ(from_json(json_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": false)"))->context_length, 8192U);
   EXPECT_EQ(from_json(json_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)"))->context_length, 4096U);
 }
@@ -72,8 +81,8 @@ TEST(ModelConfig, Llama3ScalingStretchesLongWavelengths) {
 TEST(ModelConfig, GgufAndJsonTellTheSame) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "qwen3";
-  config.head_dim = 128;
-  config.qk_norm = true;
+  config.head_dim = config.rotary_dim = 128;
+  config.qk_norm = QkNorm::per_head;
   config.rope_scaling = RopeScaling::linear;
   config.rope_factor = 2.0;
   const std::string bytes = tiny::gguf_header(config).file(tiny::make_tensors(config, true, "Q8_0"));
@@ -84,19 +93,76 @@ TEST(ModelConfig, GgufAndJsonTellTheSame) {
   EXPECT_EQ(gguf->head_dim, 128U);
   EXPECT_EQ(gguf->rotary_dim, 128U);
   EXPECT_EQ(gguf->q_size(), 512U);
-  EXPECT_TRUE(gguf->qk_norm);
+  EXPECT_EQ(gguf->qk_norm, QkNorm::per_head);
   EXPECT_FALSE(gguf->qkv_bias || gguf->tied_embeddings);
   EXPECT_EQ(gguf->vocab_size, 300U);
   EXPECT_EQ(gguf->rope_factor, 2.0);
   EXPECT_EQ(gguf->rope_style, RopeStyle::half_split);
 }
 
-TEST(ModelConfig, OnlyGgufLlamasAreInterleaved) {
-  const std::string bytes = tiny::gguf_header(tiny::small_llama()).file(tiny::make_tensors(tiny::small_llama(), true, "F32"));
+Result<ModelConfig> from_gguf(const tiny::GgufHeader& header, const ModelConfig& config) {
+  const std::string bytes = header.file(tiny::make_tensors(config, true, "F32"));
   const auto file = GgufFile::parse(std::as_bytes(std::span(bytes)));
-  ASSERT_TRUE(file);
-  EXPECT_EQ(config_from_gguf(*file)->rope_style, RopeStyle::interleaved);
+  return file ? config_from_gguf(*file) : std::unexpected(file.error());
+}
+
+TEST(ModelConfig, WhereTheConverterPermutesTheRotationIsInterleaved) {
+  for (const auto& [architecture, style] : {std::pair("llama", RopeStyle::interleaved),
+                                            {"granite", RopeStyle::interleaved},
+                                            {"smollm3", RopeStyle::interleaved},
+                                            {"qwen2", RopeStyle::half_split},
+                                            {"phi3", RopeStyle::half_split},
+                                            {"olmo2", RopeStyle::half_split}}) {
+    ModelConfig config = tiny::small_llama();
+    config.architecture = architecture;
+    EXPECT_EQ(from_gguf(tiny::gguf_header(config), config)->rope_style, style) << architecture;
+  }
   EXPECT_EQ(from_json(json_of("llama"))->rope_style, RopeStyle::half_split);
+}
+
+std::vector<bool> rotating_layers(const ModelConfig& config) {
+  std::vector<bool> rotating;
+  for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) rotating.push_back(config.layer_rotates(layer));
+  return rotating;
+}
+
+TEST(ModelConfig, SomeLayersDoNotRotate) {
+  const auto of = [](const std::string& more) {
+    return rotating_layers(*from_json(json_of("smollm3", R"(, "num_hidden_layers": 5)" + more)));
+  };
+  EXPECT_EQ(of(""), (std::vector{true, true, true, false, true}));
+  EXPECT_EQ(of(R"(, "no_rope_layer_interval": 2)"), (std::vector{true, false, true, false, true}));
+  EXPECT_EQ(of(R"(, "no_rope_layers": [0, 1, 1, 0, 0])"), (std::vector{false, true, true, false, false}));
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "smollm3";
+  config.num_layers = 4;
+  EXPECT_EQ(rotating_layers(*from_gguf(tiny::gguf_header(config), config)), (std::vector{true, true, true, false}));
+  config.architecture = "granite";
+  tiny::GgufHeader header = tiny::gguf_header(config);
+  EXPECT_EQ(rotating_layers(*from_gguf(header, config)), std::vector(4, true));
+  header.add("granite.rope.scaling.finetuned", false);
+  EXPECT_EQ(rotating_layers(*from_gguf(header, config)), std::vector(4, false));
+}
+
+// Values of transformers' _compute_longrope_parameters for Phi-3.5 mini: sqrt(1 + ln(131072 / 4096) / ln(4096)).
+TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
+  const std::string factors = R"("short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 2])";
+  const auto scaled = [&](const std::string& type, const std::string& more) {
+    return from_json(json_of("phi3", R"(, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096)" + more +
+                                         R"(, "rope_scaling": {"type": ")" + type + "\", " + factors + "}"));
+  };
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    const auto config = scaled(type, "");
+    ASSERT_TRUE(config) << config.error().to_string();
+    EXPECT_EQ(config->rope_scaling, RopeScaling::longrope);
+    EXPECT_EQ(config->rope_original_context, 4096.0);
+    EXPECT_FLOAT_EQ(config->rope_attention_factor, 1.1902381F);
+    EXPECT_EQ(config->rope_long_factors, std::vector(8, 2.0F));
+  }
+  // The window ends the context; it does not change how far the model was stretched.
+  EXPECT_FLOAT_EQ(scaled("longrope", R"(, "sliding_window": 2048)")->rope_attention_factor, 1.1902381F);
+  EXPECT_EQ(from_json(json_of("phi3", R"(, "partial_rotary_factor": 0.75)"))->rotary_dim, 12U);
+  EXPECT_EQ(scaled("longrope", R"(, "partial_rotary_factor": 0.75)").error().field, "rope_scaling.short_factor");
 }
 
 }  // namespace

@@ -42,12 +42,14 @@ class Malformed : public testing::Test {
   [[nodiscard]] Error load_config(ModelConfig config) {
     return load_gguf(tiny::gguf_header(config), tiny::make_tensors(tiny::small_llama(), true, "F32"));
   }
+  static boost::json::object sound_config() {
+    return {{"model_type", "llama"},  {"vocab_size", 300},           {"hidden_size", 256},       {"intermediate_size", 256},
+            {"num_hidden_layers", 2}, {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"max_position_embeddings", 128},
+            {"rms_norm_eps", 1e-5},   {"tie_word_embeddings", false}};
+  }
   static void write_sound_folder(const std::string& path, const std::string& key = "model_type",
                                  const boost::json::value& value = "llama") {
-    boost::json::object json{
-        {"model_type", "llama"},  {"vocab_size", 300},           {"hidden_size", 256},       {"intermediate_size", 256},
-        {"num_hidden_layers", 2}, {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"max_position_embeddings", 128},
-        {"rms_norm_eps", 1e-5},   {"tie_word_embeddings", false}};
+    boost::json::object json = sound_config();
     json[key] = value;
     tiny::write_hf_folder(path, json, tiny::make_tensors(tiny::small_llama(), false, "F32"));
   }
@@ -155,6 +157,96 @@ TEST_F(Malformed, RefusesWhatAConfigAsksForInVain) {
   EXPECT_EQ(code_and_field("hidden_size", "wide").second, "config.json: hidden_size");
   EXPECT_EQ(code_and_field("num_hidden_layers", -1).second, "config.json: num_hidden_layers");
   EXPECT_EQ(code_and_field("attention_bias", true).second, "model.layers.0.self_attn.q_proj.bias");
+}
+
+TEST_F(Malformed, RefusesListsThatContradictTheLayers) {
+  const auto load_smollm3 = [&](const std::string& key, const boost::json::value& value) {
+    boost::json::object json = sound_config();
+    json["model_type"] = "smollm3";
+    json[key] = value;
+    const std::string path = folder_.file("layers");
+    tiny::write_hf_folder(path, json, tiny::make_tensors(tiny::small_llama(), false, "F32"));
+    return load(path);
+  };
+  const Error still = load_smollm3("no_rope_layers", {1, 1, 0});
+  EXPECT_EQ(still.code, ErrorCode::corrupt);
+  EXPECT_EQ(still.field, "config.json: no_rope_layers");
+  EXPECT_EQ(still.message, "3 entries for 2 layers");
+  EXPECT_EQ(load_smollm3("no_rope_layers", {1, "no"}).field, "config.json: no_rope_layers[1]");
+  EXPECT_EQ(load_smollm3("no_rope_layers", 4).code, ErrorCode::corrupt);
+  EXPECT_EQ(load_smollm3("layer_types", {"full_attention"}).field, "config.json: layer_types");
+  const Error mamba = load_smollm3("layer_types", {"full_attention", "mamba"});
+  EXPECT_EQ(mamba.code, ErrorCode::unsupported);
+  EXPECT_EQ(mamba.field, "config.json: layer_types[1]");
+}
+
+TEST_F(Malformed, RefusesFusedMatricesAndFactorsThatDoNotFit) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "phi3";
+  config.fused_qkv = config.fused_gate_up = true;
+  config.rope_scaling = RopeScaling::longrope;
+  config.rope_original_context = 32;
+  config.rope_short_factors.assign(32, 1.0F);
+  config.rope_long_factors.assign(32, 2.0F);
+  const auto load_phi3 = [&](const ModelConfig& tensors, const std::function<void(Tensors&)>& change) {
+    Tensors made = tiny::make_tensors(tensors, true, "F32");
+    change(made);
+    return load_gguf(tiny::gguf_header(config), made);
+  };
+  const Error fused = load_phi3(config, [](Tensors& t) {
+    tensor_named(t, "blk.1.attn_qkv.weight") = tiny::make_tensor("blk.1.attn_qkv.weight", GgmlType::f32, {256, 256});
+  });
+  EXPECT_EQ(fused.field, "blk.1.attn_qkv.weight");
+  EXPECT_NE(fused.message.find("[512, 256]"), std::string::npos) << fused.message;
+  EXPECT_EQ(load_phi3(config, [](Tensors& t) { std::erase_if(t, [](const auto& x) { return x.name == "blk.1.ffn_up.weight"; }); }).field,
+            "blk.1.ffn_up.weight");
+  EXPECT_EQ(
+      load_phi3(config, [](Tensors& t) { std::erase_if(t, [](const auto& x) { return x.name == "rope_factors_short.weight"; }); }).field,
+      "rope_factors_short.weight");
+  ModelConfig spoilt = config;
+  spoilt.rope_long_factors.pop_back();
+  EXPECT_EQ(load_phi3(spoilt, [](Tensors&) {}).field, "rope_factors_long.weight");
+  spoilt = config;
+  spoilt.rope_long_factors[3] = 0.0F;
+  EXPECT_EQ(load_phi3(spoilt, [](Tensors&) {}).field, "rope_factors_long.weight");
+  spoilt = config;
+  spoilt.fused_qkv = false;
+  spoilt.num_layers = 1;  // the first layer is not fused, the second is
+  EXPECT_EQ(load_phi3(spoilt,
+                      [&](Tensors& t) {
+                        Tensors fused_ones = tiny::make_tensors(config, true, "F32");
+                        std::erase_if(fused_ones, [](const auto& x) { return !x.name.starts_with("blk.1."); });
+                        t.insert(t.end(), fused_ones.begin(), fused_ones.end());
+                      })
+                .field,
+            "blk.1.attn_q.weight");
+}
+
+// What marks an architecture is asked for; only what is left to the file is taken as it comes.
+TEST_F(Malformed, RefusesAnOlmo2WithoutItsNorms) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "olmo2";
+  config.qk_norm = QkNorm::whole;
+  config.pre_norms = false;
+  config.post_norms = true;
+  for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "blk.0.post_attention_norm.weight"}) {
+    auto tensors = tiny::make_tensors(config, true, "F32");
+    std::erase_if(tensors, [&](const auto& x) { return x.name == name; });
+    EXPECT_EQ(load_gguf(tiny::gguf_header(config), tensors).field, name);
+  }
+}
+
+TEST_F(Malformed, RefusesScalesThatAreNone) {
+  const auto load_granite = [&](auto change) {
+    ModelConfig config = tiny::small_llama();
+    config.architecture = "granite";
+    change(config);
+    return load_config(config).field;
+  };
+  EXPECT_EQ(load_granite([](ModelConfig& c) { c.embedding_scale = 0.0F; }), "embedding_scale");
+  EXPECT_EQ(load_granite([](ModelConfig& c) { c.residual_scale = NAN; }), "residual_scale");
+  EXPECT_EQ(load_granite([](ModelConfig& c) { c.logit_divisor = 0.0F; }), "logit_scale");
+  EXPECT_EQ(load_granite([](ModelConfig& c) { c.attention_scale = -1.0F; }), "attention_scale");
 }
 
 TEST_F(Malformed, SaysThatThereIsNoSuchModel) {

@@ -78,6 +78,7 @@ class Rig {
                                    .isa = options.isa,
                                    .max_num_batched_tokens = options.max_rows,
                                    .max_num_seqs = options.num_slots,
+                                   .max_model_len = options.max_tokens,
                                    .pool = &pool});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);

@@ -156,6 +156,12 @@ inline GgmlType matrix_type(std::string_view kind, std::string_view gguf_name) {
   return better ? GgmlType::q6_k : GgmlType::q4_k;
 }
 
+inline Tensor factor_tensor(TensorRole role, const std::vector<float>& factors) {
+  std::string bytes;
+  for (const float factor : factors) append(bytes, factor);
+  return {gguf_tensor_name(role, 0), GgmlType::f32, {factors.size()}, bytes};
+}
+
 // Every tensor of the decoder, all matrices of one kind.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
   std::vector<Tensor> out;
@@ -171,15 +177,26 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
   vector(true, TensorRole::output_norm, 0, c.hidden_size);
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
+  const bool whole = c.qk_norm == QkNorm::whole;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
-    vector(true, TensorRole::attn_norm, i, c.hidden_size);
-    vector(true, TensorRole::ffn_norm, i, c.hidden_size);
-    matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
-    matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
-    matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
+    vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
+    vector(c.pre_norms, TensorRole::ffn_norm, i, c.hidden_size);
+    vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
+    vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
+    if (c.fused_qkv) {
+      matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
+    } else {
+      matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
+      matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
+      matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
+    }
     matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
-    matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
-    matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
+    if (c.fused_gate_up) {
+      matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
+    } else {
+      matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
+      matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
+    }
     matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
     vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
     vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
@@ -188,8 +205,12 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
-    vector(c.qk_norm, TensorRole::q_norm, i, c.head_dim);
-    vector(c.qk_norm, TensorRole::k_norm, i, c.head_dim);
+    vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
+    vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
+  }
+  if (gguf && c.rope_scaling == RopeScaling::longrope) {
+    out.push_back(factor_tensor(TensorRole::rope_short_factors, c.rope_short_factors));
+    out.push_back(factor_tensor(TensorRole::rope_long_factors, c.rope_long_factors));
   }
   return out;
 }
@@ -197,6 +218,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
 // Metadata of a GGUF file, in order.
 class GgufHeader {
  public:
+  void add(const std::string& key, const char* value) { add(key, std::string(value)); }
   void add(const std::string& key, const std::string& value) {
     add_key(key, 8);
     append_string(bytes_, value);
@@ -207,6 +229,11 @@ class GgufHeader {
   }
   void add(const std::string& key, float value) {
     add_key(key, 6);
+    append(bytes_, value);
+  }
+
+  void add(const std::string& key, bool value) {
+    add_key(key, 7);
     append(bytes_, value);
   }
 
@@ -264,6 +291,17 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   if (c.rope_scaling == RopeScaling::linear) {
     header.add(prefix + "rope.scaling.type", "linear");
     header.add(prefix + "rope.scaling.factor", static_cast<float>(c.rope_factor));
+  }
+  if (c.rope_scaling == RopeScaling::longrope) {
+    header.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.rope_original_context));
+    header.add(prefix + "rope.scaling.attn_factor", c.rope_attention_factor);
+  }
+  if (c.rotary_dim != c.head_dim) header.add(prefix + "rope.dimension_count", c.rotary_dim);
+  if (architecture == "granite") {
+    header.add(prefix + "attention.scale", c.attention_scale);
+    header.add(prefix + "embedding_scale", c.embedding_scale);
+    header.add(prefix + "residual_scale", c.residual_scale);
+    header.add(prefix + "logit_scale", c.logit_divisor);
   }
   return header;
 }

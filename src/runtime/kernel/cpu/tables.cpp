@@ -15,6 +15,7 @@ constexpr Kernels kAvx2 = {
     .rope = portable::rope,
     .silu_mul = avx2::silu_mul,
     .add = portable::add,
+    .scale = portable::scale,
 };
 
 constexpr Kernels kAvx512 = {
@@ -28,6 +29,7 @@ constexpr Kernels kAvx512 = {
     .rope = portable::rope,
     .silu_mul = avx512::silu_mul,
     .add = portable::add,
+    .scale = portable::scale,
 };
 
 bool has_avx2() {
