@@ -46,3 +46,12 @@ def test_the_offloading_connector_works_under_it(mode, hasher):
 def test_what_it_cannot_serve_is_refused_at_start():
     done = in_vllm(REPO / "tests/python/vllm_refusals.py")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@needs_vllm
+@pytest.mark.parametrize("case", ["silent", "planted", "written"])
+def test_the_shadow(case):
+    """vLLM's scheduler decides and quire's is compared: silent over 500 requests, it finds a planted difference, and its script shows it."""
+    done = in_vllm(REPO / "tests/python/vllm_shadow.py", case)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert f"{case}:" in done.stdout

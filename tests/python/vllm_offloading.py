@@ -64,11 +64,11 @@ class Worker:
         return KVConnectorOutput(finished_sending=sent or None, finished_recving=received or None)
 
 
-def requests(hash_name):
+def requests(hash_name, count=40):
     rng = random.Random(3)
     documents = [[rng.randrange(1000) for _ in range(rng.randrange(60, 200))] for _ in range(5)]
     hasher = get_request_block_hasher(BLOCK, get_hash_fn_by_name(hash_name))
-    for i in range(40):
+    for i in range(count):
         document = documents[i % len(documents)]
         prompt = document[: rng.randrange(20, len(document))] + [rng.randrange(1000) for _ in range(5)]
         params = SamplingParams(max_tokens=rng.randrange(2, 60), ignore_eos=True)

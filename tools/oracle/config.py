@@ -75,6 +75,11 @@ def _speculative(config: dict):
     )
 
 
+def _encoder_connector(config: dict) -> str:
+    """A recorded run names the class, a random one says only that there is one."""
+    return config["ec_connector"] if isinstance(config["ec_connector"], str) else "ScriptedEncoderConnector"
+
+
 def vllm_config(config: dict) -> SimpleNamespace:
     scheduler = SimpleNamespace(
         max_num_seqs=config["max_num_seqs"],
@@ -132,7 +137,7 @@ def vllm_config(config: dict) -> SimpleNamespace:
         lora_config=SimpleNamespace(max_loras=config["max_loras"]) if config["max_loras"] else None,
         kv_events_config=EventsConfig(True) if config["kv_events"] else None,
         kv_transfer_config=transfer_config(connector, config["load_failure"]) if connector else None,
-        ec_transfer_config=SimpleNamespace(ec_connector="ScriptedEncoderConnector", engine_id="oracle") if config["ec_connector"] else None,
+        ec_transfer_config=SimpleNamespace(ec_connector=_encoder_connector(config), engine_id="oracle") if config["ec_connector"] else None,
         speculative_config=_speculative(config),
         structured_outputs_config=SimpleNamespace(reasoning_parser=""),
         mm_max_toks_per_item={"image": config["mm_max_tokens"]} if config["mm_max_tokens"] else {},
@@ -166,18 +171,18 @@ def scheduler_arguments(config: dict, side) -> dict:
     }
 
 
-def stock_scheduler(config: dict, side):
+def stock_scheduler(arguments: dict):
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    cls = AsyncScheduler if config["async"] else Scheduler
-    return cls(**scheduler_arguments(config, side))
+    is_async = arguments["vllm_config"].scheduler_config.async_scheduling
+    return (AsyncScheduler if is_async else Scheduler)(**arguments)
 
 
-def quire_scheduler(config: dict, side):
+def quire_scheduler(arguments: dict):
     from quire.vllm import Scheduler
 
-    return Scheduler(**scheduler_arguments(config, side))
+    return Scheduler(**arguments)
 
 
 SIDES = {"stock": stock_scheduler, "quire": quire_scheduler}

@@ -69,9 +69,9 @@ def _failure_of(script: dict, names: tuple) -> tuple | None:
 
 def _outcome(script: dict, names: tuple) -> tuple:
     """(Player after the play, (kind, description) of what went wrong or None)."""
-    from . import compare, play
+    from . import compare, play, recorded
 
-    player = play.Player(script, names)
+    player = (recorded.RecordedPlayer if "recorded" in script else play.Player)(script, names)
     signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
     try:
         player.play()

@@ -171,7 +171,7 @@ class Player:
             raise compare.Difference(self.index, event, part, left, right)
 
     def _construct(self, side: Side):
-        side.scheduler = configs.SIDES[side.name](self.config, side)
+        side.scheduler = configs.SIDES[side.name](configs.scheduler_arguments(self.config, side))
 
     # Events.
     def _on_add(self, spec: dict) -> None:

@@ -20,6 +20,8 @@ def doc_token(doc: int, position: int, vocab: int) -> int:
 
 
 def prompt_tokens(spec: dict, vocab: int) -> list:
+    if "tokens" in spec:  # of a recorded run
+        return list(spec["tokens"])
     return [doc_token(spec["doc"], i, vocab) for i in range(spec["n"])] + list(spec.get("tail", ()))
 
 

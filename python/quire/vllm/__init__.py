@@ -2,6 +2,8 @@
 
     vllm serve MODEL --scheduler-cls quire.vllm.Scheduler
 
+or beside it, only compared: quire.vllm.ShadowScheduler.
+
 One adapter file per vLLM version; a version without one is refused when this package is imported.
 """
 
@@ -24,4 +26,11 @@ def _adapter():
 
 Scheduler = _adapter().Scheduler
 
-__all__ = ["Scheduler"]
+
+def __getattr__(name: str):
+    if name == "ShadowScheduler":  # only who asks for it needs vLLM's own scheduler
+        return importlib.import_module("quire.vllm._shadow").ShadowScheduler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["Scheduler", "ShadowScheduler"]

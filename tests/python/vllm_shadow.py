@@ -1,0 +1,116 @@
+"""Run by vLLM's Python: quire.vllm.ShadowScheduler, driven by hand. usage: vllm_shadow.py silent|planted|written"""
+import json
+import os
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+
+from oracle import fuzz
+
+fuzz.setup()  # before anything takes what it puts in the place of vLLM's parties
+
+import vllm_offloading as offloading  # noqa: E402
+from oracle import compare, config as configs, generate, play, recorded  # noqa: E402
+from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
+from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
+from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
+
+import quire.vllm.v0_19 as adapter  # noqa: E402
+from quire.vllm import ShadowScheduler  # noqa: E402
+
+
+def drive(shadow, is_async, num_requests):
+    """vLLM's real OffloadingConnector under the shadow; the worker is scripted."""
+    worker, todo, queue = offloading.Worker(), deque(offloading.requests("sha256", num_requests)), deque()
+    step = 0
+    while todo or shadow.has_requests():
+        if todo and step % 2 == 0:
+            shadow.add_request(todo.popleft())
+        plan, step = shadow.schedule(), step + 1
+        queue.append((plan, worker.run(plan), offloading.sampling(plan, shadow, is_async)))
+        if len(queue) == (2 if is_async else 1):
+            plan, transferred, tokens = queue.popleft()
+            ids = list(plan.num_scheduled_tokens)
+            shadow.update_from_output(plan, ModelRunnerOutput(req_ids=ids, req_id_to_index={name: i for i, name in enumerate(ids)},
+                                                              sampled_token_ids=tokens, kv_connector_output=transferred))  # fmt: skip
+    return step
+
+def make(model, is_async):
+    return offloading.make(ShadowScheduler, model, is_async, "sha256")
+
+def silent(model):
+    for is_async, num_requests in ((False, 500), (True, 100)):
+        shadow = make(model, is_async)
+        steps = drive(shadow, is_async, num_requests)
+        assert shadow.difference is None, shadow.difference
+        assert steps - 1 <= shadow.num_steps <= steps, (steps, shadow.num_steps)
+        print(f"silent: {num_requests} requests, {shadow.num_steps} steps, async {is_async}")
+
+def replayed(path):
+    """The difference that playing the script finds, or None."""
+    script = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        recorded.RecordedPlayer(script, ("stock", "quire")).play()
+    except compare.Difference as difference:
+        return difference
+    return None
+
+def planted(model):
+    """quire's half with one place less in the batch: found, written down, and vLLM goes on."""
+    whole = adapter.core_config
+
+    def smaller(scheduler):
+        config = whole(scheduler)
+        config.max_num_seqs -= 1
+        return config
+
+    os.environ["QUIRE_SHADOW_DIR"] = model
+    adapter.core_config = smaller
+    shadow = make(model, False)
+    drive(shadow, False, 40)
+    assert "differs" in shadow.difference, shadow.difference
+    assert shadow.get_request_counts() == (0, 0), "vLLM went on to the end"
+    found = replayed(shadow.script)
+    assert found is not None and f": {found.part}." in shadow.difference, (found, shadow.difference)
+    adapter.core_config = whole
+    assert replayed(shadow.script) is None
+    print("planted:", shadow.difference)
+
+    os.environ["QUIRE_SHADOW_DIR"] = os.path.join(model, "missing")
+    raising = make(model, False)
+    raising._ours.add_request = None
+    drive(raising, False, 5)
+    assert "quire raised" in raising.difference and raising.script is None and raising.get_request_counts() == (0, 0)
+
+def written(model):
+    """Runs with everything that scenarios have, written down and played again."""
+    path = os.path.join(model, "run.json")
+    configs.SIDES["stock"], stock = (lambda arguments: ShadowScheduler(**arguments)), configs.SIDES["stock"]
+    kinds = set()
+    for seed in range(300, 330):
+        script = generate.script(seed)
+        config = script["config"]
+        player = play.Player({**script, "events": [event for event in script["events"] if event[0] != "shutdown"]}, ("stock",)).play()
+        shadow = player.sides[0].scheduler
+        if player.raised is not None:
+            continue
+        assert shadow.difference is None, (seed, shadow.difference)
+        with open(path, "w", encoding="utf-8") as file:
+            shadow._journal.write(file)
+        configs.SIDES["stock"] = stock
+        again = recorded.RecordedPlayer(json.loads(Path(path).read_text(encoding="utf-8")), ("stock", "quire")).play()
+        assert again.num_steps == shadow.num_steps + len(shadow._plans), (seed, again.num_steps, shadow.num_steps)
+        configs.SIDES["stock"] = lambda arguments: ShadowScheduler(**arguments)
+        kinds |= {name for name in ("connector", "ec_connector", "async", "multimodal", "max_loras") if config[name]} | {config["spec"]}
+    assert {"connector", "ec_connector", "async", "multimodal", "max_loras", "eagle"} <= kinds, kinds
+    print("written:", sorted(kinds))
+
+def main(case):
+    init_none_hash(get_hash_fn_by_name("sha256"))
+    with tempfile.TemporaryDirectory() as model:
+        (Path(model) / "config.json").write_text(json.dumps(offloading.MODEL))
+        globals()[case](model)
+
+if __name__ == "__main__":
+    main(sys.argv[1])
