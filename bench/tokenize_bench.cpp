@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "format/tokenizer_file.h"
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Names that the docs mention must exist: files, folders, Markdown links, `./dev` commands; files named in comments of code too.
+"""Names that the docs mention must exist: files, folders, Markdown links, `./dev` commands; files named in comments of code too. A listing
+under the name of an example must be that example.
 
 Usage: check_docs.py [REPO]. Prints each dead name and exits with 1 if there is one.
 """
@@ -14,6 +15,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(rf"^(?:{TOP})/[\w./-]*$")
 FILE_NAME = re.compile(r"^[\w-]+\.(?:h|cpp|py|cmake|sh|md)$")
 COMMENTED = re.compile(rf"(?<![\w/.-])((?:{TOP})/[\w/.-]+\.(?:h|cpp|py|md|sh|cmake|txt|json|html|xz))\b")
+LISTING = re.compile(r"^`(examples/[\w.]+)`[^\n]*\n+```cpp\n(.*?)```$", re.MULTILINE | re.DOTALL)
 DEV = re.compile(r"\./dev (\w+)")
 CODE = (".h", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".txt", ".json", ".in")
 MADE_LATER = ("build/",)
@@ -47,12 +49,19 @@ def dead_in_docs(text, folder, tree):
             yield f"./dev has no command '{command}'"
 
 
+def outdated_listings(text, repo):
+    for name, listing in LISTING.findall(text):
+        if (repo / name).exists() and (repo / name).read_text(encoding="utf-8") != listing:
+            yield f"the listing is not {name}"
+
+
 def check(repo):
     tree = Tree(repo)
     for path in sorted(tree.files):
         relative = pathlib.PurePosixPath(path)
         if relative.suffix == ".md":
-            found = dead_in_docs((repo / path).read_text(encoding="utf-8"), relative.parent, tree)
+            text = (repo / path).read_text(encoding="utf-8")
+            found = [*dead_in_docs(text, relative.parent, tree), *outdated_listings(text, repo)]
         elif (relative.suffix in CODE or path == "dev") and not path.startswith(("tests/golden/", "tests/fuzz/corpus/")):
             text = (repo / path).read_text(encoding="utf-8", errors="replace")
             found = (f"there is no {name}" for name in COMMENTED.findall(text) if not tree.has(name) and not name.startswith(MADE_LATER))

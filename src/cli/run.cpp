@@ -1,8 +1,6 @@
 // quire run: one answer, or a conversation, in the terminal.
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -12,9 +10,9 @@
 #include "cli/engine_flags.h"
 #include "cli/output_queue.h"
 #include "cli/terminal_answer.h"
+#include "quire/chat_template.h"
 #include "quire/engine.h"
-#include "text/template/chat_template.h"
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 namespace quire {
 
@@ -36,10 +34,6 @@ struct LoadedModel {
   std::optional<ChatTemplate> chat;
 };
 
-std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
-  return token.has_value() ? std::string(tokenizer.token_bytes(*token)) : std::string();
-}
-
 Result<LoadedModel> load_model(const RunFlags& flags) {
   auto engine = start_engine(flags.engine);
   if (!engine.has_value()) return std::unexpected(engine.error());
@@ -55,19 +49,11 @@ Result<LoadedModel> load_model(const RunFlags& flags) {
   return model;
 }
 
-Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const boost::json::array& messages) {
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, std::span<const ChatMessage> messages) {
   QUIRE_CHECK(model.chat.has_value(), "a model without a chat template takes prompts");
-  const Tokenizer& tokenizer = *model.tokenizer;
-  const boost::json::object context = {{"messages", messages},
-                                       {"tools", nullptr},
-                                       {"add_generation_prompt", true},
-                                       {"bos_token", token_text(tokenizer, tokenizer.bos())},
-                                       {"eos_token", token_text(tokenizer, tokenizer.eos())}};
-  TemplateOptions options;
-  options.now_s = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const Result<std::string> text = model.chat->render(context, options);
+  const Result<std::string> text = model.chat->render(messages, *model.tokenizer);
   if (!text.has_value()) return std::unexpected(text.error());
-  return tokenizer.encode(*text, {.add_special = false, .parse_special = true});
+  return model.tokenizer->encode(*text, {.add_special = false, .parse_special = true});
 }
 
 void print_now(std::string_view text) {
@@ -90,17 +76,17 @@ Result<std::string> answer(const LoadedModel& model, std::vector<TokenId> prompt
 }
 
 Result<int> converse(const LoadedModel& model, const RunFlags& flags) {
-  boost::json::array messages;
-  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
+  std::vector<ChatMessage> messages;
+  if (!flags.system.empty()) messages.push_back({"system", flags.system});
   fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", model.engine->model().name);
   std::string line;
   while (print_now("> "), std::getline(std::cin, line) && !line.empty()) {
-    messages.push_back({{"role", "user"}, {"content", line}});
+    messages.push_back({"user", line});
     auto prompt = encode_chat(model, messages);
     if (!prompt.has_value()) return std::unexpected(prompt.error());
     const Result<std::string> reply = answer(model, std::move(*prompt), flags);
     if (!reply.has_value()) return std::unexpected(reply.error());
-    messages.push_back({{"role", "assistant"}, {"content", *reply}});
+    messages.push_back({"assistant", *reply});
   }
   return 0;
 }
@@ -113,9 +99,9 @@ Result<int> run(const RunFlags& flags) {
                ? converse(*model, flags)
                : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "give a prompt to continue");
   }
-  boost::json::array messages;
-  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
-  messages.push_back({{"role", "user"}, {"content", flags.prompt}});
+  std::vector<ChatMessage> messages;
+  if (!flags.system.empty()) messages.push_back({"system", flags.system});
+  messages.push_back({"user", flags.prompt});
   auto prompt = model->chat.has_value() ? encode_chat(*model, messages) : model->tokenizer->encode(flags.prompt);
   if (!prompt.has_value()) return std::unexpected(prompt.error());
   const Result<std::string> reply = answer(*model, std::move(*prompt), flags);

@@ -10,9 +10,9 @@
 #include "cli/engine_flags.h"
 #include "quire/engine.h"
 #include "server/descriptors.h"
-#include "server/logger.h"
-#include "server/server.h"
-#include "server/server_options.h"
+#include "quire/logger.h"
+#include "quire/server.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

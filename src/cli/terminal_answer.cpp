@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "text/detokenizer.h"
+#include "quire/detokenizer.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 
 #include "cli/output_queue.h"
 #include "quire/engine.h"
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 namespace quire {
 

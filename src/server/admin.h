@@ -4,7 +4,7 @@
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "server/http.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

@@ -13,7 +13,7 @@
 #include "server/openai_response.h"
 #include "server/prepare.h"
 #include "server/served_model.h"
-#include "text/detokenizer.h"
+#include "quire/detokenizer.h"
 #include "text/stop_strings.h"
 
 namespace quire {

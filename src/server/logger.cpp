@@ -1,4 +1,4 @@
-#include "server/logger.h"
+#include "quire/logger.h"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -9,7 +9,7 @@
 #include "quire/request.h"
 #include "quire/sampling.h"
 #include "server/openai_request.h"
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 #include "quire/error.h"
 #include "server/openai_request.h"
 #include "server/served_model.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

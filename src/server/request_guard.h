@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/http.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "server/http.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

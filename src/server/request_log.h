@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/logger.h"
+#include "quire/logger.h"
 
 namespace quire {
 

@@ -16,7 +16,7 @@
 #include "server/prepare.h"
 #include "server/request_log.h"
 #include "server/served_model.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 
 #include "quire/engine.h"
 #include "server/openai_request.h"
-#include "text/template/chat_template.h"
-#include "text/tokenizer.h"
+#include "quire/chat_template.h"
+#include "quire/tokenizer.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "server/server.h"
+#include "quire/server.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 #include <fmt/format.h>
 

@@ -19,7 +19,7 @@
 #include "server/http.h"
 #include "server/request_head.h"
 #include "server/router.h"
-#include "server/server_options.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "text/detokenizer.h"
+#include "quire/detokenizer.h"
 
 namespace quire {
 

@@ -1,10 +1,10 @@
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 #include <algorithm>
 #include <string>
 
 #include "text/added_tokens.h"
-#include "text/detokenizer.h"
+#include "quire/detokenizer.h"
 #include "text/nfc.h"
 #include "text/text_encoder.h"
 #include "text/utf8.h"

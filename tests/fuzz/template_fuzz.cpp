@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "text/template/chat_template.h"
+#include "quire/chat_template.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Promise: a project that knows only find_package(quire) can build against an installed quire and use it.
+# Promise: a project that knows only find_package(quire) can build against an installed quire and use it; the examples do.
 set -euo pipefail
 cmake="$1" build="$2" compiler="$3"
 scratch=$(mktemp -d)
@@ -9,4 +9,14 @@ trap 'rm -rf "$scratch"' EXIT
   { cat "$scratch/configure.log"; exit 1; }
 "$cmake" --build "$scratch/build"
 "$scratch/build/consumer"
+# The examples of the docs, and what they promise to print.
+expect() { grep -qF -- "$1" "$scratch/out" || { echo "the example does not print: $1" >&2; cat "$scratch/out" >&2; exit 1; }; }
+"$scratch/build/step_by_hand" >"$scratch/out"
+expect "64 prompt tokens looked up, 16 found"
+"$scratch/build/own_connector" >"$scratch/out"
+expect "step 3: 6 tokens to compute"
+if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
+  "$scratch/build/chat" "$QUIRE_TEST_MODEL" "What is the capital of France?" >"$scratch/out"
+  expect "Paris"
+fi
 "$scratch/prefix/bin/quire" --version

@@ -1,5 +1,5 @@
 // The log alone, and what a server writes into it.
-#include "server/logger.h"
+#include "quire/logger.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 
 #include "server/fake_engine.h"
 #include "server/http_client.h"
-#include "server/server.h"
+#include "quire/server.h"
 
 namespace quire {
 

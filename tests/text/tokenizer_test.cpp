@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,9 @@
-#include "text/template/chat_template.h"
+#include "quire/chat_template.h"
 
 #include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <chrono>
 
 #include "text/template/evaluator.h"
 #include "text/template/failure.h"
@@ -36,6 +39,20 @@ Result<std::string> ChatTemplate::render(const boost::json::value& context, cons
   } catch (jinja::Failure& failure) {
     return to_error(std::move(failure), {});
   }
+}
+
+Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages, const Tokenizer& tokenizer) const {
+  const auto text_of = [&](std::optional<TokenId> token) { return token ? tokenizer.token_bytes(*token) : std::string_view(); };
+  boost::json::array conversation;
+  for (const ChatMessage& message : messages) conversation.push_back({{"role", message.role}, {"content", message.content}});
+  const boost::json::object context = {{"messages", std::move(conversation)},
+                                       {"tools", nullptr},
+                                       {"add_generation_prompt", true},
+                                       {"bos_token", text_of(tokenizer.bos())},
+                                       {"eos_token", text_of(tokenizer.eos())}};
+  TemplateOptions options;
+  options.now_s = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return render(context, options);
 }
 
 }  // namespace quire

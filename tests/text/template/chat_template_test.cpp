@@ -1,4 +1,4 @@
-#include "text/template/chat_template.h"
+#include "quire/chat_template.h"
 
 #include <gtest/gtest.h>
 

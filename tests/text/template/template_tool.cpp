@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include "text/template/chat_template.h"
+#include "quire/chat_template.h"
 
 namespace {
 

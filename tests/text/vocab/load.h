@@ -7,7 +7,7 @@
 
 #include "format/gguf.h"
 #include "format/tokenizer_file.h"
-#include "text/tokenizer.h"
+#include "quire/tokenizer.h"
 
 namespace quire::test {
 

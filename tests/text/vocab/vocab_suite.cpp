@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "text/detokenizer.h"
+#include "quire/detokenizer.h"
 #include "text/vocab/load.h"
 
 namespace quire {

@@ -2,14 +2,19 @@
 // Chat templates: a subset of Jinja 2 with the settings that Hugging Face transformers uses (trim_blocks, lstrip_blocks, loop controls,
 // the `generation` tag, an immutable sandbox). Within the subset the text equals jinja2's; what is outside it is refused by parse() as far
 // as the template's text shows it, and by render() where it depends on a value.
-#include <boost/json/value.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "quire/error.h"
+#include "quire/tokenizer.h"
+
+namespace boost::json {
+class value;
+}
 
 namespace quire {
 
@@ -25,6 +30,11 @@ struct TemplateOptions {
   // Seconds since 1970-01-01 of the local wall clock, for strftime_now. Absent: strftime_now is not defined, as in older transformers.
   std::optional<std::int64_t> now_s;
   TemplateLimits limits;
+};
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
 };
 
 namespace jinja {
@@ -44,6 +54,8 @@ class ChatTemplate {
   // template reads. Errors: `invalid_argument` with field "messages" and the template's own words if it called raise_exception; else with
   // field "chat_template" `invalid_argument` (the template cannot digest this conversation), `unsupported` or `too_large`.
   [[nodiscard]] Result<std::string> render(const boost::json::value& context, const TemplateOptions& options = {}) const;
+  // A plain conversation and the prompt for its next answer, without tools. strftime_now is defined.
+  [[nodiscard]] Result<std::string> render(std::span<const ChatMessage> messages, const Tokenizer& tokenizer) const;
 
  private:
   explicit ChatTemplate(std::shared_ptr<const jinja::Program> program) : program_(std::move(program)) {}

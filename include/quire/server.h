@@ -7,8 +7,8 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
-#include "server/logger.h"
-#include "server/server_options.h"
+#include "quire/logger.h"
+#include "quire/server_options.h"
 
 namespace quire {
 

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "quire/ids.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "quire/tokenizer.h"
+#include "quire/utf8_repair.h"
 
 namespace quire {
 
