@@ -9,10 +9,10 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "quire/engine.h"
-#include "server/descriptors.h"
 #include "quire/logger.h"
 #include "quire/server.h"
 #include "quire/server_options.h"
+#include "server/descriptors.h"
 
 namespace quire {
 

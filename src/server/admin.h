@@ -3,8 +3,8 @@
 // /resume; parameters stand in the query.
 #include "quire/engine.h"
 #include "quire/error.h"
-#include "server/http.h"
 #include "quire/server_options.h"
+#include "server/http.h"
 
 namespace quire {
 

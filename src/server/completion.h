@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "quire/detokenizer.h"
 #include "server/engine_client.h"
 #include "server/http.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
 #include "server/prepare.h"
 #include "server/served_model.h"
-#include "quire/detokenizer.h"
 #include "text/stop_strings.h"
 
 namespace quire {

@@ -8,8 +8,8 @@
 
 #include "quire/request.h"
 #include "quire/sampling.h"
-#include "server/openai_request.h"
 #include "quire/tokenizer.h"
+#include "server/openai_request.h"
 
 namespace quire {
 

@@ -6,9 +6,9 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
+#include "quire/server_options.h"
 #include "server/openai_request.h"
 #include "server/served_model.h"
-#include "quire/server_options.h"
 
 namespace quire {
 

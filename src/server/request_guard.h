@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "server/http.h"
 #include "quire/server_options.h"
+#include "server/http.h"
 
 namespace quire {
 

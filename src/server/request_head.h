@@ -5,8 +5,8 @@
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
 
-#include "server/http.h"
 #include "quire/server_options.h"
+#include "server/http.h"
 
 namespace quire {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "quire/server_options.h"
 #include "server/completion.h"
 #include "server/engine_client.h"
 #include "server/http.h"
@@ -16,7 +17,6 @@
 #include "server/prepare.h"
 #include "server/request_log.h"
 #include "server/served_model.h"
-#include "quire/server_options.h"
 
 namespace quire {
 

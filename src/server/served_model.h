@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "quire/engine.h"
-#include "server/openai_request.h"
 #include "quire/chat_template.h"
+#include "quire/engine.h"
 #include "quire/tokenizer.h"
+#include "server/openai_request.h"
 
 namespace quire {
 

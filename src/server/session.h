@@ -14,12 +14,12 @@
 #include <string>
 #include <string_view>
 
+#include "quire/server_options.h"
 #include "server/completion.h"
 #include "server/connection_table.h"
 #include "server/http.h"
 #include "server/request_head.h"
 #include "server/router.h"
-#include "quire/server_options.h"
 
 namespace quire {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "text/added_tokens.h"
 #include "quire/detokenizer.h"
+#include "text/added_tokens.h"
 #include "text/nfc.h"
 #include "text/text_encoder.h"
 #include "text/utf8.h"

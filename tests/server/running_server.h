@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "quire/server.h"
 #include "server/fake_engine.h"
 #include "server/http_client.h"
-#include "quire/server.h"
 
 namespace quire {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/sample_vocabulary.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quire/detokenizer.h"
+#include "text/utf8.h"
 #include "text/vocab/load.h"
 
 namespace quire {
