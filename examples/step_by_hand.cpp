@@ -1,5 +1,6 @@
-// The core stepped by hand: three requests on a cache of twelve blocks, each plan printed, the model played by a counter. The third request
-// shares a prompt with the first and finds it in the prefix cache; the second one is too long for what is left and waits.
+// The core stepped by hand: three requests on a cache of twelve blocks, each plan printed, the model played by a counter. The second
+// request is preempted when the cache is full and comes back with its blocks still cached; the third finds the prompt that it shares with
+// the first.
 #include <cstdio>
 #include <numeric>
 
@@ -50,7 +51,4 @@ int main() {
     for (const quire::RequestUpdate& update : (*outcome)->updates)
       if (update.finished) std::printf("  request %llu ends\n", static_cast<unsigned long long>(update.id.value));
   }
-  const quire::CoreCounters counters = (*core)->counters();
-  std::printf("%llu prompt tokens looked up, %llu found\n", static_cast<unsigned long long>(counters.prefix_query_tokens),
-              static_cast<unsigned long long>(counters.prefix_hit_tokens));
 }

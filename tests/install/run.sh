@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 # The examples of the docs, and what they promise to print.
 expect() { grep -qF -- "$1" "$scratch/out" || { echo "the example does not print: $1" >&2; cat "$scratch/out" >&2; exit 1; }; }
 "$scratch/build/step_by_hand" >"$scratch/out"
-expect "64 prompt tokens looked up, 16 found"
+expect "step 6:  request 3 tokens [16, 18) samples"
 "$scratch/build/own_connector" >"$scratch/out"
 expect "step 3: 6 tokens to compute"
 if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
