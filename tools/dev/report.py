@@ -10,7 +10,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 GTEST_NOISE = re.compile(r"^(\[[ =\-A-Z]{10}\]|Note: |Running main|$|.*: Skipped$)")
-FUZZER_NOISE = re.compile(r"^(INFO: |#\d+|stat::|Done \d+ runs|[A-Z]\w+: .*(corpus|seed)|Seed: )")
+FUZZER_NOISE = re.compile(r"^(INFO: |#\d+|#{6} |stat::|Done \d+ runs|[A-Z]\w+: .*(corpus|seed)|Seed: |\s*\".*\" # Uses: \d+$)")
 
 
 def printed_lines(case):
