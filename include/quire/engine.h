@@ -9,6 +9,7 @@
 
 #include "quire/error.h"
 #include "quire/ids.h"
+#include "quire/kv_layout.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
 #include "quire/request.h"
@@ -129,7 +130,11 @@ class Engine {
 // Reads the header of a model, not its weights.
 Result<ModelInfo> inspect_model(const std::string& path);
 
-// Bytes of one KV block over all layers.
-std::uint64_t kv_block_bytes(const ModelInfo& model, const CacheOptions& cache);
+// How the KV cache of this model lies in memory: cache groups and sizes as vLLM's get_kv_cache_configs plans them. Errors name the option:
+// the memory holds no block, or no request of max_model_len tokens (0: none is asked for).
+Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& options);
+
+// The most blocks that one request of so many tokens holds at once, over all groups.
+std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_tokens, std::uint32_t max_num_batched_tokens);
 
 }  // namespace quire

@@ -54,7 +54,8 @@ struct ModelInfo {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t vocab_size = 0;
-  std::uint32_t context_length = 0;  // tokens
+  std::uint32_t context_length = 0;            // tokens
+  std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
   std::uint64_t num_parameters = 0;
   std::uint64_t weight_bytes = 0;                                                      // in memory, unpacked into kernel formats
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it

@@ -15,9 +15,9 @@ enum class ActivationMode : std::uint8_t { int16, f32 };
 enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512 };
 
 struct CacheOptions {
-  std::uint32_t block_size = 16;  // tokens per block
-  std::uint32_t num_blocks = 0;   // with the null block; 0: as many as kv_cache_bytes hold
-  std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;
+  std::uint32_t block_size = 16;                          // tokens per block
+  std::uint32_t num_blocks = 0;                           // with the null block; 0: as many as kv_cache_bytes hold
+  std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;  // 0: a share of the memory that is left beside the weights
   KvDtype dtype = KvDtype::bf16;
   bool enable_prefix_caching = true;
 };

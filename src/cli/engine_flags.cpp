@@ -46,7 +46,7 @@ void show_progress(double done) {
 CLI::Validator bytes_flag() {
   return CLI::Validator(
       [](std::string& text) {
-        const Result<std::uint64_t> bytes = parse_bytes(text);
+        const Result<std::uint64_t> bytes = text == "auto" ? Result<std::uint64_t>(0) : parse_bytes(text);
         if (!bytes.has_value()) return bytes.error().to_string();
         text = std::to_string(*bytes);
         return std::string();
@@ -55,7 +55,9 @@ CLI::Validator bytes_flag() {
 }
 
 void add_cache_flags(CLI::App& app, CacheOptions& cache) {
-  app.add_option("--kv-cache-memory", cache.kv_cache_bytes, "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
+  app.add_option("--kv-cache-memory", cache.kv_cache_bytes,
+                 "Memory for the KV cache: 512MiB, 2GiB, ...; auto: four fifths of what the machine or cgroup has left beside the weights "
+                 "(default 1GiB)")
       ->transform(bytes_flag());
   app.add_option("--num-blocks", cache.num_blocks, "Blocks of the KV cache, the null block included; 0: what --kv-cache-memory holds");
   app.add_option("--block-size", cache.block_size, "Tokens per block")->capture_default_str();

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/engine_flags.h"
+#include "cli/kv_lines.h"
 #include "quire/engine.h"
 
 namespace quire {
@@ -13,9 +14,8 @@ namespace {
 
 struct InspectFlags {
   std::string model;
-  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   std::uint32_t tokens = 2048;
-  CacheOptions cache;
+  EngineOptions engine;
 };
 
 void print_model(const ModelInfo& model) {
@@ -28,18 +28,20 @@ void print_model(const ModelInfo& model) {
   fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");
 }
 
-void print_cache(const ModelInfo& model, const InspectFlags& flags) {
-  const std::uint64_t block_bytes = kv_block_bytes(model, flags.cache);
-  const std::uint64_t num_blocks = flags.memory_bytes / block_bytes;
-  const std::uint64_t usable = num_blocks > 0 ? num_blocks - 1 : 0;
-  const std::uint64_t blocks_per_request = (flags.tokens + flags.cache.block_size - 1) / flags.cache.block_size;
-  fmt::print("\nKV cache         {} per token, {} per block of {} tokens ({})\n", format_bytes(block_bytes / flags.cache.block_size),
-             format_bytes(block_bytes), flags.cache.block_size, flags.cache.dtype == KvDtype::bf16 ? "bf16" : "f32");
-  fmt::print("in {:<13} {} blocks = {} tokens (one more block is the null block)\n", format_bytes(flags.memory_bytes), usable,
-             usable * flags.cache.block_size);
-  fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / blocks_per_request,
+Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
+  const Result<KvLayout> layout = plan_kv_layout(model, flags.engine);
+  if (!layout) return std::unexpected(layout.error());
+  const std::uint64_t usable = layout->num_blocks - 1;
+  const std::uint64_t per_request = kv_blocks_per_request(*layout, flags.tokens, flags.engine.scheduler.max_num_batched_tokens);
+  const std::uint64_t memory = flags.engine.cache.kv_cache_bytes;
+  fmt::print("\nKV cache         {}\n", describe_kv_cost(*layout));
+  for (const std::string& line : describe_kv_groups(*layout)) fmt::print("                 {}\n", line);
+  fmt::print("in {:<13} {} blocks = {} tokens (one more block is the null block)\n", format_bytes(memory), usable,
+             usable / layout->groups.size() * layout->groups.front().block_size);
+  fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / per_request,
              flags.tokens);
-  fmt::print("resident         about {} with this cache\n", format_bytes(model.weight_bytes + flags.memory_bytes));
+  fmt::print("resident         about {} with this cache\n", format_bytes(model.weight_bytes + memory));
+  return {};
 }
 
 }  // namespace
@@ -54,20 +56,22 @@ Command add_inspect_command(CLI::App& app) {
           [flags](const std::string& text) {
             const Result<std::uint64_t> bytes = parse_bytes(text);
             if (!bytes.has_value()) throw CLI::ValidationError("--memory", bytes.error().to_string());
-            flags->memory_bytes = *bytes;
+            flags->engine.cache.kv_cache_bytes = *bytes;
           },
           "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
       ->type_name("SIZE");
   command->add_option("--tokens", flags->tokens, "Length of a request, prompt and output")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--block-size", flags->cache.block_size, "Tokens per block")->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--block-size", flags->engine.cache.block_size, "Tokens per block")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   command->footer("Example: quire inspect model.gguf --memory 4GiB --tokens 8192");
   return {command, [flags]() -> Result<int> {
             const Result<ModelInfo> model = inspect_model(flags->model);
             if (!model.has_value()) return std::unexpected(model.error());
             print_model(*model);
-            print_cache(*model, *flags);
+            if (auto printed = print_cache(*model, *flags); !printed) return std::unexpected(printed.error());
             return 0;
           }};
 }

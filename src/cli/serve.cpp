@@ -8,6 +8,7 @@
 #include "cli/choice_flag.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
+#include "cli/kv_lines.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
 #include "quire/server.h"
@@ -24,12 +25,20 @@ struct ServeFlags {
   LogOptions log;
 };
 
+void print_cache(const Engine& engine) {
+  const EngineOptions& options = engine.options();
+  const Result<KvLayout> layout = plan_kv_layout(engine.model(), options);
+  if (!layout) return;
+  fmt::print("KV cache: {} blocks, {}; up to {} requests run at once, of at most {} tokens\n", layout->num_blocks - 1,
+             describe_kv_cost(*layout), options.scheduler.max_num_seqs, options.scheduler.max_model_len);
+  if (layout->groups.size() > 1)
+    for (const std::string& line : describe_kv_groups(*layout)) fmt::print("  {}\n", line);
+}
+
 void print_ready(const Server& server, const ServeFlags& flags, const Engine& engine, double seconds) {
-  const EngineStats stats = engine.stats();
   const std::string url = fmt::format("http://{}:{}", flags.server.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
-  fmt::print("KV cache: {} blocks of {} tokens; up to {} requests run at once\n", stats.num_blocks, engine.options().cache.block_size,
-             engine.options().scheduler.max_num_seqs);
+  print_cache(engine);
   if (server.max_connections() < flags.server.max_connections) {
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
                flags.server.max_connections);

@@ -2,7 +2,9 @@
 #include "engine/create.h"
 
 #include "base/usable_cores.h"
+#include "base/usable_memory.h"
 #include "engine/engine_impl.h"
+#include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
 #include "runtime/model/model.h"
 #include "runtime/model/model_file.h"
@@ -18,9 +20,11 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info();
   if (!header) return std::unexpected(header.error());
-  const Result<EngineOptions> resolved = resolve_options(options, *header, usable_cores());
+  const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes()});
   if (!resolved) return std::unexpected(resolved.error());
-  auto cache = KvCache::create(KvShape::of(*header, resolved->cache));
+  auto plan = plan_kv(*header, *resolved);
+  if (!plan) return std::unexpected(plan.error());
+  auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
   auto model = load_model(*file, *header,
@@ -39,10 +43,6 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
 
 Result<ModelInfo> inspect_model(const std::string& path) {
   return inspect(path);
-}
-
-std::uint64_t kv_block_bytes(const ModelInfo& model, const CacheOptions& cache) {
-  return KvShape::of(model, cache).bytes_per_block();
 }
 
 }  // namespace quire

@@ -11,7 +11,7 @@ namespace quire {
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             std::shared_ptr<const Clock> clock) {
-  auto core = Core::create(core_config(options));
+  auto core = Core::create(core_config(options, model));
   if (!core) return std::unexpected(core.error());
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(worker), std::move(clock));
 }
@@ -19,7 +19,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
                        std::shared_ptr<const Clock> clock)
     : options_(options),
-      core_config_(core_config(options)),
+      core_config_(core_config(options, model)),
       model_(model),
       clock_(std::move(clock)),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),

@@ -6,13 +6,12 @@
 #include <filesystem>
 #include <limits>
 
-#include "quire/engine.h"
-#include "runtime/memory/kv_cache.h"
+#include "base/check.h"
+#include "engine/kv_plan.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMaxBlocks = 1U << 24U;
 constexpr std::uint32_t kMaxBlockSize = 1024;
 constexpr std::uint32_t kMaxThreads = 1024;
 constexpr std::uint32_t kMaxSeqs = 1U << 16U;
@@ -44,35 +43,30 @@ std::string default_served_name(const std::string& path, const ModelInfo& model)
   return name.empty() ? model.name : name;
 }
 
-Result<void> resolve_blocks(CacheOptions& cache, const ModelInfo& model) {
-  if (cache.num_blocks == 0) {
-    const std::uint64_t block_bytes = kv_block_bytes(model, cache);
-    const std::uint64_t fitting = cache.kv_cache_bytes / std::max<std::uint64_t>(block_bytes, 1);
-    if (fitting < 2) {
-      return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
-                  fmt::format("{} bytes hold {} blocks of {} bytes", cache.kv_cache_bytes, fitting, block_bytes),
-                  fmt::format("give at least {} bytes", 2 * block_bytes));
-    }
-    cache.num_blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kMaxBlocks));
+// What is left beside the weights, but for a fifth: workspaces, tokenizer, clients and the page cache live there too.
+Result<void> resolve_kv_cache_bytes(CacheOptions& cache, const ModelInfo& model, const Machine& machine) {
+  if (cache.num_blocks != 0 || cache.kv_cache_bytes != 0) return {};
+  if (machine.available_bytes <= model.weight_bytes) {
+    return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
+                fmt::format("auto finds {} bytes of memory, and the weights take {}", machine.available_bytes, model.weight_bytes),
+                "give the process more memory or serve a smaller model");
   }
-  return check_range("num_blocks", cache.num_blocks, 2, kMaxBlocks);
+  cache.kv_cache_bytes = (machine.available_bytes - model.weight_bytes) / 5 * 4;
+  return {};
 }
 
-Result<void> resolve_model_len(SchedulerOptions& scheduler, const CacheOptions& cache, const ModelInfo& model) {
-  const std::uint64_t capacity = kv_capacity_tokens(cache);
-  const std::uint64_t most = std::min<std::uint64_t>(model.context_length, capacity);
-  if (scheduler.max_model_len == 0) scheduler.max_model_len = static_cast<std::uint32_t>(most);
-  if (scheduler.max_model_len > model.context_length) {
-    return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", scheduler.max_model_len),
+Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
+  std::uint32_t& max_model_len = options.scheduler.max_model_len;
+  if (max_model_len > model.context_length) {
+    return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", max_model_len),
                 fmt::format("the context of {} is {} tokens", model.name, model.context_length));
   }
-  if (scheduler.max_model_len > capacity) {
-    return fail(ErrorCode::invalid_argument, "max_model_len",
-                fmt::format("is {}, but the KV cache holds {} tokens", scheduler.max_model_len, capacity),
-                "lower it or raise kv_cache_bytes");
-  }
-  if (scheduler.max_model_len < 2) {
-    return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", scheduler.max_model_len),
+  const auto plan = plan_kv(model, options);
+  if (!plan) return std::unexpected(plan.error());
+  options.cache.num_blocks = plan->layout.num_blocks;
+  max_model_len = plan->max_model_len;
+  if (max_model_len < 2) {
+    return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", max_model_len),
                 "a prompt and one output need at least 2");
   }
   return {};
@@ -80,21 +74,19 @@ Result<void> resolve_model_len(SchedulerOptions& scheduler, const CacheOptions& 
 
 }  // namespace
 
-std::uint64_t kv_capacity_tokens(const CacheOptions& cache) {
-  return (std::uint64_t{cache.num_blocks} - 1) * cache.block_size;
-}
-
-Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, std::uint32_t num_cores) {
+Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
-  if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(num_cores, 1, kMaxThreads);
+  if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
-  if (auto resolved = resolve_blocks(options.cache, model); !resolved) return std::unexpected(resolved.error());
-  if (auto resolved = resolve_model_len(options.scheduler, options.cache, model); !resolved) return std::unexpected(resolved.error());
-  if (auto valid = core_config(options).validate(); !valid) return std::unexpected(valid.error());
+  if (auto resolved = resolve_kv_cache_bytes(options.cache, model, machine); !resolved) return std::unexpected(resolved.error());
+  if (auto resolved = resolve_kv_cache(options, model); !resolved) return std::unexpected(resolved.error());
+  if (auto valid = core_config(options, model).validate(); !valid) return std::unexpected(valid.error());
   return options;
 }
 
-CoreConfig core_config(const EngineOptions& options) {
+CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
+  auto plan = plan_kv(model, options);
+  QUIRE_CHECK(plan.has_value(), "resolved options have a KV cache");
   CoreConfig config;
   config.scheduler = options.scheduler;
   config.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
@@ -105,10 +97,7 @@ CoreConfig core_config(const EngineOptions& options) {
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
   config.block_size = options.cache.block_size;
-  config.kv.num_blocks = options.cache.num_blocks;
-  FullAttentionSpec spec;
-  spec.block_size = options.cache.block_size;
-  config.kv.groups.push_back({.layer_names = {}, .spec = spec, .layer_specs = {}});
+  config.kv = std::move(plan->config);
   config.enable_prefix_caching = options.cache.enable_prefix_caching;
   return config;
 }

@@ -10,15 +10,18 @@
 
 namespace quire {
 
-// `options` with every 0 default written out for this model and machine: num_threads (`num_cores`), num_blocks, max_model_len,
+// What options left open are filled from.
+struct Machine {
+  std::uint32_t num_cores = 1;
+  std::uint64_t available_bytes = 0;  // of memory, before the model is loaded
+};
+
+// `options` with every 0 default written out for this model and machine: num_threads, kv_cache_bytes, num_blocks, max_model_len,
 // served_model_name. Errors name the option.
-Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, std::uint32_t num_cores);
+Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine);
 
 // What the core and the worker take from resolved options.
-CoreConfig core_config(const EngineOptions& options);
+CoreConfig core_config(const EngineOptions& options, const ModelInfo& model);
 WorkerLimits worker_limits(const EngineOptions& options);
-
-// Tokens that the KV cache of resolved options holds.
-std::uint64_t kv_capacity_tokens(const CacheOptions& cache);
 
 }  // namespace quire

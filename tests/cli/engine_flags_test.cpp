@@ -26,6 +26,10 @@ TEST(EngineFlags, SizesAreBytesWithUnits) {
   EXPECT_EQ(format_bytes(10), "10 B");
 }
 
+TEST(EngineFlags, AutoLeavesTheMemoryOfTheKvCacheToTheMachine) {
+  EXPECT_EQ(parsed("--kv-cache-memory auto").cache.kv_cache_bytes, 0U);
+}
+
 TEST(EngineFlags, EveryFlagReachesItsOption) {
   const EngineOptions options = parsed(
       "--served-model-name m --kv-cache-memory 2GiB --num-blocks 7 --block-size 32 --kv-cache-dtype f32 --no-enable-prefix-caching "

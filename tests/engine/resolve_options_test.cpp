@@ -22,10 +22,12 @@ ModelInfo small_model() {
   return model;
 }
 
+constexpr std::uint64_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * 2;  // keys and values, layers, heads, tokens, dims, bf16
+
 TEST(ResolveOptions, ZerosAreWrittenOut) {
   EngineOptions options;
-  options.cache.kv_cache_bytes = 100 * kv_block_bytes(small_model(), options.cache) + 1;
-  const Result<EngineOptions> resolved = resolve_options(options, small_model(), 6);
+  options.cache.kv_cache_bytes = 100 * kBlockBytes + 1;
+  const Result<EngineOptions> resolved = resolve_options(options, small_model(), {6, 0});
   ASSERT_TRUE(resolved.has_value());
   EXPECT_EQ(resolved->cache.num_blocks, 100U);
   EXPECT_EQ(resolved->num_threads, 6U);
@@ -37,7 +39,7 @@ TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
   const auto served = [](const char* path) {
     EngineOptions options;
     options.model = path;
-    return resolve_options(options, small_model(), 1)->served_model_name;
+    return resolve_options(options, small_model(), {1, 0})->served_model_name;
   };
   EXPECT_EQ(served("models/Tiny-1B.Q4_1.gguf"), "Tiny-1B.Q4_1");
   EXPECT_EQ(served("models/Tiny-1.5B"), "Tiny-1.5B");
@@ -48,14 +50,24 @@ TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {
   EngineOptions options;
   options.cache.num_blocks = 5;
-  const Result<EngineOptions> resolved = resolve_options(options, small_model(), 1);
+  const Result<EngineOptions> resolved = resolve_options(options, small_model(), {1, 0});
   ASSERT_TRUE(resolved.has_value());
   EXPECT_EQ(resolved->scheduler.max_model_len, 64U) << "the null block holds nothing";
 }
 
-TEST(ResolveOptions, ABlockIsKeysAndValuesOfAllLayers) {
-  EXPECT_EQ(kv_block_bytes(small_model(), {.block_size = 4, .dtype = KvDtype::bf16}), 2U * 2 * 2 * 4 * 8 * 2);
-  EXPECT_EQ(kv_block_bytes(small_model(), {.block_size = 4, .dtype = KvDtype::f32}), 2U * 2 * 2 * 4 * 8 * 4);
+TEST(ResolveOptions, AutoTakesFourFifthsOfWhatIsLeftBesideTheWeights) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 0;
+  ModelInfo model = small_model();
+  model.weight_bytes = 1'000'000;
+  const auto resolved = resolve_options(options, model, {1, 1'000'000 + 50 * kBlockBytes});
+  ASSERT_TRUE(resolved.has_value());
+  EXPECT_EQ(resolved->cache.kv_cache_bytes, 40 * kBlockBytes);
+  EXPECT_EQ(resolved->cache.num_blocks, 40U);
+  const auto none = resolve_options(options, model, {1, 1'000'000});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().field, "kv_cache_bytes");
+  EXPECT_FALSE(none.error().remedy.empty());
 }
 
 TEST(ResolveOptions, EachBadOptionIsNamed) {
@@ -88,7 +100,7 @@ TEST(ResolveOptions, EachBadOptionIsNamed) {
   for (const Case& c : cases) {
     EngineOptions options;
     c.spoil(options);
-    const Result<EngineOptions> resolved = resolve_options(options, small_model(), 1);
+    const Result<EngineOptions> resolved = resolve_options(options, small_model(), {1, 0});
     ASSERT_FALSE(resolved.has_value()) << c.option;
     EXPECT_EQ(resolved.error().field, c.option);
     EXPECT_FALSE(resolved.error().remedy.empty());

@@ -60,7 +60,7 @@ struct Setup {
 inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
-  const EngineOptions options = resolve_options(setup.options, simulated_model(), 1).value();
+  const EngineOptions options = resolve_options(setup.options, simulated_model(), {1, 0}).value();
   SimulatedWorkerOptions worker{worker_limits(options), options.cache.block_size,     options.cache.num_blocks, kVocab,
                                 setup.poison,           std::move(setup.before_step), mode.worker_threads};
   return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>())

@@ -56,10 +56,11 @@ struct Bench {
     EngineOptions given;
     given.cache.num_blocks = 100;
     given.scheduler.async_scheduling = async_scheduling;
-    const EngineOptions options = resolve_options(given, simulated_model(), 1).value();
+    const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
     SimulatedWorkerOptions worker{
         .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = poison, .before_step = {}};
-    loop = std::make_unique<StepLoop>(Core::create(core_config(options)).value(), std::make_unique<LoggingWorker>(std::move(worker), log),
+    loop = std::make_unique<StepLoop>(Core::create(core_config(options, simulated_model())).value(),
+                                      std::make_unique<LoggingWorker>(std::move(worker), log),
                                       StepLoop::Options{{kEos}, 0, async_scheduling}, std::make_shared<SteadyClock>());
   }
   void add(std::uint64_t id, EngineRequest request) {

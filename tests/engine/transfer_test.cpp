@@ -68,12 +68,12 @@ EngineOptions options_of(bool async_scheduling, std::uint32_t num_blocks) {
   options.cache.block_size = 4;
   options.cache.num_blocks = num_blocks;
   options.scheduler.async_scheduling = async_scheduling;
-  return resolve_options(options, simulated_model(), 1).value();
+  return resolve_options(options, simulated_model(), {1, 0}).value();
 }
 
 struct Bench {
   explicit Bench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
-    CoreConfig config = core_config(options_of(async_scheduling, num_blocks));
+    CoreConfig config = core_config(options_of(async_scheduling, num_blocks), simulated_model());
     config.num_spec_tokens = num_spec_tokens;
     auto made = Core::create(config, {.connector = &connector}).value();
     core = made.get();
@@ -214,7 +214,7 @@ TEST(EngineTransfers, StopWaitsForThemOrSaysHowManyAreLeft) {
     auto made_worker = std::make_unique<TransferWorker>();
     const TransferWorker* worker = made_worker.get();
     if (ends) made_worker->sends_0_at_step = 30;  // long after the request has ended
-    auto core = Core::create(core_config(options), {.connector = &connector}).value();
+    auto core = Core::create(core_config(options, simulated_model()), {.connector = &connector}).value();
     EngineImpl engine(options, simulated_model(), std::move(core), std::move(made_worker), std::make_shared<SteadyClock>());
     Collector sink;
     sink.wait(engine.submit(make_request(10, 3), sink).value());

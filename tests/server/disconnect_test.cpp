@@ -20,7 +20,7 @@ std::unique_ptr<Engine> slow_engine() {
   model.context_length = 2 * kMaxTokens;
   EngineOptions options;
   options.cache.num_blocks = 2 * kMaxTokens / 16 + 10;
-  options = resolve_options(options, model, 1).value();
+  options = resolve_options(options, model, {1, 0}).value();
   SimulatedWorkerOptions worker{
       worker_limits(options), options.cache.block_size, options.cache.num_blocks, kFakeVocab, -1, [](const StepPlan&) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));

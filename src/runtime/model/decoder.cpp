@@ -62,12 +62,12 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
 
 void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<const float> logits) const {
   const WorkspaceLimits& limits = workspace_.limits();
-  const KvShape& kv = cache.shape();
   QUIRE_CHECK(input.tokens.size() <= limits.rows, "more rows than max_num_batched_tokens");
   QUIRE_CHECK(input.sequences.size() <= limits.sequences && input.logit_rows.size() <= limits.sequences, "more than max_num_seqs");
   QUIRE_CHECK(logits.size() == input.logit_rows.size() * config_.vocab_size, "logits of another size");
-  QUIRE_CHECK(kv.num_layers == config_.num_layers && kv.num_kv_heads == config_.num_kv_heads && kv.head_dim == config_.head_dim,
-              "a KV cache of another model");
+  QUIRE_CHECK(cache.layout().layers.size() == config_.num_layers, "a KV cache of another model");
+  for (const KvLayerLayout& layer : cache.layout().layers)
+    QUIRE_CHECK(layer.num_kv_heads == config_.num_kv_heads && layer.head_dim == config_.head_dim, "a KV cache of another model");
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
@@ -355,16 +355,17 @@ Activations Decoder::hidden_activations() const {
   return activations(workspace_.input, rows_, config_.hidden_size, workspace_.hidden_codes);
 }
 
-PagedKvLayer Decoder::kv_layer(const KvCache& cache, std::uint32_t layer) const {
+PagedKvLayer Decoder::kv_layer(const KvCache& cache, std::uint32_t layer) {
+  const KvLayerLayout& layout = cache.layout().layers[layer];
   return {.keys = cache.keys(layer),
           .values = cache.values(layer),
-          .dtype = cache.shape().dtype,
-          .block_size = cache.shape().block_size,
-          .num_kv_heads = config_.num_kv_heads,
-          .head_dim = config_.head_dim,
-          .block_stride = cache.block_stride(),
-          .head_stride = cache.head_stride(),
-          .token_stride = cache.token_stride()};
+          .dtype = cache.layout().dtype,
+          .block_size = cache.layout().groups[layout.group].kernel_block_size,
+          .num_kv_heads = layout.num_kv_heads,
+          .head_dim = layout.head_dim,
+          .block_stride = layout.block_stride,
+          .head_stride = layout.head_stride,
+          .token_stride = layout.token_stride};
 }
 
 // A few rows cost less than waking a thread.

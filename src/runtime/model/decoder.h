@@ -59,7 +59,7 @@ class Decoder {
   void prepare(const Activations& x);
   [[nodiscard]] Activations activations(const float* x, std::uint32_t rows, std::uint32_t columns, std::span<std::byte> codes) const;
   [[nodiscard]] Activations hidden_activations() const;
-  [[nodiscard]] PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) const;
+  [[nodiscard]] static PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer);
   [[nodiscard]] std::uint32_t row_grain(std::uint32_t rows) const;
   [[nodiscard]] std::uint32_t panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t rows) const;
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{config_.q_size()} + 2 * config_.kv_size(); }

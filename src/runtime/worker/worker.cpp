@@ -5,8 +5,9 @@
 namespace quire {
 namespace {
 
-BlockTableLimits table_limits(const WorkerLimits& limits, const KvShape& shape) {
-  return {limits.max_num_seqs, (limits.max_model_len + shape.block_size - 1) / shape.block_size, shape.block_size, shape.num_blocks};
+BlockTableLimits table_limits(const WorkerLimits& limits, const KvLayout& layout) {
+  const std::uint32_t block_size = layout.groups.front().block_size;
+  return {limits.max_num_seqs, (limits.max_model_len + block_size - 1) / block_size, block_size, layout.num_blocks};
 }
 
 }  // namespace
@@ -16,7 +17,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
     : pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
-      tables_(table_limits(limits, cache_.shape())),
+      tables_(table_limits(limits, cache_.layout())),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),

@@ -8,93 +8,123 @@
 #include <vector>
 
 #include "base/random.h"
+#include "support/kv_layouts.h"
 
 namespace quire {
 namespace {
 
-constexpr KvShape kSmall{.num_layers = 3, .num_kv_heads = 2, .head_dim = 16, .block_size = 4, .num_blocks = 5};
+constexpr std::uint32_t kBlocks = 6;
 
-std::vector<KvShape> all_shapes() {
-  std::vector<KvShape> shapes(2, kSmall);
-  shapes[0].dtype = KvDtype::bf16;
-  shapes[1].dtype = KvDtype::f32;
-  return shapes;
+// Three layers; with windows, two groups that share the first tensor.
+ModelInfo small_model(std::vector<std::uint32_t> windows = {}) {
+  ModelInfo model;
+  model.num_layers = 3;
+  model.num_kv_heads = 2;
+  model.head_dim = 16;
+  model.sliding_windows = std::move(windows);
+  return model;
 }
 
-std::byte* element(const KvCache& cache, std::byte* base, std::uint32_t block, std::uint32_t head, std::uint32_t token, std::uint32_t dim) {
-  const std::size_t index = block * cache.block_stride() + head * cache.head_stride() + token * cache.token_stride() + dim;
-  return base + index * cache.shape().element_bytes();
+std::vector<KvLayout> all_layouts() {
+  std::vector<KvLayout> layouts;
+  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32})
+    for (const std::uint32_t kernel_block_size : {4U, 2U, 1U})
+      layouts.push_back(test::kv_layout_of(
+          small_model(), {.block_size = 4, .num_blocks = kBlocks, .dtype = dtype, .kernel_block_size = kernel_block_size}));
+  return layouts;
 }
 
-// Every (layer, part, block, head, token, dim) has bytes of its own, and together they are the whole allocation.
+// Element of a token of a block as the core counts them.
+std::byte* element(const KvCache& cache, std::uint32_t layer, bool values, std::uint32_t block, std::uint32_t head, std::uint32_t token,
+                   std::uint32_t dim) {
+  const KvLayerLayout& l = cache.layout().layers[layer];
+  const KvGroupLayout& group = cache.layout().groups[l.group];
+  const std::uint32_t kernel_block = block * group.kernel_blocks_per_block() + token / group.kernel_block_size;
+  const std::size_t index = kernel_block * l.block_stride + head * l.head_stride + token % group.kernel_block_size * l.token_stride + dim;
+  return (values ? cache.values(layer) : cache.keys(layer)) + index * cache.layout().element_bytes();
+}
+
+// Every (layer, part, block, head, token, dim) has bytes of its own in its block's page, and together they are the whole allocation.
 TEST(KvCache, StridesNumberEveryElementOnce) {
-  for (const KvShape& shape : all_shapes()) {
-    const auto cache = KvCache::create(shape);
+  for (const KvLayout& layout : all_layouts()) {
+    const auto cache = KvCache::create(layout);
     ASSERT_TRUE(cache);
     std::set<std::byte*> seen;
-    for (std::uint32_t layer = 0; layer < shape.num_layers; ++layer) {
-      for (std::byte* base : {cache->keys(layer), cache->values(layer)}) {
-        for (std::uint32_t i = 0; i < shape.num_blocks * shape.block_elements(); ++i) {
-          const std::uint32_t dim = i % shape.head_dim, token = i / shape.head_dim % shape.block_size;
-          const std::uint32_t head = i / shape.head_dim / shape.block_size % shape.num_kv_heads;
-          const auto block = static_cast<std::uint32_t>(i / shape.block_elements());
-          EXPECT_TRUE(seen.insert(element(*cache, base, block, head, token, dim)).second);
-        }
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      for (std::uint32_t i = 0; i < 2 * kBlocks * 2 * 4 * 16; ++i) {
+        const std::uint32_t dim = i % 16, token = i / 16 % 4, head = i / 64 % 2, block = i / 128 % kBlocks;
+        std::byte* place = element(*cache, layer, i / 128 / kBlocks == 1, block, head, token, dim);
+        EXPECT_TRUE(seen.insert(place).second);
+        const auto page = cache->page(layer, BlockId{block});
+        EXPECT_TRUE(page.data() <= place && place < page.data() + page.size());
       }
     }
-    EXPECT_EQ(seen.size() * shape.element_bytes(), shape.total_bytes());
+    EXPECT_EQ(seen.size() * layout.element_bytes(), layout.total_bytes());
     EXPECT_EQ(*seen.begin(), cache->keys(0));
-    EXPECT_EQ(*seen.rbegin() - *seen.begin() + shape.element_bytes(), static_cast<std::ptrdiff_t>(shape.total_bytes()));
+    EXPECT_EQ(*seen.rbegin() - *seen.begin() + layout.element_bytes(), static_cast<std::ptrdiff_t>(layout.total_bytes()));
   }
 }
 
 TEST(KvCache, StartsAsZerosOnACacheLine) {
-  const auto cache = KvCache::create(kSmall);
+  const auto cache = KvCache::create(all_layouts()[0]);
   ASSERT_TRUE(cache);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(cache->keys(0)) % 64, 0U);
-  for (std::uint64_t i = 0; i < kSmall.total_bytes(); ++i) ASSERT_EQ(cache->keys(0)[i], std::byte{0});
+  for (std::uint64_t i = 0; i < cache->layout().total_bytes(); ++i) ASSERT_EQ(cache->keys(0)[i], std::byte{0});
 }
 
-// Against a naive cache: one byte string per (layer, part, block).
+// Against a naive cache: one byte string per page.
 TEST(KvCache, RandomWritesMatchANaiveCache) {
-  for (const KvShape& shape : all_shapes()) {
-    auto cache = KvCache::create(shape);
+  for (const KvLayout& layout : all_layouts()) {
+    auto cache = KvCache::create(layout);
     ASSERT_TRUE(cache);
     Random random(7);
-    const std::size_t bytes = shape.block_elements() * shape.element_bytes();
-    std::vector<std::vector<std::string>> naive(shape.num_blocks, std::vector<std::string>(2 * shape.num_layers, std::string(bytes, '\0')));
-    const auto part = [&](std::uint32_t i, std::uint32_t block) {
-      return i % 2 == 0 ? cache->block_keys(i / 2, BlockId{block}) : cache->block_values(i / 2, BlockId{block});
-    };
+    std::vector<std::vector<std::string>> naive(kBlocks, std::vector<std::string>(3, std::string(layout.page_bytes[0], '\0')));
     for (int step = 0; step < 400; ++step) {
-      const auto target = static_cast<std::uint32_t>(random.below(shape.num_blocks));
-      const auto written = static_cast<std::uint32_t>(random.below(2 * std::uint64_t{shape.num_layers}));
-      for (char& c : naive[target][written]) c = static_cast<char>(random.next());
-      std::memcpy(part(written, target).data(), naive[target][written].data(), bytes);
-      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i)
-        ASSERT_EQ(std::memcmp(part(i, target).data(), naive[target][i].data(), bytes), 0);
+      const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
+      const auto tensor = static_cast<std::uint32_t>(random.below(3));
+      if (random.chance(0.1)) {
+        cache->zero(BlockId{block});
+        for (std::string& page : naive[block]) page.assign(page.size(), '\0');
+      } else {
+        for (char& c : naive[block][tensor]) c = static_cast<char>(random.next());
+        std::memcpy(cache->page(tensor, BlockId{block}).data(), naive[block][tensor].data(), layout.page_bytes[tensor]);
+      }
+      for (std::uint32_t b = 0; b < kBlocks; ++b)
+        for (std::uint32_t t = 0; t < 3; ++t)
+          ASSERT_EQ(std::memcmp(cache->page(t, BlockId{b}).data(), naive[b][t].data(), layout.page_bytes[t]), 0);
     }
-    for (std::uint32_t block = 0; block < shape.num_blocks; ++block)
-      for (std::uint32_t i = 0; i < 2 * shape.num_layers; ++i)
-        EXPECT_EQ(std::memcmp(part(i, block).data(), naive[block][i].data(), bytes), 0);
   }
 }
 
-TEST(KvCache, RefusesEmptyAndBoundlessShapes) {
-  KvShape empty = kSmall;
-  empty.num_blocks = 0;
-  const auto none = KvCache::create(empty);
+// Layers of different groups share a tensor, layers of one group never do.
+TEST(KvCache, GroupsShareTensors) {
+  const KvLayout layout = test::kv_layout_of(small_model({8, 0, 8}), {.block_size = 4, .num_blocks = kBlocks});
+  ASSERT_EQ(layout.groups.size(), 2U);
+  EXPECT_EQ(layout.groups[0].sliding_window(), 8U);
+  EXPECT_EQ(layout.groups[0].layers, (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(layout.groups[1].sliding_window(), 0U);
+  EXPECT_EQ(layout.page_bytes.size(), 2U);
+  EXPECT_EQ(layout.group_block_bytes(1) * 2, layout.group_block_bytes(0));
+  const auto cache = KvCache::create(layout);
+  ASSERT_TRUE(cache);
+  EXPECT_EQ(cache->keys(0), cache->keys(1));
+  EXPECT_NE(cache->keys(0), cache->keys(2));
+}
+
+TEST(KvCache, RefusesEmptyAndBoundlessLayouts) {
+  const auto none = KvCache::create({});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().field, "num_blocks");
-  KvShape huge = kSmall;
-  huge.num_layers = huge.num_kv_heads = huge.head_dim = huge.block_size = huge.num_blocks = ~std::uint32_t{0};
+  KvLayout huge = all_layouts()[0];
+  huge.num_blocks = ~std::uint32_t{0};
+  huge.page_bytes[0] = ~std::uint64_t{0} / 2;
   const auto overflow = KvCache::create(huge);
   ASSERT_FALSE(overflow);
   EXPECT_EQ(overflow.error().code, ErrorCode::invalid_argument);
 }
 
 TEST(KvCache, MovesWithoutCopying) {
-  auto first = KvCache::create(kSmall);
+  auto first = KvCache::create(all_layouts()[0]);
   ASSERT_TRUE(first);
   const std::byte* data = first->keys(0);
   KvCache second = std::move(*first);
@@ -103,12 +133,25 @@ TEST(KvCache, MovesWithoutCopying) {
   EXPECT_EQ(first->keys(0), data);
 }
 
-TEST(KvShape, CountsBytesOfABlockOverAllLayers) {
-  ModelInfo model;
-  model.num_layers = 30;
-  model.num_kv_heads = 3;
-  model.head_dim = 64;
-  EXPECT_EQ(KvShape::of(model, {}).bytes_per_block(), 2U * 30 * 3 * 64 * 16 * 2);
+TEST(KvLayoutDeath, RefusesWhatContradictsItself) {
+  const KvCacheConfig config = test::kv_config_of(small_model({8, 0, 8}), {.block_size = 4, .num_blocks = kBlocks});
+  KvCacheConfig other = config;
+  other.groups[0].layer_names[1] = "3";
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "numbers for names");
+  other = config;
+  other.groups[0].layer_names[1] = "1";
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "in one group");
+  other = config;
+  other.tensors.pop_back();
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "a tensor is pages");
+  EXPECT_DEATH(make_kv_layout(config, KvDtype::f32), "cache's type");
+  EXPECT_DEATH(make_kv_layout(config, KvDtype::bf16, std::vector{4U, 3U}), "kernel blocks");
+  other = config;
+  other.tensors[0].size /= 2;
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "keys and values of its tokens");
+  other = config;
+  other.groups[1].spec = ChunkedLocalSpec{};
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "sliding-window attention");
 }
 
 }  // namespace

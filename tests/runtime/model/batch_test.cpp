@@ -288,12 +288,9 @@ TEST_F(Batches, CopiedBlocksServeAnotherRequest) {
   tiny::Rig rig(path, options);
   rig.give_blocks(Slot{0}, tiny::blocks_for(32, 16, 1));
   rig.run(std::span(prompt).first(32), {{Slot{0}, 0, 32}});
-  for (const std::uint32_t block : {1U, 2U}) {
-    for (std::uint32_t layer = 0; layer < rig.cache().shape().num_layers; ++layer) {
-      std::ranges::copy(rig.cache().block_keys(layer, BlockId{block}), rig.cache().block_keys(layer, BlockId{block + 10}).begin());
-      std::ranges::copy(rig.cache().block_values(layer, BlockId{block}), rig.cache().block_values(layer, BlockId{block + 10}).begin());
-    }
-  }
+  for (const std::uint32_t block : {1U, 2U})
+    for (std::uint32_t tensor = 0; tensor < rig.cache().layout().page_bytes.size(); ++tensor)
+      std::ranges::copy(rig.cache().page(tensor, BlockId{block}), rig.cache().page(tensor, BlockId{block + 10}).begin());
   rig.give_blocks(Slot{1}, tiny::blocks_for(40, 16, 11));
   const auto logits = rig.run(std::span(prompt).subspan(32), {{Slot{1}, 32, 8}});
   expect_same(std::span(expected).subspan(32 * rig.vocab()), logits, "copied prefix");

@@ -140,7 +140,9 @@ TEST_P(NotANumberInModels, ABrokenKvBlockSpoilsTheRequestsThatAttendToIt) {
     rig.run(prompt, {{Slot{0}, 0, 40}});
     rig.run(std::span(prompt).subspan(32), {{Slot{1}, 32, 8}});
     rig.run(prompt, {{Slot{2}, 0, 40}});
-    const auto block = in_keys ? rig.cache().block_keys(layer, BlockId{2}) : rig.cache().block_values(layer, BlockId{2});
+    const KvLayerLayout& strides = rig.cache().layout().layers[layer];
+    std::byte* block =
+        (in_keys ? rig.cache().keys(layer) : rig.cache().values(layer)) + 2 * strides.block_stride * rig.cache().layout().element_bytes();
     if (bits != 0) {
       const std::uint32_t value = GetParam().kv == KvDtype::f32 ? bits : bits >> 16;
       std::memcpy(&block[80], &value, GetParam().kv == KvDtype::f32 ? 4 : 2);

@@ -14,6 +14,7 @@
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/model.h"
+#include "support/kv_layouts.h"
 
 namespace quire::tiny {
 
@@ -50,7 +51,8 @@ class Rig {
   Rig(const std::string& path, const RigOptions& options)
       : pool_(options.num_threads),
         model_(load(path, options, pool_)),
-        cache_(*KvCache::create(shape(model_->info(), options))),
+        cache_(*KvCache::create(
+            test::kv_layout_of(model_->info(), {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv}))),
         tables_({options.num_slots, (options.max_tokens + options.block_size - 1) / options.block_size, options.block_size,
                  options.num_blocks}) {}
 
@@ -82,9 +84,6 @@ class Rig {
                                    .pool = &pool});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);
-  }
-  static KvShape shape(const ModelInfo& info, const RigOptions& options) {
-    return KvShape::of(info, {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv});
   }
 
   ThreadPool pool_;

@@ -19,9 +19,9 @@ class TwoRequests {
     auto pool = std::make_unique<ThreadPool>(1);
     auto model = load_model(path, {.max_num_batched_tokens = 64, .max_num_seqs = 4, .max_model_len = 128, .pool = pool.get()});
     EXPECT_TRUE(model) << (model ? "" : model.error().to_string());
-    auto cache = KvCache::create(KvShape::of((*model)->info(), {.block_size = 16, .num_blocks = 4}));
+    auto cache = KvCache::create(test::kv_layout_of((*model)->info(), {.block_size = 16, .num_blocks = 4}));
     EXPECT_TRUE(cache);
-    block_of_request_0_ = cache->block_keys(0, BlockId{1});
+    block_of_request_0_ = cache->page(0, BlockId{1});
     params_.temperature = 0.0F;
     worker_ = std::make_unique<Worker>(kLimits, std::move(pool), std::move(*model), std::move(*cache));
   }

@@ -1,0 +1,56 @@
+#include "base/usable_memory.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/cgroup.h"
+
+namespace quire {
+namespace {
+
+// Version 1 writes a number near 2^63 for "no limit".
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60U;
+
+std::optional<std::uint64_t> read_number(const std::string& path) {
+  std::ifstream in(path);
+  std::uint64_t value = 0;
+  return in >> value ? std::optional(value) : std::nullopt;
+}
+
+// The value after a word that starts a line.
+std::optional<std::uint64_t> read_field(const std::string& path, std::string_view field) {
+  std::ifstream in(path);
+  for (std::string word; in >> word;) {
+    std::uint64_t value = 0;
+    if (word == field && in >> value) return value;
+    std::getline(in, word);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> left_in(const std::string& folder) {
+  const bool is_v2 = read_number(folder + "/memory.current").has_value();
+  const auto limit = read_number(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  const auto used = read_number(folder + (is_v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  if (!limit || !used || *limit >= kNoLimit) return std::nullopt;
+  const std::uint64_t files = read_field(folder + "/memory.stat", is_v2 ? "inactive_file" : "total_inactive_file").value_or(0);
+  const std::uint64_t held = *used - std::min(*used, files);
+  return *limit - std::min(*limit, held);
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> cgroup_memory_left(std::string_view membership, const std::string& root) {
+  std::optional<std::uint64_t> least;
+  for (const std::string& folder : cgroup_folders(membership, "memory", root))
+    if (const auto left = left_in(folder); left && (!least || *left < *least)) least = left;
+  return least;
+}
+
+std::uint64_t usable_memory_bytes() {
+  const std::uint64_t machine = 1024 * read_field("/proc/meminfo", "MemAvailable:").value_or(0);
+  const auto left = cgroup_memory_left(own_cgroups(), kCgroupRoot);
+  return left ? std::min(*left, machine) : machine;
+}
+
+}  // namespace quire

@@ -1,0 +1,23 @@
+#pragma once
+// The engine's KV cache: from the model's layers and the memory for them to what the core is configured with, and how the worker lays it
+// out.
+#include <cstdint>
+
+#include "quire/error.h"
+#include "quire/kv_layout.h"
+#include "quire/kv_spec.h"
+#include "quire/model_info.h"
+#include "quire/options.h"
+
+namespace quire {
+
+struct KvPlan {
+  KvCacheConfig config;             // the core's
+  KvLayout layout;                  // the worker's
+  std::uint32_t max_model_len = 0;  // as given; or the model's context, or what fits beside the null block if less
+};
+
+// kv_cache_bytes is resolved; num_blocks and max_model_len may be 0. Errors name the option.
+Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options);
+
+}  // namespace quire

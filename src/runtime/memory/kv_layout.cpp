@@ -1,0 +1,72 @@
+#include "runtime/memory/kv_layout.h"
+
+#include <charconv>
+#include <string>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+const AttentionShape& attention_of(const LayerKvSpec& spec) {
+  const AttentionShape* shape = nullptr;
+  if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) shape = window;
+  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full and of sliding-window attention");
+  return *shape;
+}
+
+std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  QUIRE_CHECK(error == std::errc() && end == name.data() + name.size() && number < num_layers, "layers have numbers for names");
+  return number;
+}
+
+// A kernel block of a layer is [keys, values][head][token][dim].
+KvLayerLayout lay_out(const AttentionShape& shape, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
+  const std::uint32_t element_bytes = dtype == KvDtype::bf16 ? 2 : 4;
+  const std::uint64_t kernel_page_bytes = page_bytes / group.kernel_blocks_per_block();
+  const std::uint64_t head_stride = std::uint64_t{group.kernel_block_size} * shape.head_size;
+  const std::uint64_t values_offset = shape.num_kv_heads * head_stride;
+  QUIRE_CHECK(shape.dtype.bytes == element_bytes && kernel_page_bytes % element_bytes == 0, "elements of the cache's type");
+  QUIRE_CHECK(2 * values_offset * element_bytes <= kernel_page_bytes, "a page holds the keys and values of its tokens");
+  return {.num_kv_heads = shape.num_kv_heads,
+          .head_dim = shape.head_size,
+          .block_stride = kernel_page_bytes / element_bytes,
+          .head_stride = head_stride,
+          .token_stride = shape.head_size,
+          .values_offset = values_offset};
+}
+
+}  // namespace
+
+KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<const std::uint32_t> kernel_block_sizes) {
+  QUIRE_CHECK(config.num_blocks > 0 && (kernel_block_sizes.empty() || kernel_block_sizes.size() == config.groups.size()));
+  KvLayout layout{.num_blocks = config.num_blocks, .dtype = dtype, .groups = {}, .layers = {}, .page_bytes = {}};
+  std::size_t num_layers = 0;
+  for (const KvCacheGroup& group : config.groups) num_layers += group.layer_names.size();
+  for (const KvCacheTensor& tensor : config.tensors) layout.page_bytes.push_back(tensor.size / config.num_blocks);
+  layout.layers.resize(num_layers);
+  for (std::uint32_t g = 0; g < config.groups.size(); ++g) {
+    const KvCacheGroup& from = config.groups[g];
+    const std::uint32_t block_size = block_size_of(from.spec);
+    KvGroupLayout& group = layout.groups.emplace_back();
+    group = {.spec = from.spec, .block_size = block_size, .kernel_block_size = block_size, .layers = {}};
+    if (!kernel_block_sizes.empty()) group.kernel_block_size = kernel_block_sizes[g];
+    QUIRE_CHECK(group.kernel_block_size > 0 && block_size % group.kernel_block_size == 0, "a block is a whole number of kernel blocks");
+    for (std::uint32_t i = 0; i < from.layer_names.size(); ++i) {
+      const std::uint32_t number = layer_number(from.layer_names[i], num_layers);
+      KvLayerLayout& layer = layout.layers[number];
+      QUIRE_CHECK(layer.block_stride == 0, "a layer is in one group");
+      QUIRE_CHECK(i < layout.page_bytes.size() && layout.page_bytes[i] * config.num_blocks == config.tensors[i].size, "a tensor is pages");
+      layer = lay_out(attention_of(from.layer_specs.empty() ? from.spec : from.layer_specs[i]), group, layout.page_bytes[i], dtype);
+      layer.group = g;
+      layer.tensor = i;
+      group.layers.push_back(number);
+    }
+  }
+  return layout;
+}
+
+}  // namespace quire

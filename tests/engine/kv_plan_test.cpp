@@ -1,0 +1,134 @@
+// What the engine makes of a model's layers. tests/golden/kv_layouts.txt has vLLM's numbers (tools/record_kv_layouts.py).
+#include "engine/kv_plan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "quire/engine.h"
+#include "support/split.h"
+
+namespace quire {
+namespace {
+
+using test::split;
+
+ModelInfo dense_model(std::uint32_t num_layers, std::uint32_t num_kv_heads, std::uint32_t head_dim) {
+  ModelInfo model;
+  model.num_layers = num_layers;
+  model.num_kv_heads = num_kv_heads;
+  model.head_dim = head_dim;
+  model.context_length = 1U << 17U;
+  return model;
+}
+
+struct Planned {
+  ModelInfo model;
+  EngineOptions options;
+};
+
+Planned from_line(const std::string& line) {
+  std::map<std::string, std::string> fields;
+  for (const std::string& field : split(line, ' ')) fields[field.substr(0, field.find('='))] = field.substr(field.find('=') + 1);
+  const auto number = [&](const char* key) { return static_cast<std::uint32_t>(std::stoul(fields.at(key))); };
+  const auto windows = split(fields.at("windows"), ',');
+  Planned planned{dense_model(static_cast<std::uint32_t>(windows.size()), number("heads"), number("head_dim")), {}};
+  for (const std::string& window : windows) planned.model.sliding_windows.push_back(static_cast<std::uint32_t>(std::stoul(window)));
+  planned.options.cache.block_size = number("block_size");
+  planned.options.cache.kv_cache_bytes = std::stoull(fields.at("memory"));
+  planned.options.scheduler.max_model_len = number("length");
+  return planned;
+}
+
+std::vector<std::string> results_of(const KvLayout& layout) {
+  std::vector<std::string> lines{fmt::format("blocks {}", layout.num_blocks)};
+  for (const KvGroupLayout& group : layout.groups)
+    lines.push_back(fmt::format("group {} {}", group.sliding_window(), fmt::join(group.layers, ",")));
+  for (std::size_t tensor = 0; tensor < layout.page_bytes.size(); ++tensor) {
+    std::vector<std::uint32_t> shared_by;
+    for (const KvGroupLayout& group : layout.groups)
+      if (tensor < group.layers.size()) shared_by.push_back(group.layers[tensor]);
+    lines.push_back(fmt::format("tensor {} {}", layout.page_bytes[tensor] * layout.num_blocks, fmt::join(shared_by, ",")));
+  }
+  return lines;
+}
+
+TEST(KvPlan, LaysOutKnownModelsAsVllmDoes) {
+  std::ifstream file("tests/golden/kv_layouts.txt");
+  std::vector<std::string> wanted, found;
+  std::size_t num_models = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model ")) {
+      wanted.push_back(line);
+      continue;
+    }
+    ++num_models;
+    const Planned planned = from_line(line);
+    const auto layout = plan_kv_layout(planned.model, planned.options);
+    ASSERT_TRUE(layout.has_value()) << line << "\n" << layout.error().to_string();
+    std::ranges::move(results_of(*layout), std::back_inserter(found));
+  }
+  EXPECT_GE(num_models, 20U);
+  EXPECT_EQ(found, wanted);
+}
+
+// "KV cache memory" for Llama 70B as blog posts count it: 43 GB beside 4-bit weights are 8,201 blocks (8,206 comes of rounding a block to
+// 5.24 MB), a page is 64 KiB per layer.
+TEST(KvPlan, CountsTheMemoryOfLlama70B) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 43'000'000'000;
+  const KvLayout layout = *plan_kv_layout(dense_model(80, 8, 128), options);
+  EXPECT_EQ(layout.num_blocks, 8201U);
+  EXPECT_EQ(layout.bytes_per_block(), 5'242'880U);
+  EXPECT_EQ(layout.page_bytes, std::vector<std::uint64_t>(80, 65'536));
+  EXPECT_EQ(layout.total_bytes(), 8201ULL * 65'536 * 80);
+  EXPECT_EQ(layout.total_bytes() / 100'000'000, 429U);  // 43.0 GB
+  options.cache.num_blocks = 2048;
+  EXPECT_EQ(plan_kv_layout(dense_model(80, 8, 128), options)->total_bytes() / 100'000'000, 107U);  // 10.7 GB
+}
+
+// What the last block of a request wastes: block_size - 1 tokens at worst, and of a block, over all lengths, the shares that tables of
+// block sizes list as "internal fragmentation".
+TEST(KvPlan, HalfABlockIsWastedOnAverage) {
+  const std::map<std::uint32_t, double> average_percent{{1, 0.0}, {8, 43.75}, {16, 46.875}, {32, 48.4375}, {64, 49.21875}};
+  for (const auto& [block_size, percent] : average_percent) {
+    EngineOptions options;
+    options.cache.block_size = block_size;
+    const KvLayout layout = *plan_kv_layout(dense_model(80, 8, 128), options);
+    EXPECT_EQ(layout.page_bytes.front(), 4096U * block_size);
+    std::uint64_t wasted = 0, worst = 0;
+    for (std::uint32_t tokens = 1; tokens <= 10 * block_size; ++tokens) {
+      const std::uint64_t unused = kv_blocks_per_request(layout, tokens, 2048) * block_size - tokens;
+      worst = std::max(worst, unused);
+      wasted += unused;
+    }
+    EXPECT_EQ(worst, block_size - 1);
+    EXPECT_DOUBLE_EQ(100.0 * static_cast<double>(wasted) / (10.0 * block_size * block_size), percent);
+  }
+}
+
+TEST(KvPlan, ARequestInWindowsHoldsNoMoreThanThem) {
+  ModelInfo model = dense_model(6, 1, 16);
+  model.sliding_windows = {64, 64, 64, 64, 64, 0};
+  const KvLayout layout = *plan_kv_layout(model, {});
+  ASSERT_EQ(layout.groups.size(), 6U) << "five groups of one windowed layer beside the full one";
+  // 63 tokens before the current chunk of 32 lie in 6 blocks, and in one more where they do not begin with a block.
+  EXPECT_EQ(kv_blocks_per_request(layout, 16'000, 32), 1000U + 5 * 7);
+}
+
+TEST(KvPlan, TheLongestRequestLeavesTheNullBlockAlone) {
+  EngineOptions options;
+  options.cache.num_blocks = 5;
+  EXPECT_EQ(plan_kv(dense_model(2, 1, 16), options)->max_model_len, 64U);
+  options.scheduler.max_model_len = 65;
+  EXPECT_EQ(plan_kv(dense_model(2, 1, 16), options).error().field, "max_model_len");
+  ModelInfo windowed = dense_model(2, 1, 16);
+  windowed.sliding_windows = {20, 20};
+  options.scheduler.max_num_batched_tokens = 16;  // 35 tokens lie in 3 blocks, and the window may begin in the middle of one
+  EXPECT_TRUE(plan_kv(windowed, options).has_value());
+}
+
+}  // namespace
+}  // namespace quire

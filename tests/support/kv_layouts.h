@@ -1,0 +1,45 @@
+#pragma once
+// KV layouts for tests that have a model and no planner: one group per window that occurs, in the order of the layers.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "quire/model_info.h"
+#include "quire/options.h"
+#include "runtime/memory/kv_layout.h"
+
+namespace quire::test {
+
+struct LayoutOptions {
+  std::uint32_t block_size = 16;
+  std::uint32_t num_blocks = 0;
+  KvDtype dtype = KvDtype::bf16;
+  std::uint32_t kernel_block_size = 0;  // 0: block_size
+};
+
+inline KvCacheConfig kv_config_of(const ModelInfo& model, const LayoutOptions& options) {
+  KvCacheConfig config{.num_blocks = options.num_blocks, .groups = {}, .tensors = {}};
+  const CacheDtype dtype = options.dtype == KvDtype::bf16 ? CacheDtype{"bfloat16", 2} : CacheDtype{"float32", 4};
+  const AttentionShape shape{options.block_size, model.num_kv_heads, model.head_dim, dtype, {}};
+  for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[layer];
+    LayerKvSpec spec = FullAttentionSpec{shape, 0, {}, {}};
+    if (window > 0) spec = SlidingWindowSpec{shape, window};
+    auto group = std::ranges::find(config.groups, spec, &KvCacheGroup::spec);
+    if (group == config.groups.end()) group = config.groups.insert(group, {.layer_names = {}, .spec = spec, .layer_specs = {}});
+    group->layer_names.push_back(std::to_string(layer));
+    if (group->layer_names.size() > config.tensors.size()) config.tensors.emplace_back();
+  }
+  const std::uint64_t page = std::uint64_t{2} * model.num_kv_heads * model.head_dim * options.block_size * dtype.bytes;
+  for (KvCacheTensor& tensor : config.tensors) tensor.size = page * options.num_blocks;
+  return config;
+}
+
+inline KvLayout kv_layout_of(const ModelInfo& model, const LayoutOptions& options) {
+  const KvCacheConfig config = kv_config_of(model, options);
+  const std::vector<std::uint32_t> kernel_sizes(config.groups.size(),
+                                                options.kernel_block_size == 0 ? options.block_size : options.kernel_block_size);
+  return make_kv_layout(config, options.dtype, kernel_sizes);
+}
+
+}  // namespace quire::test
