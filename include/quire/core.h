@@ -52,6 +52,10 @@ struct CoreConfig {
   // back, and near its end the request is not scheduled any more but stays in the batch until it is aborted. With this option a token is
   // dropped only if one is in flight.
   bool discard_only_in_flight = false;
+  // reserve_full_isl counts a block for every token of a request, also where a window will have passed most of them by the time the last
+  // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
+  // option no more is reserved than the request holds at once.
+  bool reserve_windows_only = false;
   bool enable_kv_events = false;
   bool log_stats = true;
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off

@@ -92,6 +92,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
   config.forget_unwritten_blocks = true;
   config.discard_only_in_flight = true;
+  config.reserve_windows_only = true;
   config.count_common_prefix = false;
   config.log_stats = false;  // the engine counts for itself
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.

@@ -138,6 +138,7 @@ CoreConfig random_config(Source& in) {
   config.include_finished_set = chance(in, 2);
   config.count_common_prefix = chance(in, 2);
   config.discard_only_in_flight = chance(in, 2);
+  config.reserve_windows_only = chance(in, 2);
   return config;
 }
 

@@ -15,6 +15,8 @@ class FullAttentionManager : public SkippingManager<FullAttentionManager> {
   using SkippingManager::SkippingManager;
 
   static std::int64_t num_skipped_tokens(std::int64_t /*num_computed*/) { return 0; }
+  // Of one sequence at once, if at most so many tokens run in a step.
+  static std::int64_t max_held_blocks(std::int64_t /*step_tokens*/) { return INT64_MAX; }
   // From the left as long as blocks hit. EAGLE drops the last one; then what is not aligned is dropped.
   void find(HitQuery& query) const;
   // Leading blocks with as many references as there are sequences. A running sequence that has no blocks counts from now on.
@@ -35,6 +37,8 @@ class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const {
     return std::max<std::int64_t>(0, num_computed - window_ + 1);
   }
+  // One more than the tokens fill: the window need not begin where a block does.
+  [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(window_ - 1 + step_tokens) + 1; }
   // The rightmost run of blocks that covers a window, nulls before it; a shorter one only at the very start. EAGLE wants one block more
   // and drops the last.
   void find(HitQuery& query) const;
@@ -49,6 +53,7 @@ class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
   ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool);
 
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const { return num_computed / chunk_ * chunk_; }
+  [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(chunk_ + step_tokens) + 1; }
   // Blocks of earlier chunks are null hits without a look-up; from there on as long as blocks hit.
   void find(HitQuery& query) const;
 

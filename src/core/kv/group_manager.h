@@ -2,6 +2,7 @@
 // What the managers of all attention kinds share: the blocks of one cache group of every sequence. The rules are those of vLLM V1's
 // SingleTypeKVCacheManager (v0.19.0). Kinds differ in what they skip, and hide the methods in which they deviate; they are joined by a
 // variant (kv_coordinator.h), not by virtual calls. All token counts are of one sequence, from its start.
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,6 +29,7 @@ struct GroupDemand {
   std::int64_t num_main_model_tokens = 0;  // without lookahead
   std::int64_t num_computed_tokens = 0;    // hit and external ones among them
   std::int64_t num_encoder_tokens = 0;     // what cross-attention goes by
+  std::int64_t max_step_tokens = 0;        // where positive: no more blocks are needed than are held at once in steps of so many tokens
 };
 
 class GroupManager {
@@ -80,7 +82,8 @@ class SkippingManager : public GroupManager {
   using GroupManager::GroupManager;
 
   [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const {
-    return count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens));
+    const std::int64_t needed = count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens));
+    return demand.max_step_tokens > 0 ? std::min(needed, kind().max_held_blocks(demand.max_step_tokens)) : needed;
   }
   void attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external) {
     attach_hit(list, hit, num_local, num_external, kind().num_skipped_tokens(num_local + num_external));

@@ -101,7 +101,8 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                  {.num_tokens = all,
                   .num_main_model_tokens = all,
                   .num_computed_tokens = std::min<std::int64_t>(computed, options_.max_model_len),
-                  .num_encoder_tokens = demand.num_encoder_tokens},
+                  .num_encoder_tokens = demand.num_encoder_tokens,
+                  .max_step_tokens = options_.max_step_tokens},
                  hit);
 }
 

@@ -28,6 +28,7 @@ struct KvCacheOptions {
   std::uint32_t max_model_len = 0;    // tokens
   std::uint32_t hash_block_size = 0;  // tokens per hash; with caching, each group's block size is a multiple
   std::uint32_t hash_bytes = 32;      // meaningful bytes of a BlockHash: 16 with xxhash
+  std::uint32_t max_step_tokens = 0;  // where positive: windows of a full sequence are reserved for steps of so many tokens
   bool enable_caching = true;
   bool use_eagle = false;
   bool log_stats = false;

@@ -107,6 +107,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
   return {.max_model_len = config.scheduler.max_model_len,
           .hash_block_size = config.block_size,
           .hash_bytes = static_cast<std::uint32_t>(hash_size(config.hash)),
+          .max_step_tokens = config.reserve_windows_only ? config.scheduler.max_num_batched_tokens : 0,
           .enable_caching = config.enable_prefix_caching,
           .use_eagle = config.use_eagle,
           .log_stats = config.log_stats,

@@ -97,6 +97,19 @@ TEST_F(KvTraps, Trap13_TheWholeSequenceCountsAndNoWindowHelps) {
   EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U) << "no more than the model can hold";
 }
 
+TEST_F(KvTraps, AnOptionReservesNoMoreThanWindowsHold) {
+  options.max_step_tokens = 4;
+  make(5, {test::window(5)});
+  TestRequest request(letters(20), 4);
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U) << "four before the step and four in it, in three blocks at most";
+  make(3, {test::window(5)});
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U);
+  TestRequest shorter(letters(8), 4);
+  EXPECT_EQ(manager->missing_for_full_sequence(shorter.view(), {}), 0U) << "fewer blocks than a window could hold";
+  make(5, {test::full()});
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U) << "full attention keeps everything";
+}
+
 TEST_F(KvTraps, Trap14_FreesLastToFirstGroupByGroup) {
   make(12, {test::full(), test::window(9)});
   TestRequest request(letters(10), 4);
