@@ -24,6 +24,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!resolved) return std::unexpected(resolved.error());
   auto plan = plan_kv(*header, *resolved);
   if (!plan) return std::unexpected(plan.error());
+  const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());
   auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
@@ -33,6 +34,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .max_num_batched_tokens = resolved->scheduler.max_num_batched_tokens,
                            .max_num_seqs = resolved->scheduler.max_num_seqs,
                            .max_model_len = resolved->scheduler.max_model_len,
+                           .num_cache_groups = num_groups,
                            .pool = pool.get(),
                            .progress = progress});
   if (!model) return std::unexpected(model.error());

@@ -87,7 +87,9 @@ Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& opt
 }
 
 std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_tokens, std::uint32_t max_num_batched_tokens) {
-  const KvMemoryOptions options{.max_model_len = num_tokens, .max_num_batched_tokens = max_num_batched_tokens};
+  KvMemoryOptions options;
+  options.max_model_len = num_tokens;
+  options.max_num_batched_tokens = max_num_batched_tokens;
   std::uint64_t blocks = 0;
   for (const KvGroupLayout& group : layout.groups) blocks += max_memory_usage_bytes(group.spec, options) / page_size_bytes(group.spec);
   return blocks;

@@ -11,6 +11,8 @@
 #include "engine/collector.h"
 #include "engine/create.h"
 #include "quire/engine.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
 #include "support/sanitized.h"
 
 namespace quire {
@@ -115,11 +117,11 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   return answers;
 }
 
-EngineOptions base_options() {
+EngineOptions base_options(const std::string& model, std::uint32_t num_blocks) {
   EngineOptions options;
-  options.model = std::getenv("QUIRE_TEST_MODEL");
+  options.model = model;
   options.scheduler.max_model_len = 330;
-  options.cache.num_blocks = 600;
+  options.cache.num_blocks = num_blocks;
   return options;
 }
 
@@ -132,9 +134,9 @@ void expect_equal(const Answers& got, const Answers& wanted) {
   }
 }
 
-void expect_invisible(bool async_scheduling, const Answers& alone) {
-  EngineOptions base = base_options();
-  base.scheduler.async_scheduling = async_scheduling;
+// `squeezed` has so few and small blocks that requests are preempted.
+void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers& alone) {
+  const bool async_scheduling = base.scheduler.async_scheduling;
   {
     SCOPED_TRACE("all together");
     const Answers together = run(base, true);
@@ -162,27 +164,55 @@ void expect_invisible(bool async_scheduling, const Answers& alone) {
   }
   {
     SCOPED_TRACE("hundreds of preemptions");
-    EngineOptions options = base;
-    options.cache.block_size = 4;
-    options.cache.num_blocks = 84;
-    const Answers squeezed = run(options, true, kShortRounds);
-    EXPECT_GE(squeezed.num_preemptions, kNumPreemptions);
-    testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(squeezed.num_preemptions));
-    expect_equal(squeezed, alone);
+    squeezed.scheduler.async_scheduling = async_scheduling;
+    const Answers preempted = run(squeezed, true, kShortRounds);
+    EXPECT_GE(preempted.num_preemptions, kNumPreemptions);
+    testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(preempted.num_preemptions));
+    expect_equal(preempted, alone);
   }
 }
 
-// One test, because each would need the answers of the requests run alone.
-TEST(Scheduler, IsInvisible) {
-  if (std::getenv("QUIRE_TEST_MODEL") == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
-  EngineOptions plain = base_options();
+void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed) {
+  EngineOptions plain = base;
   plain.cache.enable_prefix_caching = false;
   plain.scheduler.async_scheduling = false;
   const Answers alone = run(plain, false);
   for (const bool async_scheduling : {false, true}) {
     SCOPED_TRACE(async_scheduling ? "asynchronous" : "synchronous");
-    expect_invisible(async_scheduling, alone);
+    EngineOptions options = base;
+    options.scheduler.async_scheduling = async_scheduling;
+    expect_invisible(options, squeezed, alone);
   }
+}
+
+// One test, because each would need the answers of the requests run alone.
+TEST(Scheduler, IsInvisible) {
+  const char* model = std::getenv("QUIRE_TEST_MODEL");
+  if (model == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  EngineOptions squeezed = base_options(model, 84);
+  squeezed.cache.block_size = 4;
+  expect_invisible(base_options(model, 600), squeezed);
+}
+
+// A mix of two layers with full attention and four with windows of 24 tokens: three cache groups, whose windows begin and end inside
+// blocks, prefixes and chunks. A request of the squeezed run needs 83 blocks in the full group, and 23 in each of the others.
+TEST(Scheduler, IsInvisibleInWindows) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "qwen2";
+  config.num_layers = 6;
+  config.qkv_bias = true;
+  const boost::json::value json{{"model_type", "qwen2"},        {"vocab_size", 300},          {"hidden_size", 256},
+                                {"intermediate_size", 256},     {"num_hidden_layers", 6},     {"num_attention_heads", 4},
+                                {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
+                                {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
+                                {"max_window_layers", 2}};
+  const tiny::TempFolder folder;
+  const std::string model = folder.file("windowed");
+  tiny::write_hf_folder(model, json, tiny::make_tensors(config, false, "BF16"));
+  EngineOptions squeezed = base_options(model, 132);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base_options(model, 1200), squeezed);
 }
 
 }  // namespace

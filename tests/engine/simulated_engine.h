@@ -55,16 +55,25 @@ struct Setup {
   EngineOptions options;
   TokenId poison = -1;
   std::function<void(const StepPlan&)> before_step = {};
+  ModelInfo model = simulated_model();
 };
+
+// By cache group, as the engine plans them.
+inline std::vector<std::uint32_t> group_windows(const ModelInfo& model, const EngineOptions& options) {
+  std::vector<std::uint32_t> windows;
+  const KvLayout layout = plan_kv_layout(model, options).value();
+  for (const KvGroupLayout& group : layout.groups) windows.push_back(group.sliding_window());
+  return windows;
+}
 
 inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
-  const EngineOptions options = resolve_options(setup.options, simulated_model(), {1, 0}).value();
-  SimulatedWorkerOptions worker{worker_limits(options), options.cache.block_size,     options.cache.num_blocks, kVocab,
-                                setup.poison,           std::move(setup.before_step), mode.worker_threads};
-  return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>())
-      .value();
+  const EngineOptions options = resolve_options(setup.options, setup.model, {1, 0}).value();
+  SimulatedWorkerOptions worker{
+      worker_limits(options), options.cache.block_size,     options.cache.num_blocks, kVocab,
+      setup.poison,           std::move(setup.before_step), mode.worker_threads,      group_windows(setup.model, options)};
+  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>()).value();
 }
 
 struct Expected {

@@ -1,13 +1,14 @@
 #pragma once
 // Paged attention: causal, grouped-query. The kernels themselves are in the table of kernel.h.
 //
-// Numeric contract. A row sees positions 0 .. its own, in segments of 512 and tiles of 64 aligned to absolute positions.
-//   In a segment, tile by tile: score = (fma chain over even dims + fma chain over odd dims) * scale; m' = max(m, scores of the tile);
-//   p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's p); out likewise, tokens ascending.
-//   The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a = exp(m - m'); b = exp(m_s - m');
-//   l = fma(l, a, l_s * b); out likewise. out / l at the end.
-//   A score that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of
-//   earlier rows of the item). Of NaN, sign and payload are not part of the contract.
+// Numeric contract. A row sees positions 0 .. its own, with a window the last so many of them, in segments of 512 and tiles of 64 aligned
+// to absolute positions; segments and tiles of which it sees nothing are passed over.
+//   In a segment, tile by tile: score = (fma chain over even dims + fma chain over odd dims) * scale, with a soft cap cap * tanh(score /
+//   cap) after that; m' = max(m, scores of the tile); p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's
+//   p); out likewise, tokens ascending. The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a =
+//   exp(m - m'); b = exp(m_s - m'); l = fma(l, a, l_s * b); out likewise. out / l at the end. A score that is NaN or infinite makes the
+//   whole output of its row and head NaN, a value that is so its own dim (perhaps also that of other rows of the item). Of NaN, sign and
+//   payload are not part of the contract.
 // So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
 // segments.
 #include <cstddef>
@@ -35,7 +36,8 @@ struct PagedKvLayer {
 inline constexpr std::uint32_t kMaxHeadDim = 256;
 
 // Query rows of one request against one KV head: row r is at absolute position first_position + r and sees keys 0 .. first_position + r,
-// all of them written to the cache before. q and out point at row 0, head 0: [row][num_heads][head_dim] with a stride per row.
+// all of them written to the cache before, or fewer with a window. q and out point at row 0, head 0: [row][num_heads][head_dim] with a
+// stride per row.
 struct AttentionItem {
   const float* q = nullptr;
   float* out = nullptr;
@@ -47,16 +49,23 @@ struct AttentionItem {
   std::uint32_t group = 1;          // query heads per KV head: heads kv_head * group .. + group - 1 are computed
   const BlockId* blocks = nullptr;  // block table: position p lies in blocks[p / block_size]
   float scale = 1.0F;
+  std::uint32_t window = 0;  // tokens, the row's own among them; 0: none
+  float soft_cap = 0.0F;     // of the scores; 0: none
 
   // One row in pieces, so that threads share a long context: with `partials` set, rows is 1 and attend() computes segments first_segment
-  // .. end_segment - 1 only; segment s goes to partials + s * attention_partial_floats(), and out stays as it is. When all segments of the
-  // row are there, join_segments() makes out.
+  // .. end_segment - 1 only; segment s goes to partials + s * attention_partial_floats(), and out stays as it is. When all segments that
+  // the row sees are there, join_segments() makes out.
   float* partials = nullptr;
   std::uint32_t first_segment = 0;
   std::uint32_t end_segment = 0;
 };
 
 inline constexpr std::uint32_t kSegmentTokens = 512;
+
+// The first position that a row at `position` sees. static: each instruction set compiles its own copy.
+static constexpr std::uint32_t window_begin(std::uint32_t window, std::uint32_t position) {
+  return window == 0 || position < window ? 0 : position + 1 - window;
+}
 
 // (out, m, l) of one segment for `group` query heads.
 constexpr std::size_t attention_partial_floats(std::uint32_t head_dim, std::uint32_t group) {

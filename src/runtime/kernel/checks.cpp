@@ -12,17 +12,19 @@ void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t pa
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes) {
   QUIRE_CHECK(layer.head_dim % 16 == 0 && layer.head_dim > 0 && layer.head_dim <= kMaxHeadDim, "head_dim");
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
-  QUIRE_CHECK(item.partials == nullptr ||
-                  (item.rows == 1 && item.first_segment < item.end_segment && item.end_segment <= item.first_position / kSegmentTokens + 1),
+  QUIRE_CHECK(item.partials == nullptr || (item.rows == 1 && item.first_segment < item.end_segment &&
+                                           item.end_segment <= item.first_position / kSegmentTokens + 1 &&
+                                           item.first_segment >= window_begin(item.window, item.first_position) / kSegmentTokens),
               "segments of one row");
   QUIRE_CHECK(scratch_bytes >= attention_scratch_bytes(layer.head_dim, item.group), "scratch too small");
 }
 
 void check_join(const PagedKvLayer& layer, const AttentionItem& item) {
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
-  QUIRE_CHECK(
-      item.partials != nullptr && item.rows == 1 && item.first_segment == 0 && item.end_segment == item.first_position / kSegmentTokens + 1,
-      "every segment of one row");
+  QUIRE_CHECK(item.partials != nullptr && item.rows == 1 &&
+                  item.first_segment == window_begin(item.window, item.first_position) / kSegmentTokens &&
+                  item.end_segment == item.first_position / kSegmentTokens + 1,
+              "every segment of one row");
 }
 
 }  // namespace quire

@@ -17,9 +17,11 @@ void rotate(float& a, float& b, float cosine, float sine) {
 }
 
 template <class Store>
-void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, std::span<const std::uint64_t> slots, Store store) {
+void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, std::span<const std::int64_t> slots, Store store) {
   for (std::size_t r = 0; r < slots.size(); ++r) {
-    const std::size_t token = slots[r] / layer.block_size * layer.block_stride + slots[r] % layer.block_size * layer.token_stride;
+    if (slots[r] < 0) continue;
+    const auto slot = static_cast<std::uint64_t>(slots[r]);
+    const std::size_t token = slot / layer.block_size * layer.block_stride + slot % layer.block_size * layer.token_stride;
     for (std::uint32_t head = 0; head < layer.num_kv_heads; ++head) {
       const float* from = rows + r * stride + std::size_t{head} * layer.head_dim;
       const std::size_t to = token + head * layer.head_stride;
@@ -28,7 +30,7 @@ void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, s
   }
 }
 
-void scatter_to(const PagedKvLayer& layer, std::byte* cache, const float* rows, std::size_t stride, std::span<const std::uint64_t> slots) {
+void scatter_to(const PagedKvLayer& layer, std::byte* cache, const float* rows, std::size_t stride, std::span<const std::int64_t> slots) {
   if (layer.dtype == KvDtype::f32) {
     auto* to = reinterpret_cast<float*>(cache);
     scatter(layer, rows, stride, slots, [to](std::size_t at, float value) { to[at] = value; });
@@ -51,7 +53,7 @@ void rope_angles(std::uint32_t position, std::span<const float> frequencies, std
 
 namespace portable {
 
-void write_kv(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride, std::span<const std::uint64_t> slots) {
+void write_kv(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride, std::span<const std::int64_t> slots) {
   scatter_to(layer, layer.keys, k, stride, slots);
   scatter_to(layer, layer.values, v, stride, slots);
 }

@@ -12,7 +12,9 @@
   void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                  \
   void join_segments(const PagedKvLayer& layer, const AttentionItem& item);                                                         \
   void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                   \
-  void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);
+  void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
+  void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
+  void soft_cap(float* x, float cap, std::uint32_t n);
 
 namespace quire::reference {
 QUIRE_DECLARE_KERNELS

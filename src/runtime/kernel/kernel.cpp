@@ -17,6 +17,8 @@ constexpr Kernels kReference = {
     .rms_norm = reference::rms_norm,
     .rope = portable::rope,
     .silu_mul = reference::silu_mul,
+    .gelu_mul = reference::gelu_mul,
+    .soft_cap = reference::soft_cap,
     .add = portable::add,
     .scale = portable::scale,
 };

@@ -29,9 +29,9 @@ struct Kernels {
                  std::uint32_t panel_end) = nullptr;
 
   // Scatters rows of k and v ([row][kv_head][head_dim], stride in floats) to the cache, bf16 rounded to nearest even.
-  // slots[row] = block * block_size + offset in the block.
+  // slots[row] = block * block_size + offset in the block; a row with a negative one has its place elsewhere and is passed over.
   void (*write_kv)(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride,
-                   std::span<const std::uint64_t> slots) = nullptr;
+                   std::span<const std::int64_t> slots) = nullptr;
 
   void (*attend)(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) = nullptr;
   // The row of an item whose partials are all there; its segments are those of the whole row.
@@ -46,6 +46,13 @@ struct Kernels {
 
   // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)); out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
+
+  // out = gelu(gate) * up with the approximation gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3))), which is the one by tanh; out
+  // may be gate or up.
+  void (*gelu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
+
+  // x = cap * tanh(x / cap), NaN where x is infinite.
+  void (*soft_cap)(float* x, float cap, std::uint32_t n) = nullptr;
 
   // x += y: residuals and biases.
   void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;

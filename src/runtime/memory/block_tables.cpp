@@ -1,48 +1,56 @@
 #include "runtime/memory/block_tables.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace quire {
 
-BlockTables::BlockTables(const BlockTableLimits& limits)
-    : limits_(limits), blocks_(std::size_t{limits.num_slots} * limits.max_blocks_per_slot), counts_(limits.num_slots) {
-  QUIRE_CHECK(limits.block_size > 0, "blocks of no tokens");
+BlockTables::BlockTables(std::span<const BlockTableLimits> groups) {
+  for (const BlockTableLimits& limits : groups) tables_.emplace_back(limits);
+}
+
+BlockTables::BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len) {
+  for (const KvGroupLayout& group : layout.groups) {
+    tables_.emplace_back(BlockTableLimits{.num_rows = num_slots,
+                                          .max_model_len = max_model_len,
+                                          .num_blocks = layout.num_blocks,
+                                          .block_size = group.block_size,
+                                          .kernel_block_size = group.kernel_block_size});
+  }
+}
+
+const BlockTable& BlockTables::table(std::uint32_t group) const {
+  QUIRE_CHECK(group < tables_.size(), "no such cache group");
+  return tables_[group];
 }
 
 void BlockTables::apply(const BlockTableDelta& delta) {
-  QUIRE_CHECK(delta.slot.value < limits_.num_slots, "no such slot");
-  QUIRE_CHECK(delta.group == 0, "these tables have one cache group");
-  for (const BlockId block : delta.blocks) QUIRE_CHECK(block.value < limits_.num_blocks, "no such block");
-  std::uint32_t& count = counts_[delta.slot.value];
-  BlockId* row = blocks_.data() + start(delta.slot);
-  if (delta.update == TableUpdate::replace_one) {
-    QUIRE_CHECK(delta.blocks.size() == 1 && delta.index < count, "replaces an entry that is not there");
-    row[delta.index] = delta.blocks[0];
-    return;
+  QUIRE_CHECK(delta.group < tables_.size(), "no such cache group");
+  BlockTable& table = tables_[delta.group];
+  switch (delta.update) {
+    case TableUpdate::append:
+      return table.append(delta.slot.value, delta.blocks);
+    case TableUpdate::replace_all:
+      return table.add(delta.slot.value, delta.blocks);
+    case TableUpdate::replace_one:
+      QUIRE_CHECK(delta.blocks.size() == 1, "one entry is replaced by one block");
+      return table.replace(delta.slot.value, delta.index, delta.blocks[0]);
   }
-  if (delta.update == TableUpdate::replace_all) count = 0;
-  QUIRE_CHECK(delta.blocks.size() <= limits_.max_blocks_per_slot - count, "block table overflows");
-  std::ranges::copy(delta.blocks, row + count);
-  count += static_cast<std::uint32_t>(delta.blocks.size());
 }
 
 void BlockTables::release(Slot slot) {
-  QUIRE_CHECK(slot.value < limits_.num_slots, "no such slot");
-  counts_[slot.value] = 0;
+  for (BlockTable& table : tables_) table.clear(slot.value);
 }
 
-std::span<const BlockId> BlockTables::row(Slot slot) const {
-  QUIRE_CHECK(slot.value < limits_.num_slots, "no such slot");
-  return {blocks_.data() + start(slot), counts_[slot.value]};
+void BlockTables::move(Slot from, Slot to) {
+  for (BlockTable& table : tables_) table.move(from.value, to.value);
 }
 
-std::uint64_t BlockTables::kv_slot(Slot slot, std::uint32_t position) const {
-  const auto blocks = row(slot);
-  const std::uint32_t index = position / limits_.block_size;
-  QUIRE_CHECK(index < blocks.size(), "position beyond the block table");
-  return std::uint64_t{blocks[index].value} * limits_.block_size + position % limits_.block_size;
+void BlockTables::swap(Slot a, Slot b) {
+  for (BlockTable& table : tables_) table.swap(a.value, b.value);
+}
+
+void BlockTables::commit(std::uint32_t num_slots) {
+  for (BlockTable& table : tables_) table.commit(num_slots);
 }
 
 }  // namespace quire

@@ -1,45 +1,41 @@
 #pragma once
-// The block table of every slot of the persistent batch: position p of a slot lies in block row(slot)[p / block_size].
-//
-// Fed by the plan's deltas; memory is taken once. A delta that does not fit (slot or index out of range, more than max_blocks_per_slot, a
-// cache group other than 0) is a broken invariant: the core has planned what the worker was built for.
+// The block tables of all cache groups, fed by the plan's deltas (vLLM V1's MultiGroupBlockTable). Memory is taken once.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "quire/ids.h"
+#include "quire/kv_layout.h"
 #include "quire/plan.h"
+#include "runtime/memory/block_table.h"
 
 namespace quire {
 
-struct BlockTableLimits {
-  std::uint32_t num_slots = 0;            // max_num_seqs
-  std::uint32_t max_blocks_per_slot = 0;  // max_model_len in blocks, rounded up
-  std::uint32_t block_size = 0;           // tokens
-  std::uint32_t num_blocks = 0;           // of the cache: ids at or above it are refused
-};
-
 class BlockTables {
  public:
-  explicit BlockTables(const BlockTableLimits& limits);
+  // One table per group, in their order.
+  explicit BlockTables(std::span<const BlockTableLimits> groups);
+  BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len);
 
+  // Staged: a delta of a group, and in every group the end of a slot's table, its move to another slot, and the change of two slots'
+  // places. Releasing an empty table is fine.
   void apply(const BlockTableDelta& delta);
-  // The slot's table is empty afterwards; releasing an empty table is fine.
   void release(Slot slot);
+  void move(Slot from, Slot to);
+  void swap(Slot a, Slot b);
+  // Once per step, after its deltas: those of the first so many slots.
+  void commit(std::uint32_t num_slots);
 
-  // Valid until the slot's next delta or release.
-  [[nodiscard]] std::span<const BlockId> row(Slot slot) const;
-  // Where a token's keys and values lie: block * block_size + offset in the block. The position lies in a block of the table.
-  [[nodiscard]] std::uint64_t kv_slot(Slot slot, std::uint32_t position) const;
-
-  [[nodiscard]] const BlockTableLimits& limits() const { return limits_; }
+  [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(tables_.size()); }
+  // Committed; as BlockTable::row and BlockTable::slot.
+  [[nodiscard]] std::span<const BlockId> row(std::uint32_t group, Slot slot) const { return table(group).row(slot.value); }
+  [[nodiscard]] std::int64_t kv_slot(std::uint32_t group, Slot slot, std::uint32_t position) const {
+    return table(group).slot(slot.value, position);
+  }
+  [[nodiscard]] const BlockTable& table(std::uint32_t group) const;
 
  private:
-  [[nodiscard]] std::size_t start(Slot slot) const { return std::size_t{slot.value} * limits_.max_blocks_per_slot; }
-
-  BlockTableLimits limits_;
-  std::vector<BlockId> blocks_;        // [slot][max_blocks_per_slot]
-  std::vector<std::uint32_t> counts_;  // per slot
+  std::vector<BlockTable> tables_;
 };
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
+#include "runtime/model/config_layers.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -23,7 +24,8 @@ constexpr std::array kArchitectures{
     Architecture{"llama", RopeStyle::interleaved},   Architecture{"qwen2", RopeStyle::half_split},
     Architecture{"qwen3", RopeStyle::half_split},    Architecture{"phi3", RopeStyle::half_split},
     Architecture{"granite", RopeStyle::interleaved}, Architecture{"smollm3", RopeStyle::interleaved},
-    Architecture{"olmo2", RopeStyle::half_split},
+    Architecture{"olmo2", RopeStyle::half_split},    Architecture{"gemma2", RopeStyle::half_split},
+    Architecture{"gemma3", RopeStyle::half_split},
 };
 
 void read_shape(Fields& fields, ModelConfig& config) {
@@ -44,8 +46,6 @@ void read_shape(Fields& fields, ModelConfig& config) {
   const float even_scale = 1.0F / std::sqrt(static_cast<float>(std::max(config.head_dim, 1U)));
   config.attention_scale = fields.get_or<float>("attention.scale", even_scale);
   if (config.attention_scale == 0.0F) config.attention_scale = even_scale;
-  if (const auto window = fields.get_or<std::uint32_t>("attention.sliding_window", 0); window != 0)
-    config.context_length = std::min(config.context_length, window);
 }
 
 void read_rope(Fields& fields, ModelConfig& config) {
@@ -80,6 +80,19 @@ void read_granite(Fields& fields, ModelConfig& config) {
   if (!fields.get_or<bool>("rope.scaling.finetuned", true)) config.still_layer_interval = 1;
 }
 
+// The converter has added the 1 that Gemma's norms lack, and leaves out how queries are scaled: only the models of 27 billion parameters,
+// which the number of layers gives away, differ.
+void read_gemma(Fields& fields, ModelConfig& config) {
+  const bool is_gemma2 = config.architecture == "gemma2";
+  config.activation = GateActivation::gelu_tanh;
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  if (config.num_layers == (is_gemma2 ? 46U : 62U))
+    config.attention_scale = std::sqrt(static_cast<float>(config.num_heads) / static_cast<float>(config.hidden_size));
+  config.attention_soft_cap = fields.get_or<float>("attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F);
+  config.logit_soft_cap = fields.get_or<float>("final_logit_softcapping", is_gemma2 ? 30.0F : 0.0F);
+  if (!is_gemma2) config.window_rope_theta = fields.get_or<double>("rope.freq_base_swa", 10000.0);
+}
+
 void read_switches(const GgufFile& file, ModelConfig& config) {
   const auto has = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
   config.qkv_bias = has("blk.0.attn_q.bias");
@@ -89,8 +102,9 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   const bool is_phi3 = config.architecture == "phi3";
   if (has("blk.0.attn_q_norm.weight")) config.qk_norm = QkNorm::per_head;
   if (is_olmo2) config.qk_norm = QkNorm::whole;
+  if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
-  config.post_norms = is_olmo2;
+  config.post_norms = is_olmo2 || config.architecture.starts_with("gemma");
   config.fused_qkv = has("blk.0.attn_qkv.weight");
   config.fused_gate_up = is_phi3 && !has("blk.0.ffn_gate.weight");
   config.tied_embeddings = !has("output.weight");
@@ -108,7 +122,8 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-                "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2, qwen3, phi3, granite, smollm3 or olmo2");
+                "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
+                "or gemma3");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
@@ -119,6 +134,8 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_longrope(file, fields, config);
   if (config.architecture == "granite") read_granite(fields, config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
+  if (config.architecture.starts_with("gemma")) read_gemma(fields, config);
+  read_windows(fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");

@@ -7,6 +7,7 @@
 
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
+#include "runtime/model/config_layers.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -33,10 +34,16 @@ constexpr std::array kArchitectures{
     Architecture{.name = "granite", .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "smollm3", .rope_theta = 2000000.0, .tied_embeddings = true, .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "olmo2", .norm_epsilon = 1e-5F, .attention_bias = true},
+    Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
+    Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
 
 void refuse(Fields& fields, std::string_view key, std::string message, std::string remedy) {
   fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
+}
+
+std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
+  return architecture == "qwen3" ? 128 : architecture.starts_with("gemma") ? 256 : even_share;
 }
 
 void read_shape(Fields& fields, const Architecture& architecture, ModelConfig& config) {
@@ -49,16 +56,8 @@ void read_shape(Fields& fields, const Architecture& architecture, ModelConfig& c
   config.context_length = fields.need<std::uint32_t>("max_position_embeddings");
   config.norm_epsilon = fields.get_or<float>("rms_norm_eps", architecture.norm_epsilon);
   const std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
-  config.head_dim = fields.get_or<std::uint32_t>("head_dim", config.architecture == "qwen3" ? 128 : even_share);
+  config.head_dim = fields.get_or<std::uint32_t>("head_dim", usual_head_dim(config.architecture, even_share));
   config.attention_scale = 1.0F / std::sqrt(static_cast<float>(std::max(config.head_dim, 1U)));
-}
-
-// Within its window, windowed attention is full attention: the context ends where the two would differ.
-void read_window(Fields& fields, ModelConfig& config) {
-  const bool always = config.architecture == "mistral" || config.architecture == "phi3";
-  if (!always && !fields.get_or<bool>("use_sliding_window", false)) return;
-  if (const auto window = fields.get_optional<std::uint32_t>("sliding_window"))
-    config.context_length = std::min(config.context_length, *window);
 }
 
 std::vector<float> read_factors(const JsonRef& scaling, std::string_view key, Fields& fields) {
@@ -136,10 +135,12 @@ void read_rope(const JsonRef& json, Fields& fields, ModelConfig& config) {
   // transformers 5 calls it rope_parameters and moves rope_theta and partial_rotary_factor inside.
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (const auto scaling = json.find(key)) {
-      Fields inside(*scaling);
+      // One for each kind of layer, where these differ.
+      const JsonRef own = scaling->find("full_attention").value_or(*scaling);
+      Fields inside(own);
       read_rotated_share(inside, fmt::format("{}.", key), config);
       if (const auto& error = inside.error()) fields.refuse(*error);
-      read_rope_scaling(*scaling, fields, config);
+      read_rope_scaling(own, fields, config);
     }
   }
 }
@@ -152,12 +153,36 @@ void read_switches(Fields& fields, const Architecture& architecture, ModelConfig
   config.mlp_bias = architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false);
   if (config.architecture == "qwen3") config.qk_norm = QkNorm::per_head;
   if (is_olmo2) config.qk_norm = QkNorm::whole;
+  const bool is_gemma = config.architecture.starts_with("gemma");
+  if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
-  config.post_norms = is_olmo2;
+  config.post_norms = is_olmo2 || is_gemma;
   config.fused_qkv = config.fused_gate_up = config.architecture == "phi3";
   config.tied_embeddings = fields.get_or<bool>("tie_word_embeddings", architecture.tied_embeddings);
+  if (is_gemma) return;
   if (const auto act = fields.get_or<std::string>("hidden_act", "silu"); act != "silu")
     refuse(fields, "hidden_act", fmt::format("{} is not implemented", in_quotes(act)), "use a model with silu");
+}
+
+// Gemma keeps its norms less 1.
+void read_gemma(const JsonRef& json, Fields& fields, ModelConfig& config) {
+  const bool is_gemma2 = config.architecture == "gemma2";
+  config.activation = GateActivation::gelu_tanh;
+  if (const auto act = fields.get_or<std::string>("hidden_activation", "gelu_pytorch_tanh"); act != "gelu_pytorch_tanh")
+    refuse(fields, "hidden_activation", fmt::format("{} is not implemented", in_quotes(act)), "use a model with gelu_pytorch_tanh");
+  config.norm_offset = 1.0F;
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  config.attention_scale = 1.0F / std::sqrt(fields.get_or<float>("query_pre_attn_scalar", 256.0F));
+  config.attention_soft_cap = fields.get_optional<float>("attn_logit_softcapping").value_or(is_gemma2 ? 50.0F : 0.0F);
+  config.logit_soft_cap = fields.get_optional<float>("final_logit_softcapping").value_or(is_gemma2 ? 30.0F : 0.0F);
+  if (is_gemma2) return;
+  config.window_rope_theta = fields.get_or<double>("rope_local_base_freq", 10000.0);
+  const auto parameters = json.find("rope_parameters");
+  if (const auto local = parameters ? parameters->find("sliding_attention") : std::nullopt) {
+    Fields inside(*local);
+    config.window_rope_theta = inside.get_or<double>("rope_theta", config.window_rope_theta);
+    if (const auto& error = inside.error()) fields.refuse(*error);
+  }
 }
 
 void read_granite(Fields& fields, ModelConfig& config) {
@@ -167,31 +192,7 @@ void read_granite(Fields& fields, ModelConfig& config) {
   config.logit_divisor = fields.get_or<float>("logits_scaling", 1.0F);
 }
 
-// A list with one entry per layer; empty if the config has none.
-std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, Fields& fields, const ModelConfig& config) {
-  const auto list = json.find(key);
-  if (!list) return {};
-  auto elements = list->elements();
-  if (!elements) {
-    fields.refuse(std::move(elements.error()));
-    return {};
-  }
-  if (elements->size() == config.num_layers) return std::move(*elements);
-  fields.refuse({ErrorCode::corrupt, list->path(), fmt::format("{} entries for {} layers", elements->size(), config.num_layers),
-                 "use the config that belongs to the weights"});
-  return {};
-}
-
-void read_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
-  for (const JsonRef& entry : layer_list(json, "layer_types", fields, config)) {
-    const auto type = entry.as<std::string_view>();
-    if (!type)
-      fields.refuse(type.error());
-    else if (*type != "full_attention" && *type != "sliding_attention")
-      fields.refuse({ErrorCode::unsupported, entry.path(), fmt::format("{} is not implemented", in_quotes(*type)),
-                     "use a model whose layers all attend to tokens"});
-  }
-  if (config.architecture != "smollm3") return;
+void read_still_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.still_layer_interval = fields.get_or<std::uint32_t>("no_rope_layer_interval", 4);
   // In spite of its name, 1 stands for a layer that rotates.
   for (const JsonRef& entry : layer_list(json, "no_rope_layers", fields, config)) {
@@ -208,10 +209,16 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   Fields fields(json);
   config.architecture = fields.need<std::string>("model_type");
   if (const auto& error = fields.error()) return std::unexpected(*error);
+  if (config.architecture == "gemma3") {
+    return fail(ErrorCode::unsupported, "config.json: model_type", "\"gemma3\" takes images, which are not implemented",
+                "use a model of text alone (\"gemma3_text\") or a GGUF file");
+  }
+  if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
-                "use a dense model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3 or olmo2");
+                "use a dense model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
+                "gemma3_text");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
@@ -220,10 +227,11 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
   read_rope(json, fields, config);
-  read_window(fields, config);
   read_switches(fields, *known, config);
   if (config.architecture == "granite") read_granite(fields, config);
-  read_layers(json, fields, config);
+  if (config.architecture == "smollm3") read_still_layers(json, fields, config);
+  if (config.architecture.starts_with("gemma")) read_gemma(json, fields, config);
+  read_windows(json, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;

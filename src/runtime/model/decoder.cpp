@@ -35,7 +35,8 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
       mode_(mode),
       pool_(pool),
       workspace_(config, mode, limits),
-      frequencies_(config.rope_frequencies()) {
+      frequencies_(config.rope_frequencies()),
+      window_frequencies_(config.window_rope_frequencies()) {
   const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
   const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
@@ -46,15 +47,17 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   check(input, cache, logits);
   rows_ = static_cast<std::uint32_t>(input.tokens.size());
   if (rows_ == 0) return;
-  lay_out(input, tables);
+  lay_out(input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < config_.num_layers; ++i) {
     const bool is_last = i + 1 == config_.num_layers;
     const PagedKvLayer kv = kv_layer(cache, i);
-    write_kv(i, kv);
-    if (is_last) keep_logit_rows(input, tables);
+    const std::uint32_t group = cache.layout().layers[i].group;
+    const GroupPass& pass = workspace_.groups[group];
+    write_kv(i, kv, pass);
+    if (is_last) keep_logit_rows(input, tables, group);
     if (rows_ == 0) return;
-    attend(weights_.layers[i], kv);
+    attend(weights_.layers[i], kv, pass);
     feed_forward(weights_.layers[i], is_last ? nullptr : &weights_.layers[i + 1].attn_norm);
   }
   output(logits);
@@ -65,9 +68,13 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<con
   QUIRE_CHECK(input.tokens.size() <= limits.rows, "more rows than max_num_batched_tokens");
   QUIRE_CHECK(input.sequences.size() <= limits.sequences && input.logit_rows.size() <= limits.sequences, "more than max_num_seqs");
   QUIRE_CHECK(logits.size() == input.logit_rows.size() * config_.vocab_size, "logits of another size");
-  QUIRE_CHECK(cache.layout().layers.size() == config_.num_layers, "a KV cache of another model");
-  for (const KvLayerLayout& layer : cache.layout().layers)
+  QUIRE_CHECK(cache.layout().layers.size() == config_.num_layers && cache.layout().groups.size() <= limits.groups,
+              "a KV cache of another model");
+  for (std::uint32_t i = 0; i < config_.num_layers; ++i) {
+    const KvLayerLayout& layer = cache.layout().layers[i];
     QUIRE_CHECK(layer.num_kv_heads == config_.num_kv_heads && layer.head_dim == config_.head_dim, "a KV cache of another model");
+    QUIRE_CHECK(cache.layout().groups[layer.group].sliding_window() == config_.window(i), "a KV cache of other windows");
+  }
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
@@ -82,109 +89,33 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, std::span<con
     QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
 }
 
-// Positions, cache places and attention items of every row: the same for all layers.
-void Decoder::lay_out(const BatchInput& input, const BlockTables& tables) {
-  Workspace& w = workspace_;
-  w.items.clear();
-  attention_work_ = 0;
-  std::uint32_t row = 0;
-  for (const BatchSequence& sequence : input.sequences) {
-    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
-      w.positions[row + i] = sequence.first_position + i;
-      w.kv_slots[row + i] = tables.kv_slot(sequence.slot, w.positions[row + i]);
-    }
-    add_items(tables.row(sequence.slot).data(), row, sequence.num_tokens, row);
-    row += sequence.num_tokens;
-  }
-  cut_long_rows();
-}
-
-// What attends for `count` rows of one sequence; their results become rows `out_row` and on.
-void Decoder::add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
-  Workspace& w = workspace_;
-  for (std::uint32_t done = 0; done < count; done += kAttentionItemRows) {
-    const std::uint32_t rows = std::min(kAttentionItemRows, count - done);
-    attention_work_ += std::uint64_t{rows} * (w.positions[row + done] + rows) * config_.q_size();
-    for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-      w.items.push_back({.q = w.qkv + (row + done) * qkv_size(),
-                         .out = w.attention + std::size_t{out_row + done} * config_.q_size(),
-                         .q_stride = qkv_size(),
-                         .out_stride = config_.q_size(),
-                         .rows = rows,
-                         .first_position = w.positions[row + done],
-                         .kv_head = head,
-                         .group = config_.group(),
-                         .blocks = blocks,
-                         .scale = config_.attention_scale});
-    }
-  }
-}
-
-// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
-void Decoder::cut_long_rows() {
-  Workspace& w = workspace_;
-  w.joins.clear();
-  const std::size_t num_items = w.items.size();
-  if (pool_.num_threads() == 1 || num_items >= std::size_t{kItemsPerThread} * pool_.num_threads()) return;
-  float* partials = w.partials;
-  for (std::size_t i = 0; i < num_items; ++i) {
-    AttentionItem item = w.items[i];
-    item.end_segment = item.first_position / kSegmentTokens + 1;
-    if (item.rows > 1 || item.end_segment == 1) continue;
-    item.partials = partials;
-    partials += item.end_segment * attention_partial_floats(config_.head_dim, item.group);
-    w.joins.push_back(item);
-    for (; item.first_segment < w.joins.back().end_segment; ++item.first_segment) {
-      item.end_segment = item.first_segment + 1;
-      item.first_segment == 0 ? w.items[i] = item : w.items.emplace_back(item);
-    }
-  }
-}
-
-// After the last layer's keys and values are written, only the rows whose logits are wanted go on: they become the first ones.
-void Decoder::keep_logit_rows(const BatchInput& input, const BlockTables& tables) {
-  const std::size_t width = config_.hidden_size;
-  const std::span<const std::uint32_t> wanted = input.logit_rows;
-  workspace_.items.clear();
-  attention_work_ = 0;
-  std::uint32_t end = 0;
-  std::uint32_t kept = 0;
-  for (const BatchSequence& sequence : input.sequences) {
-    end += sequence.num_tokens;
-    while (kept < wanted.size() && wanted[kept] < end) {
-      const std::uint32_t row = wanted[kept];
-      std::uint32_t count = 1;
-      while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
-      std::copy_n(workspace_.hidden + row * width, row == kept ? 0 : count * width, workspace_.hidden + kept * width);
-      add_items(tables.row(sequence.slot).data(), row, count, kept);
-      kept += count;
-    }
-  }
-  rows_ = kept;
-  cut_long_rows();
-}
-
 void Decoder::embed(const BatchInput& input) {
-  const std::uint32_t half = config_.rotary_dim / 2;
   const Activations x = hidden_activations();
   pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = workspace_.hidden + std::size_t{row} * config_.hidden_size;
       unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
       kernels_.scale(hidden, config_.embedding_scale, config_.hidden_size);
-      const std::span cosines(workspace_.cosines + std::size_t{row} * half, half);
-      const std::span sines(workspace_.sines + std::size_t{row} * half, half);
-      rope_angles(workspace_.positions[row], frequencies_, cosines, sines);
-      kernels_.scale(cosines.data(), config_.rope_attention_factor, half);
-      kernels_.scale(sines.data(), config_.rope_attention_factor, half);
+      take_angles(row);
       norm_row(hidden, weights_.layers[0].attn_norm, workspace_.input + row * x.stride);
     }
     kernels_.prepare(x, begin, end);
   });
 }
 
+void Decoder::take_angles(std::uint32_t row) {
+  const std::uint32_t half = config_.rotary_dim / 2;
+  const std::size_t at = std::size_t{row} * half;
+  const std::uint32_t position = workspace_.positions[row];
+  rope_angles(position, frequencies_, {workspace_.cosines + at, half}, {workspace_.sines + at, half});
+  kernels_.scale(workspace_.cosines + at, config_.rope_attention_factor, half);
+  kernels_.scale(workspace_.sines + at, config_.rope_attention_factor, half);
+  if (!window_frequencies_.empty())
+    rope_angles(position, window_frequencies_, {workspace_.window_cosines + at, half}, {workspace_.window_sines + at, half});
+}
+
 // Queries, keys and values of every row; keys and values go to the cache.
-void Decoder::write_kv(std::uint32_t index, const PagedKvLayer& kv) {
+void Decoder::write_kv(std::uint32_t index, const PagedKvLayer& kv, const GroupPass& pass) {
   const LayerWeights& layer = weights_.layers[index];
   const std::size_t q_size = config_.q_size();
   const std::size_t kv_size = config_.kv_size();
@@ -192,12 +123,13 @@ void Decoder::write_kv(std::uint32_t index, const PagedKvLayer& kv) {
   multiply(std::array{Product{&layer.q.matrix, qkv, qkv_size()}, Product{&layer.k.matrix, qkv + q_size, qkv_size()},
                       Product{&layer.v.matrix, qkv + q_size + kv_size, qkv_size()}},
            hidden_activations());
-  pool_.parallel_for(rows_, row_grain(rows_),
-                     [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { rotate_and_write(index, kv, begin, end); });
+  pool_.parallel_for(rows_, row_grain(rows_), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    rotate_and_write(index, kv, pass.kv_slots, begin, end);
+  });
 }
 
-void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
-  run_attention(kv);
+void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv, const GroupPass& pass) {
+  run_attention(kv, pass);
   const Activations x = activations(workspace_.attention, rows_, config_.q_size(), workspace_.inner_codes);
   prepare(x);
   multiply(std::array{Product{&layer.attn_output.matrix, workspace_.input, config_.hidden_size}}, x);
@@ -206,23 +138,29 @@ void Decoder::attend(const LayerWeights& layer, const PagedKvLayer& kv) {
   });
 }
 
-void Decoder::rotate_and_write(std::uint32_t index, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end) {
+void Decoder::rotate_and_write(std::uint32_t index, const PagedKvLayer& kv, const std::int64_t* kv_slots, std::uint32_t row_begin,
+                               std::uint32_t row_end) {
   const LayerWeights& layer = weights_.layers[index];
   const std::uint32_t q_size = config_.q_size();
   const std::uint32_t kv_size = config_.kv_size();
-  const std::size_t half = config_.rotary_dim / 2;
   for (std::uint32_t row = row_begin; row < row_end; ++row) {
     float* q = workspace_.qkv + row * qkv_size();
     finish_heads(q, config_.num_heads, layer.q.bias, layer.q_norm);
     finish_heads(q + q_size, config_.num_kv_heads, layer.k.bias, layer.k_norm);
     if (!layer.v.bias.empty()) kernels_.add(q + q_size + kv_size, layer.v.bias.data(), kv_size);
-    if (!config_.layer_rotates(index)) continue;
-    // The heads of k follow those of q.
-    kernels_.rope(config_.rope_style, q, config_.num_heads + config_.num_kv_heads, config_.head_dim, config_.rotary_dim,
-                  workspace_.cosines + row * half, workspace_.sines + row * half);
+    if (config_.layer_rotates(index)) rotate(index, row, q);
   }
   const float* k = workspace_.qkv + row_begin * qkv_size() + q_size;
-  kernels_.write_kv(kv, k, k + kv_size, qkv_size(), {workspace_.kv_slots + row_begin, row_end - row_begin});
+  kernels_.write_kv(kv, k, k + kv_size, qkv_size(), {kv_slots + row_begin, row_end - row_begin});
+}
+
+// One row of q and k: the heads of k follow those of q.
+void Decoder::rotate(std::uint32_t layer, std::uint32_t row, float* qk) const {
+  const std::size_t at = std::size_t{row} * (config_.rotary_dim / 2);
+  const bool in_window = config_.window(layer) > 0 && !window_frequencies_.empty();
+  const float* cosines = (in_window ? workspace_.window_cosines : workspace_.cosines) + at;
+  const float* sines = (in_window ? workspace_.window_sines : workspace_.sines) + at;
+  kernels_.rope(config_.rope_style, qk, config_.num_heads + config_.num_kv_heads, config_.head_dim, config_.rotary_dim, cosines, sines);
 }
 
 // Bias and norm of one row of q or k; a norm is as wide as one head or as all of them.
@@ -232,18 +170,6 @@ void Decoder::finish_heads(float* x, std::uint32_t num_heads, const std::vector<
   const auto norm_width = static_cast<std::uint32_t>(norm.size());
   for (std::uint32_t at = 0; at < width && norm_width > 0; at += norm_width)
     kernels_.rms_norm(x + at, norm.data(), config_.norm_epsilon, x + at, norm_width);
-}
-
-void Decoder::run_attention(const PagedKvLayer& kv) {
-  // Below some tens of microseconds of work a second thread does not pay.
-  constexpr std::uint64_t kWorthSharing = 100'000;
-  const auto num_items = static_cast<std::uint32_t>(workspace_.items.size());
-  const std::uint32_t shared_grain = std::max(1U, num_items / (pool_.num_threads() * 16));
-  const std::uint32_t grain = attention_work_ < kWorthSharing ? num_items : shared_grain;
-  pool_.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-    for (std::uint32_t i = begin; i < end; ++i) kernels_.attend(kv, workspace_.items[i], workspace_.attention_scratch(thread));
-  });
-  for (const AttentionItem& item : workspace_.joins) kernels_.join_segments(kv, item);
 }
 
 // In tiles of rows: a tile's outcome replaces its own rows of hidden and input, which no other tile reads.
@@ -265,6 +191,7 @@ void Decoder::feed_forward(const LayerWeights& layer, const std::vector<float>* 
 // The same panels of both products go to one thread, which can then join them.
 void Decoder::gate_and_up(const LayerWeights& layer, const Activations& x) {
   const std::size_t width = config_.intermediate_size;
+  const auto activate = config_.activation == GateActivation::silu ? kernels_.silu_mul : kernels_.gelu_mul;
   const std::array products{Product{&layer.gate.matrix, workspace_.gate, width}, Product{&layer.up.matrix, workspace_.up, width}};
   const std::uint32_t panels = layer.gate.matrix.num_panels();
   const std::size_t panel_bytes = layer.gate.matrix.panel_bytes + layer.up.matrix.panel_bytes;
@@ -277,7 +204,7 @@ void Decoder::gate_and_up(const LayerWeights& layer, const Activations& x) {
       float* up = workspace_.up + row * width + first;
       if (!layer.gate.bias.empty()) kernels_.add(gate, layer.gate.bias.data() + first, count);
       if (!layer.up.bias.empty()) kernels_.add(up, layer.up.bias.data() + first, count);
-      kernels_.silu_mul(gate, up, gate, count);
+      activate(gate, up, gate, count);
     }
   });
 }
@@ -315,6 +242,11 @@ void Decoder::output(std::span<float> logits) {
     kernels_.prepare(x, begin, end);
   });
   multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
+  if (config_.logit_soft_cap == 0.0F) return;
+  pool_.parallel_for(rows_, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i)
+      kernels_.soft_cap(logits.data() + std::size_t{i} * config_.vocab_size, config_.logit_soft_cap, config_.vocab_size);
+  });
 }
 
 void Decoder::prepare(const Activations& x) {
@@ -353,19 +285,6 @@ Activations Decoder::activations(const float* x, std::uint32_t rows, std::uint32
 
 Activations Decoder::hidden_activations() const {
   return activations(workspace_.input, rows_, config_.hidden_size, workspace_.hidden_codes);
-}
-
-PagedKvLayer Decoder::kv_layer(const KvCache& cache, std::uint32_t layer) {
-  const KvLayerLayout& layout = cache.layout().layers[layer];
-  return {.keys = cache.keys(layer),
-          .values = cache.values(layer),
-          .dtype = cache.layout().dtype,
-          .block_size = cache.layout().groups[layout.group].kernel_block_size,
-          .num_kv_heads = layout.num_kv_heads,
-          .head_dim = layout.head_dim,
-          .block_stride = layout.block_stride,
-          .head_stride = layout.head_stride,
-          .token_stride = layout.token_stride};
 }
 
 // A few rows cost less than waking a thread.

@@ -35,16 +35,20 @@ class Decoder {
   };
 
   void check(const BatchInput& input, const KvCache& cache, std::span<const float> logits) const;
-  void lay_out(const BatchInput& input, const BlockTables& tables);
+  void lay_out(const BatchInput& input, const KvLayout& layout, const BlockTables& tables);
+  void lay_out_group(const BatchInput& input, const BlockTables& tables, std::uint32_t group);
   void embed(const BatchInput& input);
-  void add_items(const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row);
-  void cut_long_rows();
-  void keep_logit_rows(const BatchInput& input, const BlockTables& tables);
-  void write_kv(std::uint32_t layer, const PagedKvLayer& kv);
-  void attend(const LayerWeights& layer, const PagedKvLayer& kv);
-  void rotate_and_write(std::uint32_t layer, const PagedKvLayer& kv, std::uint32_t row_begin, std::uint32_t row_end);
+  void take_angles(std::uint32_t row);
+  void add_items(GroupPass& pass, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row);
+  void cut_long_rows(GroupPass& pass);
+  void keep_logit_rows(const BatchInput& input, const BlockTables& tables, std::uint32_t group);
+  void write_kv(std::uint32_t layer, const PagedKvLayer& kv, const GroupPass& pass);
+  void attend(const LayerWeights& layer, const PagedKvLayer& kv, const GroupPass& pass);
+  void rotate_and_write(std::uint32_t layer, const PagedKvLayer& kv, const std::int64_t* kv_slots, std::uint32_t row_begin,
+                        std::uint32_t row_end);
+  void rotate(std::uint32_t layer, std::uint32_t row, float* qk) const;
   void finish_heads(float* x, std::uint32_t num_heads, const std::vector<float>& bias, const std::vector<float>& norm) const;
-  void run_attention(const PagedKvLayer& kv);
+  void run_attention(const PagedKvLayer& kv, const GroupPass& pass);
   void feed_forward(const LayerWeights& layer, const std::vector<float>* next_norm);
   void gate_and_up(const LayerWeights& layer, const Activations& x);
   void output(std::span<float> logits);
@@ -71,8 +75,8 @@ class Decoder {
   ThreadPool& pool_;
   Workspace workspace_;
   std::vector<float> frequencies_;
-  std::uint32_t rows_ = 0;            // of the pass under way; after the last keys and values, those whose logits are wanted
-  std::uint64_t attention_work_ = 0;  // multiplications of its attention, in one layer
+  std::vector<float> window_frequencies_;  // empty: as frequencies_
+  std::uint32_t rows_ = 0;                 // of the pass under way; after the last keys and values, those whose logits are wanted
 };
 
 }  // namespace quire

@@ -69,10 +69,14 @@ std::optional<Error> check_scales(const ModelConfig& c) {
                                     {"logit_scale", c.logit_divisor}}) {
     if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
   }
+  for (const auto& [name, cap] : {std::pair("attn_logit_softcapping", c.attention_soft_cap), {"final_logit_softcapping", c.logit_soft_cap}})
+    if (cap != 0.0F && !positive(cap)) return Error{ErrorCode::corrupt, name, fmt::format("{} caps nothing", cap), {}};
   return std::nullopt;
 }
 
 std::optional<Error> check_rope(const ModelConfig& c) {
+  if (c.window_rope_theta != 0.0 && !positive(c.window_rope_theta))
+    return Error{ErrorCode::corrupt, "rope_local_base_freq", fmt::format("{} is no base", c.window_rope_theta), {}};
   if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is no base", c.rope_theta), {}};
   if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim) {
     return Error{
@@ -97,6 +101,13 @@ std::vector<float> ModelConfig::rope_frequencies() const {
   std::vector<float> frequencies(rotary_dim / 2);
   for (std::uint32_t i = 0; i < frequencies.size(); ++i)
     frequencies[i] = static_cast<float>(scaled_frequency(*this, std::pow(rope_theta, -2.0 * i / rotary_dim)));
+  return frequencies;
+}
+
+std::vector<float> ModelConfig::window_rope_frequencies() const {
+  std::vector<float> frequencies(window_rope_theta == 0.0 ? 0 : rotary_dim / 2);
+  for (std::uint32_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] = static_cast<float>(std::pow(window_rope_theta, -2.0 * i / rotary_dim));
   return frequencies;
 }
 

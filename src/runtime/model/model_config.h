@@ -14,11 +14,15 @@ namespace quire {
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope };
 
+// Of the gate in the feed-forward part.
+enum class GateActivation : std::uint8_t { silu, gelu_tanh };
+
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2"; SmolLM2 is a llama
+  std::string
+      architecture;  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2", "gemma3"; SmolLM2 is a llama
   std::uint32_t num_layers = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
@@ -26,12 +30,16 @@ struct ModelConfig {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
   std::uint32_t vocab_size = 0;
-  std::uint32_t context_length = 0;  // tokens; with a sliding window: at most the window
+  std::uint32_t context_length = 0;  // tokens
   float norm_epsilon = 1e-5F;
   float attention_scale = 0.0F;  // 1 / sqrt(head_dim), unless the model brings its own
   float embedding_scale = 1.0F;  // of the embeddings on their way into the first layer
   float residual_scale = 1.0F;   // of what each half of a layer adds to the stream
   float logit_divisor = 1.0F;
+  float attention_soft_cap = 0.0F;  // of the scores: cap * tanh(score / cap); 0: none
+  float logit_soft_cap = 0.0F;      // likewise, of the logits
+  // By layer: tokens that a token attends to, itself among them; 0: all before it. Empty: no layer has a window.
+  std::vector<std::uint32_t> sliding_windows;
 
   double rope_theta = 10000.0;
   std::uint32_t rotary_dim = 0;
@@ -45,6 +53,7 @@ struct ModelConfig {
   // A GGUF file keeps the factors as tensors, and these stay empty.
   std::vector<float> rope_short_factors, rope_long_factors;
   float rope_attention_factor = 1.0F;  // longrope: of cosines and sines
+  double window_rope_theta = 0.0;      // of layers with a window, unscaled; 0: they rotate as all others
   // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
@@ -53,6 +62,8 @@ struct ModelConfig {
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::none;
+  float norm_offset = 0.0F;  // added to the norms as the file keeps them
+  GateActivation activation = GateActivation::silu;
   bool pre_norms = true;    // of what goes into attention and feed-forward
   bool post_norms = false;  // of what comes out of them, before it is added
   bool tied_embeddings = false;
@@ -66,9 +77,12 @@ struct ModelConfig {
     if (!still_layers.empty()) return !still_layers[layer];
     return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
   }
+  [[nodiscard]] std::uint32_t window(std::uint32_t layer) const { return sliding_windows.empty() ? 0 : sliding_windows[layer]; }
 
   // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;
+  // Those of layers with a window; empty where they are no others.
+  [[nodiscard]] std::vector<float> window_rope_frequencies() const;
 
   // What is out of range or does not fit together, if anything.
   [[nodiscard]] std::optional<Error> check() const;

@@ -154,6 +154,7 @@ Result<ModelInfo> ModelFile::info() const {
                  .head_dim = config_.head_dim,
                  .vocab_size = config_.vocab_size,
                  .context_length = config_.context_length,
+                 .sliding_windows = config_.sliding_windows,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec))};
   for (const TensorView& view : *views) {
     info.num_parameters += view.rows * view.columns;

@@ -35,6 +35,7 @@ constexpr Names kNames[] = {
     {TensorRole::k_norm, true, "attn_k_norm.weight", "self_attn.k_norm.weight"},
     {TensorRole::attn_post_norm, true, "post_attention_norm.weight", "post_attention_layernorm.weight"},
     {TensorRole::ffn_norm, true, "ffn_norm.weight", "post_attention_layernorm.weight"},
+    {TensorRole::ffn_pre_norm, true, "ffn_norm.weight", "pre_feedforward_layernorm.weight"},
     {TensorRole::gate, true, "ffn_gate.weight", "mlp.gate_proj.weight"},
     {TensorRole::up, true, "ffn_up.weight", "mlp.up_proj.weight"},
     {TensorRole::down, true, "ffn_down.weight", "mlp.down_proj.weight"},

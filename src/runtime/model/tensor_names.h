@@ -27,6 +27,7 @@ enum class TensorRole : std::uint8_t {
   k_norm,
   attn_post_norm,
   ffn_norm,
+  ffn_pre_norm,  // the same where there is an attn_post_norm, too
   gate,
   up,
   down,
@@ -36,6 +37,11 @@ enum class TensorRole : std::uint8_t {
   down_bias,
   ffn_post_norm,
 };
+
+// What goes by the name of the norm before the feed-forward part.
+constexpr TensorRole ffn_norm_role(bool has_post_norms) {
+  return has_post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
+}
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);
 // The factors of the rotation have no name there: empty.

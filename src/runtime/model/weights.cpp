@@ -145,7 +145,7 @@ void collect_attention(const ModelConfig& c, std::uint32_t layer, TaskCollector&
 }
 
 void collect_feed_forward(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.vector_if(c.pre_norms, TensorRole::ffn_norm, layer, c.hidden_size, out.ffn_norm);
+  collector.vector_if(c.pre_norms, ffn_norm_role(c.post_norms), layer, c.hidden_size, out.ffn_norm);
   if (c.fused_gate_up) {
     collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
                       std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}});
@@ -291,6 +291,16 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   return outcome;
 }
 
+void add_to_norms(float offset, DecoderWeights& weights) {
+  const auto add = [offset](std::vector<float>& norm) {
+    for (float& weight : norm) weight += offset;
+  };
+  add(weights.output_norm);
+  for (LayerWeights& layer : weights.layers)
+    for (auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
+      add(*norm);
+}
+
 std::uint64_t bytes_of(const Linear& linear) {
   return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
 }
@@ -316,6 +326,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  add_to_norms(file.config().norm_offset, weights);
   const bool longrope = !weights.rope_long_factors.empty();
   for (const auto& [role, factors] :
        {std::pair(longrope ? TensorRole::rope_short_factors : TensorRole::rope_factors, &weights.rope_factors),

@@ -41,7 +41,8 @@ std::size_t code_bytes(ActivationMode mode, std::size_t rows, std::uint32_t colu
 
 }  // namespace
 
-Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits) : limits_(limits) {
+Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits)
+    : groups(limits.groups), limits_(limits) {
   const std::size_t rows = limits.rows;
   const std::size_t ffn_rows = std::min(limits.rows, kFeedForwardRows);
   const std::size_t code_rows = std::max(limits.rows, limits.sequences);
@@ -51,9 +52,12 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
     carver.take(positions, rows);
-    carver.take(kv_slots, rows);
+    for (GroupPass& group : groups) carver.take(group.kv_slots, rows);
     carver.take(cosines, rows * (config.rotary_dim / 2));
     carver.take(sines, rows * (config.rotary_dim / 2));
+    const std::size_t window_pairs = config.window_rope_theta == 0.0 ? 0 : config.rotary_dim / 2;
+    carver.take(window_cosines, rows * window_pairs);
+    carver.take(window_sines, rows * window_pairs);
     carver.take(hidden, rows * config.hidden_size);
     carver.take(input, rows * config.hidden_size);
     carver.take(qkv, rows * (config.q_size() + 2 * config.kv_size()));
@@ -70,8 +74,10 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   bytes_ = carve(nullptr);
   storage_.reset(static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{kAlign})));
   carve(storage_.get());
-  items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
-  joins.reserve(shared_rows);
+  for (GroupPass& group : groups) {
+    group.items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
+    group.joins.reserve(shared_rows);
+  }
 }
 
 }  // namespace quire

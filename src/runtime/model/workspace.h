@@ -18,6 +18,16 @@ struct WorkspaceLimits {
   std::uint32_t sequences = 0;  // and rows of logits
   std::uint32_t threads = 0;
   std::uint32_t positions = 0;  // of one sequence
+  std::uint32_t groups = 1;     // cache groups
+};
+
+// What attends in a pass, the same in all layers of one cache group.
+struct GroupPass {
+  std::int64_t* kv_slots = nullptr;  // [row]
+  std::vector<AttentionItem> items;
+  std::vector<AttentionItem> joins;  // rows whose context threads share
+  std::uint32_t window = 0;          // tokens; 0: none
+  std::uint64_t work = 0;            // multiplications, in one layer
 };
 
 // Fewer attention items than this per thread are cut into segments of the context, where these are long enough.
@@ -37,9 +47,10 @@ class Workspace {
   }
 
   std::uint32_t* positions = nullptr;  // [row]
-  std::uint64_t* kv_slots = nullptr;   // [row]
   float* cosines = nullptr;            // [row][rotary_dim / 2]
   float* sines = nullptr;              // same
+  float* window_cosines = nullptr;     // same, where layers with a window rotate in a way of their own
+  float* window_sines = nullptr;       // same
   float* hidden = nullptr;             // [row][hidden_size]: the residual stream
   float* input = nullptr;              // [row][hidden_size]: the stream normed for a product, then the product added to the stream
   float* qkv = nullptr;                // [row][q, k, v]
@@ -48,9 +59,8 @@ class Workspace {
   float* up = nullptr;                 // same
   std::span<std::byte> hidden_codes;   // activations of hidden_size columns
   std::span<std::byte> inner_codes;    // of q_size and of intermediate_size columns
-  std::vector<AttentionItem> items;
-  float* partials = nullptr;         // of the rows whose context threads share
-  std::vector<AttentionItem> joins;  // those rows
+  std::vector<GroupPass> groups;
+  float* partials = nullptr;  // of the rows whose context threads share; each layer writes them anew
 
  private:
   struct Free {

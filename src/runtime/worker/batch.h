@@ -22,7 +22,7 @@ class Batch {
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
 
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, grammars,
-  // encoders, pipeline stages or zeroed blocks is a broken invariant.
+  // encoders or pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
 
  private:

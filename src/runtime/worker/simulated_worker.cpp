@@ -16,6 +16,19 @@ std::uint64_t extend(std::uint64_t name, TokenId token) {
   return x ^ (x >> 32U);
 }
 
+// What a group keeps of a history: no group's blocks serve another.
+std::uint64_t in_group(std::uint64_t name, std::uint32_t group) {
+  return name + group;
+}
+
+std::vector<BlockTableLimits> table_limits(const SimulatedWorkerOptions& options) {
+  return std::vector<BlockTableLimits>(std::max<std::size_t>(options.windows.size(), 1), {.num_rows = options.limits.max_num_seqs,
+                                                                                          .max_model_len = options.limits.max_model_len,
+                                                                                          .num_blocks = options.num_blocks,
+                                                                                          .block_size = options.block_size,
+                                                                                          .kernel_block_size = options.block_size});
+}
+
 }  // namespace
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
@@ -26,16 +39,14 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 
 SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
     : options_(std::move(options)),
-      tables_({options_.limits.max_num_seqs, (options_.limits.max_model_len + options_.block_size - 1) / options_.block_size,
-               options_.block_size, options_.num_blocks}),
+      tables_(table_limits(options_)),
       batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens),
       kv_(std::size_t{options_.num_blocks} * options_.block_size, 0),
       params_(options_.limits.max_num_seqs, nullptr),
       pool_(options_.num_threads),
       task_(pool_, options_.limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {}
 
-void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
-  if (options_.before_step) options_.before_step(plan);
+void SimulatedWorker::update_batch(const StepPlan& plan) {
   for (const Slot slot : plan.released) {
     batch_.release(slot);
     tables_.release(slot);
@@ -45,6 +56,14 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
     params_[request.slot.value] = request.sampling;
   }
   std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
+  tables_.commit(options_.limits.max_num_seqs);
+  for (const BlockId block : plan.blocks_to_zero)
+    std::fill_n(kv_.begin() + std::ptrdiff_t{block.value} * options_.block_size, options_.block_size, 0);
+}
+
+void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
+  if (options_.before_step) options_.before_step(plan);
+  update_batch(plan);
   batch_.build(plan);
   // As a layer does: the keys and values of all rows are written before any row attends.
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
@@ -67,12 +86,17 @@ void SimulatedWorker::write(const ScheduledRequest& request) {
   std::uint64_t name = kEmptyHistory;
   for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
     name = extend(name, history[position]);
-    if (position >= request.num_computed_tokens) {
-      const std::uint64_t place = tables_.kv_slot(request.slot, position);
+    for (std::uint32_t group = 0; position >= request.num_computed_tokens && group < tables_.num_groups(); ++group) {
+      const auto place = static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position));
       QUIRE_CHECK(place / options_.block_size != kNullBlock.value, "a write to the null block");
-      kv_[place] = name;
+      kv_[place] = in_group(name, group);
     }
   }
+}
+
+std::uint32_t SimulatedWorker::window_begin(std::uint32_t group, std::uint32_t position) const {
+  const std::uint32_t window = options_.windows.empty() ? 0 : options_.windows[group];
+  return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
 void SimulatedWorker::verify(const ScheduledRequest& request) const {
@@ -80,7 +104,11 @@ void SimulatedWorker::verify(const ScheduledRequest& request) const {
   std::uint64_t name = kEmptyHistory;
   for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
     name = extend(name, history[position]);
-    QUIRE_CHECK(kv_[tables_.kv_slot(request.slot, position)] == name, "a block does not hold what the plan says");
+    for (std::uint32_t group = 0; group < tables_.num_groups(); ++group) {
+      if (position < window_begin(group, request.num_computed_tokens)) continue;
+      const auto place = static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position));
+      QUIRE_CHECK(kv_[place] == in_group(name, group), "a block does not hold what the plan says");
+    }
   }
 }
 

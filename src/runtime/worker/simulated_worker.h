@@ -1,7 +1,7 @@
 #pragma once
 // A worker without a model, for tests and simulations. The next token is a function of the history alone, and the KV cache holds, for
-// each position, a name of the whole history up to it: a plan that reads what was never written there stops the program, and one that
-// loses or repeats a token shows in the answer.
+// each position and cache group, a name of the whole history up to it: a plan that reads what was never written there stops the program,
+// and one that loses or repeats a token shows in the answer.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -24,7 +24,8 @@ struct SimulatedWorkerOptions {
   TokenId poison = -1;
   // Called before each step on the thread that runs it; may be empty.
   std::function<void(const StepPlan&)> before_step;
-  std::uint32_t num_threads = 1;  // 1: a step runs in finish(); 2: on a thread of its own
+  std::uint32_t num_threads = 1;            // 1: a step runs in finish(); 2: on a thread of its own
+  std::vector<std::uint32_t> windows = {};  // tokens, by cache group; 0: none; empty: one group without
 };
 
 // What a simulated model says after this history.
@@ -39,8 +40,11 @@ class SimulatedWorker final : public WorkerBase {
 
  private:
   void run(const StepPlan& plan, StepResults& results);
+  void update_batch(const StepPlan& plan);
   void write(const ScheduledRequest& request);
   void verify(const ScheduledRequest& request) const;
+  // The first position that token `position` attends to in a group.
+  [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
   SampleOutcome sample(const ScheduledRequest& request) const;
 
   SimulatedWorkerOptions options_;

@@ -3,21 +3,14 @@
 #include "base/check.h"
 
 namespace quire {
-namespace {
-
-BlockTableLimits table_limits(const WorkerLimits& limits, const KvLayout& layout) {
-  const std::uint32_t block_size = layout.groups.front().block_size;
-  return {limits.max_num_seqs, (limits.max_model_len + block_size - 1) / block_size, block_size, layout.num_blocks};
-}
-
-}  // namespace
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
                LogitsObserver* observer)
-    : pool_(std::move(pool)),
+    : max_num_seqs_(limits.max_num_seqs),
+      pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
-      tables_(table_limits(limits, cache_.layout())),
+      tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
@@ -57,6 +50,8 @@ void Worker::update_batch(const StepPlan& plan) {
     sampler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
+  tables_.commit(max_num_seqs_);
+  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
 }
 
 void Worker::forward(const StepPlan& plan) {

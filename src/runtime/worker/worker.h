@@ -49,6 +49,7 @@ class Worker final : public WorkerBase {
   void forward(const StepPlan& plan);  // fills rows_
   void show_logits(const StepPlan& plan) const;
 
+  std::uint32_t max_num_seqs_;
   std::unique_ptr<ThreadPool> pool_;  // before its users
   std::unique_ptr<Model> model_;
   KvCache cache_;

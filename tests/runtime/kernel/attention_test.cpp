@@ -5,106 +5,12 @@
 #include <limits>
 #include <numeric>
 
-#include "runtime/kernel/kernel_fixtures.h"
+#include "runtime/kernel/attention_fixtures.h"
 
 namespace quire {
 namespace {
 
 using namespace kernel_test;
-
-// One request's cache with a shuffled block table; blocks it does not own, and tokens past its end, hold NaN.
-struct Cache {
-  Cache(Rng& rng, KvDtype dtype, std::uint32_t block_size, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t length)
-      : tokens(length), row(std::size_t{kv_heads} * head_dim) {
-    const std::uint32_t num_blocks = (length - 1) / block_size + 1;
-    layer.dtype = dtype;
-    layer.block_size = block_size;
-    layer.num_kv_heads = kv_heads;
-    layer.head_dim = head_dim;
-    layer.token_stride = head_dim;
-    layer.head_stride = std::size_t{block_size} * head_dim;
-    layer.block_stride = layer.head_stride * kv_heads + 32;  // room for other layers
-    const std::size_t elements = layer.block_stride * (num_blocks + 3);
-    const std::size_t bytes = elements * (dtype == KvDtype::f32 ? 4 : 2);
-    for (auto* storage : {&keys, &values}) storage->assign(bytes, std::byte{0xFF});
-    layer.keys = keys.data();
-    layer.values = values.data();
-    blocks.resize(num_blocks);
-    for (std::uint32_t i = 0; i < num_blocks; ++i) blocks[i] = BlockId{i + 2};
-    std::shuffle(blocks.begin(), blocks.end(), rng);
-    k = random_floats(rng, tokens * row);
-    v = random_floats(rng, tokens * row);
-    std::vector<std::uint64_t> slots(tokens);
-    for (std::uint32_t t = 0; t < tokens; ++t) slots[t] = std::uint64_t{blocks[t / block_size].value} * block_size + t % block_size;
-    select_kernels(KernelIsa::best).write_kv(layer, k.data(), v.data(), row, slots);
-    if (dtype == KvDtype::bf16) {
-      for (auto* values_of : {&k, &v})
-        for (float& value : *values_of) value = bf16_to_float(float_to_bf16(value));
-    }
-  }
-
-  std::uint32_t tokens;
-  std::size_t row;
-  PagedKvLayer layer;
-  AlignedVector<std::byte> keys, values;
-  std::vector<BlockId> blocks;
-  std::vector<float> k, v;  // what the cache holds, [token][kv_head][head_dim]
-};
-
-struct Queries {
-  std::uint32_t group;
-  std::uint32_t first_position;
-  std::uint32_t rows;
-  std::vector<float> q;  // [row][heads][head_dim]
-};
-
-// Outputs [row][heads][head_dim], in items of at most `rows_per_item` rows.
-std::vector<float> attend(const Kernels& kernels, const Cache& cache, const Queries& queries, std::uint32_t rows_per_item) {
-  const std::size_t stride = cache.row * queries.group;
-  std::vector<float> out(queries.rows * stride, 777.0F);
-  AlignedVector<std::byte> scratch(attention_scratch_bytes(cache.layer.head_dim, queries.group));
-  for (std::uint32_t head = 0; head < cache.layer.num_kv_heads; ++head) {
-    for (std::uint32_t row = 0; row < queries.rows; row += rows_per_item) {
-      AttentionItem item;
-      item.q = queries.q.data() + row * stride;
-      item.out = out.data() + row * stride;
-      item.q_stride = item.out_stride = stride;
-      item.rows = std::min(rows_per_item, queries.rows - row);
-      item.first_position = queries.first_position + row;
-      item.kv_head = head;
-      item.group = queries.group;
-      item.blocks = cache.blocks.data();
-      item.scale = 0.125F;
-      kernels.attend(cache.layer, item, scratch);
-    }
-  }
-  return out;
-}
-
-// Softmax attention in double precision for one row and query head.
-std::vector<double> exact_row(const Cache& cache, const Queries& queries, std::uint32_t row, std::uint32_t head) {
-  const std::uint32_t dim = cache.layer.head_dim;
-  const float* q = queries.q.data() + row * cache.row * queries.group + std::size_t{head} * dim;
-  const std::uint32_t seen = queries.first_position + row + 1;
-  std::vector<double> weights(seen);
-  for (std::uint32_t t = 0; t < seen; ++t) {
-    const float* k = cache.k.data() + t * cache.row + std::size_t{head / queries.group} * dim;
-    double dot = 0.0;
-    for (std::uint32_t d = 0; d < dim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
-    weights[t] = std::exp(dot * 0.125);
-  }
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<double> out(dim, 0.0);
-  for (std::uint32_t t = 0; t < seen; ++t) {
-    const float* v = cache.v.data() + t * cache.row + std::size_t{head / queries.group} * dim;
-    for (std::uint32_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * static_cast<double>(v[d]);
-  }
-  return out;
-}
-
-Queries random_queries(Rng& rng, const Cache& cache, std::uint32_t group, std::uint32_t rows) {
-  return {group, cache.tokens - rows, rows, random_floats(rng, rows * cache.row * group)};
-}
 
 TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision) {
   Rng rng(41);
@@ -138,8 +44,8 @@ TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
       Cache cache(blocks_rng, KvDtype::f32, block_size, 2, 64, 200);
       const std::vector<float> k = random_floats(rng, 200 * cache.row);
       const std::vector<float> v = random_floats(rng, 200 * cache.row);
-      std::vector<std::uint64_t> slots(200);
-      for (std::uint32_t t = 0; t < 200; ++t) slots[t] = std::uint64_t{cache.blocks[t / block_size].value} * block_size + t % block_size;
+      std::vector<std::int64_t> slots(200);
+      for (std::uint32_t t = 0; t < 200; ++t) slots[t] = std::int64_t{cache.blocks[t / block_size].value} * block_size + t % block_size;
       kernels->write_kv(cache.layer, k.data(), v.data(), cache.row, slots);
       const Queries queries = random_queries(rng, cache, 3, 150);
       if (expected.empty()) expected = attend(*kernels, cache, queries, 1000);
@@ -199,11 +105,14 @@ TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
 // However the segments of a row are dealt out, and in whatever order they are made, the row is the same.
 TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
   Rng rng(56);
-  for (const std::uint32_t length : {1U, 500U, 513U, 1024U, 1025U, 2500U}) {
+  for (const auto& [length, window] :
+       {std::pair{1U, 0U}, {500U, 0U}, {513U, 0U}, {1024U, 0U}, {1025U, 0U}, {2500U, 0U}, {513U, 2U}, {2500U, 1000U}}) {
     for (const std::uint32_t group : {1U, 3U, 7U}) {
       const Cache cache(rng, length % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 16, 1, 48, length);
-      const Queries queries = random_queries(rng, cache, group, 1);
+      Queries queries = random_queries(rng, cache, group, 1);
+      queries.window = window;
       const std::uint32_t num_segments = (length - 1) / kSegmentTokens + 1;
+      const std::uint32_t first_segment = window_begin(window, length - 1) / kSegmentTokens;
       for (const Kernels* kernels : available_kernels()) {
         const std::vector<float> expected = attend(*kernels, cache, queries, 1);
         for (std::uint32_t per_piece = 1; per_piece <= num_segments; ++per_piece) {
@@ -213,14 +122,16 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
           AttentionItem item{.q = queries.q.data(), .out = out.data(), .rows = 1, .first_position = length - 1, .group = group};
           item.blocks = cache.blocks.data();
           item.scale = 0.125F;
+          item.window = window;
           item.partials = partials.data();
-          for (std::uint32_t end = num_segments; end > 0; end -= std::min(end, per_piece)) {  // the last ones first
-            item.first_segment = end - std::min(end, per_piece);
+          for (std::uint32_t end = num_segments; end > first_segment;
+               end -= std::min(end - first_segment, per_piece)) {  // the last ones first
+            item.first_segment = end - std::min(end - first_segment, per_piece);
             item.end_segment = end;
             kernels->attend(cache.layer, item, scratch);
           }
           EXPECT_EQ(out[0], 777.0F) << "only the join writes it";
-          item.first_segment = 0;
+          item.first_segment = first_segment;
           item.end_segment = num_segments;
           kernels->join_segments(cache.layer, item);
           ASSERT_TRUE(same_bits(out, expected)) << kernels->name << " length " << length << " group " << group << " by " << per_piece;
@@ -241,8 +152,8 @@ TEST(Attention, LaterKeysAndOldScratchDoNotMatter) {
     Cache spoilt = cache;
     spoilt.layer.keys = spoilt.keys.data();
     spoilt.layer.values = spoilt.values.data();
-    std::vector<std::uint64_t> later;
-    for (std::uint32_t t = 101; t < 150; ++t) later.push_back(std::uint64_t{cache.blocks[t / 16].value} * 16 + t % 16);
+    std::vector<std::int64_t> later;
+    for (std::uint32_t t = 101; t < 150; ++t) later.push_back(std::int64_t{cache.blocks[t / 16].value} * 16 + t % 16);
     const std::vector<float> nans(later.size() * 64, NAN);
     kernels->write_kv(spoilt.layer, nans.data(), nans.data(), 64, later);
     EXPECT_TRUE(same_bits(attend(*kernels, spoilt, queries, 1), expected)) << kernels->name;
@@ -312,6 +223,11 @@ TEST(AttentionDeath, BrokenShapesStopTheProgram) {
     other = item;
     other.partials = partials.data();
     EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row");
+    other.window = 1;
+    other.first_position = 512;
+    other.end_segment = 1;
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row") << "the window has left it";
+    other.first_position = 0;
     other.end_segment = 2;
     EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row");
     EXPECT_DEATH(kernels->join_segments(cache.layer, other), "every segment");

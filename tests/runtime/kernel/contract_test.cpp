@@ -37,7 +37,7 @@ struct SmallCache {
   PagedKvLayer layer;
   AlignedVector<std::byte> keys, values;
   std::vector<BlockId> blocks;
-  std::vector<std::uint64_t> slots;
+  std::vector<std::int64_t> slots;
   std::vector<float> k, v;
 };
 

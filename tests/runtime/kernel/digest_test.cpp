@@ -70,6 +70,11 @@ void add_elementwise(const Kernels& kernels, Digests& digests) {
     digests["rms_norm" + size] = digest_of(out);
     kernels.silu_mul(uniform(random, n, 100.0F).data(), b.data(), out.data(), n);
     digests["silu_mul" + size] = digest_of(out);
+    kernels.gelu_mul(a.data(), b.data(), out.data(), n);
+    digests["gelu_mul" + size] = digest_of(out);
+    out = a;
+    kernels.soft_cap(out.data(), 3.0F, n);
+    digests["soft_cap" + size] = digest_of(out);
     out = a;
     kernels.add(out.data(), b.data(), n);
     digests["add" + size] = digest_of(out);
@@ -113,7 +118,7 @@ struct Cache {
     for (auto* bytes : {&keys, &values}) bytes->resize((num_blocks + 1) * layer.block_stride * (dtype == KvDtype::f32 ? 4 : 2));
     layer.keys = keys.data();
     layer.values = values.data();
-    std::vector<std::uint64_t> slots;
+    std::vector<std::int64_t> slots;
     for (std::uint32_t t = 0; t < tokens; ++t) slots.push_back(16 + t);
     for (std::uint32_t i = 0; i < num_blocks; ++i) blocks.push_back(BlockId{i + 1});
     const std::vector<float> k = uniform(random, std::size_t{tokens} * head_dim, 2.0F), v = uniform(random, k.size(), 2.0F);
@@ -154,6 +159,10 @@ void add_attention(const Kernels& kernels, Digests& digests) {
                                 " rows=" + std::to_string(rows) + " tokens=" + std::to_string(length);
         digests["attend" + key] = digest_of(attend(kernels, cache, item, false));
         if (rows == 1) digests["attend in pieces" + key] = digest_of(attend(kernels, cache, item, true));
+        AttentionItem windowed = item;
+        windowed.window = 150;
+        windowed.soft_cap = 1.5F;
+        digests["attend in a window" + key] = digest_of(attend(kernels, cache, windowed, false));
       }
     }
     Random random(3);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "runtime/kernel/kernel_fixtures.h"
 
@@ -67,6 +68,12 @@ TEST(Elementwise, ResultsMayReplaceTheirInputs) {
       kernels->silu_mul(a.data(), over_b.data(), over_b.data(), n);
       EXPECT_TRUE(same_bits(over_a, apart) && same_bits(over_b, apart)) << kernels->name;
       over_a = a;
+      over_b = b;
+      kernels->gelu_mul(a.data(), b.data(), apart.data(), n);
+      kernels->gelu_mul(over_a.data(), b.data(), over_a.data(), n);
+      kernels->gelu_mul(a.data(), over_b.data(), over_b.data(), n);
+      EXPECT_TRUE(same_bits(over_a, apart) && same_bits(over_b, apart)) << kernels->name;
+      over_a = a;
       kernels->rms_norm(a.data(), b.data(), 1e-5F, apart.data(), n);
       kernels->rms_norm(over_a.data(), b.data(), 1e-5F, over_a.data(), n);
       EXPECT_TRUE(same_bits(over_a, apart)) << kernels->name;
@@ -83,6 +90,8 @@ TEST(Elementwise, TouchesItsOwnLengthOnly) {
       std::vector<float> weight(n, 1.0F);
       kernels->rms_norm(x.data(), weight.data(), 1e-5F, x.data(), n);
       kernels->silu_mul(x.data(), weight.data(), x.data(), n);
+      kernels->gelu_mul(x.data(), weight.data(), x.data(), n);
+      kernels->soft_cap(x.data(), 3.0F, n);
       kernels->add(x.data(), y.data(), n);
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::isnan(x[i]), i < n) << kernels->name << " n " << n;
       for (std::size_t i = n; i < x.size(); ++i) ASSERT_EQ(x[i], 2.0F) << kernels->name << " n " << n;
@@ -96,6 +105,39 @@ TEST(Elementwise, NormOfZerosIsZero) {
     const std::vector<float> weight(50, 3.0F);
     kernels->rms_norm(x.data(), weight.data(), 1e-5F, x.data(), 50);
     for (const float value : x) EXPECT_EQ(value, 0.0F) << kernels->name;
+  }
+}
+
+TEST(Elementwise, GeluAndSoftCapAreThoseOfDoublePrecisionOnEveryTable) {
+  Rng rng(36);
+  std::vector<float> x = random_floats(rng, 3000, 4.0F);
+  for (const float value : {0.0F, 1e-4F, -1e-4F, 30.0F, -30.0F, 1e4F, -1e4F}) x.push_back(value);
+  const auto n = static_cast<std::uint32_t>(x.size());
+  const std::vector<float> ones(n, 1.0F);
+  std::vector<float> gelu(n), capped = x;
+  const Kernels& reference = select_kernels(KernelIsa::reference);
+  reference.gelu_mul(x.data(), ones.data(), gelu.data(), n);
+  reference.soft_cap(capped.data(), 5.0F, n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const double v = x[i];
+    const double exact = 0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+    ASSERT_NEAR(gelu[i], exact, 1e-6 * std::max(1.0, std::fabs(v))) << v;
+    ASSERT_NEAR(capped[i], 5.0 * std::tanh(v / 5.0), 4e-7 * std::min(5.0, std::fabs(v))) << v;
+  }
+  for (const Kernels* kernels : fast_kernels()) {
+    std::vector<float> other(n), other_capped = x;
+    kernels->gelu_mul(x.data(), ones.data(), other.data(), n);
+    kernels->soft_cap(other_capped.data(), 5.0F, n);
+    EXPECT_TRUE(same_bits(other, gelu) && same_bits(other_capped, capped)) << kernels->name;
+  }
+}
+
+TEST(Elementwise, SoftCapKeepsWhatIsNoNumber) {
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<float> x{NAN, INFINITY, -INFINITY, 1.0F};
+    kernels->soft_cap(x.data(), 30.0F, 4);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(x[i])) << kernels->name << " " << i;
+    EXPECT_LT(x[3], 1.0F);
   }
 }
 

@@ -185,7 +185,7 @@ struct Request {
   PagedKvLayer layer;
   std::vector<std::byte> keys, values;
   std::vector<BlockId> blocks;
-  std::vector<std::uint64_t> slots;
+  std::vector<std::int64_t> slots;
 };
 
 TEST_P(NotANumber, AQuerySpoilsItsOwnRowAndHead) {

@@ -32,6 +32,13 @@ ModelConfig config_of(const std::string& architecture) {
   config.post_norms = architecture == "olmo2";
   config.tied_embeddings = architecture == "qwen2";
   if (architecture == "smollm3") config.num_layers = 4;
+  if (architecture == "mistral") config.sliding_windows = {20, 20};
+  if (architecture == "gemma2") {
+    config.sliding_windows = {20, 0};
+    config.post_norms = true;
+    config.attention_soft_cap = 4.0F;
+    config.logit_soft_cap = 20.0F;
+  }
   if (architecture == "granite") {
     config.embedding_scale = 12.0F;
     config.residual_scale = 0.22F;
@@ -75,7 +82,8 @@ const std::vector<Variant>& variants() {
       {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
       {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},      {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
       {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32}, {"smollm3", "IQ4_NL", ActivationMode::int16, KvDtype::bf16},
-      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16}};
+      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},    {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},  {"gemma2", "F32", ActivationMode::f32, KvDtype::f32}};
   return all;
 }
 
@@ -120,6 +128,8 @@ TEST_F(Batches, BlockSizeAndThreadsChangeNothing) {
       other.num_blocks = 130;
       other.num_threads = block_size == 8 ? 4 : 1;
       expect_same(expected, alone(path, other, prompt), "block size " + std::to_string(block_size));
+      other.kernel_block_size = std::max(block_size / 4, 1U);
+      expect_same(expected, alone(path, other, prompt), "kernel blocks in blocks of " + std::to_string(block_size));
     }
   });
 }

@@ -44,14 +44,73 @@ TEST(ModelConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(from_json(json_of("granite"))->attention_scale, 1.0F);
 }
 
-TEST(ModelConfig, AWindowEndsTheContext) {
-  EXPECT_EQ(from_json(json_of("mistral", R"(, "sliding_window": 4096)"))->context_length, 4096U);
-  EXPECT_EQ(from_json(json_of("mistral", R"(, "sliding_window": null)"))->context_length, 8192U);
-  EXPECT_EQ(from_json(json_of("phi3", R"(, "sliding_window": 2047)"))->context_length, 2047U);
-  EXPECT_EQ(from_json(json_of("phi3", R"(, "sliding_window": 262144)"))->context_length, 8192U);
-  EXPECT_EQ(from_json(json_of("smollm3", R"(, "sliding_window": 4096, "use_sliding_window": true)"))->context_length, 4096U);
-  EXPECT_EQ(from_json(json_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": false)"))->context_length, 8192U);
-  EXPECT_EQ(from_json(json_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)"))->context_length, 4096U);
+using Windows = std::vector<std::uint32_t>;
+
+Windows windows_of(const std::string& architecture, const std::string& more) {
+  const auto config = from_json(json_of(architecture, more));
+  EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
+  EXPECT_EQ(config->context_length, 8192U) << "a window does not end the context";
+  return config->sliding_windows;
+}
+
+TEST(ModelConfig, WindowsAreThoseOfTransformers) {
+  const std::string layers = R"(, "num_hidden_layers": 4)";
+  EXPECT_EQ(windows_of("mistral", layers + R"(, "sliding_window": 4096)"), Windows(4, 4096));
+  EXPECT_EQ(windows_of("mistral", layers + R"(, "sliding_window": null)"), Windows());
+  EXPECT_EQ(windows_of("phi3", layers + R"(, "sliding_window": 2047)"), Windows(4, 2047));
+  EXPECT_EQ(windows_of("qwen2", layers + R"(, "sliding_window": 40, "use_sliding_window": false)"), Windows());
+  const std::string used = layers + R"(, "sliding_window": 40, "use_sliding_window": true)";
+  EXPECT_EQ(windows_of("qwen2", used), Windows()) << "28 layers without come first";
+  EXPECT_EQ(windows_of("qwen3", used + R"(, "max_window_layers": 1)"), (Windows{0, 40, 40, 40}));
+  EXPECT_EQ(windows_of("smollm3", used), (Windows{0, 0, 0, 40})) << "where nothing rotates";
+  EXPECT_EQ(windows_of("gemma2", layers), (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(windows_of("gemma3_text", R"(, "num_hidden_layers": 7, "sliding_window": 512)"), (Windows{512, 512, 512, 512, 512, 0, 512}));
+  const std::string listed = R"(, "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])";
+  for (const char* architecture : {"qwen2", "smollm3"}) EXPECT_EQ(windows_of(architecture, used + listed), (Windows{0, 40, 0, 0}));
+  EXPECT_EQ(windows_of("gemma3_text", layers + R"(, "sliding_window": 3)" + listed), (Windows{0, 3, 0, 0}))
+      << "smaller than a block is fine";
+}
+
+TEST(ModelConfig, RefusesWindowsOfNothingAndListsThatDoNotFit) {
+  const auto error_of = [](const std::string& architecture, const std::string& more) {
+    const auto config = from_json(json_of(architecture, more));
+    EXPECT_FALSE(config);
+    return config ? Error{} : config.error();
+  };
+  const Error zero = error_of("mistral", R"(, "sliding_window": 0)");
+  EXPECT_EQ(zero.field, "config.json: sliding_window");
+  EXPECT_FALSE(zero.remedy.empty());
+  EXPECT_EQ(error_of("gemma2", R"(, "sliding_window": -5)").field, "config.json: sliding_window");
+  EXPECT_EQ(error_of("gemma3_text", R"(, "layer_types": ["full_attention"])").field, "config.json: layer_types");
+  EXPECT_EQ(error_of("gemma2", R"(, "attn_logit_softcapping": -1.0)").field, "attn_logit_softcapping");
+  EXPECT_EQ(error_of("gemma2", R"(, "query_pre_attn_scalar": 0)").field, "attention_scale");
+  EXPECT_EQ(error_of("gemma3_text", R"(, "rope_local_base_freq": -1.0)").field, "rope_local_base_freq");
+  EXPECT_NE(error_of("gemma3", "").message.find("images"), std::string::npos);
+}
+
+TEST(ModelConfig, GemmaIsItself) {
+  const auto gemma2 = from_json(json_of("gemma2"));
+  ASSERT_TRUE(gemma2) << gemma2.error().to_string();
+  EXPECT_EQ(gemma2->attention_soft_cap, 50.0F);
+  EXPECT_EQ(gemma2->logit_soft_cap, 30.0F);
+  EXPECT_EQ(gemma2->attention_scale, 1.0F / 16.0F);
+  EXPECT_EQ(gemma2->norm_offset, 1.0F);
+  EXPECT_EQ(gemma2->head_dim, 256U);
+  EXPECT_EQ(gemma2->activation, GateActivation::gelu_tanh);
+  EXPECT_TRUE(gemma2->pre_norms && gemma2->post_norms && gemma2->tied_embeddings);
+  EXPECT_TRUE(gemma2->window_rope_frequencies().empty());
+  const auto gemma3 = from_json(json_of("gemma3_text"));
+  ASSERT_TRUE(gemma3) << gemma3.error().to_string();
+  EXPECT_EQ(gemma3->attention_soft_cap + gemma3->logit_soft_cap, 0.0F);
+  EXPECT_EQ(gemma3->rope_theta, 1e6);
+  EXPECT_EQ(gemma3->window_rope_theta, 1e4);
+  EXPECT_EQ(gemma3->qk_norm, QkNorm::per_head);
+  const auto newer = from_json(json_of("gemma3_text", R"(, "rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500000.0}, "sliding_attention": {"rope_theta": 5000.0}})"));
+  ASSERT_TRUE(newer) << newer.error().to_string();
+  EXPECT_EQ(newer->rope_factor, 8.0);
+  EXPECT_EQ(newer->rope_theta, 5e5);
+  EXPECT_EQ(newer->window_rope_theta, 5e3);
 }
 
 TEST(ModelConfig, RopeParametersOfTransformers5AreRead) {
@@ -159,8 +218,6 @@ TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
     EXPECT_FLOAT_EQ(config->rope_attention_factor, 1.1902381F);
     EXPECT_EQ(config->rope_long_factors, std::vector(8, 2.0F));
   }
-  // The window ends the context; it does not change how far the model was stretched.
-  EXPECT_FLOAT_EQ(scaled("longrope", R"(, "sliding_window": 2048)")->rope_attention_factor, 1.1902381F);
   EXPECT_EQ(from_json(json_of("phi3", R"(, "partial_rotary_factor": 0.75)"))->rotary_dim, 12U);
   EXPECT_EQ(scaled("longrope", R"(, "partial_rotary_factor": 0.75)").error().field, "rope_scaling.short_factor");
 }

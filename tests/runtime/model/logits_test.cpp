@@ -39,13 +39,14 @@ std::vector<T> numbers(const boost::json::value& array) {
   return out;
 }
 
-Record read_record() {
+// `name` is before both files' names.
+Record read_record(const std::string& name) {
   Record record;
-  const auto json = read_json_file("tests/golden/logits/cases.json");
+  const auto json = read_json_file("tests/golden/logits/" + name + "cases.json");
   EXPECT_TRUE(json) << (json ? "" : json.error().to_string());
   record.prompt = numbers<TokenId>(json->at("prompt"));
   record.positions = numbers<std::uint32_t>(json->at("positions"));
-  std::ifstream logits("tests/golden/logits/logits.f32", std::ios::binary);
+  std::ifstream logits("tests/golden/logits/" + name + "logits.f32", std::ios::binary);
   for (const auto& value : json->at("cases").as_array()) {
     Case c{std::string(value.at("name").as_string()),
            std::string(value.at("container").as_string()),
@@ -119,8 +120,7 @@ const std::map<std::string, Bounds>& bounds() {
   return all;
 }
 
-TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
-  const Record record = read_record();
+void expect_logits_of(const Record& record) {
   const tiny::TempFolder folder;
   struct Worst {
     double plain = 0.0, int16 = 0.0, bf16_kv = 0.0, served = 0.0;
@@ -146,6 +146,15 @@ TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
   std::printf("%-6s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both");
   for (const auto& [type, w] : worst)
     std::printf("%-6s %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served);
+}
+
+TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
+  expect_logits_of(read_record(""));
+}
+
+// Mistral, Qwen2's mix, Gemma 2 and Gemma 3, beyond their windows (tools/record_window_logits.py).
+TEST(Logits, MatchTransformersInWindows) {
+  expect_logits_of(read_record("window_"));
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct RigOptions {
   KvDtype kv = KvDtype::f32;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t block_size = 16;
+  std::uint32_t kernel_block_size = 0;  // 0: block_size
   std::uint32_t num_threads = 2;
   std::uint32_t max_rows = 256;
   std::uint32_t num_slots = 256;
@@ -45,19 +46,30 @@ struct RigOptions {
   std::uint32_t num_blocks = 65;
 };
 
+inline constexpr std::uint32_t kMaxGroups = 2;
+
 // The caller takes blocks in any order with give_blocks; a slot's tokens go through run().
 class Rig {
  public:
   Rig(const std::string& path, const RigOptions& options)
-      : pool_(options.num_threads),
+      : num_slots_(options.num_slots),
+        num_blocks_(options.num_blocks),
+        pool_(options.num_threads),
         model_(load(path, options, pool_)),
-        cache_(*KvCache::create(
-            test::kv_layout_of(model_->info(), {.block_size = options.block_size, .num_blocks = options.num_blocks, .dtype = options.kv}))),
-        tables_({options.num_slots, (options.max_tokens + options.block_size - 1) / options.block_size, options.block_size,
-                 options.num_blocks}) {}
+        cache_(*KvCache::create(test::kv_layout_of(model_->info(), {.block_size = options.block_size,
+                                                                    .num_blocks = kMaxGroups * options.num_blocks,
+                                                                    .dtype = options.kv,
+                                                                    .kernel_block_size = options.kernel_block_size}))),
+        tables_(cache_.layout(), options.num_slots, options.max_tokens) {}
 
+  // To every cache group its own: those of group g are g * num_blocks further on.
   void give_blocks(Slot slot, const std::vector<BlockId>& blocks) {
-    tables_.apply({.slot = slot, .group = 0, .id = {}, .update = TableUpdate::append, .index = 0, .blocks = blocks});
+    for (std::uint32_t group = 0; group < tables_.num_groups(); ++group) {
+      std::vector<BlockId> own;
+      for (const BlockId block : blocks) own.push_back(BlockId{block.value + group * num_blocks_});
+      tables_.apply({.slot = slot, .group = group, .id = {}, .update = TableUpdate::append, .index = 0, .blocks = own});
+    }
+    tables_.commit(num_slots_);
   }
 
   // One pass; logits of every row.
@@ -81,11 +93,14 @@ class Rig {
                                    .max_num_batched_tokens = options.max_rows,
                                    .max_num_seqs = options.num_slots,
                                    .max_model_len = options.max_tokens,
+                                   .num_cache_groups = kMaxGroups,
                                    .pool = &pool});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);
   }
 
+  std::uint32_t num_slots_;
+  std::uint32_t num_blocks_;  // of each group
   ThreadPool pool_;
   std::unique_ptr<Model> model_;
   KvCache cache_;

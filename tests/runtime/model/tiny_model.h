@@ -180,7 +180,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   const bool whole = c.qk_norm == QkNorm::whole;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
-    vector(c.pre_norms, TensorRole::ffn_norm, i, c.hidden_size);
+    vector(c.pre_norms, ffn_norm_role(c.post_norms), i, c.hidden_size);
     vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
     vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
     if (c.fused_qkv) {
@@ -303,6 +303,13 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
     header.add(prefix + "residual_scale", c.residual_scale);
     header.add(prefix + "logit_scale", c.logit_divisor);
   }
+  for (const std::uint32_t window : c.sliding_windows)
+    if (window > 0) {
+      header.add(prefix + "attention.sliding_window", window);
+      break;
+    }
+  if (c.attention_soft_cap > 0.0F) header.add(prefix + "attn_logit_softcapping", c.attention_soft_cap);
+  if (c.logit_soft_cap > 0.0F) header.add(prefix + "final_logit_softcapping", c.logit_soft_cap);
   return header;
 }
 

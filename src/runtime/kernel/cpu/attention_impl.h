@@ -8,112 +8,16 @@
 #include <cmath>
 
 #include "runtime/kernel/attention_scratch.h"
+#include "runtime/kernel/cpu/attention_tile.h"
 #include "runtime/kernel/cpu/vec_math.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kSubtiles = kTileTokens / 16;
-constexpr std::uint32_t kSegmentTiles = kSegmentTokens / kTileTokens;
-
-// What stays the same for the rows of one pass.
-struct Pass {
-  const PagedKvLayer* layer;
-  const AttentionItem* item;
-  AttentionScratch scratch;
-  std::uint32_t first_row;
-  std::uint32_t num_queries;  // rows * group; query i is head i % group of row i / group
-
-  [[nodiscard]] std::uint32_t position(std::uint32_t query) const { return item->first_position + first_row + query / item->group; }
-  [[nodiscard]] std::size_t head(std::uint32_t query) const {
-    return std::size_t{item->kv_head * item->group + query % item->group} * layer->head_dim;
-  }
-  [[nodiscard]] const float* q(std::uint32_t query) const {
-    return item->q + (first_row + query / item->group) * item->q_stride + head(query);
-  }
-  [[nodiscard]] float* out(std::uint32_t query) const {
-    return item->out + (first_row + query / item->group) * item->out_stride + head(query);
-  }
-};
-
-// 64 positions from `first` on, `count` of them wanted, and where their rows lie; keys from `count` on repeat the last one.
-struct Tile {
-  std::uint32_t first;
-  std::uint32_t count;
-  const std::byte* keys[kTileTokens];
-  const std::byte* values[kTileTokens];
-};
-
-std::size_t element_bytes(const Pass& pass) {
-  return pass.layer->dtype == KvDtype::f32 ? 4 : 2;
-}
-
-void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
-  const PagedKvLayer& layer = *pass.layer;
-  tile.first = first;
-  tile.count = count;
-  const std::size_t bytes = element_bytes(pass);
-  std::uint32_t block = first / layer.block_size;
-  std::uint32_t offset = first % layer.block_size;
-  for (std::uint32_t t = 0; t < count; ++block, offset = 0) {
-    const std::size_t at = pass.item->blocks[block].value * layer.block_stride + pass.item->kv_head * layer.head_stride;
-    for (; t < count && offset < layer.block_size; ++t, ++offset) {
-      tile.keys[t] = layer.keys + (at + offset * layer.token_stride) * bytes;
-      tile.values[t] = layer.values + (at + offset * layer.token_stride) * bytes;
-    }
-  }
-  for (std::uint32_t t = count; t % 16 != 0; ++t) tile.keys[t] = tile.keys[count - 1];
-}
-
-// Tokens 16 * sub .. 16 * sub + 15 of a tile on their way to the cache.
-void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
-  const std::size_t row_bytes = pass.layer->head_dim * element_bytes(pass);
-  const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
-  for (std::uint32_t t = 16 * sub; t < end; ++t) {
-    for (std::size_t at = 0; at < row_bytes; at += 64) {
-      __builtin_prefetch(tile.keys[t] + at);
-      __builtin_prefetch(tile.values[t] + at);
-    }
-  }
-}
-
-void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
-  const std::uint32_t dim = pass.layer->head_dim;
-  const bool full = pass.layer->dtype == KvDtype::f32;
-  const std::uint32_t num_words = full ? dim : dim / 2;
-  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
-    fetch(pass, next, sub);
-    float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
-    for (std::uint32_t first = 0; first < num_words; first += 16) {
-      const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
-      const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
-      for (std::uint32_t w = 0; w < n; ++w) {
-        if (full) {
-          words.store(static_cast<int>(w), out + std::size_t{first + w} * 16);
-        } else {
-          float* even = out + std::size_t{first + w} * 32;
-          words.store_bf16(static_cast<int>(w), even, even + 16);
-        }
-      }
-    }
-  }
-}
-
-void load_values(const Pass& pass, const Tile& tile) {
-  const std::uint32_t dim = pass.layer->head_dim;
-  float* out = pass.scratch.values;
-  for (std::uint32_t t = 0; t < tile.count; ++t, out += dim) {
-    for (std::uint32_t d = 0; d < dim; d += 16) {
-      const Vec v = pass.layer->dtype == KvDtype::f32 ? Vec::load(reinterpret_cast<const float*>(tile.values[t]) + d)
-                                                      : Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d);
-      v.store(out + d);
-    }
-  }
-}
-
-// Infinite scores become NaN, and the bits of all others stay.
-Vec finite_or_nan(Vec scores) {
-  return Vec::fma(scores, Vec::zero(), scores);
+// Products of queries and keys to scores.
+Vec to_scores(const Pass& pass, Vec products) {
+  const Vec scores = products * Vec::set(pass.item->scale);
+  return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
 template <int R>
@@ -121,7 +25,6 @@ void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtil
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.q(query + static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;
-  const Vec scale = Vec::set(pass.item->scale);
   for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
     const float* k = pass.scratch.keys + std::size_t{sub} * dim * 16;
     Vec even[R];
@@ -133,7 +36,7 @@ void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtil
       for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][d]), k0, even[r]);
       for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][d + 1]), k1, odd[r]);
     }
-    for (int r = 0; r < R; ++r) finite_or_nan((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+    for (int r = 0; r < R; ++r) to_scores(pass, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 
@@ -154,7 +57,6 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.q(static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;
-  const Vec scale = Vec::set(pass.item->scale);
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
     fetch(pass, next, sub);
     Vec even[R];
@@ -164,25 +66,45 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     for (; d + 32 <= dim; d += 32)
       add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
     if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
-    for (int r = 0; r < R; ++r) finite_or_nan((even[r] + odd[r]) * scale).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+    for (int r = 0; r < R; ++r) to_scores(pass, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 
+// Tokens of a tile that a query sees.
+struct Seen {
+  std::uint32_t begin;
+  std::uint32_t end;
+
+  // Of 16 values from 16 * sub on: those of tokens that are seen, else `other`.
+  [[nodiscard]] Vec keep(Vec values, std::uint32_t sub, Vec other) const {
+    const Vec before_end = values.keep_first(end > 16 * sub ? end - 16 * sub : 0, other);
+    return begin <= 16 * sub ? before_end : other.keep_first(begin - 16 * sub, before_end);
+  }
+};
+
+Seen seen_of(const Pass& pass, std::uint32_t query, const Tile& tile) {
+  const std::uint32_t position = pass.position(query);
+  const std::uint32_t begin = pass.begin(query);
+  const std::uint32_t end = position < tile.first ? 0 : position - tile.first + 1;
+  return {begin > tile.first ? begin - tile.first : 0, end < tile.count ? end : tile.count};
+}
+
 // Scores of one query to weights, in place; updates its maximum and sum and returns the factor for what it has summed so far.
-float take_weights(const Pass& pass, std::uint32_t query, float* scores, std::uint32_t valid, std::uint32_t num_subtiles) {
+float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen seen, std::uint32_t num_subtiles) {
+  if (seen.begin >= seen.end) {
+    for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) Vec::zero().store(scores + std::size_t{16} * sub);
+    return 1.0F;
+  }
   const Vec lowest = Vec::set(-INFINITY);
   Vec largest = lowest;
-  for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
-    const std::uint32_t left = valid > 16 * sub ? valid - 16 * sub : 0;
-    largest = Vec::max(Vec::load(scores + std::size_t{16} * sub).keep_first(left, lowest), largest);
-  }
+  for (std::uint32_t sub = 0; sub < num_subtiles; ++sub)
+    largest = Vec::max(seen.keep(Vec::load(scores + std::size_t{16} * sub), sub, lowest), largest);
   const float before = pass.scratch.maxima[query];
   const float tile_maximum = largest.largest();
   const float maximum = tile_maximum > before ? tile_maximum : before;
   Vec sums = Vec::zero();
   for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
-    const std::uint32_t left = valid > 16 * sub ? valid - 16 * sub : 0;
-    const Vec p = exp_polynomial(Vec::load(scores + std::size_t{16} * sub) - Vec::set(maximum)).keep_first(left, Vec::zero());
+    const Vec p = seen.keep(exp_polynomial(Vec::load(scores + std::size_t{16} * sub) - Vec::set(maximum)), sub, Vec::zero());
     p.store(scores + std::size_t{16} * sub);
     sums = sums + p;
   }
@@ -195,14 +117,14 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, std::ui
 
 // C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there.
 template <int R, int C, class Load>
-void add_values(const Pass& pass, std::uint32_t query, const float* factors, std::uint32_t count, std::uint32_t d, Load load) {
+void add_values(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load) {
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
   const float* p = pass.scratch.scores;
   Vec acc[R][C];
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) acc[r][c] = Vec::load(out + r * dim + 16 * c) * Vec::set(factors[r]);
-  for (std::uint32_t t = 0; t < count; ++t) {
+  for (std::uint32_t t = tokens.begin; t < tokens.end; ++t) {
     Vec v[C];
     for (int c = 0; c < C; ++c) v[c] = load(t, c);
     for (int r = 0; r < R; ++r) {
@@ -217,17 +139,15 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, std
 // R queries against the tile in the scratch.
 template <int R>
 void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
-  const std::uint32_t last = pass.position(query + R - 1);
-  if (last < tile.first) return;
-  const std::uint32_t seen = last - tile.first + 1 < tile.count ? last - tile.first + 1 : tile.count;
-  const std::uint32_t num_subtiles = (seen + 15) / 16;
+  // What any of them sees: windows move on with the rows.
+  const Seen seen{seen_of(pass, query, tile).begin, seen_of(pass, query + R - 1, tile).end};
+  if (seen.begin >= seen.end) return;
+  const std::uint32_t num_subtiles = (seen.end + 15) / 16;
   take_scores<R>(pass, query, num_subtiles);
   float factors[R];
   for (int r = 0; r < R; ++r) {
-    const std::uint32_t position = pass.position(query + static_cast<std::uint32_t>(r));
-    const std::uint32_t valid = position < tile.first ? 0 : position - tile.first + 1 < seen ? position - tile.first + 1 : seen;
-    float* scores = pass.scratch.scores + r * kTileTokens;
-    factors[r] = take_weights(pass, query + static_cast<std::uint32_t>(r), scores, valid, num_subtiles);
+    const std::uint32_t one = query + static_cast<std::uint32_t>(r);
+    factors[r] = take_weights(pass, one, pass.scratch.scores + r * kTileTokens, seen_of(pass, one, tile), num_subtiles);
   }
   const std::uint32_t dim = pass.layer->head_dim;
   std::uint32_t d = 0;
@@ -237,22 +157,21 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   for (; d < dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d, load);
 }
 
-// One row with R query heads, all of which see the whole tile.
+// One row with R query heads, all of which see the same of the tile.
 template <int R>
 void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   take_scores_once<R>(pass, tile, next);
+  const Seen seen = seen_of(pass, 0, tile);
   float factors[R];
-  for (int r = 0; r < R; ++r) {
-    factors[r] =
-        take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, tile.count, (tile.count + 15) / 16);
-  }
+  for (int r = 0; r < R; ++r)
+    factors[r] = take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
   std::uint32_t d = 0;
   const auto load = [&](std::uint32_t t, int c) {
     return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c);
   };
   for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
-    add_values<R, Vec::kValueVectors>(pass, 0, factors, tile.count, d, load);
-  for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, tile.count, d, load);
+    add_values<R, Vec::kValueVectors>(pass, 0, factors, seen, d, load);
+  for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, seen, d, load);
 }
 
 template <int R>
@@ -276,7 +195,7 @@ void begin_segment(const Pass& pass) {
   for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
 }
 
-// All queries against positions first .. last, from the start of a segment on; finish(segment) takes what the scratch holds of each.
+// All queries against positions first .. last, from the start of a tile on; finish(segment) takes what the scratch holds of each.
 template <class Finish>
 void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
   const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
@@ -291,7 +210,7 @@ void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Fi
     const Tile& tile = tiles[(i - first / kTileTokens) % 2];
     Tile& next = tiles[(i - first / kTileTokens + 1) % 2];
     find((i + 1) * kTileTokens, next);
-    if (i % kSegmentTiles == 0) begin_segment(pass);
+    if (i % kSegmentTiles == 0 || i == first / kTileTokens) begin_segment(pass);
     if (once) {
       attend_once<Vec::kQueries>(pass, tile, next);
     } else {
@@ -322,10 +241,11 @@ void fold_segment(const Pass& pass, std::uint32_t segment) {
   const AttentionScratch& s = pass.scratch;
   const std::uint32_t dim = pass.layer->head_dim;
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
-    if (pass.position(i) < segment * kSegmentTokens) continue;
+    const std::uint32_t first = pass.begin(i) / kSegmentTokens;
+    if (segment < first || pass.position(i) < segment * kSegmentTokens) continue;
     const float* out = s.out + std::size_t{i} * dim;
     float* total = s.total_out + std::size_t{i} * dim;
-    if (segment > 0) {
+    if (segment > first) {
       join(s.maxima[i], s.sums[i], out, dim, &s.total_maxima[i], &s.total_sums[i], total);
       continue;
     }
@@ -338,7 +258,7 @@ void fold_segment(const Pass& pass, std::uint32_t segment) {
 void run_pass(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::uint32_t last = pass.position(pass.num_queries - 1);
-  walk_segments(pass, 0, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
+  walk_segments(pass, pass.begin(0) / kTileTokens * kTileTokens, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): check_attention() has seen the scratch
     divide(pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_sums[i], dim, pass.out(i));
@@ -349,7 +269,9 @@ void run_pass(const Pass& pass) {
 void run_partial(const Pass& pass) {
   const std::uint32_t end = pass.item->end_segment * kSegmentTokens - 1;
   const std::uint32_t last = end < pass.item->first_position ? end : pass.item->first_position;
-  walk_segments(pass, pass.item->first_segment * kSegmentTokens, last, [&](std::uint32_t segment) {
+  const std::uint32_t start = pass.item->first_segment * kSegmentTokens;
+  const std::uint32_t seen = pass.begin(0) / kTileTokens * kTileTokens;
+  walk_segments(pass, seen > start ? seen : start, last, [&](std::uint32_t segment) {
     const AttentionPartial partial = partial_of(*pass.item, pass.layer->head_dim, segment);
     const std::uint32_t floats = pass.num_queries * pass.layer->head_dim;
     for (std::uint32_t at = 0; at < floats; at += 16) Vec::load(pass.scratch.out + at).store(partial.out + at);
@@ -372,8 +294,8 @@ void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte
 void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
   const std::uint32_t dim = layer.head_dim;
   for (std::uint32_t i = 0; i < item.group; ++i) {
-    const AttentionPartial total = partial_of(item, dim, 0);
-    for (std::uint32_t segment = 1; segment < item.end_segment; ++segment) {
+    const AttentionPartial total = partial_of(item, dim, item.first_segment);
+    for (std::uint32_t segment = item.first_segment + 1; segment < item.end_segment; ++segment) {
       const AttentionPartial next = partial_of(item, dim, segment);
       join(next.maxima[i], next.sums[i], next.out + std::size_t{i} * dim, dim, &total.maxima[i], &total.sums[i],
            total.out + std::size_t{i} * dim);

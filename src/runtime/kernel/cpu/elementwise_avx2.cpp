@@ -13,4 +13,12 @@ void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   silu_mul_impl(gate, up, out, n);
 }
 
+void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
+  gelu_mul_impl(gate, up, out, n);
+}
+
+void soft_cap(float* x, float cap, std::uint32_t n) {
+  soft_cap_impl(x, cap, n);
+}
+
 }  // namespace quire::avx2

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_math.h"
+#include "runtime/kernel/gelu_constants.h"
 
 namespace quire {
 namespace {
@@ -43,6 +44,20 @@ void silu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t
     const Vec e = exp_polynomial(g * Vec::set(-1.0F));
     store_some(g / (Vec::set(1.0F) + e) * load_some(up + i, valid), out + i, valid);
   });
+}
+
+void gelu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t n) {
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec g = load_some(gate + i, valid);
+    const Vec inner = g * Vec::fma(g * g, Vec::set(gelu_constants::kCubic), Vec::set(gelu_constants::kLinear));
+    const Vec e = exp_polynomial(inner * Vec::set(-1.0F));
+    store_some(g / (Vec::set(1.0F) + e) * load_some(up + i, valid), out + i, valid);
+  });
+}
+
+void soft_cap_impl(float* x, float cap, std::uint32_t n) {
+  for_each_vec(
+      n, [&](std::uint32_t i, std::uint32_t valid) { store_some(soft_capped(load_some(x + i, valid), Vec::set(cap)), x + i, valid); });
 }
 
 }  // namespace

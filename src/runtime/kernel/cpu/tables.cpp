@@ -14,6 +14,8 @@ constexpr Kernels kAvx2 = {
     .rms_norm = avx2::rms_norm,
     .rope = portable::rope,
     .silu_mul = avx2::silu_mul,
+    .gelu_mul = avx2::gelu_mul,
+    .soft_cap = avx2::soft_cap,
     .add = portable::add,
     .scale = portable::scale,
 };
@@ -28,6 +30,8 @@ constexpr Kernels kAvx512 = {
     .rms_norm = avx512::rms_norm,
     .rope = portable::rope,
     .silu_mul = avx512::silu_mul,
+    .gelu_mul = avx512::gelu_mul,
+    .soft_cap = avx512::soft_cap,
     .add = portable::add,
     .scale = portable::scale,
 };

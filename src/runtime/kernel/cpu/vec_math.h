@@ -1,5 +1,5 @@
 #pragma once
-// exp over Vec, with the operations of reference/math.h; include a vec_*.h first.
+// exp and tanh over Vec, with the operations of reference/math.h; include a vec_*.h first.
 #include "base/exp_constants.h"
 
 namespace quire {
@@ -13,6 +13,27 @@ Vec exp_polynomial(Vec x) {
   Vec p = Vec::set(exp_constants::kFirst);
   for (const float c : exp_constants::kRest) p = Vec::fma(p, r, Vec::set(c));
   return (Vec::fma(p, r * r, r) + Vec::set(1.0F)) * Vec::power_of_two(n);
+}
+
+Vec tanh_polynomial(Vec x) {
+  const Vec y = Vec::set(2.0F) * Vec::min(Vec::set(20.0F), Vec::max(Vec::set(-20.0F), x));  // in this order NaN stays NaN
+  const Vec n = Vec::round(y * Vec::set(exp_constants::kLog2E));
+  Vec r = Vec::fma(n, Vec::set(-exp_constants::kLn2High), y);
+  r = Vec::fma(n, Vec::set(-exp_constants::kLn2Low), r);
+  Vec p = Vec::set(exp_constants::kFirst);
+  for (const float c : exp_constants::kRest) p = Vec::fma(p, r, Vec::set(c));
+  const Vec power = Vec::power_of_two(n);
+  const Vec e = Vec::fma(Vec::fma(p, r * r, r), power, power - Vec::set(1.0F));
+  return e / (e + Vec::set(2.0F));
+}
+
+// Infinite values become NaN, and the bits of all others stay.
+Vec finite_or_nan(Vec x) {
+  return Vec::fma(x, Vec::zero(), x);
+}
+
+Vec soft_capped(Vec x, Vec cap) {
+  return cap * tanh_polynomial(finite_or_nan(x) / cap);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
     odd = std::fma(q[d + 1], element(layer, layer.keys, at + d + 1), odd);
   }
   const float product = (even + odd) * item.scale;
+  if (item.soft_cap != 0.0F) return soft_capped(product, item.soft_cap);
   return std::isfinite(product) ? product : NAN;
 }
 
@@ -44,16 +45,17 @@ struct Sums {
   float* out = nullptr;
 };
 
-void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t tile, std::uint32_t count,
-                 Sums& sums) {
+// Tokens begin .. count - 1 of a tile.
+void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t tile, std::uint32_t begin,
+                 std::uint32_t count, Sums& sums) {
   float p[kTileTokens] = {};
   float next = sums.maximum;
-  for (std::uint32_t t = 0; t < count; ++t) {
+  for (std::uint32_t t = begin; t < count; ++t) {
     p[t] = score(layer, item, q, tile + t);
     next = p[t] > next ? p[t] : next;
   }
   Lanes lanes{};
-  for (std::uint32_t t = 0; t < count; ++t) {
+  for (std::uint32_t t = begin; t < count; ++t) {
     p[t] = exp_polynomial(p[t] - next);
     lanes[t % 16] += p[t];
   }
@@ -62,7 +64,7 @@ void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const flo
   sums.maximum = next;
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
     sums.out[d] *= factor;
-    for (std::uint32_t t = 0; t < count; ++t)
+    for (std::uint32_t t = begin; t < count; ++t)
       sums.out[d] = std::fma(p[t], element(layer, layer.values, offset_of(layer, item, tile + t) + d), sums.out[d]);
   }
 }
@@ -70,10 +72,12 @@ void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const flo
 void attend_segment(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, std::uint32_t segment,
                     Sums& sums) {
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) sums.out[d] = 0.0F;
-  const std::uint32_t begin = segment * kSegmentTokens;
-  const std::uint32_t end = position + 1 - begin < kSegmentTokens ? position + 1 : begin + kSegmentTokens;
-  for (std::uint32_t tile = begin; tile < end; tile += kTileTokens)
-    attend_tile(layer, item, q, tile, end - tile < kTileTokens ? end - tile : kTileTokens, sums);
+  const std::uint32_t start = segment * kSegmentTokens;
+  const std::uint32_t end = position + 1 - start < kSegmentTokens ? position + 1 : start + kSegmentTokens;
+  const std::uint32_t seen = window_begin(item.window, position);
+  const std::uint32_t begin = seen > start ? seen : start;
+  for (std::uint32_t tile = begin / kTileTokens * kTileTokens; tile < end; tile += kTileTokens)
+    attend_tile(layer, item, q, tile, begin > tile ? begin - tile : 0, end - tile < kTileTokens ? end - tile : kTileTokens, sums);
 }
 
 void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {
@@ -88,8 +92,9 @@ void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {
 void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, float* out) {
   float segment_out[kMaxHeadDim];
   Sums sums{.out = out};
-  attend_segment(layer, item, q, position, 0, sums);
-  for (std::uint32_t segment = 1; segment <= position / kSegmentTokens; ++segment) {
+  const std::uint32_t first = window_begin(item.window, position) / kSegmentTokens;
+  attend_segment(layer, item, q, position, first, sums);
+  for (std::uint32_t segment = first + 1; segment <= position / kSegmentTokens; ++segment) {
     Sums next{.out = segment_out};
     attend_segment(layer, item, q, position, segment, next);
     join(next, layer.head_dim, sums);
@@ -133,8 +138,9 @@ void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
       const AttentionPartial partial = partial_of(item, layer.head_dim, segment);
       return Sums{partial.maxima[i], partial.sums[i], partial.out + std::size_t{i} * layer.head_dim};
     };
-    Sums sums = sums_of(0);
-    for (std::uint32_t segment = 1; segment < item.end_segment; ++segment) join(sums_of(segment), layer.head_dim, sums);
+    Sums sums = sums_of(item.first_segment);
+    for (std::uint32_t segment = item.first_segment + 1; segment < item.end_segment; ++segment)
+      join(sums_of(segment), layer.head_dim, sums);
     float* out = item.out + head_offset(layer, item, i);
     for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = sums.out[d] / sums.sum;
   }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "runtime/kernel/gelu_constants.h"
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/reference/math.h"
 
@@ -15,6 +16,17 @@ void rms_norm(const float* x, const float* weight, float epsilon, float* out, st
 
 void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0F + exp_polynomial(-gate[i])) * up[i];
+}
+
+void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const float inner = gate[i] * std::fma(gate[i] * gate[i], gelu_constants::kCubic, gelu_constants::kLinear);
+    out[i] = gate[i] / (1.0F + exp_polynomial(-inner)) * up[i];
+  }
+}
+
+void soft_cap(float* x, float cap, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) x[i] = soft_capped(x[i], cap);
 }
 
 }  // namespace quire::reference

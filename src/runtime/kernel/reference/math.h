@@ -24,6 +24,25 @@ inline float exp_polynomial(float x) {
   return e * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
 }
 
+// tanh(x) as (e^2x - 1) / (e^2x + 1), with e^2x - 1 computed without cancellation; NaN for NaN.
+inline float tanh_polynomial(float x) {
+  if (std::isnan(x)) return x;
+  const float clamped = x > -20.0F ? x : -20.0F;
+  const float y = 2.0F * (clamped < 20.0F ? clamped : 20.0F);
+  const float n = std::nearbyint(y * exp_constants::kLog2E);
+  float r = std::fma(n, -exp_constants::kLn2High, y);
+  r = std::fma(n, -exp_constants::kLn2Low, r);
+  float p = exp_constants::kFirst;
+  for (const float c : exp_constants::kRest) p = std::fma(p, r, c);
+  const float power = std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+  const float e = std::fma(std::fma(p, r * r, r), power, power - 1.0F);
+  return e / (e + 2.0F);
+}
+
+inline float soft_capped(float x, float cap) {
+  return cap * tanh_polynomial((std::isfinite(x) ? x : NAN) / cap);
+}
+
 // 16 partial sums, value i in lane i % 16, added as a tree: lanes 8 apart, then 4, 2, 1.
 using Lanes = std::array<float, 16>;
 

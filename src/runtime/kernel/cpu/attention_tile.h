@@ -1,0 +1,110 @@
+#pragma once
+// The rows of one pass of paged attention, and tiles of keys and values on their way from the cache to the scratch; include a vec_*.h
+// first.
+#include "runtime/kernel/attention_scratch.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kSubtiles = kTileTokens / 16;
+constexpr std::uint32_t kSegmentTiles = kSegmentTokens / kTileTokens;
+
+// What stays the same for the rows of one pass.
+struct Pass {
+  const PagedKvLayer* layer;
+  const AttentionItem* item;
+  AttentionScratch scratch;
+  std::uint32_t first_row;
+  std::uint32_t num_queries;  // rows * group; query i is head i % group of row i / group
+
+  [[nodiscard]] std::uint32_t position(std::uint32_t query) const { return item->first_position + first_row + query / item->group; }
+  // The first position that the query sees.
+  [[nodiscard]] std::uint32_t begin(std::uint32_t query) const { return window_begin(item->window, position(query)); }
+  [[nodiscard]] std::size_t head(std::uint32_t query) const {
+    return std::size_t{item->kv_head * item->group + query % item->group} * layer->head_dim;
+  }
+  [[nodiscard]] const float* q(std::uint32_t query) const {
+    return item->q + (first_row + query / item->group) * item->q_stride + head(query);
+  }
+  [[nodiscard]] float* out(std::uint32_t query) const {
+    return item->out + (first_row + query / item->group) * item->out_stride + head(query);
+  }
+};
+
+// 64 positions from `first` on, `count` of them wanted, and where their rows lie; keys from `count` on repeat the last one.
+struct Tile {
+  std::uint32_t first;
+  std::uint32_t count;
+  const std::byte* keys[kTileTokens];
+  const std::byte* values[kTileTokens];
+};
+
+std::size_t element_bytes(const Pass& pass) {
+  return pass.layer->dtype == KvDtype::f32 ? 4 : 2;
+}
+
+void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
+  const PagedKvLayer& layer = *pass.layer;
+  tile.first = first;
+  tile.count = count;
+  const std::size_t bytes = element_bytes(pass);
+  std::uint32_t block = first / layer.block_size;
+  std::uint32_t offset = first % layer.block_size;
+  for (std::uint32_t t = 0; t < count; ++block, offset = 0) {
+    const std::size_t at = pass.item->blocks[block].value * layer.block_stride + pass.item->kv_head * layer.head_stride;
+    for (; t < count && offset < layer.block_size; ++t, ++offset) {
+      tile.keys[t] = layer.keys + (at + offset * layer.token_stride) * bytes;
+      tile.values[t] = layer.values + (at + offset * layer.token_stride) * bytes;
+    }
+  }
+  for (std::uint32_t t = count; t % 16 != 0; ++t) tile.keys[t] = tile.keys[count - 1];
+}
+
+// Tokens 16 * sub .. 16 * sub + 15 of a tile on their way to the cache.
+void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
+  const std::size_t row_bytes = pass.layer->head_dim * element_bytes(pass);
+  const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
+  for (std::uint32_t t = 16 * sub; t < end; ++t) {
+    for (std::size_t at = 0; at < row_bytes; at += 64) {
+      __builtin_prefetch(tile.keys[t] + at);
+      __builtin_prefetch(tile.values[t] + at);
+    }
+  }
+}
+
+void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
+  const std::uint32_t dim = pass.layer->head_dim;
+  const bool full = pass.layer->dtype == KvDtype::f32;
+  const std::uint32_t num_words = full ? dim : dim / 2;
+  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
+    fetch(pass, next, sub);
+    float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
+    for (std::uint32_t first = 0; first < num_words; first += 16) {
+      const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
+      const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
+      for (std::uint32_t w = 0; w < n; ++w) {
+        if (full) {
+          words.store(static_cast<int>(w), out + std::size_t{first + w} * 16);
+        } else {
+          float* even = out + std::size_t{first + w} * 32;
+          words.store_bf16(static_cast<int>(w), even, even + 16);
+        }
+      }
+    }
+  }
+}
+
+void load_values(const Pass& pass, const Tile& tile) {
+  const std::uint32_t dim = pass.layer->head_dim;
+  float* out = pass.scratch.values;
+  for (std::uint32_t t = 0; t < tile.count; ++t, out += dim) {
+    for (std::uint32_t d = 0; d < dim; d += 16) {
+      const Vec v = pass.layer->dtype == KvDtype::f32 ? Vec::load(reinterpret_cast<const float*>(tile.values[t]) + d)
+                                                      : Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d);
+      v.store(out + d);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire

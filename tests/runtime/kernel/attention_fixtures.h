@@ -1,0 +1,113 @@
+#pragma once
+// A paged cache, queries against it, and what attention must give.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "runtime/kernel/attention.h"
+#include "runtime/kernel/kernel_fixtures.h"
+
+namespace quire::kernel_test {
+
+// One request's cache with a shuffled block table; blocks it does not own, and tokens past its end, hold NaN.
+struct Cache {
+  Cache(Rng& rng, KvDtype dtype, std::uint32_t block_size, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t length)
+      : tokens(length), row(std::size_t{kv_heads} * head_dim) {
+    const std::uint32_t num_blocks = (length - 1) / block_size + 1;
+    layer.dtype = dtype;
+    layer.block_size = block_size;
+    layer.num_kv_heads = kv_heads;
+    layer.head_dim = head_dim;
+    layer.token_stride = head_dim;
+    layer.head_stride = std::size_t{block_size} * head_dim;
+    layer.block_stride = layer.head_stride * kv_heads + 32;  // room for other layers
+    const std::size_t elements = layer.block_stride * (num_blocks + 3);
+    const std::size_t bytes = elements * (dtype == KvDtype::f32 ? 4 : 2);
+    for (auto* storage : {&keys, &values}) storage->assign(bytes, std::byte{0xFF});
+    layer.keys = keys.data();
+    layer.values = values.data();
+    blocks.resize(num_blocks);
+    for (std::uint32_t i = 0; i < num_blocks; ++i) blocks[i] = BlockId{i + 2};
+    std::shuffle(blocks.begin(), blocks.end(), rng);
+    k = random_floats(rng, tokens * row);
+    v = random_floats(rng, tokens * row);
+    std::vector<std::int64_t> slots(tokens);
+    for (std::uint32_t t = 0; t < tokens; ++t) slots[t] = std::int64_t{blocks[t / block_size].value} * block_size + t % block_size;
+    select_kernels(KernelIsa::best).write_kv(layer, k.data(), v.data(), row, slots);
+    if (dtype == KvDtype::bf16) {
+      for (auto* values_of : {&k, &v})
+        for (float& value : *values_of) value = bf16_to_float(float_to_bf16(value));
+    }
+  }
+
+  std::uint32_t tokens;
+  std::size_t row;
+  PagedKvLayer layer;
+  AlignedVector<std::byte> keys, values;
+  std::vector<BlockId> blocks;
+  std::vector<float> k, v;  // what the cache holds, [token][kv_head][head_dim]
+};
+
+struct Queries {
+  std::uint32_t group;
+  std::uint32_t first_position;
+  std::uint32_t rows;
+  std::vector<float> q;  // [row][heads][head_dim]
+  std::uint32_t window = 0;
+  float soft_cap = 0.0F;
+};
+
+// Outputs [row][heads][head_dim], in items of at most `rows_per_item` rows.
+inline std::vector<float> attend(const Kernels& kernels, const Cache& cache, const Queries& queries, std::uint32_t rows_per_item) {
+  const std::size_t stride = cache.row * queries.group;
+  std::vector<float> out(queries.rows * stride, 777.0F);
+  AlignedVector<std::byte> scratch(attention_scratch_bytes(cache.layer.head_dim, queries.group));
+  for (std::uint32_t head = 0; head < cache.layer.num_kv_heads; ++head) {
+    for (std::uint32_t row = 0; row < queries.rows; row += rows_per_item) {
+      AttentionItem item;
+      item.q = queries.q.data() + row * stride;
+      item.out = out.data() + row * stride;
+      item.q_stride = item.out_stride = stride;
+      item.rows = std::min(rows_per_item, queries.rows - row);
+      item.first_position = queries.first_position + row;
+      item.kv_head = head;
+      item.group = queries.group;
+      item.blocks = cache.blocks.data();
+      item.scale = 0.125F;
+      item.window = queries.window;
+      item.soft_cap = queries.soft_cap;
+      kernels.attend(cache.layer, item, scratch);
+    }
+  }
+  return out;
+}
+
+// Softmax attention in double precision for one row and query head.
+inline std::vector<double> exact_row(const Cache& cache, const Queries& queries, std::uint32_t row, std::uint32_t head) {
+  const std::uint32_t dim = cache.layer.head_dim;
+  const float* q = queries.q.data() + row * cache.row * queries.group + std::size_t{head} * dim;
+  const std::uint32_t seen = queries.first_position + row + 1;
+  const std::uint32_t first = window_begin(queries.window, seen - 1);
+  std::vector<double> weights(seen, 0.0);
+  for (std::uint32_t t = first; t < seen; ++t) {
+    const float* k = cache.k.data() + t * cache.row + std::size_t{head / queries.group} * dim;
+    double dot = 0.0;
+    for (std::uint32_t d = 0; d < dim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+    const auto cap = static_cast<double>(queries.soft_cap);
+    weights[t] = std::exp(cap == 0.0 ? dot * 0.125 : cap * std::tanh(dot * 0.125 / cap));
+  }
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> out(dim, 0.0);
+  for (std::uint32_t t = first; t < seen; ++t) {
+    const float* v = cache.v.data() + t * cache.row + std::size_t{head / queries.group} * dim;
+    for (std::uint32_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * static_cast<double>(v[d]);
+  }
+  return out;
+}
+
+inline Queries random_queries(Rng& rng, const Cache& cache, std::uint32_t group, std::uint32_t rows) {
+  return {group, cache.tokens - rows, rows, random_floats(rng, rows * cache.row * group)};
+}
+
+}  // namespace quire::kernel_test

@@ -1,0 +1,57 @@
+#include "runtime/kernel/attention_fixtures.h"
+
+namespace quire {
+namespace {
+
+using namespace kernel_test;
+
+// Makes NaN of the keys and values of positions 0 .. end - 1.
+void spoil(Cache& cache, std::uint32_t end) {
+  std::vector<std::int64_t> slots(end);
+  const std::uint32_t size = cache.layer.block_size;
+  for (std::uint32_t t = 0; t < end; ++t) slots[t] = std::int64_t{cache.blocks[t / size].value} * size + t % size;
+  const std::vector<float> nans(end * cache.row, NAN);
+  select_kernels(KernelIsa::reference).write_kv(cache.layer, nans.data(), nans.data(), cache.row, slots);
+}
+
+// Windows and soft caps, chunks of any size: the bits of the plain table and the value of double precision; what lies before the window of
+// the first row may be anything, and its blocks may be others' by now.
+TEST(Attention, WindowsAndCapsKeepTheContract) {
+  Rng rng(61);
+  for (int round = 0; round < 60; ++round) {
+    const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
+    const std::uint32_t group = 1 + random_below(rng, 4);
+    Cache cache(rng, round % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 1 + random_below(rng, 20), 1 + random_below(rng, 2), 32, length);
+    Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
+    queries.window = 1 + random_below(rng, round % 5 == 0 ? 2000 : 100);
+    queries.soft_cap = round % 4 == 0 ? 0.0F : 2.0F;
+    const std::uint32_t row = random_below(rng, queries.rows);
+    const std::vector<double> exact = exact_row(cache, queries, row, 0);
+    spoil(cache, window_begin(queries.window, queries.first_position));
+    const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1000);
+    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[row * cache.row * group + d], exact[d], 5e-6);
+    for (const Kernels* kernels : available_kernels())
+      for (const std::uint32_t rows_per_item : {1U, 1 + random_below(rng, 60), 1000U})
+        ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected))
+            << kernels->name << " length " << length << " window " << queries.window << " rows " << rows_per_item;
+  }
+}
+
+TEST(Attention, AWindowThatHoldsEverythingIsNone) {
+  Rng rng(62);
+  const Cache cache(rng, KvDtype::bf16, 16, 1, 64, 600);
+  Queries queries = random_queries(rng, cache, 3, 100);
+  for (const Kernels* kernels : available_kernels()) {
+    queries.window = 0;
+    const std::vector<float> expected = attend(*kernels, cache, queries, 100);
+    for (const std::uint32_t window : {600U, 601U, ~0U}) {
+      queries.window = window;
+      EXPECT_TRUE(same_bits(attend(*kernels, cache, queries, 100), expected)) << kernels->name;
+    }
+    queries.window = 599;
+    EXPECT_FALSE(same_bits(attend(*kernels, cache, queries, 100), expected)) << kernels->name << ": the last row lacks position 0";
+  }
+}
+
+}  // namespace
+}  // namespace quire
