@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records the logits that transformers gives on small models with sliding windows: Mistral, Qwen2's mix, Gemma 2 and Gemma 3.
 
-    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.1 gguf==0.17.1 numpy
+    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
     venv/bin/python tools/record_window_logits.py     # writes tests/golden/logits/{window_cases.json,window_logits.f32}
 
 Weights, prompt and format are those of record_logits.py; windows are short enough for the prompt to leave them.

@@ -11,7 +11,7 @@ namespace {
 // Version 1 writes a number near 2^63 for "no limit".
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60U;
 
-std::optional<std::uint64_t> read_number(const std::string& path) {
+std::optional<std::uint64_t> read_bytes(const std::string& path) {
   std::ifstream in(path);
   std::uint64_t value = 0;
   return in >> value ? std::optional(value) : std::nullopt;
@@ -29,9 +29,9 @@ std::optional<std::uint64_t> read_field(const std::string& path, std::string_vie
 }
 
 std::optional<std::uint64_t> left_in(const std::string& folder) {
-  const bool is_v2 = read_number(folder + "/memory.current").has_value();
-  const auto limit = read_number(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
-  const auto used = read_number(folder + (is_v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  const bool is_v2 = read_bytes(folder + "/memory.current").has_value();
+  const auto limit = read_bytes(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  const auto used = read_bytes(folder + (is_v2 ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!limit || !used || *limit >= kNoLimit) return std::nullopt;
   const std::uint64_t files = read_field(folder + "/memory.stat", is_v2 ? "inactive_file" : "total_inactive_file").value_or(0);
   const std::uint64_t held = *used - std::min(*used, files);

@@ -25,7 +25,7 @@ struct ServeFlags {
   LogOptions log;
 };
 
-void print_cache(const Engine& engine) {
+void print_kv_cache(const Engine& engine) {
   const EngineOptions& options = engine.options();
   const Result<KvLayout> layout = plan_kv_layout(engine.model(), options);
   if (!layout) return;
@@ -38,7 +38,7 @@ void print_cache(const Engine& engine) {
 void print_ready(const Server& server, const ServeFlags& flags, const Engine& engine, double seconds) {
   const std::string url = fmt::format("http://{}:{}", flags.server.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
-  print_cache(engine);
+  print_kv_cache(engine);
   if (server.max_connections() < flags.server.max_connections) {
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
                flags.server.max_connections);

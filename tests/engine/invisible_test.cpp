@@ -83,6 +83,7 @@ struct Answers {
   std::vector<std::map<std::uint32_t, Sha256Digest>> logits;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_cache_hits = 0;  // tokens
+  std::uint64_t num_evicted_blocks = 0;
 };
 
 // `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
@@ -114,6 +115,7 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
   answers.num_preemptions = stats.num_preemptions;
   answers.num_cache_hits = stats.prefix_cache_hits;
+  answers.num_evicted_blocks = stats.num_evicted_blocks;
   return answers;
 }
 
@@ -167,6 +169,8 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     squeezed.scheduler.async_scheduling = async_scheduling;
     const Answers preempted = run(squeezed, true, kShortRounds);
     EXPECT_GE(preempted.num_preemptions, kNumPreemptions);
+    EXPECT_GT(preempted.num_cache_hits, 0U);
+    EXPECT_GT(preempted.num_evicted_blocks, 0U);
     testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(preempted.num_preemptions));
     expect_equal(preempted, alone);
   }

@@ -90,6 +90,24 @@ TEST(KvPlan, CountsTheMemoryOfLlama70B) {
   EXPECT_EQ(plan_kv_layout(dense_model(80, 8, 128), options)->total_bytes() / 100'000'000, 107U);  // 10.7 GB
 }
 
+// Blocks of 16 tokens in 16 bits: bytes per layer, and over all layers in hundredths of a million bytes.
+TEST(KvPlan, CountsTheBlocksOfWellKnownModels) {
+  struct Row {
+    const char* model;
+    std::uint32_t num_layers, num_kv_heads;
+    std::uint64_t page_bytes, hundredths;
+  };
+  for (const Row& row : {Row{"Llama 7B", 32, 32, 262'144, 839},
+                         {"Llama 13B", 40, 40, 327'680, 1311},
+                         {"Llama 70B", 80, 8, 65'536, 524},
+                         {"Mixtral 8x7B", 32, 8, 65'536, 210},
+                         {"Llama 405B", 126, 8, 65'536, 826}}) {
+    const KvLayout layout = *plan_kv_layout(dense_model(row.num_layers, row.num_kv_heads, 128), {});
+    EXPECT_EQ(layout.page_bytes, std::vector(row.num_layers, row.page_bytes)) << row.model;
+    EXPECT_EQ((layout.bytes_per_block() + 5'000) / 10'000, row.hundredths) << row.model;
+  }
+}
+
 // What the last block of a request wastes: block_size - 1 tokens at worst, and of a block, over all lengths, the shares that tables of
 // block sizes list as "internal fragmentation".
 TEST(KvPlan, HalfABlockIsWastedOnAverage) {

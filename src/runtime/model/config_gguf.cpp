@@ -82,7 +82,7 @@ void read_granite(Fields& fields, ModelConfig& config) {
 
 // The converter has added the 1 that Gemma's norms lack, and leaves out how queries are scaled: only the models of 27 billion parameters,
 // which the number of layers gives away, differ.
-void read_gemma(Fields& fields, ModelConfig& config) {
+void read_gemma_keys(Fields& fields, ModelConfig& config) {
   const bool is_gemma2 = config.architecture == "gemma2";
   config.activation = GateActivation::gelu_tanh;
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
@@ -134,7 +134,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_longrope(file, fields, config);
   if (config.architecture == "granite") read_granite(fields, config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
-  if (config.architecture.starts_with("gemma")) read_gemma(fields, config);
+  if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
   read_windows(fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)

@@ -170,6 +170,8 @@ void read_gemma(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.activation = GateActivation::gelu_tanh;
   if (const auto act = fields.get_or<std::string>("hidden_activation", "gelu_pytorch_tanh"); act != "gelu_pytorch_tanh")
     refuse(fields, "hidden_activation", fmt::format("{} is not implemented", in_quotes(act)), "use a model with gelu_pytorch_tanh");
+  if (fields.get_optional<bool>("use_bidirectional_attention").value_or(false))
+    refuse(fields, "use_bidirectional_attention", "attention to later tokens is not implemented", "use a model that generates text");
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
   config.attention_scale = 1.0F / std::sqrt(fields.get_or<float>("query_pre_attn_scalar", 256.0F));

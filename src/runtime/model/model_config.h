@@ -21,8 +21,8 @@ enum class GateActivation : std::uint8_t { silu, gelu_tanh };
 enum class QkNorm : std::uint8_t { none, per_head, whole };
 
 struct ModelConfig {
-  std::string
-      architecture;  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2", "gemma3"; SmolLM2 is a llama
+  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama.
+  std::string architecture;
   std::uint32_t num_layers = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;

@@ -86,6 +86,7 @@ TEST(ModelConfig, RefusesWindowsOfNothingAndListsThatDoNotFit) {
   EXPECT_EQ(error_of("gemma2", R"(, "query_pre_attn_scalar": 0)").field, "attention_scale");
   EXPECT_EQ(error_of("gemma3_text", R"(, "rope_local_base_freq": -1.0)").field, "rope_local_base_freq");
   EXPECT_NE(error_of("gemma3", "").message.find("images"), std::string::npos);
+  EXPECT_EQ(error_of("gemma3_text", R"(, "use_bidirectional_attention": true)").field, "config.json: use_bidirectional_attention");
 }
 
 TEST(ModelConfig, GemmaIsItself) {
