@@ -135,7 +135,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   if (config.architecture == "granite") read_granite(fields, config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
-  read_windows(fields, config);
+  read_windows(file, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");

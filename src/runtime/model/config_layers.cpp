@@ -57,6 +57,24 @@ std::vector<bool> listed_layers(const std::vector<JsonRef>& types, ConfigFields<
   return windowed;
 }
 
+// A GGUF file may say the period, or for each layer whether it has a window.
+std::vector<bool> layers_of_key(const GgufFile& file, ConfigFields<GgufFile>& fields, const ModelConfig& config) {
+  constexpr std::string_view kKey = "attention.sliding_window_pattern";
+  const std::string key = fields.field(kKey);
+  const GgufValue* value = file.find(key);
+  if (value == nullptr || value->type != GgufValueType::array)
+    return periodic_layers(config, fields.get_or<std::uint32_t>(kKey, usual_period(config)));
+  auto windowed = file.get_array<bool>(key);
+  if (!windowed) {
+    fields.refuse(std::move(windowed.error()));
+    return {};
+  }
+  if (windowed->size() == config.num_layers) return std::move(*windowed);
+  fields.refuse({ErrorCode::corrupt, key, fmt::format("{} entries for {} layers", windowed->size(), config.num_layers),
+                 "download or convert the file again"});
+  return {};
+}
+
 }  // namespace
 
 std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, ConfigFields<JsonRef>& fields, const ModelConfig& config) {
@@ -73,10 +91,10 @@ std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, Confi
   return {};
 }
 
-void read_windows(ConfigFields<GgufFile>& fields, ModelConfig& config) {
+void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config) {
   const std::uint32_t usual = config.architecture == "gemma2" ? 4096 : 0;
   if (const auto window = fields.get_or<std::uint32_t>("attention.sliding_window", usual); window > 0)
-    set_windows(periodic_layers(config, usual_period(config)), window, config);
+    set_windows(layers_of_key(file, fields, config), window, config);
 }
 
 void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config) {

@@ -15,7 +15,7 @@ std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, Confi
 
 // Both fill config.sliding_windows; the architecture, the number of layers and which of them rotate are known. A window of no tokens and a
 // list of layers that does not fit are errors of `fields`.
-void read_windows(ConfigFields<GgufFile>& fields, ModelConfig& config);
+void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
 void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config);
 
 }  // namespace quire

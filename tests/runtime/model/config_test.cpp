@@ -166,6 +166,57 @@ Result<ModelConfig> from_gguf(const tiny::GgufHeader& header, const ModelConfig&
   return file ? config_from_gguf(*file) : std::unexpected(file.error());
 }
 
+TEST(ModelConfig, GgufGemmaIsItselfWhatTheFileLeavesOut) {
+  ModelConfig config = tiny::small_llama();
+  const auto of = [&](const std::string& architecture, std::uint32_t num_layers) {
+    config.architecture = architecture;
+    config.num_layers = num_layers;
+    ModelConfig one_layer = config;
+    one_layer.num_layers = 1;
+    return *from_gguf(tiny::gguf_header(config), one_layer);
+  };
+  const ModelConfig gemma2 = of("gemma2", 4);
+  EXPECT_EQ(gemma2.sliding_windows, (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(gemma2.attention_soft_cap, 50.0F);
+  EXPECT_EQ(gemma2.logit_soft_cap, 30.0F);
+  EXPECT_EQ(gemma2.embedding_scale, 16.0F) << "the root of the hidden size";
+  EXPECT_EQ(gemma2.norm_offset, 0.0F) << "the converter has added it";
+  EXPECT_EQ(gemma2.activation, GateActivation::gelu_tanh);
+  EXPECT_EQ(gemma2.attention_scale, 0.125F);
+  EXPECT_TRUE(gemma2.post_norms);
+  config.num_heads = 16;
+  EXPECT_EQ(of("gemma2", 46).attention_scale, 0.25F) << "27 billion parameters: the root of heads by hidden size";
+  EXPECT_EQ(of("gemma3", 62).attention_scale, 0.25F);
+  EXPECT_EQ(of("gemma3", 46).attention_scale, 0.125F);
+  const ModelConfig gemma3 = of("gemma3", 4);
+  EXPECT_TRUE(gemma3.sliding_windows.empty()) << "the file has no window";
+  EXPECT_EQ(gemma3.window_rope_theta, 10000.0);
+  EXPECT_EQ(gemma3.qk_norm, QkNorm::per_head);
+  EXPECT_EQ(gemma3.attention_soft_cap + gemma3.logit_soft_cap, 0.0F);
+}
+
+TEST(ModelConfig, GgufTellsWhichLayersHaveWindows) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "gemma3";
+  config.num_layers = 7;
+  const auto of = [&](auto... pattern) {
+    tiny::GgufHeader header = tiny::gguf_header(config);
+    header.add("gemma3.attention.sliding_window", 17U);
+    header.add("gemma3.rope.freq_base_swa", 5000.0F);
+    (header.add("gemma3.attention.sliding_window_pattern", pattern), ...);
+    return from_gguf(header, config);
+  };
+  EXPECT_EQ(of()->window_rope_theta, 5000.0);
+  EXPECT_EQ(of()->sliding_windows, (Windows{17, 17, 17, 17, 17, 0, 17}));
+  EXPECT_EQ(of(2U)->sliding_windows, (Windows{17, 0, 17, 0, 17, 0, 17}));
+  EXPECT_EQ(of(std::vector{false, true, false, false, false, false, true})->sliding_windows, (Windows{0, 17, 0, 0, 0, 0, 17}));
+  const auto shorter = of(std::vector{true, false});
+  ASSERT_FALSE(shorter.has_value());
+  EXPECT_EQ(shorter.error().field, "gemma3.attention.sliding_window_pattern");
+  EXPECT_FALSE(shorter.error().remedy.empty());
+  EXPECT_EQ(of("LLG").error().field, "gemma3.attention.sliding_window_pattern");
+}
+
 TEST(ModelConfig, WhereTheConverterPermutesTheRotationIsInterleaved) {
   for (const auto& [architecture, style] : {std::pair("llama", RopeStyle::interleaved),
                                             {"granite", RopeStyle::interleaved},

@@ -237,6 +237,13 @@ class GgufHeader {
     append(bytes_, value);
   }
 
+  void add(const std::string& key, const std::vector<bool>& values) {
+    add_key(key, 9);
+    append(bytes_, std::uint32_t{7});
+    append(bytes_, std::uint64_t{values.size()});
+    for (const bool value : values) append(bytes_, value);
+  }
+
   [[nodiscard]] std::string file(const std::vector<Tensor>& tensors) const {
     std::string out = "GGUF";
     append(out, std::uint32_t{3});
