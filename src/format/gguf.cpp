@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "format/damaged.h"
 #include "format/dequant.h"
 #include "format/quote.h"
 
@@ -21,7 +22,6 @@ constexpr std::uint32_t kMaxArrayDepth = 4;
 constexpr std::uint32_t kMaxAlignment = 1U << 20;
 constexpr std::uint64_t kMinMetadataBytes = 8 + 4 + 1;    // key length, type, a one-byte value
 constexpr std::uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;  // name length, number of dims, type, offset
-constexpr std::string_view kDownloadAgain = "the file is damaged or incomplete: download it again";
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -50,10 +50,6 @@ std::uint64_t fixed_size(GgufValueType type) {
       return 0;
   }
   return 0;
-}
-
-std::unexpected<Error> corrupt(std::string field, std::string message) {
-  return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kDownloadAgain));
 }
 
 // Walks the bytes; never past their end.
@@ -110,7 +106,7 @@ class GgufParser {
 
  private:
   std::unexpected<Error> cut_short(std::string field) const {
-    return corrupt(std::move(field), fmt::format("the file ends within it, at byte {}", bytes_.size()));
+    return damaged(std::move(field), fmt::format("the file ends within it, at byte {}", bytes_.size()));
   }
 
   Result<void> header() {
@@ -135,7 +131,7 @@ class GgufParser {
   }
 
   std::unexpected<Error> too_many(std::string field, std::uint64_t count) const {
-    return corrupt(std::move(field), fmt::format("{} entries cannot fit in a file of {} bytes", count, bytes_.size()));
+    return damaged(std::move(field), fmt::format("{} entries cannot fit in a file of {} bytes", count, bytes_.size()));
   }
 
   static Result<void> check_version(std::uint32_t version) {
@@ -152,10 +148,10 @@ class GgufParser {
       const auto key = in_.text();
       if (!key) return cut_short(fmt::format("metadata[{}].key", i));
       if (key->empty() || key->size() > kMaxNameBytes)
-        return corrupt(fmt::format("metadata[{}].key", i), fmt::format("a key of {} bytes", key->size()));
+        return damaged(fmt::format("metadata[{}].key", i), fmt::format("a key of {} bytes", key->size()));
       auto value = read_value(*key);
       if (!value) return std::unexpected(std::move(value.error()));
-      if (!file_.values_.emplace(*key, *value).second) return corrupt(in_quotes(*key), "the key is there twice");
+      if (!file_.values_.emplace(*key, *value).second) return damaged(in_quotes(*key), "the key is there twice");
       file_.keys_.push_back(*key);
     }
     return {};
@@ -165,7 +161,7 @@ class GgufParser {
     const auto number = in_.number<std::uint32_t>();
     if (!number) return cut_short(in_quotes(key));
     if (*number > static_cast<std::uint32_t>(GgufValueType::f64))
-      return corrupt(in_quotes(key), fmt::format("unknown value type {}", *number));
+      return damaged(in_quotes(key), fmt::format("unknown value type {}", *number));
     return static_cast<GgufValueType>(*number);
   }
 
@@ -188,7 +184,7 @@ class GgufParser {
   }
 
   Result<GgufValue> read_array(std::string_view key, std::uint32_t depth) {
-    if (depth > kMaxArrayDepth) return corrupt(in_quotes(key), fmt::format("arrays nested more than {} deep", kMaxArrayDepth));
+    if (depth > kMaxArrayDepth) return damaged(in_quotes(key), fmt::format("arrays nested more than {} deep", kMaxArrayDepth));
     GgufValue value;
     value.type = GgufValueType::array;
     auto type = read_type(key);
@@ -232,7 +228,7 @@ class GgufParser {
       auto tensor = read_tensor(i);
       if (!tensor) return std::unexpected(std::move(tensor.error()));
       if (!file_.tensor_index_.emplace(tensor->name, file_.tensors_.size()).second)
-        return corrupt(in_quotes(tensor->name), "the tensor is there twice");
+        return damaged(in_quotes(tensor->name), "the tensor is there twice");
       file_.tensors_.push_back(*tensor);
     }
     return {};
@@ -243,11 +239,11 @@ class GgufParser {
     const auto name = in_.text();
     if (!name) return cut_short(fmt::format("tensors[{}].name", index));
     if (name->empty() || name->size() > kMaxNameBytes)
-      return corrupt(fmt::format("tensors[{}].name", index), fmt::format("a name of {} bytes", name->size()));
+      return damaged(fmt::format("tensors[{}].name", index), fmt::format("a name of {} bytes", name->size()));
     tensor.name = *name;
     const auto num_dims = in_.number<std::uint32_t>();
     if (!num_dims) return cut_short(in_quotes(*name));
-    if (*num_dims > tensor.dims.size()) return corrupt(in_quotes(*name), fmt::format("{} dimensions (at most 4)", *num_dims));
+    if (*num_dims > tensor.dims.size()) return damaged(in_quotes(*name), fmt::format("{} dimensions (at most 4)", *num_dims));
     tensor.num_dims = *num_dims;
     for (std::uint32_t d = 0; d < tensor.num_dims; ++d) {
       const auto size = in_.number<std::uint64_t>();
@@ -271,13 +267,13 @@ class GgufParser {
   Result<std::uint64_t> tensor_bytes(const GgufTensor& tensor) const {
     std::uint64_t elements = 1;
     for (const std::uint64_t size : tensor.dims) {
-      if (size == 0) return corrupt(in_quotes(tensor.name), "a dimension of 0");
-      if (__builtin_mul_overflow(elements, size, &elements)) return corrupt(in_quotes(tensor.name), "the shape overflows 64 bits");
+      if (size == 0) return damaged(in_quotes(tensor.name), "a dimension of 0");
+      if (__builtin_mul_overflow(elements, size, &elements)) return damaged(in_quotes(tensor.name), "the shape overflows 64 bits");
     }
     auto bytes = row_bytes(tensor.type, tensor.columns());
-    if (!bytes) return corrupt(in_quotes(tensor.name), bytes.error().message);
+    if (!bytes) return damaged(in_quotes(tensor.name), bytes.error().message);
     std::uint64_t total = 0;
-    if (__builtin_mul_overflow(*bytes, tensor.rows(), &total)) return corrupt(in_quotes(tensor.name), "the size overflows 64 bits");
+    if (__builtin_mul_overflow(*bytes, tensor.rows(), &total)) return damaged(in_quotes(tensor.name), "the size overflows 64 bits");
     return total;
   }
 
@@ -285,7 +281,7 @@ class GgufParser {
     auto alignment = file_.get_or<std::uint32_t>("general.alignment", 32);
     if (!alignment) return std::unexpected(std::move(alignment.error()));
     if (!std::has_single_bit(*alignment) || *alignment > kMaxAlignment)
-      return corrupt("general.alignment", fmt::format("{} is no power of two up to {}", *alignment, kMaxAlignment));
+      return damaged("general.alignment", fmt::format("{} is no power of two up to {}", *alignment, kMaxAlignment));
     return *alignment;
   }
 
@@ -300,9 +296,9 @@ class GgufParser {
       auto size = tensor_bytes(tensor);
       if (!size) return std::unexpected(std::move(size.error()));
       if (tensor.offset % *align != 0)
-        return corrupt(in_quotes(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
+        return damaged(in_quotes(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
       if (tensor.offset > data.size() || *size > data.size() - tensor.offset) {
-        return corrupt(in_quotes(tensor.name),
+        return damaged(in_quotes(tensor.name),
                        fmt::format("bytes {} + {} lie beyond the {} bytes of tensor data", tensor.offset, *size, data.size()));
       }
       tensor.data = data.subspan(tensor.offset, *size);
@@ -317,7 +313,7 @@ class GgufParser {
     std::ranges::sort(order, {}, &GgufTensor::offset);
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i - 1]->offset + order[i - 1]->data.size() > order[i]->offset)
-        return corrupt(in_quotes(order[i]->name), "its data overlap those of " + in_quotes(order[i - 1]->name));
+        return damaged(in_quotes(order[i]->name), "its data overlap those of " + in_quotes(order[i - 1]->name));
     return {};
   }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "format/damaged.h"
 #include "format/json.h"
 #include "format/quote.h"
 
@@ -20,7 +21,6 @@ static_assert(std::endian::native == std::endian::little, "tensor data are used 
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
 constexpr std::size_t kMaxDims = 8;
-constexpr std::string_view kDownloadAgain = "the file is damaged or incomplete: download it again";
 
 struct Dtype {
   std::string_view name;
@@ -32,20 +32,16 @@ constexpr std::array<Dtype, 22> kDtypes{{
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},    {"C64", 64}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
 }};
 
-std::unexpected<Error> corrupt(std::string field, std::string message) {
-  return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kDownloadAgain));
-}
-
 // Bytes of the tensor's data, from its shape and element type.
 Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std::string& field) {
   const auto* dtype = std::ranges::find(kDtypes, std::string_view(tensor.dtype), &Dtype::name);
   if (dtype == kDtypes.end()) return fail(ErrorCode::unsupported, field, "unknown element type " + in_quotes(tensor.dtype));
   std::uint64_t elements = 1;
   for (const std::uint64_t size : tensor.shape)
-    if (__builtin_mul_overflow(elements, size, &elements)) return corrupt(field, "the shape overflows 64 bits");
+    if (__builtin_mul_overflow(elements, size, &elements)) return damaged(field, "the shape overflows 64 bits");
   std::uint64_t bits = 0;
-  if (__builtin_mul_overflow(elements, std::uint64_t{dtype->bits}, &bits)) return corrupt(field, "the size overflows 64 bits");
-  if (bits % 8 != 0) return corrupt(field, "the size is no whole number of bytes");
+  if (__builtin_mul_overflow(elements, std::uint64_t{dtype->bits}, &bits)) return damaged(field, "the size overflows 64 bits");
+  if (bits % 8 != 0) return damaged(field, "the size is no whole number of bytes");
   return bits / 8;
 }
 
@@ -60,7 +56,7 @@ Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view nam
   if (!shape) return std::unexpected(shape.error());
   const auto sizes = shape->elements();
   if (!sizes) return std::unexpected(sizes.error());
-  if (sizes->size() > kMaxDims) return corrupt(shape->path(), fmt::format("{} dimensions (at most {})", sizes->size(), kMaxDims));
+  if (sizes->size() > kMaxDims) return damaged(shape->path(), fmt::format("{} dimensions (at most {})", sizes->size(), kMaxDims));
   for (const JsonRef& size : *sizes) {
     auto number = size.as<std::uint64_t>();
     if (!number) return std::unexpected(std::move(number.error()));
@@ -70,17 +66,17 @@ Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view nam
   if (!offsets) return std::unexpected(offsets.error());
   const auto ends = offsets->elements();
   if (!ends) return std::unexpected(ends.error());
-  if (ends->size() != 2) return corrupt(offsets->path(), fmt::format("{} numbers instead of 2", ends->size()));
+  if (ends->size() != 2) return damaged(offsets->path(), fmt::format("{} numbers instead of 2", ends->size()));
   const auto begin = (*ends)[0].as<std::uint64_t>();
   if (!begin) return std::unexpected(begin.error());
   const auto end = (*ends)[1].as<std::uint64_t>();
   if (!end) return std::unexpected(end.error());
   if (*begin > *end || *end > data.size())
-    return corrupt(offsets->path(), fmt::format("bytes {} to {} do not lie in the {} bytes of data", *begin, *end, data.size()));
+    return damaged(offsets->path(), fmt::format("bytes {} to {} do not lie in the {} bytes of data", *begin, *end, data.size()));
   auto size = expected_bytes(tensor, entry.path());
   if (!size) return std::unexpected(std::move(size.error()));
   if (*size != *end - *begin)
-    return corrupt(entry.path(), fmt::format("{} bytes of data where shape and dtype {} need {}", *end - *begin, tensor.dtype, *size));
+    return damaged(entry.path(), fmt::format("{} bytes of data where shape and dtype {} need {}", *end - *begin, tensor.dtype, *size));
   tensor.data = data.subspan(*begin, *size);
   return tensor;
 }
@@ -92,7 +88,7 @@ Result<void> check_overlap(std::span<const SafetensorsTensor> tensors, std::stri
   std::ranges::sort(order, {}, [](const SafetensorsTensor* tensor) { return tensor->data.data(); });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data())
-      return corrupt(fmt::format("{}: {}", name, in_quotes(order[i]->name)), "its data overlap those of " + in_quotes(order[i - 1]->name));
+      return damaged(fmt::format("{}: {}", name, in_quotes(order[i]->name)), "its data overlap those of " + in_quotes(order[i - 1]->name));
   return {};
 }
 
@@ -103,10 +99,10 @@ struct Layout {
 
 Result<Layout> split_header(std::span<const std::byte> bytes, std::string_view name) {
   std::uint64_t length = 0;
-  if (bytes.size() < sizeof(length)) return corrupt(std::string(name), "the file ends within the length of its header");
+  if (bytes.size() < sizeof(length)) return damaged(std::string(name), "the file ends within the length of its header");
   std::memcpy(&length, bytes.data(), sizeof(length));
   if (length > kMaxHeaderBytes || length > bytes.size() - sizeof(length))
-    return corrupt(std::string(name), fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
+    return damaged(std::string(name), fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
   const auto header = bytes.subspan(sizeof(length), length);
   return Layout{{reinterpret_cast<const char*>(header.data()), header.size()}, bytes.subspan(sizeof(length) + length)};
 }
@@ -213,7 +209,7 @@ Result<SafetensorsFolder> SafetensorsFolder::open(const std::string& folder) {
 Result<void> SafetensorsFolder::index_shards() {
   for (const SafetensorsFile& shard : shards_) {
     for (const SafetensorsTensor& tensor : shard.tensors())
-      if (!index_.emplace(tensor.name, &tensor).second) return corrupt(in_quotes(tensor.name), "the tensor is in two shards");
+      if (!index_.emplace(tensor.name, &tensor).second) return damaged(in_quotes(tensor.name), "the tensor is in two shards");
   }
   return {};
 }
@@ -228,7 +224,7 @@ Result<void> SafetensorsFolder::check_index(const boost::json::value& index, con
           return shard.find(name) == tensor && shard.file()->path().ends_with("/" + std::string(shard_name.data(), shard_name.size()));
         });
     if (!there)
-      return corrupt(fmt::format("{}: weight_map", path),
+      return damaged(fmt::format("{}: weight_map", path),
                      fmt::format("{} is not in {}", in_quotes(name), in_quotes({shard_name.data(), shard_name.size()})));
   }
   return {};

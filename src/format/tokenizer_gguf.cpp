@@ -15,7 +15,7 @@ using TokenType = TokenizerSpec::TokenType;
 
 constexpr std::string_view kConvertAgain = "convert the model again with a current llama.cpp";
 
-std::unexpected<Error> corrupt(std::string field, std::string message) {
+std::unexpected<Error> wrong_vocabulary(std::string field, std::string message) {
   return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kConvertAgain));
 }
 
@@ -52,7 +52,7 @@ class GgufTokenizer {
 
  private:
   Result<TokenizerSpec> without_vocabulary() {
-    if (spec_.algorithm != Algorithm::unsupported) return corrupt("tokenizer.ggml.tokens", "the key is missing");
+    if (spec_.algorithm != Algorithm::unsupported) return wrong_vocabulary("tokenizer.ggml.tokens", "the key is missing");
     return std::move(spec_);
   }
 
@@ -81,11 +81,11 @@ class GgufTokenizer {
   Result<void> vocabulary() {
     auto tokens = file_.get_array<std::string_view>("tokenizer.ggml.tokens");
     if (!tokens) return std::unexpected(std::move(tokens.error()));
-    if (tokens->empty()) return corrupt("tokenizer.ggml.tokens", "the vocabulary is empty");
+    if (tokens->empty()) return wrong_vocabulary("tokenizer.ggml.tokens", "the vocabulary is empty");
     spec_.tokens.assign(tokens->begin(), tokens->end());
     if (auto ok = token_types(); !ok) return ok;
     if (!file_.find("tokenizer.ggml.scores")) {
-      if (spec_.algorithm == Algorithm::sentencepiece) return corrupt("tokenizer.ggml.scores", "the key is missing");
+      if (spec_.algorithm == Algorithm::sentencepiece) return wrong_vocabulary("tokenizer.ggml.scores", "the key is missing");
       return {};
     }
     auto scores = file_.get_array<float>("tokenizer.ggml.scores");
@@ -97,12 +97,12 @@ class GgufTokenizer {
 
   Result<void> check_length(std::string_view key, std::size_t length) const {
     if (length == spec_.tokens.size()) return {};
-    return corrupt(std::string(key), fmt::format("{} entries for {} tokens", length, spec_.tokens.size()));
+    return wrong_vocabulary(std::string(key), fmt::format("{} entries for {} tokens", length, spec_.tokens.size()));
   }
 
   Result<void> token_types() {
-    constexpr std::array kTypes{TokenType::normal,       TokenType::normal, TokenType::unknown, TokenType::control,
-                                TokenType::user_defined, TokenType::unused, TokenType::byte};
+    constexpr std::array kTokenTypes{TokenType::normal,       TokenType::normal, TokenType::unknown, TokenType::control,
+                                     TokenType::user_defined, TokenType::unused, TokenType::byte};
     if (!file_.find("tokenizer.ggml.token_type")) {
       spec_.types.assign(spec_.tokens.size(), TokenType::normal);
       return {};
@@ -112,15 +112,15 @@ class GgufTokenizer {
     if (auto ok = check_length("tokenizer.ggml.token_type", types->size()); !ok) return ok;
     spec_.types.reserve(types->size());
     for (const std::uint32_t type : *types) {
-      if (type >= kTypes.size()) return corrupt("tokenizer.ggml.token_type", fmt::format("unknown type {}", type));
-      spec_.types.push_back(kTypes[type]);
+      if (type >= kTokenTypes.size()) return wrong_vocabulary("tokenizer.ggml.token_type", fmt::format("unknown type {}", type));
+      spec_.types.push_back(kTokenTypes[type]);
     }
     return {};
   }
 
   Result<void> merges() {
     if (!file_.find("tokenizer.ggml.merges")) {
-      if (spec_.algorithm == Algorithm::bpe_bytes) return corrupt("tokenizer.ggml.merges", "the key is missing");
+      if (spec_.algorithm == Algorithm::bpe_bytes) return wrong_vocabulary("tokenizer.ggml.merges", "the key is missing");
       return {};
     }
     auto merges = file_.get_array<std::string_view>("tokenizer.ggml.merges");
@@ -128,7 +128,7 @@ class GgufTokenizer {
     for (const std::string_view merge : *merges) {
       const auto space = merge.find(' ', 1);
       if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size())
-        return corrupt("tokenizer.ggml.merges", fmt::format("{} is no pair of tokens", in_quotes(merge)));
+        return wrong_vocabulary("tokenizer.ggml.merges", fmt::format("{} is no pair of tokens", in_quotes(merge)));
     }
     spec_.merges.assign(merges->begin(), merges->end());
     return {};
@@ -142,7 +142,7 @@ class GgufTokenizer {
     // Converters write -1 (as u32) for "none".
     if (id == -1 || id == 0xFFFFFFFF) return std::optional<TokenId>{};
     if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size())
-      return corrupt(key, fmt::format("token {} of a vocabulary of {}", id, spec_.tokens.size()));
+      return wrong_vocabulary(key, fmt::format("token {} of a vocabulary of {}", id, spec_.tokens.size()));
     return std::optional<TokenId>(static_cast<TokenId>(id));
   }
 
@@ -178,8 +178,8 @@ class GgufTokenizer {
     auto chat_template = file_.get_or<std::string>("tokenizer.chat_template", "");
     if (!chat_template) return std::unexpected(std::move(chat_template.error()));
     spec_.chat_template = std::move(*chat_template);
-    if (spec_.add_bos && !spec_.bos) return corrupt("tokenizer.ggml.bos_token_id", "missing, and add_bos_token asks for it");
-    if (spec_.add_eos && !spec_.eos) return corrupt("tokenizer.ggml.eos_token_id", "missing, and add_eos_token asks for it");
+    if (spec_.add_bos && !spec_.bos) return wrong_vocabulary("tokenizer.ggml.bos_token_id", "missing, and add_bos_token asks for it");
+    if (spec_.add_eos && !spec_.eos) return wrong_vocabulary("tokenizer.ggml.eos_token_id", "missing, and add_eos_token asks for it");
     return {};
   }
 

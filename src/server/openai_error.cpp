@@ -45,6 +45,10 @@ const char* error_code(const Error& error, unsigned status) {
 
 }  // namespace
 
+std::string shown(std::string_view bytes) {
+  return repair_utf8(bytes.substr(0, 100));
+}
+
 unsigned http_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::invalid_argument:

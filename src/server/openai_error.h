@@ -2,6 +2,7 @@
 // Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "quire/error.h"
 #include "server/http.h"
@@ -16,5 +17,8 @@ namespace quire {
 // `retry_after_s` goes into Retry-After for 429 and 503.
 [[nodiscard]] HttpResponse error_response(const Error& error, std::uint32_t retry_after_s = 1);
 [[nodiscard]] HttpResponse error_response(unsigned status, const Error& error, std::uint32_t retry_after_s = 1);
+
+// Bytes from outside, fit for a message: UTF-8, and not more than 100 of them.
+[[nodiscard]] std::string shown(std::string_view bytes);
 
 }  // namespace quire

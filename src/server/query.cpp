@@ -8,18 +8,9 @@
 #include <boost/url/url_view.hpp>
 
 #include "server/object_reader.h"
-#include "text/utf8.h"
+#include "server/openai_error.h"
 
 namespace quire {
-
-namespace {
-
-// Bytes from outside, fit for a message.
-std::string shown(const std::string& text) {
-  return repair_utf8(text.substr(0, 100));
-}
-
-}  // namespace
 
 QueryReader::QueryReader(std::string_view target) {
   const auto url = boost::urls::parse_origin_form(target);

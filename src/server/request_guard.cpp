@@ -6,16 +6,10 @@
 
 #include "server/host_name.h"
 #include "server/openai_error.h"
-#include "text/utf8.h"
 
 namespace quire {
 
 namespace {
-
-// Bytes from outside, fit for a message.
-std::string shown(const std::string& text) {
-  return repair_utf8(text.substr(0, 100));
-}
 
 bool may_use(const std::string& origin, const ServerOptions& options) {
   return std::ranges::any_of(options.cors_allow_origins,
@@ -32,8 +26,8 @@ bool is_known_host(const HttpRequest& request, const ServerOptions& options) {
 }
 
 // The chat page: the scheme is not compared, because a proxy may speak HTTPS for this server.
-bool is_own_page(const HttpRequest& request) {
-  const std::string origin = to_lower(*request.origin), host = to_lower(request.host);
+bool is_own_page(std::string_view from, std::string_view of) {
+  const std::string origin = to_lower(from), host = to_lower(of);
   return !host.empty() && (origin == "http://" + host || origin == "https://" + host);
 }
 
@@ -56,7 +50,7 @@ std::optional<HttpResponse> guard_request(const HttpRequest& request, const Serv
     return error_response(421, {ErrorCode::invalid_argument, "Host", fmt::format("'{}' is not a name of this server", shown(request.host)),
                                 "use localhost, or serve with --allowed-host NAME"});
   }
-  if (request.origin && !is_own_page(request)) {
+  if (request.origin && !is_own_page(*request.origin, request.host)) {
     if (!may_use(*request.origin, options)) {
       return error_response(403,
                             {ErrorCode::invalid_argument, "Origin", fmt::format("'{}' may not use this server", shown(*request.origin)),

@@ -290,7 +290,7 @@ Session::Task<bool> Session::wait_for_reply(Reply& reply) {
     exchange_.status = kClientGone;
   }
   pending->cancelled = gone_;
-  if (pending->reply) reply = std::move(*pending->reply);
+  if (auto& ready = pending->reply) reply = std::move(*ready);
   co_await stop_watching();
   co_return !gone_;
 }

@@ -13,7 +13,6 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 bool is_ascii(std::string_view text) {

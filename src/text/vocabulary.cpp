@@ -11,7 +11,6 @@ namespace {
 
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr char32_t kFirstStandIn = 256;  // bytes that do not print stand at U+0100 and on, in order
 
 constexpr bool prints(unsigned byte) {

@@ -13,6 +13,9 @@
 
 namespace quire {
 
+// U+2581, which stands for a space in SentencePiece vocabularies.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
 class Vocabulary {
  public:
   using TokenType = TokenizerSpec::TokenType;

@@ -71,8 +71,8 @@ EngineOptions options_of(bool async_scheduling, std::uint32_t num_blocks) {
   return resolve_options(options, simulated_model(), {1, 0}).value();
 }
 
-struct Bench {
-  explicit Bench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
+struct TransferBench {
+  explicit TransferBench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
     CoreConfig config = core_config(options_of(async_scheduling, num_blocks), simulated_model());
     config.num_spec_tokens = num_spec_tokens;
     auto made = Core::create(config, {.connector = &connector}).value();
@@ -106,7 +106,7 @@ class TransferTest : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Modes, TransferTest, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
 
 TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
-  Bench bench(GetParam());
+  TransferBench bench(GetParam());
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = 5.0;
   bench.add(7, make_request(10, 3));
@@ -133,7 +133,7 @@ TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
 }
 
 TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
-  Bench bench(GetParam());
+  TransferBench bench(GetParam());
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.add(7, make_request(10, 1));
   bench.run();
@@ -143,7 +143,7 @@ TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
 }
 
 TEST_P(TransferTest, OthersAreServedWhileARequestWaitsForItsBlocks) {
-  Bench bench(GetParam());
+  TransferBench bench(GetParam());
   bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
   bench.worker->due_s = 5.0;
   bench.add(7, make_request(10, 3));
@@ -164,7 +164,7 @@ TEST_P(TransferTest, OthersAreServedWhileARequestWaitsForItsBlocks) {
 }
 
 TEST_P(TransferTest, ARequestThatLacksTheBlocksOfATransferWaitsForItsEnd) {
-  Bench bench(GetParam(), 8);
+  TransferBench bench(GetParam(), 8);
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = 5.0;
   bench.add(7, make_request(16, 3));
@@ -180,7 +180,7 @@ TEST_P(TransferTest, ARequestThatLacksTheBlocksOfATransferWaitsForItsEnd) {
 }
 
 TEST_P(TransferTest, EachTokenOfAStepHasItsLogprobs) {
-  Bench bench(GetParam(), 40, 2);
+  TransferBench bench(GetParam(), 40, 2);
   EngineRequest request = make_request(10, 20);
   request.sampling.logprobs = 1;
   request.sampling.stop_token_ids = {kFirstToken + 2};

@@ -63,14 +63,14 @@ PRODUCTION = Profile(
     encoder_cache=(0, 2048, 8192),
     vocab=(64, 1000, 32000),
     corners=0.0,
-    num_requests=(128, 192, 256, 256),
+    num_requests=(192, 256, 256, 256),
     docs=(8, 64, 256),
     burst=(0.8, 0.9),
     rate=(0.9, 1.0),
     num_rounds=(60, 140),
-    prompts=((0.06,), (0.05, 0.05, 0.25), (0.05, 0.25, 1.0)),
+    prompts=((0.08,), (0.05, 0.1, 0.25), (0.05, 0.25, 1.0)),
     next_input=400,
-    max_tokens=(1, 64, 128, 256, 512),
+    max_tokens=(1, 128, 256, 256, 512),
 )
 
 PROFILES = {"default": DEFAULT, "production": PRODUCTION}

@@ -9,13 +9,6 @@
 #include "core/kv/hash_list.h"
 
 namespace quire {
-namespace {
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
-
-}  // namespace
 
 GroupManager::GroupManager(const GroupOptions& options, BlockPool& pool) : options_(options), tokens_(options.block_size), pool_(pool) {
   QUIRE_CHECK(!options.enable_caching || options.block_size % options.hash_block_size == 0, "a block is a whole number of hash blocks");
@@ -40,7 +33,7 @@ std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t
   }
   const std::int64_t skipped = tokens_.floor(num_skipped);
   const std::int64_t fresh = required - std::max(skipped, static_cast<std::int64_t>(hit.size()) + held);
-  const std::size_t skipped_hits = std::min(hit.size(), index(std::max<std::int64_t>(0, skipped - held)));
+  const std::size_t skipped_hits = std::min(hit.size(), as_index(std::max<std::int64_t>(0, skipped - held)));
   return std::max<std::int64_t>(fresh, 0) + num_unheld(hit.subspan(skipped_hits));
 }
 
@@ -54,9 +47,9 @@ void GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit
   track(list);
   const std::int64_t total = num_local + num_external;
   if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
-    hit = hit.subspan(std::min(hit.size(), index(skipped)));
+    hit = hit.subspan(std::min(hit.size(), as_index(skipped)));
     num_external = std::min(total - num_skipped, num_external);
-    list.blocks.assign(index(skipped), kNullBlock);
+    list.blocks.assign(as_index(skipped), kNullBlock);
   }
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
   for (const BlockId block : hit) pool_.touch(block);
@@ -85,12 +78,12 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   if (num_cached >= num_full) return;
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
   // Tokens beyond the model's length have no blocks.
-  const std::size_t end = std::min(list.blocks.size(), index(num_full));
-  const std::size_t begin = std::min(end, index(num_cached));
+  const std::size_t end = std::min(list.blocks.size(), as_index(num_full));
+  const std::size_t begin = std::min(end, as_index(num_cached));
   QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
   const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
   for (std::size_t i = 0; i < blocks.size(); ++i)
-    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[index(num_cached) + i], options_.group});
+    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[as_index(num_cached) + i], options_.group});
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events carry the content");
     pool_.event_log().stored({.blocks = blocks,
@@ -119,9 +112,9 @@ void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) 
   if (num_skipped <= 0) return;
   const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
   // What lies before a null block was dropped earlier.
-  for (std::int64_t i = end - 1; i >= 0 && list.blocks[index(i)] != kNullBlock; --i) {
-    pool_.release(list.blocks[index(i)]);
-    list.blocks[index(i)] = kNullBlock;
+  for (std::int64_t i = end - 1; i >= 0 && list.blocks[as_index(i)] != kNullBlock; --i) {
+    pool_.release(list.blocks[as_index(i)]);
+    list.blocks[as_index(i)] = kNullBlock;
   }
 }
 

@@ -20,6 +20,11 @@ struct GroupBlockList {
   bool has_running_state = false;                  // mamba align: holds a running state and speculative blocks
 };
 
+// Counts of tokens and blocks are signed, places in a list are not.
+inline std::size_t as_index(std::int64_t value) {
+  return static_cast<std::size_t>(value);
+}
+
 class KvBlocks {
  public:
   [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(groups_.size()); }

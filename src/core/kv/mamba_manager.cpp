@@ -9,13 +9,6 @@
 #include "base/check.h"
 
 namespace quire {
-namespace {
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
-
-}  // namespace
 
 MambaManager::MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool)
     : SkippingManager(options, pool), mode_(spec.mode), num_speculative_(spec.num_speculative_blocks), spec_block_size_(spec.block_size) {}
@@ -66,7 +59,7 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   else if (old_size > 0)
     list.last_state_block = static_cast<std::uint32_t>(old_size - 1);
   const std::int64_t num_skipped = size - num_speculative_ - 1;
-  if (old_size < num_skipped) list.blocks.resize(index(num_skipped), kNullBlock);
+  if (old_size < num_skipped) list.blocks.resize(as_index(num_skipped), kNullBlock);
   if (list.has_running_state) move_speculative_blocks(list, old_size, num_skipped);
   while (static_cast<std::int64_t>(list.blocks.size()) < size) list.blocks.push_back(pool_.allocate());
   QUIRE_CHECK(static_cast<std::int64_t>(list.blocks.size()) == size, "a list is as long as its tokens and drafts ask");
@@ -75,10 +68,10 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
 
 void MambaManager::move_speculative_blocks(GroupBlockList& list, std::int64_t old_size, std::int64_t num_skipped) {
   for (std::int64_t i = old_size - num_speculative_; i < std::min(old_size, num_skipped); ++i) {
-    const BlockId block = list.blocks[index(i)];
+    const BlockId block = list.blocks[as_index(i)];
     QUIRE_CHECK(block != kNullBlock, "a speculative state has a block");
     list.blocks.push_back(block);
-    list.blocks[index(i)] = kNullBlock;
+    list.blocks[as_index(i)] = kNullBlock;
   }
 }
 

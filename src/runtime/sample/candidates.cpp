@@ -9,7 +9,6 @@
 namespace quire {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // exp(-5) of the likeliest token's weight: a first guess of how deep a top_p set reaches.
 constexpr float kFirstDepth = 5.0F;
 constexpr float kDeepest = 90.0F;  // weights below this are zero

@@ -13,7 +13,6 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::uint32_t kHeapLimit = 256;
 
 inline float exp_inline(float x) {

@@ -1,12 +1,15 @@
 #pragma once
 // Passes over one row of logits. Every sum is taken in a fixed order, so a row's result depends on the row alone.
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "quire/ids.h"
 
 namespace quire {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // e^x for x <= 0 within 3e-7 relative; 0 below -87 and for -infinity. Written so that loops over it vectorize.
 float exp_nonpositive(float x);

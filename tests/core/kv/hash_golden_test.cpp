@@ -55,10 +55,10 @@ std::vector<MultimodalFeature> items_from(const std::string& text) {
   return items;
 }
 
-struct GoldenCase {
+struct HashCase {
   std::map<std::string, std::string> fields;
 
-  explicit GoldenCase(const std::string& line) {
+  explicit HashCase(const std::string& line) {
     for (const std::string& field : split(line, ' ')) {
       const auto equals = field.find('=');
       fields[field.substr(0, equals)] = field.substr(equals + 1);
@@ -67,14 +67,14 @@ struct GoldenCase {
   std::string operator[](const std::string& key) const { return fields.at(key); }
 };
 
-std::vector<GoldenCase> golden_cases() {
+std::vector<HashCase> hash_cases() {
   std::ifstream file("tests/golden/block_hashes.txt");
-  std::vector<GoldenCase> cases;
+  std::vector<HashCase> cases;
   for (std::string line; std::getline(file, line);) cases.emplace_back(line);
   return cases;
 }
 
-std::string hashes_of(const GoldenCase& given) {
+std::string hashes_of(const HashCase& given) {
   const auto algorithm = parse_hash_algorithm(given["algorithm"]);
   const std::string root = bytes_from(given["root"]);
   const auto function = make_hash_function(
@@ -101,10 +101,10 @@ std::string hashes_of(const GoldenCase& given) {
 }
 
 TEST(Trap36, NamesEqualThoseThatVllmMakes) {
-  const auto cases = golden_cases();
+  const auto cases = hash_cases();
   ASSERT_GE(cases.size(), 380U);
   std::size_t num_compared = 0;
-  for (const GoldenCase& given : cases) {
+  for (const HashCase& given : cases) {
     if (given["algorithm"].starts_with("xxhash") && !xxhash_available()) {
       EXPECT_EQ(hashes_of(given), "refused");
       continue;

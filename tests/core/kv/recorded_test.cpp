@@ -64,7 +64,7 @@ struct EventText {
     text += " " + std::to_string(event.block_size);
     text += " " + (event.lora_id ? std::to_string(*event.lora_id) : "-");
     text += " " + event.lora_name.value_or("-") + " " + event.medium + " ";
-    return text + (event.extra_keys ? joined(*event.extra_keys, "/", text_of) : "-");
+    return text + (event.extra_keys ? joined(*event.extra_keys, "/", [](const auto& keys) { return text_of(keys); }) : "-");
   }
 };
 

@@ -11,17 +11,12 @@ namespace quire {
 namespace {
 
 using test::CoreDriver;
+using test::Ids;
+using test::scheduled_ids;
 using test::ScriptedConnector;
 using test::sync_config;
 using test::Tokens;
-using Ids = std::vector<std::uint64_t>;
 using Log = std::vector<std::string>;
-
-Ids scheduled_ids(const StepPlan& plan) {
-  Ids ids;
-  std::ranges::transform(plan.scheduled, std::back_inserter(ids), [](const ScheduledRequest& s) { return s.id.value; });
-  return ids;
-}
 
 TEST(ConnectorLookup, Trap24UnknownMatchesPassARequestOver) {
   ScriptedConnector connector;

@@ -109,8 +109,8 @@ void add_products(const Kernels& kernels, Digests& digests) {
 }
 
 // One KV head, its tokens in blocks 1, 2, ... of 16.
-struct Cache {
-  Cache(const Kernels& kernels, Random& random, KvDtype dtype, std::uint32_t head_dim, std::uint32_t tokens) {
+struct DigestCache {
+  DigestCache(const Kernels& kernels, Random& random, KvDtype dtype, std::uint32_t head_dim, std::uint32_t tokens) {
     const std::uint32_t num_blocks = (tokens - 1) / 16 + 1;
     layer = {.dtype = dtype, .block_size = 16, .num_kv_heads = 1, .head_dim = head_dim};
     layer.token_stride = head_dim;
@@ -130,7 +130,7 @@ struct Cache {
   std::vector<BlockId> blocks;
 };
 
-std::vector<float> attend(const Kernels& kernels, const Cache& cache, AttentionItem item, bool in_pieces) {
+std::vector<float> attend(const Kernels& kernels, const DigestCache& cache, AttentionItem item, bool in_pieces) {
   const std::uint32_t dim = cache.layer.head_dim;
   AlignedVector<std::byte> scratch(attention_scratch_bytes(dim, item.group));
   std::vector<float> out(item.rows * item.q_stride);
@@ -151,7 +151,7 @@ void add_attention(const Kernels& kernels, Digests& digests) {
     for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}}) {
       for (const auto& [rows, length] : {std::pair(1U, 1U), {1U, 700U}, {35U, 530U}}) {
         Random random(dim + length);
-        const Cache cache(kernels, random, dtype, dim, length);
+        const DigestCache cache(kernels, random, dtype, dim, length);
         const std::vector<float> q = uniform(random, std::size_t{rows} * group * dim, 2.0F);
         const AttentionItem item{
             .q = q.data(), .q_stride = std::size_t{group} * dim, .rows = rows, .first_position = length - rows, .group = group};
@@ -166,7 +166,7 @@ void add_attention(const Kernels& kernels, Digests& digests) {
       }
     }
     Random random(3);
-    const Cache cache(kernels, random, dtype, 32, 40);
+    const DigestCache cache(kernels, random, dtype, 32, 40);
     digests[std::string("write_kv ") + name] = digest_of(cache.keys) + digest_of(cache.values);
   }
 }

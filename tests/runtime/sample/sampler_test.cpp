@@ -15,7 +15,6 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kVocab = 500;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> random_row(std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -168,7 +167,7 @@ TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
   nan_row[499] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> good = random_row(1);
   std::vector<float> dead = random_row(1);
-  dead[3] = -kInf;  // a model gives no such number
+  dead[3] = -kInfinity;  // a model gives no such number
   const SampleRow rows[] = {{Slot{0}, nan_row}, {Slot{1}, good}, {Slot{2}, dead}};
   SampleOutcome outcomes[3];
   bench.sampler().sample(rows, outcomes);
