@@ -6,7 +6,8 @@ quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boo
 
 quire_room(core_kv core/kv DEPS base)
 quire_room(core_offload core/offload DEPS base)
-quire_room(core_schedule core/schedule DEPS base core_kv)
+quire_room(core_agent core/agent DEPS base)
+quire_room(core_schedule core/schedule DEPS base core_kv core_agent)
 
 quire_room(memory runtime/memory DEPS base)
 include(cmake/Kernels.cmake)

@@ -1,11 +1,12 @@
 #pragma once
-// The seams that must answer in the middle of a step: a KV connector, an encoder-cache connector, a grammar. Each is a synchronous call on
-// the core's thread; none may call back into the core except for the const members of Core. The rules are those of vLLM V1 (v0.19.0):
-// KVConnectorBase_V1 (scheduler half), ECConnectorBase, StructuredOutputManager.
+// The seams that must answer in the middle of a step: a KV connector, an encoder-cache connector, a grammar, who names tools. Each is a
+// synchronous call on the core's thread; none may call back into the core except for the const members of Core. The rules are those of vLLM
+// V1 (v0.19.0): KVConnectorBase_V1 (scheduler half), ECConnectorBase, StructuredOutputManager.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -65,6 +66,14 @@ class Grammar {
   virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
   // Number of leading draft tokens that fit.
   virtual std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) = 0;
+};
+
+// Under SchedulingPolicy::continuum: which tool a job runs after a turn, where the request's tags do not say.
+class ToolNamer {
+ public:
+  virtual ~ToolNamer() = default;
+  // By the finished request's output; empty: none.
+  virtual std::string tool_of(const RequestView& request) = 0;
 };
 
 }  // namespace quire

@@ -9,11 +9,13 @@
 // Each plan must be applied, in order. At most CoreConfig::max_outstanding_plans may be made and not yet applied: 1 is synchronous; 2 with
 // SchedulerOptions::async_scheduling, where placeholders stand for the tokens in flight; as many as stages with a pipeline.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quire/connector.h"
@@ -56,6 +58,7 @@ struct CoreConfig {
   // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
   // option no more is reserved than the request holds at once.
   bool reserve_windows_only = false;
+  ContinuumOptions continuum;
   bool enable_kv_events = false;
   bool log_stats = true;
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
@@ -87,6 +90,7 @@ struct CoreSeams {
   Connector* connector = nullptr;
   EncoderConnector* encoder_connector = nullptr;
   Grammar* grammar = nullptr;
+  ToolNamer* tools = nullptr;
   EventSink* events = nullptr;   // receives decisions and their causes where they are made
   HashFunction* hash = nullptr;  // names blocks instead of CoreConfig::hash
 };
@@ -172,8 +176,10 @@ struct CoreCounters {
   std::uint32_t num_unfinished = 0;  // vLLM's get_num_unfinished_requests: depends on the pause state
   // Requests whose blocks a transfer fills, and finished ones whose blocks it keeps.
   std::uint32_t num_awaiting_transfers = 0;
-  std::uint32_t num_blocks = 0;       // without the null block
-  std::uint32_t num_free_blocks = 0;  // cached but unreferenced ones included
+  std::uint32_t num_pinned = 0;         // finished requests whose blocks stay for the next turn of their job
+  std::uint32_t num_blocks = 0;         // without the null block
+  std::uint32_t num_free_blocks = 0;    // cached but unreferenced ones included
+  std::uint32_t num_cached_blocks = 0;  // with a name, referenced or not
   std::uint64_t num_steps = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
@@ -190,6 +196,8 @@ struct Draft {
 };
 
 struct CoreSnapshot;
+
+enum class QueueKind : std::uint8_t { running, waiting, skipped_waiting, pinned };
 
 class Core {
  public:
@@ -225,6 +233,8 @@ class Core {
   // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks; with `preempt_running` all running requests are
   // preempted first. An error when blocks are still held then (transfers), or the connector refuses.
   Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});
+  // Pins end now, for a shutdown.
+  void end_pins();
   [[nodiscard]] bool has_connector() const;
   // Asks the connector to forget what it holds; false: it does not, or there is none.
   bool reset_connector_cache();
@@ -238,6 +248,8 @@ class Core {
 
   [[nodiscard]] bool has_work() const;               // a request is running or waiting
   [[nodiscard]] bool has_finished_requests() const;  // ended since the last plan: the worker does not know yet
+  // When schedule() has something to do although nobody waits: a pin expires, or retired ids are to be told of (then a time long past).
+  [[nodiscard]] std::optional<double> next_deadline() const;
   [[nodiscard]] std::uint32_t num_outstanding_plans() const;
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] bool all_blocks_free() const;
@@ -246,6 +258,8 @@ class Core {
   [[nodiscard]] std::span<const BlockId> blocks(RequestId id, std::uint32_t group) const;
   // Who runs and who waits, in the order in which they would be taken. The vectors are overwritten.
   void queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const;
+  // Each request that runs, waits, or has ended and is pinned, in the order of the queues.
+  void visit(const std::function<void(QueueKind, const RequestView&)>& visit) const;
   // References to a block, and its name with the group id (empty: none).
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
   [[nodiscard]] std::vector<std::uint8_t> block_key(BlockId block) const;
@@ -299,6 +313,7 @@ struct CoreSnapshot {
   std::vector<std::string> encoder_to_report;  // encoder-decoder: the next plan names them
   std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
   std::vector<RequestId> finished, finished_receiving, failed_receiving;
+  std::vector<std::pair<RequestId, double>> pinned;  // with the expiry, s; in the order in which they were pinned
 };
 
 }  // namespace quire

@@ -23,7 +23,19 @@ struct CacheOptions {
 };
 
 // Which waiting request goes first, and which running one gives way.
-enum class SchedulingPolicy : std::uint8_t { fcfs, priority };
+// continuum: the turns of an agent's job together, first come first served by job; the blocks of a turn stay while its tool runs.
+enum class SchedulingPolicy : std::uint8_t { fcfs, priority, continuum };
+
+// Of SchedulingPolicy::continuum. The defaults are what the fork of vLLM does that the policy comes from; the flags are cures of it.
+struct ContinuumOptions {
+  double pin_s = 2.0;              // how long the blocks of a turn stay after its end
+  double longest_tool_s = 2.0;     // they do not stay at all for a tool that takes longer, in the mean
+  std::uint32_t max_jobs = 65536;  // remembered between turns; the job unused longest is forgotten
+  std::uint32_t max_tools = 4096;  // whose times are remembered
+  bool pins_give_way = false;      // where blocks lack, pins end before anybody is preempted or kept waiting: the oldest expiry first
+  bool pins_end_with_job = false;  // a job's pin ends with its last step, with an aborted or failed turn, and at a reset of the cache
+  bool jobless_in_order = false;   // a request without a job counts as entered when it was added: else any job goes before it
+};
 
 struct SchedulerOptions {
   std::uint32_t max_num_seqs = 128;                // requests in the running batch
@@ -38,6 +50,15 @@ struct SchedulerOptions {
   bool admit_oversized = false;  // take requests that can never run, as vLLM's scheduler does (its front end checks them)
 };
 
+// A record of each step of the scheduler, in files (docs/trace.md).
+struct TraceOptions {
+  std::string path;                                       // PATH.steps.jsonl and PATH.requests.jsonl; empty: off
+  std::uint32_t every = 1;                                // only every n-th step
+  std::uint64_t max_steps = 0;                            // no more than so many; 0: no limit
+  std::uint64_t max_file_bytes = std::uint64_t{1} << 28;  // then the file becomes FILE.1, and the one before FILE.2, ...
+  std::uint32_t max_files = 4;                            // of each kind; the oldest goes
+};
+
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
   std::string served_model_name;  // empty: the name of the file or folder
@@ -47,6 +68,7 @@ struct EngineOptions {
   KernelIsa isa = KernelIsa::best;
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use
   std::uint64_t seed = 0;         // for requests without a seed of their own
+  TraceOptions trace;
 };
 
 }  // namespace quire

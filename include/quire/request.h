@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quire/ids.h"
@@ -44,6 +46,17 @@ struct RepetitionDetection {
   std::int32_t min_count = 0;
 };
 
+// What a request belongs to, for those who schedule, count or explain by it.
+struct RequestTags {
+  std::string job{};          // an agent's run of several requests (turns); empty: none
+  bool is_last_step = false;  // no turn of the job follows
+  std::string tool{};         // the tool that runs after this turn, where the caller knows; else the output may name it (ToolNamer)
+  std::string tenant{};       // on whose behalf
+  std::vector<std::pair<std::string, std::string>> hints{};  // what else the caller says of it, by name
+
+  friend bool operator==(const RequestTags&, const RequestTags&) = default;
+};
+
 // Everything but `sampling` is copied by Core::add, or moved where prompt_storage says so.
 struct NewRequest {
   RequestId id;
@@ -78,6 +91,8 @@ struct NewRequest {
   // names the blocks itself. The blocks after them continue the chain.
   std::span<const std::uint8_t> block_hashes{};
 
+  const RequestTags* tags = nullptr;  // null: none
+
   const SamplingParams* sampling = nullptr;  // handed through to the plans, never read; must live until the request is retired
 };
 
@@ -110,6 +125,14 @@ struct RequestView {
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
   std::span<const std::uint8_t> block_hashes;  // names of the full blocks, 32 bytes each (shorter hashes are padded with zeros)
+  const RequestTags* tags = nullptr;           // never null in a view that the core gives
+  std::int64_t priority = 0;
+  double arrival_time = 0.0;
+  std::uint32_t max_tokens = 0;
+  std::uint32_t num_encoder_inputs = 0;
+  bool resumable = false;
+  std::string_view cache_salt;
+  std::optional<TokenId> stop_token;  // the stop id that ended it, or an input of a session
 };
 
 }  // namespace quire

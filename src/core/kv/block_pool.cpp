@@ -51,7 +51,8 @@ bool BlockPool::forget(BlockId block) {
 
 BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
-  if (sink_ != nullptr && index_.contains(block)) sink_->on_block_evicted(block, index_.hash_of(block));
+  if (sink_ != nullptr && index_.contains(block))
+    sink_->on_event({.what = EventKind::block_evicted, .block = block, .name = index_.hash_of(block).bytes});
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   QUIRE_CHECK(!enable_caching_ || !index_.contains(block), "what it held is forgotten");
@@ -81,10 +82,15 @@ void BlockPool::release(BlockId block) {
     free_.push_back(block);
 }
 
-void BlockPool::cache(BlockId block, const BlockName& name) {
+void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* parent) {
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
   index_.insert(name, block);
-  if (sink_ != nullptr) sink_->on_block_cached(block, name.hashes.back());
+  if (sink_ != nullptr) {
+    sink_->on_event({.what = EventKind::block_cached,
+                     .block = block,
+                     .name = name.hashes.back().bytes,
+                     .parent = parent != nullptr ? parent->bytes : NameBytes{}});
+  }
 }
 
 void BlockPool::evict(BlockId block) {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "core/kv/block_hash.h"
-#include "core/kv/event_sink.h"
 #include "core/kv/free_queue.h"
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
 #include "core/kv/residency.h"
+#include "quire/events.h"
 #include "quire/ids.h"
 
 namespace quire {
@@ -57,7 +57,7 @@ class BlockPool {
   // One reference less; without any it goes to the free queue and stays findable.
   void release(BlockId block);
   // A held block becomes findable.
-  void cache(BlockId block, const BlockName& name);
+  void cache(BlockId block, const BlockName& name, const BlockHash* parent = nullptr);  // parent: the name before it, for events
   // The block's name, if it has one, is forgotten; who holds it stays.
   void evict(BlockId block);
   // Forgets all contents. False, and nothing happens, while any block is held or set aside.

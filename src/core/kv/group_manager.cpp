@@ -82,8 +82,10 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::size_t begin = std::min(end, as_index(num_cached));
   QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
   const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
-  for (std::size_t i = 0; i < blocks.size(); ++i)
-    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[as_index(num_cached) + i], options_.group});
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::size_t place = as_index(num_cached) + i;
+    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr);
+  }
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events carry the content");
     pool_.event_log().stored({.blocks = blocks,

@@ -9,11 +9,11 @@
 
 #include "core/kv/block_hash.h"
 #include "core/kv/block_pool.h"
-#include "core/kv/event_sink.h"
 #include "core/kv/hash_input.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
 #include "quire/error.h"
+#include "quire/events.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
 #include "quire/kv_spec.h"

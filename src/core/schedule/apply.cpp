@@ -157,10 +157,10 @@ RequestUpdate& Core::State::report(Request& request, std::uint32_t result_index,
   update.num_external_computed_tokens = request.num_external_computed_tokens;
   if (!request.events.empty()) {
     if (out.num_updated_events == out.updated_events.size()) out.updated_events.emplace_back();
-    std::vector<RequestEvent>& events = out.updated_events[out.num_updated_events++];
-    events.swap(request.events);
+    std::vector<RequestEvent>& updated = out.updated_events[out.num_updated_events++];
+    updated.swap(request.events);
     request.events.clear();
-    update.events = events;
+    update.events = updated;
   }
   return update;
 }

@@ -54,12 +54,12 @@ Result<void> Core::State::check_tokens(const PlanArena& arena, const StepResult&
 Result<void> Core::State::check_transfers(const StepResult& result) const {
   for (RequestId id : result.finished_receiving) {
     const Request* request = table.find(id);
-    if (request == nullptr || !(request->finished() || request->status == RequestStatus::waiting_for_remote_kv))
+    if (request == nullptr || !(HoldLedger::holds(*request, Holder::transfer) || request->status == RequestStatus::waiting_for_remote_kv))
       return mismatch("finished_receiving", fmt::format("request {} does not wait for blocks", id.value));
   }
   for (RequestId id : result.finished_sending) {
     const Request* request = table.find(id);
-    if (request == nullptr || !request->finished())
+    if (request == nullptr || !HoldLedger::holds(*request, Holder::transfer))
       return mismatch("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
   }
   if (!result.invalid_blocks.empty() && kv.num_groups() != 1) {

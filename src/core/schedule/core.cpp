@@ -25,13 +25,15 @@ Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::u
       num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
       zero_new_blocks(given.kv.has_mamba_layers()),
       hash(std::move(hash_function)),
-      kv(given.kv, kv_cache_options(given), given_seams.events),
+      events(given_seams.events),
+      kv(given.kv, kv_cache_options(given), events.sink()),
       encoder_cache(given.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared, given.encoder_cache_size),
       table(std::size_t{given.scheduler.max_num_seqs} * 2 + std::min(given.scheduler.max_num_waiting, kExpectedWaiting)),
       plans(given.max_outstanding_plans),
       waiting(given.scheduler.policy, QueueName::waiting),
       skipped_waiting(given.scheduler.policy, QueueName::skipped),
       step_skipped(given.scheduler.policy, QueueName::step_skipped) {
+  if (given.scheduler.policy == SchedulingPolicy::continuum) agent.emplace(given.continuum);
   const std::uint32_t max_num_seqs = given.scheduler.max_num_seqs;
   plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.num_spec_tokens);
   running.reserve(max_num_seqs);
@@ -67,6 +69,9 @@ const StepPlan& Core::schedule(const StepInput& input) {
   State& s = *state_;
   PlanArena& arena = s.plans.begin();
   s.begin_call(input);
+  s.events.step = arena.plan().step;
+  if (s.agent) s.before_step();
+  if (s.events.wanted()) s.events.on_event({.what = EventKind::step_begins});
   s.token_budget = s.pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(s.config.scheduler.max_num_batched_tokens);
   s.encoder_budget = s.config.max_encoder_tokens;
   s.kv.new_step_starts();
@@ -94,6 +99,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
     }
     s.forget_last_plan = true;
   }
+  if (s.config.continuum.pins_end_with_job) s.end_pins();
   bool done = s.kv.reset_prefix_cache();
   if (preempt_running && !done) {
     return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
@@ -156,9 +162,11 @@ CoreCounters Core::counters() const {
       counters.num_unfinished = 0;
       break;
   }
-  counters.num_awaiting_transfers = s.num_loading + s.num_keeping_blocks;
+  counters.num_awaiting_transfers = s.num_loading + s.hold_ledger.count(Holder::transfer);
+  counters.num_pinned = s.hold_ledger.count(Holder::pin);
   counters.num_blocks = s.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
+  counters.num_cached_blocks = s.kv.pool().index().size();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
   return counters;
 }

@@ -1,7 +1,7 @@
 // The end of requests, by a stop, from outside, or by a failed load.
 //
-//   any live state -> finished, known     _free_request; a connector, or a load under way, keeps the blocks
-//   finished, known -> finished, unknown  free_blocks: at once, or when the transfer is over
+//   any live state -> finished, known     _free_request; a connector, a load under way or a pin keeps the blocks
+//   finished, known -> finished, unknown  free_blocks: at once, or when the last of them lets go
 //   unknown -> destroyed                  when no outstanding plan names it
 #include <algorithm>
 
@@ -67,29 +67,27 @@ void Core::State::finish(std::span<Request* const> requests, RequestStatus statu
 
 void Core::State::end(Request& request) {
   QUIRE_CHECK(request.finished() && request.known);
-  bool keep_blocks = request.ended_loading;
+  if (request.ended_loading) hold_ledger.take(request, Holder::transfer);
   if (seams.connector != nullptr) {
     kv.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
-    keep_blocks |= seams.connector->finished(view(request), group_blocks(request));
+    if (seams.connector->finished(view(request), group_blocks(request))) hold_ledger.take(request, Holder::transfer);
   }
+  const std::optional<double> stay_until = agent ? on_finish(request) : std::nullopt;
   encoder_cache.release_all(encoder_inputs(request));
   finished.push_back(request.id);
   if (config.include_finished_set) out.ended.emplace_back(request.client_index, request.id);
-  if (keep_blocks)
-    ++num_keeping_blocks;
-  else
-    free_blocks(request);
+  if (stay_until) pin(request, *stay_until);
+  if (request.holders == 0) free_blocks(request);
 }
 
-void Core::State::free_kept_blocks(Request& request) {
-  QUIRE_CHECK(num_keeping_blocks > 0, "a kept request is counted");
-  --num_keeping_blocks;
-  free_blocks(request);
+void Core::State::let_go(Request& request, Holder holder) {
+  if (hold_ledger.let_go(request, holder)) free_blocks(request);
 }
 
 void Core::State::free_blocks(Request& request) {
   QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
   kv.free(request.blocks);
+  leave_job(request);
   request.known = false;
   out.gone.push_back(&request);
 }

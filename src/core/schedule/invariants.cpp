@@ -29,7 +29,9 @@ void check_request_state(const Request& request, const CoreConfig& config, std::
   QUIRE_CHECK(!running || request.queue == QueueName::none, "what runs does not wait");
   QUIRE_CHECK(!request.finished() || request.queue == QueueName::none, "what is finished does not wait");
   QUIRE_CHECK(request.queue != QueueName::step_skipped, "that queue lives for one step");
-  QUIRE_CHECK(request.known || (request.finished() && request.num_in_flight > 0), "forgotten, but for the plans that name it");
+  QUIRE_CHECK(request.known || request.finished(), "only what has ended is forgotten");
+  QUIRE_CHECK((request.holders != 0) == (request.known && request.finished()),
+              "a finished request is known while somebody keeps its blocks");
   QUIRE_CHECK(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
   QUIRE_CHECK(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens());
   if (running) {
@@ -50,7 +52,9 @@ void Core::check_invariants() const {
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
   std::uint32_t num_loading = 0;
-  std::uint32_t num_keeping_blocks = 0;
+  std::uint32_t num_kept_by_transfers = 0;
+  std::uint32_t num_kept_by_pins = 0;
+  std::size_t num_gone = 0;
   std::size_t num_queued = 0;
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
@@ -63,14 +67,20 @@ void Core::check_invariants() const {
     num_queued += request->queue != QueueName::none ? 1 : 0;
     num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
     num_loading += State::is_loading(*request) ? 1 : 0;
-    num_keeping_blocks += request->known && request->finished() ? 1 : 0;
+    num_kept_by_transfers += HoldLedger::holds(*request, Holder::transfer) ? 1 : 0;
+    num_kept_by_pins += HoldLedger::holds(*request, Holder::pin) ? 1 : 0;
+    num_gone += request->known ? 0 : 1;
   }
+  QUIRE_CHECK(num_gone == s.out.gone.size(), "what is forgotten is destroyed once no outstanding plan names it");
   s.kv.check_invariants(sequences);
   s.encoder_cache.check_invariants();
   QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
   QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
   QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");
-  QUIRE_CHECK(num_loading == s.num_loading && num_keeping_blocks == s.num_keeping_blocks, "requests that a transfer holds are counted");
+  QUIRE_CHECK(num_loading == s.num_loading && num_kept_by_transfers == s.hold_ledger.count(Holder::transfer),
+              "requests that a transfer holds are counted");
+  QUIRE_CHECK(num_kept_by_pins == s.hold_ledger.count(Holder::pin) && num_kept_by_pins == (s.agent ? s.agent->pins.all().size() : 0),
+              "requests that are pinned are counted");
 
   std::unordered_set<Slot> slots(s.free_slots.begin(), s.free_slots.end());
   for (const Request* request : s.running) {

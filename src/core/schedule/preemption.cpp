@@ -2,29 +2,18 @@
 //
 //   running -> preempted   its blocks are free, its progress and drafts are forgotten (its tokens and output placeholders stay), and it
 //                          waits at the front of the queue
-#include <algorithm>
-
 #include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 
-// FCFS: the request admitted last. PRIORITY: the one with the largest (priority, arrival time), the first in `running` of equal ones.
-// A priority victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the
-// budget, and the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then
-// misses one request, as in vLLM.
+// The victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and
+// the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then misses one
+// request, as in vLLM. (The fork that CONTINUUM comes from leaves the victim in the plan, with blocks that are free.)
 Request& Core::State::take_victim(PlanArena& arena) {
-  QUIRE_CHECK(!running.empty(), "who asks for room runs");
-  if (config.scheduler.policy == SchedulingPolicy::fcfs) {
-    Request& victim = *running.back();
-    running.pop_back();
-    return victim;
-  }
-  const auto last = std::ranges::max_element(running, [](const Request* a, const Request* b) {
-    return a->priority != b->priority ? a->priority < b->priority : a->arrival_time < b->arrival_time;
-  });
-  Request& victim = **last;
-  running.erase(last);
+  const auto chosen = find_victim();
+  Request& victim = **chosen;
+  running.erase(chosen);
   if (arena.schedules(victim)) {
     roll_back(victim, arena);
     QUIRE_CHECK(cursor > 0, "what was scheduled lies before the cursor");

@@ -57,6 +57,14 @@ std::optional<Computed> Core::State::look_up(Request& request) {
   }
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
   QUIRE_CHECK(computed.num_tokens <= request.num_tokens(), "no more is found than is known");
+  if (events.wanted()) {
+    events.on_event({.what = EventKind::admission_tried,
+                     .load_async = computed.load_async,
+                     .owner = request.id,
+                     .amount = computed.hit.num_tokens,
+                     .total = static_cast<std::uint32_t>(request.num_tokens()),
+                     .external = computed.num_external});
+  }
   return computed;
 }
 
@@ -66,7 +74,8 @@ void Core::State::count_look_up(const Request& request, const KvHit& hit) {
   const bool first_time = request.num_preemptions == 0;
   (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += num_queried;
   (first_time ? totals.prefix_hit_tokens : totals.preempted_prefix_hit_tokens) += hit.num_tokens;
-  if (seams.events != nullptr) seams.events->on_prefix_lookup(request.id, num_queried, hit.num_tokens);
+  if (events.wanted())
+    events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
 }
 
 // The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external

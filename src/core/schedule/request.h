@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/intrusive_list.h"
+#include "core/agent/job_table.h"
 #include "core/kv/block_hash.h"
 #include "core/kv/kv_blocks.h"
 #include "quire/core.h"
@@ -88,6 +89,10 @@ struct Request {
   std::string lora_name, cache_salt;
   std::vector<std::byte> prompt_embeds;  // where blocks are named
   std::size_t embed_bytes = 0;           // of a token's row; 0: no embeddings
+  RequestTags tags;
+  Job* job = nullptr;        // under CONTINUUM, as long as it is known
+  double entered = 0.0;      // under CONTINUUM: what counts as its entry if it has no job, s
+  std::uint8_t holders = 0;  // who keeps its blocks although it has finished (holds.h)
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

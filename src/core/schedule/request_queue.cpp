@@ -59,28 +59,47 @@ void RequestQueue::reserve(std::size_t num_requests) {
 
 Request& RequestQueue::front() const {
   QUIRE_CHECK(!empty(), "somebody waits");
-  return policy_ == SchedulingPolicy::fcfs ? *list_.front() : *heap_.front();
+  switch (policy_) {
+    case SchedulingPolicy::fcfs:
+      break;
+    case SchedulingPolicy::priority:
+      return *heap_.front();
+    case SchedulingPolicy::continuum:
+      return first_by_job();
+  }
+  return *list_.front();
 }
 
-Request& RequestQueue::pop() {
-  Request& request = front();
-  if (policy_ == SchedulingPolicy::fcfs)
-    list_.remove(request);
-  else
-    pop_smallest(heap_);
-  QUIRE_CHECK(contains(request), "a request knows its queue");
-  request.queue = QueueName::none;
-  return request;
+Request& RequestQueue::first_by_job() const {
+  const auto key = [this](const Request& r) {
+    const bool pinned = name_ == QueueName::waiting && r.job != nullptr && r.job->is_pinned;
+    return std::pair(!pinned, r.job != nullptr ? r.job->first_entry[name_ == QueueName::waiting ? 0 : 1] : r.entered);
+  };
+  Request* first = list_.front();
+  for (Request* r = List::next(*first); r != nullptr; r = List::next(*r))
+    if (key(*r) < key(*first)) first = r;
+  return *first;
+}
+
+void RequestQueue::take(Request& front) {
+  QUIRE_CHECK(contains(front), "a request knows its queue");
+  if (policy_ == SchedulingPolicy::priority) {
+    const Request* const smallest = pop_smallest(heap_);
+    QUIRE_CHECK(smallest == &front, "only the one in front is taken");
+  } else {
+    list_.remove(front);
+  }
+  front.queue = QueueName::none;
 }
 
 void RequestQueue::add(Request& request) {
   QUIRE_CHECK(request.queue == QueueName::none, "a request is in one queue at most");
   request.queue = name_;
-  if (policy_ == SchedulingPolicy::fcfs) {
-    list_.push_back(request);
-  } else {
+  if (policy_ == SchedulingPolicy::priority) {
     heap_.push_back(&request);
     rise(heap_, 0, heap_.size() - 1);
+  } else {
+    list_.push_back(request);
   }
 }
 
@@ -95,14 +114,18 @@ void RequestQueue::prepend(Request& request) {
 }
 
 void RequestQueue::prepend_all(RequestQueue& other) {
-  while (!other.empty()) prepend(other.pop());
+  while (!other.empty()) {
+    Request& next = other.policy_ == SchedulingPolicy::priority ? *other.heap_.front() : *other.list_.front();
+    other.take(next);
+    prepend(next);
+  }
 }
 
 void RequestQueue::remove(std::span<Request* const> requests) {
   for (Request* request : requests) {
     if (contains(*request)) {
       request->queue = QueueName::none;
-      if (policy_ == SchedulingPolicy::fcfs) list_.remove(*request);
+      if (policy_ != SchedulingPolicy::priority) list_.remove(*request);
     }
   }
   if (policy_ == SchedulingPolicy::priority) {

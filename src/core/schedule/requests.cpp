@@ -26,7 +26,8 @@ Result<void> Core::add(const NewRequest& request, const StepInput& input) {
   if (num_waiting >= s.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   Request& created = s.create_request(request);
-  s.enqueue(created);
+  if (s.agent) s.join_job(created, input.now);
+  s.enqueue(created, input.now);
   s.record(created, RequestEventKind::queued, input.now);
   return {};
 }
@@ -59,6 +60,7 @@ Request& Core::State::create_request(const NewRequest& given) {
   r.lora_name = given.lora_name;
   r.cache_salt = given.cache_salt;
   r.features.assign(given.multimodal.begin(), given.multimodal.end());
+  if (given.tags != nullptr) r.tags = *given.tags;
   r.sampling = given.sampling;
   if (names_blocks() && !given.prompt_embeds.empty()) {
     r.prompt_embeds.assign(given.prompt_embeds.begin(), given.prompt_embeds.end());
@@ -72,8 +74,10 @@ Request& Core::State::create_request(const NewRequest& given) {
   return r;
 }
 
-void Core::State::enqueue(Request& request) {
-  (blocked(request) ? skipped_waiting : waiting).add(request);
+void Core::State::enqueue(Request& request, double time) {
+  const bool passed_over = blocked(request);
+  if (agent) note_entry(request, passed_over ? QueueName::skipped : QueueName::waiting, time);
+  (passed_over ? skipped_waiting : waiting).add(request);
 }
 
 void Core::State::append_token(Request& request, TokenId token) {
@@ -127,6 +131,7 @@ KvRequest Core::State::kv_request(Request& request) {
                     .num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens),
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
+  events.current = request.id;
   if (config.enable_kv_events) {
     kv_content = content(request);
     kv_view.content = &kv_content;
@@ -152,7 +157,21 @@ RequestView Core::State::view(const Request& request) const {
           .num_preemptions = request.num_preemptions,
           .is_prefill_chunk = request.is_prefill_chunk,
           .discard_latest_async_tokens = request.discard_latest_async_tokens,
-          .block_hashes = {names, request.hashes.size() * sizeof(BlockHash)}};
+          .block_hashes = {names, request.hashes.size() * sizeof(BlockHash)},
+          .tags = &request.tags,
+          .priority = request.priority,
+          .arrival_time = request.arrival_time,
+          .max_tokens = request.max_tokens,
+          .num_encoder_inputs = static_cast<std::uint32_t>(request.features.size()),
+          .resumable = request.resumable,
+          .cache_salt = request.cache_salt,
+          .stop_token = request.stop_token};
+}
+
+std::uint32_t Core::State::num_blocks(const Request& request) const {
+  std::size_t num_blocks = 0;
+  for (std::uint32_t group = 0; group < num_groups; ++group) num_blocks += request.blocks.blocks(group).size();
+  return static_cast<std::uint32_t>(num_blocks);
 }
 
 GroupBlocks Core::State::group_blocks(const Request& request) {

@@ -64,8 +64,15 @@ bool Core::State::make_room(Request& request, std::int32_t num_new_tokens, PlanA
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = config.num_lookahead_tokens};
   while (const std::uint32_t missing = kv.allocate_slots(kv_request(request), demand)) {
+    if (end_oldest_pin()) continue;
     Request& victim = take_victim(arena);
-    if (seams.events != nullptr) seams.events->on_preempted(victim.id, request.id, missing);
+    if (events.wanted()) {
+      events.on_event({.what = EventKind::preempted,
+                       .cause = EventCause::lack_of_blocks,
+                       .owner = victim.id,
+                       .beneficiary = request.id,
+                       .amount = missing});
+    }
     preempt(victim);
     arena.preempt(victim.id);
     if (&victim == &request) return false;

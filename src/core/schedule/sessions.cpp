@@ -100,7 +100,7 @@ bool Core::State::continue_stopped_session(Request& session, RequestStatus befor
     Request* moved = &session;
     waiting.remove({&moved, 1});
   }
-  if (session.queue == QueueName::none) enqueue(session);
+  if (session.queue == QueueName::none) enqueue(session, now);
   return true;
 }
 

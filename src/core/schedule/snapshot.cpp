@@ -47,6 +47,15 @@ void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiti
   skipped_waiting = ids_of(state_->skipped_waiting);
 }
 
+void Core::visit(const std::function<void(QueueKind, const RequestView&)>& visit) const {
+  const State& s = *state_;
+  for (const Request* request : s.running) visit(QueueKind::running, s.view(*request));
+  s.waiting.for_each([&](const Request& request) { visit(QueueKind::waiting, s.view(request)); });
+  s.skipped_waiting.for_each([&](const Request& request) { visit(QueueKind::skipped_waiting, s.view(request)); });
+  if (!s.agent) return;
+  for (const Pin& pin : s.agent->pins.all()) visit(QueueKind::pinned, s.view(*s.table.find(pin.request)));
+}
+
 std::uint32_t Core::ref_count(BlockId block) const {
   return state_->kv.pool().ref_count(block);
 }
@@ -70,6 +79,8 @@ void Core::snapshot(CoreSnapshot& out) const {
   std::ranges::sort(out.finished_receiving);
   std::ranges::sort(out.failed_receiving);
   out.finished = s.finished;
+  if (s.agent)
+    for (const Pin& pin : s.agent->pins.all()) out.pinned.emplace_back(pin.request, pin.expiry);
   out.free_blocks = s.kv.pool().free_queue().to_vector();
   for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i)
     out.blocks.push_back({s.kv.pool().ref_count(BlockId{i}), s.kv.pool().key_of(BlockId{i})});

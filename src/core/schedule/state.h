@@ -5,8 +5,8 @@
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, preempt, promote, sessions
 //   waiting_for_*            in `skipped_waiting`                                                add, waiting.cpp, sessions.cpp
 //   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
-//   finished_*, known        in no queue; a transfer still reads or fills its blocks             finish.cpp
-//   finished_*, not known    blocks are free; outstanding plans name it (num_in_flight > 0)      finish.cpp: free_blocks
+//   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         finish.cpp
+//   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     finish.cpp: free_blocks
 // and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
 // next plan's `released`, and may be given out again in that same plan.
 #include <cstdint>
@@ -16,10 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/agent/agent.h"
 #include "core/kv/encoder_cache.h"
-#include "core/kv/event_sink.h"
 #include "core/kv/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
+#include "core/schedule/event_stamp.h"
+#include "core/schedule/holds.h"
 #include "core/schedule/output_side.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/request.h"
@@ -27,6 +29,7 @@
 #include "core/schedule/request_table.h"
 #include "core/schedule/stop_check.h"
 #include "quire/core.h"
+#include "quire/events.h"
 
 namespace quire {
 
@@ -72,6 +75,18 @@ struct Core::State {
   void send_new_tokens(const Request& request, PlanArena& arena);
   [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
 
+  // policy.cpp: what a policy decides. Those of jobs and pins are for CONTINUUM, which has an agent.
+  void before_step();
+  std::vector<Request*>::iterator find_victim();
+  std::optional<double> on_finish(const Request& request);
+  void join_job(Request& request, double time);
+  void leave_job(Request& request);
+  void note_entry(Request& request, QueueName queue, double time);
+  void pin(Request& request, double expiry);
+  void unpin(const Pin& pin, EventCause cause);
+  bool end_oldest_pin();  // false: there is none, or pins do not give way
+  void end_pins();
+
   // preemption.cpp
   Request& take_victim(PlanArena& arena);
   void roll_back(Request& victim, PlanArena& arena);
@@ -110,7 +125,7 @@ struct Core::State {
 
   // requests.cpp
   Request& create_request(const NewRequest& given);
-  void enqueue(Request& request);                                          // _enqueue_waiting_request
+  void enqueue(Request& request, double time);                             // _enqueue_waiting_request
   void append_token(Request& request, TokenId token);                      // an output
   void name_blocks(Request& request);                                      // update_block_hashes: those that have become full
   void reserve_memory(Request& request);                                   // for all it can ever have
@@ -122,7 +137,8 @@ struct Core::State {
   [[nodiscard]] RequestContent content(const Request& request) const;
   [[nodiscard]] RequestView view(const Request& request) const;
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
-  void snapshot_encoder_cache(CoreSnapshot& to) const;             // snapshot.cpp
+  [[nodiscard]] std::uint32_t num_blocks(const Request& request) const;
+  void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp
   [[nodiscard]] EncoderInputs encoder_inputs(const Request& request) const { return {request.id, request.features}; }
   // A transfer fills its blocks.
   [[nodiscard]] static bool is_loading(const Request& request) {
@@ -152,7 +168,7 @@ struct Core::State {
   void finish(std::span<Request* const> requests, RequestStatus status);  // none finished; each once
   void end(Request& request);                                             // _free_request; its status is a finished one
   void free_blocks(Request& request);
-  void free_kept_blocks(Request& request);  // when the transfer that kept them is over
+  void let_go(Request& request, Holder holder);  // frees the blocks if it was the last one
   void destroy_gone();
 
   // sessions.cpp
@@ -183,16 +199,18 @@ struct Core::State {
   const std::uint32_t num_groups;
   const bool zero_new_blocks;          // needs_kv_cache_zeroing
   std::unique_ptr<HashFunction> hash;  // null where the seams hand one in
+  EventStamp events;
   KvCacheManager kv;
   EncoderCache encoder_cache;
   RequestTable table;
+  std::optional<Agent> agent;  // under CONTINUUM
   PlanRing plans;
 
   std::vector<Request*> running;  // in order of admission
   RequestQueue waiting, skipped_waiting, step_skipped;
   std::uint32_t num_waiting_for_input = 0;  // streaming sessions between two inputs; they are in skipped_waiting
   std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they are in skipped_waiting
-  std::uint32_t num_keeping_blocks = 0;     // finished requests that are known: a transfer keeps their blocks
+  HoldLedger hold_ledger;                   // of finished requests that are known
   PauseState pause = PauseState::unpaused;
   std::vector<RequestId> finished;  // finished_req_ids: ended since the last plan, each once
   bool forget_last_plan = false;    // prev_step_scheduled_req_ids was cleared

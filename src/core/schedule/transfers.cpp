@@ -119,12 +119,12 @@ void Core::State::take_transfers(const StepResult& result) {
     Request* request = table.find(id);
     if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
       num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
-    else if (request != nullptr && request->finished())
-      free_kept_blocks(*request);
+    else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer))
+      let_go(*request, Holder::transfer);
   }
   for (RequestId id : result.finished_sending) {
     Request* request = table.find(id);
-    if (request != nullptr && request->finished()) free_kept_blocks(*request);
+    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) let_go(*request, Holder::transfer);
   }
 }
 

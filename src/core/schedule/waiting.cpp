@@ -16,9 +16,12 @@ void Core::State::schedule_waiting(PlanArena& arena) {
   if (!arena.preempted().empty() || pause != PauseState::unpaused) return;
   while ((!waiting.empty() || !skipped_waiting.empty()) && token_budget > 0 && running.size() != config.scheduler.max_num_seqs) {
     RequestQueue& queue = queue_to_take_from();
-    const Admission admission = try_admit(queue.front(), queue, arena);
+    Request& request = queue.front();
+    const Admission admission = try_admit(request, queue, arena);
     if (admission == Admission::blocked) break;
-    if (admission == Admission::skipped) step_skipped.prepend(queue.pop());
+    if (admission != Admission::skipped) continue;
+    queue.take(request);
+    step_skipped.prepend(request);
   }
   skipped_waiting.prepend_all(step_skipped);
 }
@@ -46,13 +49,15 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
     if (num_new_tokens > 0 && config.mamba_align) num_new_tokens = align_for_mamba(request, computed->num_tokens, num_new_tokens);
     if (num_new_tokens <= 0) return Admission::blocked;
   }
-  if (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
+  while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
+    if (end_oldest_pin()) continue;
     if (request.has_encoder_inputs()) encoder_cache.release_all(encoder_inputs(request));
-    if (seams.events != nullptr) seams.events->on_admission_blocked(request.id, missing);
+    if (events.wanted())
+      events.on_event({.what = EventKind::admission_blocked, .cause = EventCause::lack_of_blocks, .owner = request.id, .amount = missing});
     return Admission::blocked;
   }
   notify_connector(request, *computed);
-  queue.pop();
+  queue.take(request);
   if (computed->load_async) {
     request.status = RequestStatus::waiting_for_remote_kv;
     ++num_loading;

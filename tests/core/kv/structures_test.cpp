@@ -188,14 +188,12 @@ TEST(BlockPool, KeepsTheNullBlockOutOfReach) {
 
 class Recorder : public EventSink {
  public:
-  void on_block_cached(BlockId block, const BlockHash& hash) override { log.push_back("cached " + describe(block, hash)); }
-  void on_block_evicted(BlockId block, const BlockHash& hash) override { log.push_back("evicted " + describe(block, hash)); }
-  std::vector<std::string> log;
-
- private:
-  static std::string describe(BlockId block, const BlockHash& hash) {
-    return std::to_string(block.value) + " as " + std::to_string(hash.prefix());
+  void on_event(const Event& event) override {
+    const BlockHash hash{event.name};
+    log.push_back((event.what == EventKind::block_cached ? "cached " : "evicted ") + std::to_string(event.block.value) + " as " +
+                  std::to_string(hash.prefix()));
   }
+  std::vector<std::string> log;
 };
 
 TEST(BlockPool, ForgetsAContentOnlyWhenTheBlockIsReusedAndSaysSo) {

@@ -39,6 +39,7 @@ inline CoreConfig small_config(std::uint32_t num_blocks = 64) {
 struct Expectation {
   std::vector<TokenId> prompt;
   NewRequest request;  // its spans point into this object and into constants
+  RequestTags tags;
   std::uint64_t salt = 0;
   std::vector<TokenId> outputs;
 };
@@ -80,7 +81,7 @@ class Harness {
 
   void add(std::unique_ptr<Expectation> e) {
     worker.set_salt(e->request.id, e->salt);
-    const auto added = core->add(e->request);
+    const auto added = core->add(e->request, {.now = now});
     ASSERT_TRUE(added.has_value()) << added.error().to_string();
     alive[e->request.id] = std::move(e);
   }
@@ -96,7 +97,7 @@ class Harness {
 
   // Plans and runs; the result is applied by apply_oldest(). The worker runs at once: it is never ahead of the plans.
   const StepPlan& plan() {
-    const StepPlan& plan = core->schedule();
+    const StepPlan& plan = core->schedule({.now = now});
     check_plan(plan);
     const StepResult result = worker.run(plan);
     results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
@@ -106,7 +107,7 @@ class Harness {
   const StepOutcome& apply_oldest() {
     const auto [step, sampled] = std::move(results.front());
     results.pop_front();
-    const auto applied = core->apply({step, sampled});
+    const auto applied = core->apply({step, sampled}, {.now = now});
     EXPECT_TRUE(applied.has_value()) << applied.error().to_string();
     const StepOutcome& outcome = **applied;
     for (const RequestUpdate& update : outcome.updates) {
@@ -127,7 +128,7 @@ class Harness {
   }
 
   void finish(RequestId id) {
-    EXPECT_NE(core->finish(id, RequestStatus::finished_aborted), FinishEffect::unknown);
+    EXPECT_NE(core->finish(id, RequestStatus::finished_aborted, {.now = now}), FinishEffect::unknown);
     alive.erase(id);
     core->check_invariants();
   }
@@ -148,6 +149,7 @@ class Harness {
   std::map<RequestId, std::unique_ptr<Expectation>> alive;
   std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
   bool check_outputs = true;
+  double now = 0.0;  // s
 
  private:
   void check_plan(const StepPlan& plan) {

@@ -56,14 +56,23 @@ TEST(ScheduleInvariantDeathTest, ARequestIsInOneQueue) {
   for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority}) {
     RequestQueue queue(policy, QueueName::waiting);
     EXPECT_DEATH((void)queue.front(), "somebody waits");
-    EXPECT_DEATH(queue.pop(), "somebody waits");
     Request request;
+    EXPECT_DEATH(queue.take(request), "a request knows its queue");
     queue.add(request);
     EXPECT_DEATH(queue.add(request), "in one queue at most");
     EXPECT_DEATH(queue.prepend(request), "in one queue at most");
     request.queue = QueueName::skipped;
-    EXPECT_DEATH(queue.pop(), "a request knows its queue");
+    EXPECT_DEATH(queue.take(request), "a request knows its queue");
   }
+}
+
+TEST(ScheduleInvariantDeathTest, OnlyTheRequestInFrontIsTaken) {
+  RequestQueue queue(SchedulingPolicy::priority, QueueName::waiting);
+  Request first, second;
+  second.priority = 1;
+  queue.add(second);
+  queue.add(first);
+  EXPECT_DEATH(queue.take(second), "only the one in front is taken");
 }
 
 TEST(ScheduleInvariantDeathTest, RequestIdsAreUniqueAndRequestsDestroyedOnce) {

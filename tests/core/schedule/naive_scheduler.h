@@ -1,9 +1,10 @@
 #pragma once
 // The scheduling rules of vLLM V1 in their plainest form, over the naive KV manager: no slots, no deltas, no reuse of memory. Full
-// attention, both policies, with or without tokens in flight.
+// attention, all policies, with or without tokens in flight.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,7 +35,7 @@ class NaiveScheduler {
   explicit NaiveScheduler(const CoreConfig& config)
       : config_(config), kv_(config.kv.num_blocks, config.block_size, config.enable_prefix_caching) {}
 
-  void add(const NewRequest& given) {
+  void add(const NewRequest& given, double now = 0.0) {
     auto r = std::make_shared<Request>();
     r->id = given.id.value;
     r->priority = given.priority;
@@ -46,12 +47,17 @@ class NaiveScheduler {
     r->stops.insert(given.stop_token_ids.begin(), given.stop_token_ids.end());
     r->stops.insert(given.eos_ids.begin(), given.eos_ids.end());
     r->salt = given.cache_salt;
+    r->entered = config_.continuum.jobless_in_order ? now : kNever;
+    if (given.tags != nullptr) r->tags = *given.tags;
+    if (!r->tags.job.empty()) arrive(r->tags.job, now);
     waiting_.push_back(r);
     all_[r->id] = r;
   }
 
-  Step schedule() {
+  Step schedule(double now = 0.0) {
     Step step;
+    while (end_pin([now](const Pin& pin) { return now >= pin.expiry; })) {
+    }
     std::size_t budget = config_.scheduler.max_num_batched_tokens;
     schedule_running(step, budget);
     while (step.preempted.empty() && !waiting_.empty() && budget > 0 && running_.size() < config_.scheduler.max_num_seqs)
@@ -65,7 +71,7 @@ class NaiveScheduler {
   }
 
   // Returns whether the request is done.
-  bool take_token(std::uint64_t id, TokenId token) {
+  bool take_token(std::uint64_t id, TokenId token, double now = 0.0) {
     const auto r = all_.at(id);
     r->tokens.push_back(token);
     if (config_.scheduler.async_scheduling) {
@@ -75,13 +81,13 @@ class NaiveScheduler {
     const std::size_t num_outputs = r->tokens.size() - r->num_prompt;
     const bool done = num_outputs >= r->min_tokens &&
                       (r->stops.contains(token) || r->tokens.size() >= config_.scheduler.max_model_len || num_outputs >= r->max_tokens);
-    if (done) finish(id);
+    if (done) finish(id, RequestStatus::finished_stopped, now);
     return done;
   }
 
-  void finish(std::uint64_t id) {
+  void finish(std::uint64_t id, RequestStatus status, double now = 0.0) {
     const auto r = all_.at(id);
-    kv_.free(r->kv);
+    if (!stays(r, status, now)) kv_.free(r->kv);
     std::erase(running_, r);
     std::erase(waiting_, r);
     all_.erase(id);
@@ -89,6 +95,7 @@ class NaiveScheduler {
 
   [[nodiscard]] bool has_work() const { return !all_.empty(); }
   [[nodiscard]] bool knows(std::uint64_t id) const { return all_.contains(id); }
+  [[nodiscard]] std::size_t num_pinned() const { return pins_.size(); }
   [[nodiscard]] std::size_t num_free_blocks() const { return kv_.free_queue().size(); }
 
  private:
@@ -100,11 +107,79 @@ class NaiveScheduler {
     std::size_t num_prompt = 0, num_computed = 0, placeholders = 0, max_tokens = 0, min_tokens = 0;
     std::set<TokenId> stops;
     std::string salt;
+    RequestTags tags;
+    double entered = 0.0;
     NaiveKv::Sequence kv;
   };
   using Pointer = std::shared_ptr<Request>;
+  struct Pin {
+    Pointer request;
+    double expiry = 0.0;
+  };
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   [[nodiscard]] bool by_priority() const { return config_.scheduler.policy == SchedulingPolicy::priority; }
+
+  [[nodiscard]] bool by_job() const { return config_.scheduler.policy == SchedulingPolicy::continuum; }
+
+  // CONTINUUM. Jobs and tools are never forgotten here.
+  void arrive(const std::string& job, double now) {
+    entries_.try_emplace(job, now);
+    if (const auto turn = turns_.find(job); turn != turns_.end() && !turn->second.first.empty())
+      gaps_[turn->second.first].push_back(now - turn->second.second);
+    turns_.erase(job);
+  }
+
+  [[nodiscard]] bool pinned(const Request& r) const {
+    return !r.tags.job.empty() && std::ranges::any_of(pins_, [&](const Pin& pin) { return pin.request->tags.job == r.tags.job; });
+  }
+
+  // The first that matches.
+  template <class Matches>
+  bool end_pin(Matches matches) {
+    const auto pin = std::ranges::find_if(pins_, matches);
+    if (pin == pins_.end()) return false;
+    kv_.free(pin->request->kv);
+    pins_.erase(pin);
+    return true;
+  }
+
+  bool give_way() {
+    if (!config_.continuum.pins_give_way || pins_.empty()) return false;
+    const double oldest = std::ranges::min_element(pins_, {}, &Pin::expiry)->expiry;
+    return end_pin([oldest](const Pin& pin) { return pin.expiry == oldest; });
+  }
+
+  // Whether its blocks do.
+  bool stays(const Pointer& r, RequestStatus status, double now) {
+    const std::string& job = r->tags.job;
+    if (!by_job() || job.empty()) return false;
+    const auto of_job = [&](const Pin& pin) { return pin.request->tags.job == job; };
+    if (config_.continuum.pins_end_with_job && (r->tags.is_last_step || status == RequestStatus::finished_aborted)) {
+      end_pin(of_job);
+      return false;
+    }
+    if (r->tags.is_last_step) return false;
+    turns_[job] = {r->tags.tool, now};
+    double sum = 0.0;
+    for (const double gap : gaps_[r->tags.tool]) sum += gap;
+    const auto count = static_cast<double>(gaps_[r->tags.tool].size());
+    if (r->tags.tool.empty() || (count > 0 && sum / count > config_.continuum.longest_tool_s)) return false;
+    end_pin(of_job);
+    pins_.push_back({r, now + config_.continuum.pin_s});
+    return true;
+  }
+
+  [[nodiscard]] std::tuple<bool, double> place(const Pointer& r) const {
+    return {!pinned(*r), r->tags.job.empty() ? r->entered : entries_.at(r->tags.job)};
+  }
+
+  bool allocate(Request& r, const std::vector<std::uint32_t>& hit, std::size_t num_tokens) {
+    do {
+      if (kv_.allocate(r.kv, hit, num_tokens, r.tokens, r.salt)) return true;
+    } while (give_way());
+    return false;
+  }
 
   [[nodiscard]] std::size_t limited(std::size_t n) const {
     const std::size_t threshold = config_.scheduler.long_prefill_token_threshold;
@@ -119,7 +194,7 @@ class NaiveScheduler {
           {limited(r->tokens.size() + r->placeholders - r->num_computed), budget, config_.scheduler.max_model_len - 1 - r->num_computed});
       if (n == 0) continue;
       bool fits = true;
-      while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->tokens, r->salt)) fits = preempt_one(step, budget, i) != r;
+      while (fits && !allocate(*r, {}, r->num_computed + n)) fits = preempt_one(step, budget, i) != r;
       if (!fits) return;
       run(*r, n, budget, step);
     }
@@ -128,6 +203,8 @@ class NaiveScheduler {
   Pointer preempt_one(Step& step, std::size_t& budget, std::size_t& i) {
     auto last = running_.end() - 1;
     if (by_priority()) last = std::ranges::max_element(running_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival); });
+    const auto unpinned = std::ranges::find_if(running_.rbegin(), running_.rend(), [this](const Pointer& r) { return !pinned(*r); });
+    if (by_job() && unpinned != running_.rend()) last = unpinned.base() - 1;
     const Pointer victim = *last;
     running_.erase(last);
     const auto row = std::ranges::find(step.rows, victim->id, &Row::id);
@@ -147,16 +224,16 @@ class NaiveScheduler {
     auto first = waiting_.begin();
     if (by_priority())
       first = std::ranges::min_element(waiting_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival, r->id); });
+    if (by_job()) first = std::ranges::min_element(waiting_, {}, [this](const Pointer& r) { return place(r); });
     const Pointer r = *first;
     const auto hit = kv_.find_prefix(r->tokens, r->salt);
     const std::size_t num_hit = hit.size() * config_.block_size;
     std::size_t n = limited(r->tokens.size() - num_hit);
     if (!config_.scheduler.enable_chunked_prefill && n > budget) return false;
     n = std::min(n, budget);
-    if ((config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0) ||
-        !kv_.allocate(r->kv, hit, num_hit + n, r->tokens, r->salt)) {
-      return false;
-    }
+    while (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0)
+      if (!give_way()) return false;
+    if (!allocate(*r, hit, num_hit + n)) return false;
     waiting_.erase(first);
     running_.push_back(r);
     r->num_computed = num_hit;
@@ -175,6 +252,10 @@ class NaiveScheduler {
   std::deque<Pointer> waiting_;
   std::vector<Pointer> running_;
   std::map<std::uint64_t, Pointer> all_;
+  std::map<std::string, double> entries_;                        // of jobs
+  std::map<std::string, std::pair<std::string, double>> turns_;  // of jobs: the tool of the turn that ended last, and when
+  std::map<std::string, std::vector<double>> gaps_;              // of tools
+  std::vector<Pin> pins_;
 };
 
 }  // namespace quire::test

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/kv/event_sink.h"
 #include "core/schedule/core_driver.h"
+#include "quire/events.h"
 #include "support/scripted_connector.h"
 
 namespace quire {

@@ -54,53 +54,96 @@ std::vector<std::uint64_t> ids_of(const Range& range) {
   return ids;
 }
 
-std::uint64_t compare_with_naive(std::uint64_t seed) {
-  Random random(seed);
-  CoreConfig config = random_config(random);
-  config.forget_unwritten_blocks = false;
+struct Met {
+  std::uint64_t num_preemptions = 0, num_steps_with_pins = 0;
+};
+
+void tag(RequestTags& tags, Random& random) {
+  if (random.chance(0.7)) tags.job = fmt::format("job{}", random.below(6));
+  tags.is_last_step = random.chance(0.1);
+  if (random.chance(0.9)) tags.tool = fmt::format("tool{}", random.below(3));
+}
+
+Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random) {
+  const bool by_job = config.scheduler.policy == SchedulingPolicy::continuum;
+  Met met;
   Harness h(config);
   NaiveScheduler naive(config);
   const std::size_t num_in_flight = config.scheduler.async_scheduling ? random.between(1, 2) : 1;
   const bool ties = config.scheduler.policy == SchedulingPolicy::priority && random.chance(0.5);
-  if (config.scheduler.policy == SchedulingPolicy::priority) h.worker.trust_nothing();  // see forget_unwritten_blocks
+  if (config.scheduler.policy != SchedulingPolicy::fcfs) h.worker.trust_nothing();  // see forget_unwritten_blocks
   std::uint64_t next_id = 0;
   for (int step = 0; step < (ties ? 3000 : 400) || (naive.has_work() && !ties); ++step) {
+    if (by_job) h.now += 0.001 * static_cast<double>(random.below(800));
     while (step < 300 && random.chance(0.4)) {
       auto request = random_request(random, RequestId{next_id++}, config.scheduler.max_model_len);
       if (ties) request->request.arrival_time = static_cast<double>(random.below(4));
-      naive.add(request->request);
+      if (by_job) tag(request->tags, random);
+      request->request.tags = &request->tags;
+      naive.add(request->request, h.now);
       h.add(std::move(request));
     }
     if (random.chance(0.05) && next_id > 0) {
       const std::uint64_t id = random.below(next_id);
       if (naive.knows(id)) {
-        naive.finish(id);
+        naive.finish(id, RequestStatus::finished_aborted, h.now);
         h.finish(RequestId{id});
       }
     }
-    const NaiveScheduler::Step expected = naive.schedule();
+    const NaiveScheduler::Step expected = naive.schedule(h.now);
     const StepPlan& plan = h.plan();
     EXPECT_EQ(rows_of(plan, h), expected.rows) << "seed " << seed << ", step " << step;
     EXPECT_EQ(ids_of(plan.admitted), expected.admitted);
     EXPECT_EQ(ids_of(plan.preempted), expected.preempted);
     if (h.results.size() < num_in_flight) continue;
     const StepOutcome& outcome = h.apply_oldest();
-    for (const RequestUpdate& update : outcome.updates) EXPECT_EQ(naive.take_token(update.id.value, update.tokens[0]), update.finished);
-    EXPECT_EQ(h.core->counters().num_free_blocks, naive.num_free_blocks());
-    if (testing::Test::HasFailure()) return 0;
+    for (const RequestUpdate& update : outcome.updates)
+      EXPECT_EQ(naive.take_token(update.id.value, update.tokens[0], h.now), update.finished);
+    const CoreCounters counters = h.core->counters();
+    EXPECT_EQ(counters.num_free_blocks, naive.num_free_blocks());
+    EXPECT_EQ(counters.num_pinned, naive.num_pinned());
+    met.num_steps_with_pins += counters.num_pinned > 0 ? 1 : 0;
+    if (testing::Test::HasFailure()) return met;
   }
   while (!h.results.empty()) h.apply_oldest();
+  h.core->end_pins();
+  h.core->check_invariants();
   EXPECT_TRUE(h.core->all_blocks_free() || ties);
-  return h.core->counters().num_preemptions;
+  met.num_preemptions = h.core->counters().num_preemptions;
+  return met;
 }
 
 TEST(SchedulerModel, DecidesLikeTheNaiveOne) {
   std::uint64_t num_preemptions = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    num_preemptions += compare_with_naive(seed);
+    Random random(seed);
+    CoreConfig config = random_config(random);
+    config.forget_unwritten_blocks = false;
+    num_preemptions += compare_with_naive(seed, config, random).num_preemptions;
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(num_preemptions, 1000U) << "the run must meet what it is about";
+}
+
+TEST(SchedulerModel, ContinuumDecidesLikeTheNaiveOneWithEverySetOfCures) {
+  for (std::uint32_t cures = 0; cures < 8; ++cures) {
+    Met all;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      Random random(seed);
+      CoreConfig config = random_config(random);
+      config.forget_unwritten_blocks = false;
+      config.scheduler.policy = SchedulingPolicy::continuum;
+      config.continuum.pins_give_way = (cures & 1U) != 0;
+      config.continuum.pins_end_with_job = (cures & 2U) != 0;
+      config.continuum.jobless_in_order = (cures & 4U) != 0;
+      const Met met = compare_with_naive(seed, config, random);
+      all.num_preemptions += met.num_preemptions;
+      all.num_steps_with_pins += met.num_steps_with_pins;
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", cures " << cures;
+    }
+    EXPECT_GT(all.num_preemptions, 100U) << "the run must meet what it is about";
+    EXPECT_GT(all.num_steps_with_pins, 500U);
+  }
 }
 
 // Up to two plans outstanding, and finishes from outside between them.

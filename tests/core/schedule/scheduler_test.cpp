@@ -5,9 +5,9 @@
 
 #include <numeric>
 
-#include "core/kv/event_sink.h"
 #include "core/schedule/harness.h"
 #include "core/schedule/naive_kv.h"
+#include "quire/events.h"
 
 namespace quire {
 namespace {
@@ -156,14 +156,13 @@ TEST(Scheduler, TheWorkedExampleThroughTheFacade) {
 
 class Recorder : public EventSink {
  public:
-  void on_preempted(RequestId victim, RequestId cause, std::uint32_t missing) override {
-    log.push_back(fmt::format("{} preempted for {}, {} missing", victim.value, cause.value, missing));
-  }
-  void on_admission_blocked(RequestId id, std::uint32_t missing) override {
-    log.push_back(fmt::format("{} blocked, {} missing", id.value, missing));
-  }
-  void on_prefix_lookup(RequestId id, std::uint32_t queried, std::uint32_t hit) override {
-    log.push_back(fmt::format("{} found {} of {}", id.value, hit, queried));
+  void on_event(const Event& e) override {
+    if (e.what == EventKind::preempted)
+      log.push_back(fmt::format("{} preempted for {}, {} missing", e.owner.value, e.beneficiary.value, e.amount));
+    else if (e.what == EventKind::admission_blocked)
+      log.push_back(fmt::format("{} blocked, {} missing", e.owner.value, e.amount));
+    else if (e.what == EventKind::prefix_looked_up)
+      log.push_back(fmt::format("{} found {} of {}", e.owner.value, e.amount, e.total));
   }
   std::vector<std::string> log;
 };

@@ -1,0 +1,53 @@
+#pragma once
+// What the core decided and why, told where it is decided. An event is a value: it refers to nothing, and outlives its request.
+#include <array>
+#include <cstdint>
+
+#include "quire/ids.h"
+
+namespace quire {
+
+enum class EventKind : std::uint8_t {
+  step_begins,        // expired pins have ended; nothing of the step is decided yet
+  prefix_looked_up,   // `owner` has `amount` of `total` tokens in the prefix cache; on every look-up, admitted then or not
+  admission_tried,    // after a look-up that found out everything: `amount` tokens of `total` are here, `external` more elsewhere
+  admission_blocked,  // `owner`, the head of its queue, lacked `amount` free blocks
+  preempted,          // `owner` lost its blocks because `beneficiary` (perhaps itself) lacked `amount` free ones
+  block_cached,       // `block` became findable under `name`, behind the block named `parent`
+  block_evicted,      // `block` was needed for new content: what it held under `name` is lost
+  pinned,             // the `amount` blocks of `owner`, which has ended, stay for the next turn of its job
+  unpinned            // they do no more
+};
+
+enum class EventCause : std::uint8_t {
+  none,
+  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way)
+  expired,         // unpinned
+  replaced,        // unpinned: a later turn of the job was pinned
+  job_over,        // unpinned: pins_end_with_job
+  ended_by_host    // unpinned: a reset of the prefix cache, or end_pins()
+};
+
+// The bytes of a block's name, padded with zeros; all zeros: none.
+using NameBytes = std::array<std::uint8_t, 32>;
+
+struct Event {
+  EventKind what = EventKind::step_begins;
+  EventCause cause = EventCause::none;
+  bool load_async = false;  // admission_tried: the blocks would be filled while the request waits
+  StepId step{};            // the one being planned, else the newest plan
+  RequestId owner{};
+  RequestId beneficiary{};
+  std::uint32_t amount = 0, total = 0, external = 0;
+  BlockId block{};
+  NameBytes name{}, parent{};
+};
+
+// Called in the middle of a decision: it records and returns, and calls nothing of the core but its const members.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_event(const Event& event) = 0;
+};
+
+}  // namespace quire

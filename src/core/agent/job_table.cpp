@@ -1,0 +1,40 @@
+#include "core/agent/job_table.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+Job& JobTable::acquire(std::string_view name) {
+  QUIRE_CHECK(!name.empty(), "a request without a job names none");
+  auto found = jobs_.find(name);
+  if (found == jobs_.end()) {
+    if (jobs_.size() >= max_jobs_ && !idle_.empty()) {
+      Job& oldest = *idle_.front();
+      idle_.remove(oldest);
+      jobs_.erase(jobs_.find(*oldest.name));
+    }
+    found = jobs_.try_emplace(std::string(name)).first;
+    found->second.name = &found->first;
+  } else if (found->second.num_requests == 0) {
+    idle_.remove(found->second);
+  }
+  ++found->second.num_requests;
+  return found->second;
+}
+
+void JobTable::release(Job& job) {
+  QUIRE_CHECK(job.num_requests > 0, "released by a request of it");
+  if (--job.num_requests > 0) return;
+  QUIRE_CHECK(!job.is_pinned, "a pin's request names the job");
+  if (jobs_.size() > max_jobs_)
+    jobs_.erase(jobs_.find(*job.name));
+  else
+    idle_.push_back(job);
+}
+
+const Job* JobTable::find(std::string_view name) const {
+  const auto found = jobs_.find(name);
+  return found != jobs_.end() ? &found->second : nullptr;
+}
+
+}  // namespace quire

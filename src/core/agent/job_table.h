@@ -1,0 +1,57 @@
+#pragma once
+// Jobs: an agent's turns, one request each, under a name of the client's. A job is kept while a request names it; of the others the table
+// remembers so many, and forgets the one unused longest first.
+//
+// States of a job, and who moves it:
+//   in use   num_requests > 0                    acquire
+//   idle     remembered for its next turn        release; acquire takes it up again
+// and it is forgotten when it is the oldest idle one and there is no room.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/intrusive_list.h"
+
+namespace quire {
+
+inline constexpr double kNeverEntered = std::numeric_limits<double>::infinity();
+
+// The end of a job's last turn, until the next one arrives.
+struct TurnEnd {
+  double time = 0.0;  // s
+  std::string tool;   // empty: none is known
+};
+
+struct Job {
+  const std::string* name = nullptr;
+  std::uint32_t num_requests = 0;
+  // When a request of it was first added to `waiting`, and to `skipped_waiting`, s.
+  std::array<double, 2> first_entry = {kNeverEntered, kNeverEntered};
+  std::optional<TurnEnd> last_turn;
+  bool is_pinned = false;
+  ListHook<Job> idle_hook;
+};
+
+class JobTable {
+ public:
+  explicit JobTable(std::size_t max_jobs) : max_jobs_(max_jobs) {}
+
+  // The job of that name, for one request more. Its address stays.
+  Job& acquire(std::string_view name);
+  void release(Job& job);
+
+  [[nodiscard]] std::size_t size() const { return jobs_.size(); }
+  [[nodiscard]] const Job* find(std::string_view name) const;
+
+ private:
+  const std::size_t max_jobs_;
+  std::map<std::string, Job, std::less<>> jobs_;
+  IntrusiveList<Job, &Job::idle_hook> idle_;  // the one unused longest first
+};
+
+}  // namespace quire

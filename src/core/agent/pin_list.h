@@ -1,0 +1,41 @@
+#pragma once
+// Pins: finished requests whose blocks stay for the next turn of their job, each until a time. One per job at most.
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/agent/job_table.h"
+#include "quire/ids.h"
+
+namespace quire {
+
+struct Pin {
+  RequestId request;
+  Job* job = nullptr;
+  double expiry = 0.0;  // s
+};
+
+class PinList {
+ public:
+  [[nodiscard]] bool empty() const { return pins_.empty(); }
+  // In the order in which they were added.
+  [[nodiscard]] std::span<const Pin> all() const { return pins_; }
+  // nullopt: there is none.
+  [[nodiscard]] std::optional<double> next_expiry() const;
+
+  // The job must have none.
+  void add(Pin pin);
+  // Each takes one out: of the job; whose expiry is the oldest (the first of equal ones); the first that has expired.
+  std::optional<Pin> take(const Job& job);
+  std::optional<Pin> take_oldest();
+  std::optional<Pin> take_expired(double now);
+
+ private:
+  Pin take_at(std::size_t index);
+
+  std::vector<Pin> pins_;
+  double next_expiry_ = std::numeric_limits<double>::infinity();  // the least
+};
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+#include "core/agent/tool_times.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+void ToolTimes::learn(std::string_view tool, double gap_s) {
+  QUIRE_CHECK(max_tools_ > 0, "room for one name at least");
+  auto found = tools_.find(tool);
+  if (found == tools_.end()) {
+    if (tools_.size() == max_tools_) {
+      Tool& oldest = *by_use_.front();
+      by_use_.remove(oldest);
+      tools_.erase(tools_.find(*oldest.name));
+    }
+    found = tools_.try_emplace(std::string(tool)).first;
+    found->second.name = &found->first;
+  } else {
+    by_use_.remove(found->second);
+  }
+  Tool& known = found->second;
+  by_use_.push_back(known);
+  known.sum_s += gap_s;
+  ++known.num_gaps;
+}
+
+std::optional<double> ToolTimes::mean_s(std::string_view tool) const {
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return std::nullopt;
+  return found->second.sum_s / static_cast<double>(found->second.num_gaps);
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+#pragma once
+// How long a tool takes: the mean of all gaps between the end of a turn that called it and the arrival of the job's next turn. Names come
+// from outside, so their number is bounded: the tool heard of longest ago is forgotten first.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/intrusive_list.h"
+
+namespace quire {
+
+class ToolTimes {
+ public:
+  explicit ToolTimes(std::size_t max_tools) : max_tools_(max_tools) {}
+
+  void learn(std::string_view tool, double gap_s);
+  // nullopt: never seen, or forgotten.
+  [[nodiscard]] std::optional<double> mean_s(std::string_view tool) const;
+  [[nodiscard]] std::size_t size() const { return tools_.size(); }
+
+ private:
+  struct Tool {
+    const std::string* name = nullptr;
+    double sum_s = 0.0;
+    std::uint64_t num_gaps = 0;
+    ListHook<Tool> hook;
+  };
+  const std::size_t max_tools_;
+  std::map<std::string, Tool, std::less<>> tools_;
+  IntrusiveList<Tool, &Tool::hook> by_use_;  // the one heard of longest ago first
+};
+
+}  // namespace quire

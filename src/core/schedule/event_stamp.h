@@ -1,0 +1,30 @@
+#pragma once
+// Says of each event in which step and for which request it happened, where the place that tells it does not know.
+#include "quire/events.h"
+
+namespace quire {
+
+class EventStamp final : public EventSink {
+ public:
+  explicit EventStamp(EventSink* to) : to_(to) {}
+
+  [[nodiscard]] bool wanted() const { return to_ != nullptr; }
+  // For parts that are handed a sink.
+  [[nodiscard]] EventSink* sink() { return wanted() ? this : nullptr; }
+
+  void on_event(const Event& event) override {
+    Event stamped = event;
+    stamped.step = step;
+    if (event.what == EventKind::block_cached) stamped.owner = current;
+    if (event.what == EventKind::block_evicted) stamped.beneficiary = current;
+    to_->on_event(stamped);
+  }
+
+  StepId step{};        // the newest plan, or the one in the making
+  RequestId current{};  // whose blocks are being allocated or cached
+
+ private:
+  EventSink* to_;
+};
+
+}  // namespace quire
