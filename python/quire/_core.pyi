@@ -281,6 +281,9 @@ class SchedulingPolicy(enum.Enum):
     PRIORITY = 1
     """By (priority, arrival time, name); smaller goes first."""
 
+    CONTINUUM = 2
+    """By job; the blocks of an agent's turn stay while its tool runs."""
+
 class HashAlgorithm(enum.Enum):
     """
     How blocks are named: vLLM's prefix_caching_hash_algo, and one of ours.
@@ -402,6 +405,61 @@ class CoreConfig:
 
     @admit_oversized.setter
     def admit_oversized(self, arg: bool, /) -> None: ...
+
+    @property
+    def pin_s(self) -> float:
+        """
+        CONTINUUM: how long the blocks of a turn stay after its end, in seconds.
+        """
+
+    @pin_s.setter
+    def pin_s(self, arg: float, /) -> None: ...
+
+    @property
+    def longest_tool_s(self) -> float:
+        """CONTINUUM: no pin for a tool that takes longer in the mean."""
+
+    @longest_tool_s.setter
+    def longest_tool_s(self, arg: float, /) -> None: ...
+
+    @property
+    def max_jobs(self) -> int:
+        """CONTINUUM: jobs remembered between turns."""
+
+    @max_jobs.setter
+    def max_jobs(self, arg: int, /) -> None: ...
+
+    @property
+    def max_tools(self) -> int:
+        """CONTINUUM: tools whose times are remembered."""
+
+    @max_tools.setter
+    def max_tools(self, arg: int, /) -> None: ...
+
+    @property
+    def pins_give_way(self) -> bool:
+        """
+        CONTINUUM: where blocks lack, pins end first, the oldest before others.
+        """
+
+    @pins_give_way.setter
+    def pins_give_way(self, arg: bool, /) -> None: ...
+
+    @property
+    def pins_end_with_job(self) -> bool:
+        """
+        CONTINUUM: a pin ends with its job's last step, an aborted turn, and a reset of the prefix cache.
+        """
+
+    @pins_end_with_job.setter
+    def pins_end_with_job(self, arg: bool, /) -> None: ...
+
+    @property
+    def jobless_in_order(self) -> bool:
+        """CONTINUUM: requests without a job wait their turn, and no longer."""
+
+    @jobless_in_order.setter
+    def jobless_in_order(self, arg: bool, /) -> None: ...
 
     @property
     def num_blocks(self) -> int:

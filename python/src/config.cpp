@@ -31,10 +31,19 @@ void option(Class& c, const char* name, T SchedulerOptions::* field, const char*
       [field](CoreConfig& self, T value) { self.scheduler.*field = value; }, doc);
 }
 
+// The same of the options of CONTINUUM.
+template <class T>
+void option(Class& c, const char* name, T ContinuumOptions::* field, const char* doc) {
+  c.def_prop_rw(
+      name, [field](const CoreConfig& self) { return self.continuum.*field; },
+      [field](CoreConfig& self, T value) { self.continuum.*field = value; }, doc);
+}
+
 void bind_enums(nb::module_& m) {
   nb::enum_<SchedulingPolicy>(m, "SchedulingPolicy", "Which waiting request goes first.")
       .value("FCFS", SchedulingPolicy::fcfs, "In the order of arrival.")
-      .value("PRIORITY", SchedulingPolicy::priority, "By (priority, arrival time, name); smaller goes first.");
+      .value("PRIORITY", SchedulingPolicy::priority, "By (priority, arrival time, name); smaller goes first.")
+      .value("CONTINUUM", SchedulingPolicy::continuum, "By job; the blocks of an agent's turn stay while its tool runs.");
   nb::enum_<HashAlgorithm>(m, "HashAlgorithm", "How blocks are named: vLLM's prefix_caching_hash_algo, and one of ours.")
       .value("CANONICAL", HashAlgorithm::canonical, "SHA-256 over an encoding in which every field is tagged.")
       .value("SHA256", HashAlgorithm::sha256, "Equal to vLLM's sha256 (pickle).")
@@ -62,6 +71,17 @@ void bind_scheduling(Class& c) {
   option(c, "policy", &SchedulerOptions::policy, "Which waiting request goes first, and which running one gives way.");
   option(c, "async_scheduling", &SchedulerOptions::async_scheduling, "A step may be planned while the one before it runs.");
   option(c, "admit_oversized", &SchedulerOptions::admit_oversized, "Take requests that can never run, as vLLM's scheduler does.");
+}
+
+void bind_continuum(Class& c) {
+  option(c, "pin_s", &ContinuumOptions::pin_s, "CONTINUUM: how long the blocks of a turn stay after its end, in seconds.");
+  option(c, "longest_tool_s", &ContinuumOptions::longest_tool_s, "CONTINUUM: no pin for a tool that takes longer in the mean.");
+  option(c, "max_jobs", &ContinuumOptions::max_jobs, "CONTINUUM: jobs remembered between turns.");
+  option(c, "max_tools", &ContinuumOptions::max_tools, "CONTINUUM: tools whose times are remembered.");
+  option(c, "pins_give_way", &ContinuumOptions::pins_give_way, "CONTINUUM: where blocks lack, pins end first, the oldest before others.");
+  option(c, "pins_end_with_job", &ContinuumOptions::pins_end_with_job,
+         "CONTINUUM: a pin ends with its job's last step, an aborted turn, and a reset of the prefix cache.");
+  option(c, "jobless_in_order", &ContinuumOptions::jobless_in_order, "CONTINUUM: requests without a job wait their turn, and no longer.");
 }
 
 void bind_cache(Class& c) {
@@ -139,6 +159,7 @@ void bind_config(nb::module_& m) {
           "Unlike the C++ default, scheduling is synchronous unless async_scheduling=True is given.");
   c.def("__init__", [](nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) { init_config(self, options); });
   bind_scheduling(c);
+  bind_continuum(c);
   bind_cache(c);
   bind_engine(c);
   c.def(

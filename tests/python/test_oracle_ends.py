@@ -13,6 +13,7 @@ def test_the_documented_table_is_the_list():
     with open(os.path.join(HERE, "..", "..", "docs", "oracle.md"), encoding="utf-8") as file:
         text = file.read()
     assert ends.table() in text, f"docs/oracle.md should have:\n{ends.table()}"
+    assert ends.table("continuum") in text, f"docs/oracle.md should have:\n{ends.table('continuum')}"
 
 
 def test_each_end_is_recognised_at_one_place_only():
@@ -24,6 +25,8 @@ def test_each_end_is_recognised_at_one_place_only():
 
 def test_shares_are_judged_by_what_chance_allows():
     listed = {end["kind"]: end["per_1000"] * 20 for end in ends.KNOWN}
+    assert ends.judge({"victim in the plan": 1}, 1000, "default") != []
+    assert ends.judge({"victim in the plan": 1}, 1000, "continuum") == []
     assert ends.judge(listed, 20_000, "default") == []
     assert ends.judge({}, 20_000, "default") == []
     # 7.8 of 1,000: 156 of 20,000. Poisson's 0.0001 quantile is near 205.

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CONTINUUM = os.path.join(HERE, "..", "golden", "oracle", "continuum.jsonl.xz")
 SCENARIOS = os.path.join(HERE, "..", "golden", "oracle", "scenarios.jsonl.xz")
 
 
@@ -16,6 +17,12 @@ def run(*arguments):
 
 def test_all_recorded_answers_are_given_again():
     done = run(SCENARIOS)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " 0 differ" in done.stdout
+
+
+def test_all_recorded_answers_of_continuum_are_given_again():
+    done = run(CONTINUUM)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 

@@ -315,6 +315,36 @@ def beyond():
     assert max(lengths) > 8
 
 
+def continuum():
+    """CONTINUUM by --additional-config: blocks of a turn stay while its tool runs, and what cannot be meant is refused."""
+    from quire.vllm import _continuum
+
+    raises(ValueError, "quire.policy='lottery'", lambda: make(additional={"quire": {"policy": "lottery"}}))
+    raises(ValueError, "quire.pin_seconds", lambda: make(additional={"quire": {"policy": "continuum", "pin_seconds": 1}}))
+    raises(ValueError, "pin_s", lambda: make(additional={"quire": {"policy": "continuum", "pin_s": -1.0}}))
+    assert _continuum.tool_in("```bash\nls -l\n```") == "ls" and _continuum.tool_in("```bash\nls\n```" * 2) == ""
+
+    texts = {3: "```bash\nls\n```", 4: "done"}
+    scheduler = make(additional={"quire": {"policy": "continuum"}})
+    scheduler.decode_output = lambda tokens: texts[tokens[-1]]
+    pool = scheduler.kv_cache_manager.block_pool
+
+    def turn(name, token, **spec):
+        add(scheduler, name, max_tokens=1, **spec)
+        scheduler.update_from_output(plan := scheduler.schedule(), result(plan, token))
+
+    turn("a", 3, job="job")
+    turn("b", 4, job="other")
+    turn("c", 3, job="last", last=1)
+    turn("d", 3)
+    assert list(scheduler.requests) == ["a"] and scheduler.requests["a"].is_finished() and scheduler.get_num_unfinished_requests() == 0
+    assert pool.get_num_free_blocks() == 32 - 3
+    stage.CLOCK.now += 2.0
+    scheduler.update_from_output(plan := scheduler.schedule(), result(plan))
+    assert not scheduler.requests and pool.get_num_free_blocks() == 32
+    scheduler.check_invariants()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "beyond":
         beyond()

@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import fuzz
+from .profiles import PROFILES
 
 
 def _names(arguments) -> tuple:
@@ -90,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     added = command("fuzz", cmd_fuzz, "play random scenarios on both schedulers until they differ")
     added.add_argument("--scenarios", type=int, default=1000)
     added.add_argument("--seed", type=int, default=0)
-    added.add_argument("--profile", default="default", choices=("default", "production"), help="production: 4,000 blocks, 8,192 tokens, 256 requests")
+    added.add_argument("--profile", default="default", choices=tuple(PROFILES), help="production: 4,000 blocks, 8,192 tokens, 256 requests; continuum: that policy")
     added.add_argument("--workers", type=int, default=os.cpu_count())
     added.add_argument("--shrink", type=int, default=1500, metavar="PLAYS", help="plays spent on shrinking a difference")
     added.add_argument("--out", default="build/oracle", help="folder for shrunk scripts")
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("file")
     added.add_argument("--verbose", action="store_true", help="show what vLLM decides, call by call")
     added = command("survey", cmd_survey, "the kinds of differences among many scenarios")
-    added.add_argument("--profile", default="default", choices=("default", "production"))
+    added.add_argument("--profile", default="default", choices=tuple(PROFILES))
     added.add_argument("--scenarios", type=int, default=200)
     added.add_argument("--seed", type=int, default=0)
     added = command("coverage", cmd_coverage, "which lines of vLLM's core the scenarios reach", "stock")
@@ -107,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("--minimum", type=float, default=95.0)
     added = command("record", cmd_record, "write scenarios with vLLM's answers for the tests without vLLM")
     added.add_argument("--out", default="tests/golden/oracle")
+    added.add_argument("--profile", default="default", choices=tuple(PROFILES))
     added.add_argument("--scenarios", type=int, default=500)
     return top
 

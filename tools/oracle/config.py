@@ -139,6 +139,7 @@ def vllm_config(config: dict) -> SimpleNamespace:
         kv_transfer_config=transfer_config(connector, config["load_failure"]) if connector else None,
         ec_transfer_config=SimpleNamespace(ec_connector=_encoder_connector(config), engine_id="oracle") if config["ec_connector"] else None,
         speculative_config=_speculative(config),
+        additional_config=dict(config.get("additional", {})),
         structured_outputs_config=SimpleNamespace(reasoning_parser=""),
         mm_max_toks_per_item={"image": config["mm_max_tokens"]} if config["mm_max_tokens"] else {},
         max_concurrent_batches=config["queue_depth"],
@@ -175,14 +176,24 @@ def stock_scheduler(arguments: dict):
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    is_async = arguments["vllm_config"].scheduler_config.async_scheduling
+    scheduler_config = arguments["vllm_config"].scheduler_config
+    is_async = scheduler_config.async_scheduling
+    if scheduler_config.policy == "continuum":
+        from . import continuum
+
+        return continuum.classes()[is_async](**arguments, decode=continuum.decode)
     return (AsyncScheduler if is_async else Scheduler)(**arguments)
 
 
 def quire_scheduler(arguments: dict):
     from quire.vllm import Scheduler
 
-    return Scheduler(**arguments)
+    scheduler = Scheduler(**arguments)
+    if arguments["vllm_config"].scheduler_config.policy == "continuum":
+        from . import continuum
+
+        scheduler.decode_output = continuum.decode
+    return scheduler
 
 
 SIDES = {"stock": stock_scheduler, "quire": quire_scheduler}

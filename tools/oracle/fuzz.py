@@ -143,7 +143,7 @@ class Worker:
 def run(first: int, count: int, workers: int, names: tuple, profile: str = "default") -> Tally:
     """Plays the scripts of seeds first..first+count-1."""
     tally, started = Tally(), real_monotonic()
-    chunk = 50 if profile == "default" else 2
+    chunk = 2 if profile == "production" else 50
     chunks = [range(start, min(start + chunk, first + count)) for start in range(first, first + count, chunk)]
     context = multiprocessing.get_context("spawn")
     notes, counter = context.Array("q", [-1] * workers), context.Value("i", 0)

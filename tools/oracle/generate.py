@@ -78,6 +78,8 @@ class Generator:
     def _between(self, chaos: float) -> None:
         """What may happen between two steps."""
         rng = self.rng
+        if self.profile.continuum and rng.random() < 0.4:
+            self.events.append(["wait", rng.choice((0.25, 0.5, 1.0, 2.0, 3.0))])
         for request_id in list(self.grammars):
             if rng.random() < 0.4:
                 self._grammar_ready(request_id)
@@ -126,8 +128,17 @@ class Generator:
         for name, share in (("logprobs", 0.15), ("trace", 0.05), ("kv_params", 0.05)):
             if rng.random() < share:
                 spec[name] = 1
+        if self.profile.continuum and not spec.get("resumable"):
+            self._turn(spec)
         self.ids.append(spec["id"])
         self.events.append(["add", spec])
+
+    def _turn(self, spec: dict) -> None:
+        rng = self.rng
+        if rng.random() < 0.8:
+            spec["job"] = f"job{rng.randrange(6)}"
+            if rng.random() < 0.15:
+                spec["last"] = 1
 
     def _doc(self) -> int:
         docs = self.config.get("docs")

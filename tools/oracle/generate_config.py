@@ -237,6 +237,9 @@ def configuration(rng: random.Random, profile: Profile) -> dict:
         config["queue_depth"] = 2
     if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else
         config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
+    if profile.continuum:
+        config["policy"] = "continuum"
+        config["additional"] = {"quire": {"policy": "continuum"}}
     if config["dcp"] * config["pcp"] > 1 or not config["groups"]:
         config["routed_experts"] = False
     return config

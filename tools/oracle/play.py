@@ -72,6 +72,8 @@ def _check_sound(scheduler) -> None:
         raise Unsound("a finished request stays in a queue")
     if len({id(request) for request in queued}) != len(queued):
         raise Unsound("a request is in two queues")
+    if any(request.request_id not in scheduler.requests for request, *_ in getattr(scheduler, "pins", ())):
+        raise Unsound("a pinned request is gone")
     for request in scheduler.requests.values():
         if request.num_computed_tokens < 0:
             raise Unsound("a negative number of computed tokens")
@@ -209,6 +211,9 @@ class Player:
     def _on_pause(self, state: int) -> None:
         self._both("set_pause_state", lambda side: side.scheduler.set_pause_state(PauseState(state)))
 
+    def _on_wait(self, seconds: float) -> None:
+        CLOCK.now += seconds
+
     def _on_stats(self) -> None:
         self._both("make_stats", lambda side: side.scheduler.make_stats(), compare.stats)
 
@@ -315,6 +320,9 @@ class Player:
         side = self.sides[0]
         self._on_pause(0)
         self._on_abort(None)
+        if self.config["policy"] == "continuum":
+            self._on_wait(10.0)  # all pins expire
+            self._on_step(0, {"wait": 1, "idle": 1})
         for seed in range(MOST_LAST_STEPS):
             if not self.queue and not side.is_transferring() and not side.scheduler.has_requests():
                 break

@@ -1,6 +1,6 @@
 """How large scenarios are: tiny ones, in which everything is preempted and evicted, and ones of production's size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Profile:
     prompts: tuple  # bounds of the prompts' lengths; a scenario draws one of these lists
     next_input: int  # the longest further input of a session
     max_tokens: tuple
+    continuum: bool = False  # the policy is CONTINUUM: requests are turns of jobs, and time passes between them
 
 
 DEFAULT = Profile(
@@ -73,4 +74,6 @@ PRODUCTION = Profile(
     max_tokens=(1, 128, 256, 256, 512),
 )
 
-PROFILES = {"default": DEFAULT, "production": PRODUCTION}
+CONTINUUM = replace(DEFAULT, num_requests=(8, 12, 20, 30), rate=(0.3, 0.6, 0.9), num_rounds=(30, 90), continuum=True)
+
+PROFILES = {"default": DEFAULT, "production": PRODUCTION, "continuum": CONTINUUM}

@@ -129,10 +129,11 @@ class Choice:
 
 def run(arguments) -> int:
     os.makedirs(arguments.out, exist_ok=True)
-    path = os.path.join(arguments.out, "scenarios.jsonl.xz")
+    name = "scenarios" if arguments.profile == "default" else arguments.profile
+    path = os.path.join(arguments.out, f"{name}.jsonl.xz")
     choice = Choice(arguments.scenarios)
     for seed in range(SEEDS_PER_SCENARIO * arguments.scenarios):
-        choice.add(*record(generate.script(seed)))
+        choice.add(*record(generate.script(seed, arguments.profile)))
     lines = choice.lines()
     with lzma.open(path, "wt", preset=9, encoding="utf-8") as file:
         file.write("".join(line + "\n" for line in lines))

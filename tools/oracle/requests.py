@@ -37,11 +37,18 @@ def parameters(spec: dict):
         logprobs=1 if spec.get("logprobs") else None,
         skip_reading_prefix_cache=spec.get("skip_read"),
         structured_outputs=StructuredOutputsParams(json_object=True) if spec.get("grammar") else None,
-        extra_args={"kv_transfer_params": {"from": spec["id"]}} if spec.get("kv_params") else None,
+        extra_args=_extra(spec) or None,
         repetition_detection=RepetitionDetectionParams(*repetition) if repetition else None,
     )
     params._eos_token_id = spec.get("eos")
     return params
+
+
+def _extra(spec: dict) -> dict:
+    extra = {"kv_transfer_params": {"from": spec["id"]}} if spec.get("kv_params") else {}
+    if "job" in spec:
+        extra.update(job_id=spec["job"], is_last_step=bool(spec.get("last")))
+    return extra
 
 
 def _features(spec: dict) -> list:
@@ -89,4 +96,8 @@ class RequestMaker:
             trace_headers={"trace": spec["id"]} if spec.get("trace") else None,
             resumable=bool(spec.get("resumable")),
         )
-        return Request.from_engine_core_request(arrived, self.hasher)
+        request = Request.from_engine_core_request(arrived, self.hasher)
+        # As the fork's Request reads them.
+        extra = (None if pooling else self.params.extra_args) or {}
+        request.job_id, request.is_last_step = extra.get("job_id"), extra.get("is_last_step", False)
+        return request

@@ -95,7 +95,6 @@ def core_config(s) -> quire.CoreConfig:
         max_num_waiting=2**31,
         enable_chunked_prefill=bool(scheduler.enable_chunked_prefill),
         reserve_full_isl=bool(scheduler.scheduler_reserve_full_isl),
-        policy=quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS,
         async_scheduling=bool(scheduler.async_scheduling),
         admit_oversized=True,
         num_blocks=s.kv_cache_config.num_blocks,
@@ -122,5 +121,6 @@ def core_config(s) -> quire.CoreConfig:
         if transfer is not None and transfer.kv_load_failure_policy == "recompute"
         else quire.KvLoadFailurePolicy.FAIL,
         include_finished_set=s.include_finished_set,
+        **(s.continuum or {"policy": quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS}),
         **speculation(s.vllm_config.speculative_config),
     )

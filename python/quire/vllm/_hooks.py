@@ -6,7 +6,7 @@ import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.logger import init_logger
 
-from quire.vllm import _requests
+from quire.vllm import _continuum, _requests
 from quire.vllm._views import Blocks
 
 logger = init_logger("vllm.quire")
@@ -85,6 +85,10 @@ class Hooks:
 
     def session_input_taken(self, request, num_prompt_tokens):
         return _requests.take_session_input(request, request.streaming_queue.popleft(), num_prompt_tokens)
+
+    def tool_of(self, request):
+        decode = self._scheduler.decode_output
+        return _continuum.tool_in(decode(list(request.output_token_ids))) if decode is not None else ""
 
     def routed_experts(self, block_ids, num_tokens):
         scheduler = self._scheduler

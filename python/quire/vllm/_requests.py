@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from vllm.v1.utils import tensor_data
 
+from quire.vllm import _continuum
+
 
 def ending(sampling_params) -> dict:
     """How a request ends: of a new one, and of each input of a session."""
@@ -34,6 +36,7 @@ def new_request(request, names_blocks: bool) -> dict:
     lora, sampling = request.lora_request, request.sampling_params
     return {
         **ending(sampling),
+        "tags": _continuum.tags(request),
         "client_index": request.client_index,
         "priority": request.priority,
         "arrival_time": request.arrival_time,

@@ -21,7 +21,7 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 import quire
 from quire import _core
-from quire.vllm import _requests
+from quire.vllm import _continuum, _requests
 from quire.vllm._config import core_config, refuse
 from quire.vllm._convert import joined_stats, kv_event, scheduler_stats
 from quire.vllm._hooks import Hooks
@@ -115,11 +115,16 @@ class Scheduler(Looks, SchedulerInterface):
                 "has_connector": self.connector is not None,
                 "has_encoder_connector": self.ec_connector is not None,
                 "has_grammar": True,
+                "names_tools": bool(self.continuum),
                 "fold_resumed": bool(self.use_v2_model_runner),
                 "carry_tokens": self.use_pp and not self._is_async,
                 "routed_group": self._routed_group,
             },
         )
+
+    @cached_property
+    def decode_output(self):
+        return _continuum.decoder(self.vllm_config)
 
     def _random(self) -> int:
         return random.getrandbits(64) if self.kv_metrics_sample else 0

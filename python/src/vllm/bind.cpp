@@ -85,6 +85,14 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   made.lora_name = lora_name;
   made.cache_salt = cache_salt;
   made.multimodal = features;
+  RequestTags tags;
+  if (const auto given = nb::cast<nb::dict>(fields["tags"]); given.size() > 0) {
+    tags = {.job = nb::cast<std::string>(given["job"]),
+            .is_last_step = nb::cast<bool>(given["is_last_step"]),
+            .tool = nb::cast<std::string>(given["tool"]),
+            .tenant = {}};
+    made.tags = &tags;
+  }
   self.add(request, made, nb::cast<bool>(fields["pass_hashes"]), {.now = now});
   Record& record = *self.lookup(request.attr("request_id"));
   record.wants_logprobs = nb::cast<bool>(fields["wants_logprobs"]);
@@ -115,6 +123,7 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
           nb::cast<bool>(given["has_connector"]),
           nb::cast<bool>(given["has_encoder_connector"]),
           nb::cast<bool>(given["has_grammar"]),
+          nb::cast<bool>(given["names_tools"]),
           nb::cast<bool>(given["fold_resumed"]),
           nb::cast<bool>(given["carry_tokens"]),
           nb::cast<std::int32_t>(given["routed_group"])};

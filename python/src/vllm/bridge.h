@@ -28,7 +28,7 @@ struct BridgeOptions {
   nb::object hooks;
   nb::list statuses;  // RequestStatus members in quire's order
   OutputTypes outputs;
-  bool has_connector = false, has_encoder_connector = false, has_grammar = false;
+  bool has_connector = false, has_encoder_connector = false, has_grammar = false, names_tools = false;
   bool fold_resumed = false;       // resumed requests go among the new ones (vLLM's v2 model runner)
   bool carry_tokens = false;       // new_token_ids are wanted (pipeline parallelism without async scheduling)
   std::int32_t routed_group = -1;  // cache group of the routed experts; -1: not returned

@@ -1,5 +1,6 @@
 #include "vllm/seams.h"
 
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <string_view>
@@ -23,7 +24,8 @@ nb::object block_ids(GroupBlocks groups) {
 
 CoreSeams Seams::of_core() {
   const BridgeOptions& options = bridge_.options();
-  return {options.has_connector ? this : nullptr, options.has_encoder_connector ? this : nullptr, options.has_grammar ? this : nullptr};
+  return {options.has_connector ? this : nullptr, options.has_encoder_connector ? this : nullptr, options.has_grammar ? this : nullptr,
+          options.names_tools ? this : nullptr};
 }
 
 ExternalMatch Seams::match(const RequestView& request, std::uint32_t num_local_tokens) {
@@ -94,6 +96,10 @@ bool Seams::accept(RequestId id, std::span<const TokenId> tokens) {
 
 std::uint32_t Seams::count_valid(RequestId id, std::span<const TokenId> drafts) {
   return nb::cast<std::uint32_t>(bridge_.options().hooks.attr("grammar_count_valid")(bridge_.find(id)->request, fast::list(drafts)));
+}
+
+std::string Seams::tool_of(const RequestView& request) {
+  return nb::cast<std::string>(bridge_.options().hooks.attr("tool_of")(bridge_.refreshed(request)));
 }
 
 }  // namespace quire::python

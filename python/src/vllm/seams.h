@@ -1,5 +1,6 @@
 #pragma once
-// The connector, encoder connector and grammar of vLLM behind the core's interfaces. Each call refreshes the Python request first.
+// The connector, encoder connector, grammar and tokenizer of vLLM behind the core's interfaces. Each call refreshes the Python request
+// first.
 #include "quire/connector.h"
 #include "quire/core.h"
 
@@ -7,7 +8,7 @@ namespace quire::python {
 
 class Bridge;
 
-class Seams final : public Connector, public EncoderConnector, public Grammar {
+class Seams final : public Connector, public EncoderConnector, public Grammar, public ToolNamer {
  public:
   explicit Seams(Bridge& bridge) : bridge_(bridge) {}
   [[nodiscard]] CoreSeams of_core();
@@ -27,6 +28,8 @@ class Seams final : public Connector, public EncoderConnector, public Grammar {
   bool should_advance(const RequestView& request) override;
   bool accept(RequestId id, std::span<const TokenId> tokens) override;
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;
+
+  std::string tool_of(const RequestView& request) override;
 
  private:
   Bridge& bridge_;
