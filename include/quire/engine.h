@@ -36,11 +36,17 @@ class OutputSink {
   virtual void deliver(std::vector<RequestOutput> outputs) = 0;
 };
 
+// Which tool the output of a finished request calls; empty: none. Called on the engine thread; must be valid until the request's last
+// output.
+using NameTool = std::function<std::string(std::span<const TokenId> outputs)>;
+
 struct EngineRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::string cache_salt{};   // requests with different salts never share blocks
   std::int64_t priority = 0;  // smaller goes first; 0 unless SchedulingPolicy::priority
+  RequestTags tags{};
+  NameTool name_tool{};  // under SchedulingPolicy::continuum, where the tags name no tool
 };
 
 // What becomes of the requests at hand when the engine pauses (vLLM's PauseMode). New ones wait in every mode.
@@ -78,6 +84,7 @@ struct EngineStats {
   std::uint32_t num_waiting = 0;  // preempted and held back ones included
   std::uint32_t num_blocks = 0;   // without the null block
   std::uint32_t num_free_blocks = 0;
+  std::uint32_t num_pinned = 0;              // ended requests whose blocks stay for the next turn of their job
   std::uint32_t num_awaiting_transfers = 0;  // requests, also ended ones, whose blocks a transfer holds
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
@@ -87,6 +94,7 @@ struct EngineStats {
   std::uint64_t prefix_cache_queries = 0;  // tokens
   std::uint64_t prefix_cache_hits = 0;     // tokens
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
   bool is_paused = false;
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
 };

@@ -21,5 +21,6 @@ Command add_serve_command(CLI::App& app);
 Command add_run_command(CLI::App& app);
 Command add_inspect_command(CLI::App& app);
 Command add_bench_command(CLI::App& app);
+Command add_trace_command(CLI::App& app);
 
 }  // namespace quire

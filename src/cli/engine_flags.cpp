@@ -76,11 +76,13 @@ void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
                  "Most prompt tokens of one request per step; 0: no limit");
   app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", scheduler.enable_chunked_prefill,
                "Compute a prompt over several steps where the budget asks for it (default on)");
-  add_choice<SchedulingPolicy>(app, "--scheduling-policy", scheduler.policy,
-                               "Who goes first: fcfs, by arrival, or priority, by the request's \"priority\" (smaller first; when the KV "
-                               "cache is full, the largest gives way; requests of small priority that keep coming hold the others back for "
-                               "as long as they do) (default fcfs)",
-                               {{"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}});
+  add_choice<SchedulingPolicy>(
+      app, "--scheduling-policy", scheduler.policy,
+      "Who goes first: fcfs, by arrival, or priority, by the request's \"priority\" (smaller first; when the KV "
+      "cache is full, the largest gives way; requests of small priority that keep coming hold the others back for "
+      "as long as they do), or continuum, by agent: the turns of one \"job_id\" together, their blocks kept for 2 s while "
+      "a tool runs, until \"is_last_step\" (default fcfs)",
+      {{"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}, {"continuum", SchedulingPolicy::continuum}});
   app.add_flag("--async-scheduling,!--no-async-scheduling", scheduler.async_scheduling,
                "Plan the next step while one is computed; same answers, less waiting between steps (default on)");
 }

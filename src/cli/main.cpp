@@ -13,6 +13,7 @@ constexpr const char* kFooter = R"(Examples:
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               what fits into how much memory
   quire bench model.gguf                 speed on this machine
+  quire trace PATH                       what a server's scheduler did, step by step
 
 quire COMMAND --help explains each command's flags.)";
 
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {quire::add_serve_command(app), quire::add_run_command(app), quire::add_inspect_command(app),
-                                                quire::add_bench_command(app)};
+                                                quire::add_bench_command(app), quire::add_trace_command(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -99,6 +99,18 @@ void add_log_flags(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
 }
 
+void add_trace_flags(CLI::App& app, TraceOptions& trace) {
+  app.add_option(
+         "--trace", trace.path,
+         "Record each step of the scheduler in PATH.steps.jsonl and PATH.requests.jsonl, prompt tokens included; quire trace shows it")
+      ->type_name("PATH");
+  app.add_option("--trace-every", trace.every, "Only every n-th step")->capture_default_str();
+  app.add_option("--trace-max-steps", trace.max_steps, "No more than so many steps; 0: no limit")->capture_default_str();
+  app.add_option("--trace-file-bytes", trace.max_file_bytes, "Largest file; then it becomes FILE.1, and a new one begins")
+      ->capture_default_str();
+  app.add_option("--trace-files", trace.max_files, "Files of each kind; the oldest goes")->capture_default_str();
+}
+
 }  // namespace
 
 Command add_serve_command(CLI::App& app) {
@@ -108,6 +120,7 @@ Command add_serve_command(CLI::App& app) {
   add_engine_flags(*command, flags->engine);
   add_server_flags(*command, flags->server);
   add_log_flags(*command, *flags);
+  add_trace_flags(*command, flags->engine.trace);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n\n"

@@ -11,19 +11,29 @@ namespace quire {
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             std::shared_ptr<const Clock> clock) {
-  auto core = Core::create(core_config(options, model));
+  const SchedulerOptions& scheduler = options.scheduler;
+  StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
+  const CoreConfig config = core_config(options, model);
+  if (!options.trace.path.empty()) {
+    auto tracer = Tracer::create(options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens,
+                                                 static_cast<std::uint32_t>(config.kv.groups.size())});
+    if (!tracer) return std::unexpected(tracer.error());
+    loop.tracer = std::move(*tracer);
+  }
+  auto core = Core::create(config, {.tools = loop.tools.get(), .events = loop.tracer.get()});
   if (!core) return std::unexpected(core.error());
-  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(worker), std::move(clock));
+  if (loop.tracer != nullptr) loop.tracer->follow(**core);
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(clock));
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
-                       std::shared_ptr<const Clock> clock)
+EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
+                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
       clock_(std::move(clock)),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
-      loop_(std::move(core), std::move(worker), {model.tokenizer->eog, options.seed, options.scheduler.async_scheduling}, clock_),
+      loop_(std::move(core), std::move(worker), std::move(loop), clock_),
       stats_(loop_.stats()),
       thread_([this] { run(); }) {}
 
@@ -80,11 +90,12 @@ void EngineImpl::run() {
     handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
     if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();
+    if (intake.closed && !loop_.has_work()) loop_.end_pins();
     if (loop_.can_step()) loop_.step();
     controls_.settle();
     publish(intake);
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
-    if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers) break;
+    if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
   inbox_.set_done();
 }

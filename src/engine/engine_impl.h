@@ -22,8 +22,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker,
-             std::shared_ptr<const Clock> clock);
+  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
+             std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;

@@ -26,11 +26,14 @@ Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t 
 
 Result<void> check_ranges(const EngineOptions& options) {
   const SchedulerOptions& scheduler = options.scheduler;
-  for (const auto& result : {check_range("block_size", options.cache.block_size, 1, kMaxBlockSize),
-                             check_range("max_num_seqs", scheduler.max_num_seqs, 1, kMaxSeqs),
-                             check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1, kMaxBatchedTokens),
-                             check_range("max_num_waiting", scheduler.max_num_waiting, 1, kMaxWaiting),
-                             check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
+  for (const auto& result :
+       {check_range("block_size", options.cache.block_size, 1, kMaxBlockSize),
+        check_range("max_num_seqs", scheduler.max_num_seqs, 1, kMaxSeqs),
+        check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1, kMaxBatchedTokens),
+        check_range("max_num_waiting", scheduler.max_num_waiting, 1, kMaxWaiting),
+        check_range("trace_every", options.trace.every, 1, UINT32_MAX),
+        check_range("trace_file_bytes", options.trace.max_file_bytes, 1U << 16U, UINT64_MAX),
+        check_range("trace_files", options.trace.max_files, 1, 1000), check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }
   return {};
@@ -93,6 +96,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.forget_unwritten_blocks = true;
   config.discard_only_in_flight = true;
   config.reserve_windows_only = true;
+  config.continuum.pins_give_way = true;
+  config.continuum.pins_end_with_job = true;
+  config.continuum.jobless_in_order = true;
   config.count_common_prefix = false;
   config.log_stats = false;  // the engine counts for itself
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.

@@ -65,9 +65,11 @@ void StepLoop::add(Submission submission) {
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.cache_salt = submission.request.cache_salt;
+  request.tags = &submission.request.tags;
   request.sampling = &live.sampling;
-  const Result<void> added = core_->add(request);
+  const Result<void> added = core_->add(request, {.now = clock_->now_s()});
   QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+  options_.tools->put(id, std::move(submission.request.name_tool));
   next_step_s_.reset();
 }
 
@@ -82,7 +84,7 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.ended) return;
   next_step_s_.reset();
-  const FinishEffect effect = core_->finish(id, status_of(reason));
+  const FinishEffect effect = core_->finish(id, status_of(reason), {.now = clock_->now_s()});
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
   end(id, found->second, reason, {});
   if (effect == FinishEffect::retired) requests_.erase(found);
@@ -99,7 +101,7 @@ std::uint32_t StepLoop::abort_all() {
 
 void StepLoop::step() {
   std::optional<Planned> next;
-  const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers();
+  const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());
   // Nothing is to be overlapped with a step that computes nothing.
   if (may_plan && !(running_.has_value() && running_->is_empty)) next = plan();
   if (next.has_value() && !options_.async_scheduling) {
@@ -116,6 +118,7 @@ void StepLoop::step() {
 StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
+  if (options_.tracer != nullptr) options_.tracer->planned(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
   return {&plan,
@@ -128,9 +131,12 @@ StepLoop::Planned StepLoop::plan() {
 
 std::optional<double> StepLoop::wait_s() const {
   if (running_.has_value()) return 0.0;
-  if (next_step_s_.has_value()) return std::max(0.0, *next_step_s_ - clock_->now_s());
-  if (core_->counters().num_unfinished > 0 || awaits_transfers()) return 0.0;
-  return std::nullopt;
+  std::optional<double> until_s = core_->next_deadline();
+  if (next_step_s_.has_value())
+    until_s = std::min(*next_step_s_, until_s.value_or(*next_step_s_));
+  else if (core_->counters().num_unfinished > 0 || awaits_transfers())
+    return 0.0;
+  return until_s.has_value() ? std::optional(std::max(0.0, *until_s - clock_->now_s())) : std::nullopt;
 }
 
 void StepLoop::set_pause_state(PauseState state) {
@@ -182,7 +188,7 @@ void StepLoop::end_failed(const WorkerResult& result) {
       const RequestId id = result.step.sampled[i].id;
       Live& live = requests_.at(id);
       if (!live.ended) {
-        core_->finish(id, RequestStatus::finished_error);
+        core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
         end(id, live, FinishReason::error, words_of(result.outcomes[i].status));
       }
     }
@@ -248,6 +254,7 @@ void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string er
 
 void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
   live.ended = true;
+  options_.tools->forget(id);
   ended_.push_back(id);
   observe(stats_.e2e_latency_s, clock_->now_s() - live.arrival_s);
   switch (reason) {
@@ -292,6 +299,11 @@ const EngineStats& StepLoop::stats() {
   stats_.num_waiting = counters.num_waiting;
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
+  stats_.num_pinned = counters.num_pinned;
+  if (options_.tracer != nullptr) {
+    stats_.trace_steps = options_.tracer->num_written();
+    stats_.trace_steps_dropped = options_.tracer->num_dropped();
+  }
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_preemptions = counters.num_preemptions;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;

@@ -4,7 +4,8 @@
 // With asynchronous scheduling the worker is never without a step while there is work: plan N+1 is made when step N is nearly done, before
 // its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
 //
-// While the end of a transfer is all that can change the next plan, no step runs; at the time that the worker names, or soon, one looks.
+// While nobody waits but a pin is to expire, a step that plans nothing lets it. While the end of a transfer is all that can change the next
+// plan, no step runs; at the time that the worker names, or soon, one looks.
 //
 // States of a request here, and who moves it:
 //   live      known to the core                                add
@@ -20,6 +21,8 @@
 
 #include "base/clock.h"
 #include "engine/inbox.h"
+#include "engine/tool_names.h"
+#include "engine/tracer.h"
 #include "quire/core.h"
 #include "quire/engine.h"
 #include "runtime/worker/worker.h"
@@ -30,8 +33,10 @@ class StepLoop {
  public:
   struct Options {
     std::vector<TokenId> eos_ids;
-    std::uint64_t seed = 0;         // for requests without one of their own
-    bool async_scheduling = false;  // as the core was built
+    std::uint64_t seed = 0;                                            // for requests without one of their own
+    bool async_scheduling = false;                                     // as the core was built
+    std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
+    std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
 
@@ -48,6 +53,9 @@ class StepLoop {
   [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value(); }
   // A transfer holds blocks, of requests that wait for it or have ended.
   [[nodiscard]] bool awaits_transfers() const { return core_->counters().num_awaiting_transfers > 0; }
+  // Blocks stay for the next turn of their job.
+  [[nodiscard]] bool has_pins() const { return core_->next_deadline().has_value(); }
+  void end_pins() { core_->end_pins(); }
   // step() would do something: not while everything is paused, nor while only transfers could change anything and none is due.
   [[nodiscard]] bool can_step() const { return wait_s() == 0.0; }
   // How long there is nothing to do unless a command comes; nullopt: until one comes.
@@ -100,6 +108,7 @@ class StepLoop {
     Running running;
   };
 
+  [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
   [[nodiscard]] Planned plan();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace quire {
 namespace {
+
+constexpr std::size_t kMaxTagBytes = 256;
 
 Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
@@ -29,6 +32,10 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
                 fmt::format("is {}, but requests are served first come, first served", request.priority),
                 "serve with --scheduling-policy priority, or leave it out");
   }
+  for (const auto& [field, text] : {std::pair("job_id", &request.tags.job), std::pair("tool", &request.tags.tool)})
+    if (text->size() > kMaxTagBytes)
+      return fail(ErrorCode::invalid_argument, field, fmt::format("has {} bytes", text->size()),
+                  fmt::format("give at most {}", kMaxTagBytes));
   if (request.prompt.empty()) return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
   const std::uint32_t max_model_len = options.scheduler.max_model_len;
   if (request.prompt.size() >= max_model_len) {

@@ -88,6 +88,10 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:kv_cache_evicted_blocks_total", "Cached blocks taken for other content.", engine.num_evicted_blocks);
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
+  out.gauge("quire:pinned_requests", "Ended requests whose blocks stay for the next turn of their job.", engine.num_pinned);
+  out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
+  out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
+              engine.trace_steps_dropped);
   out.histogram("quire:step_seconds", "One engine step.", engine.step_time_s);
   out.histogram("quire:scheduler_seconds", "The scheduler's part of a step.", engine.scheduler_time_s);
 }

@@ -164,6 +164,25 @@ void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   request.cache_salt = reader.text("cache_salt");
 }
 
+// job_id, is_last_step and tool, in the body or, as vLLM's clients send what OpenAI does not have, in vllm_xargs.
+void read_tags(ObjectReader& reader, RequestTags& tags) {
+  tags.job = reader.text("job_id", std::move(tags.job));
+  tags.is_last_step = reader.boolean("is_last_step", tags.is_last_step);
+  tags.tool = reader.text("tool", std::move(tags.tool));
+}
+
+void read_agent(ObjectReader& reader, CompletionRequest& request) {
+  if (json::value* args = reader.find("vllm_xargs")) {
+    if (!args->is_object()) return reader.reject("vllm_xargs", "must be an object, not " + describe(*args));
+    ObjectReader inner(args->get_object(), "vllm_xargs.");
+    read_tags(inner, request.tags);
+    if (const auto done = inner.finish(); !done) return reader.reject(done.error());
+  }
+  read_tags(reader, request.tags);
+  if (request.tags.job.empty() && request.tags.is_last_step)
+    reader.reject("is_last_step", "is given without job_id", "send the job_id as well");
+}
+
 // What OpenAI's and vLLM's clients may send and this server does not do.
 void read_known_others(ObjectReader& reader, Api api) {
   for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
@@ -245,6 +264,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_stream(reader, request);
   read_logprobs(reader, request);
   read_scheduling(reader, request);
+  read_agent(reader, request);
   read_known_others(reader, api);
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));

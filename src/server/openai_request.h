@@ -12,6 +12,7 @@
 
 #include "quire/error.h"
 #include "quire/ids.h"
+#include "quire/request.h"
 #include "quire/sampling.h"
 
 namespace quire {
@@ -46,6 +47,7 @@ struct CompletionRequest {
   bool skip_special_tokens = true;
   std::string cache_salt;
   std::int64_t priority = 0;  // smaller goes first
+  RequestTags tags;
 };
 
 struct RequestLimits {

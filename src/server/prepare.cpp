@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "text/bash_tool.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -12,9 +13,13 @@ namespace quire {
 namespace {
 
 // Children of one request differ by their seed, as in vLLM.
-EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, std::uint32_t child) {
-  EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority};
+EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, std::uint32_t child, const ServedModel& model) {
+  EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags};
   if (out.sampling.seed) *out.sampling.seed += child;
+  if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
+    out.name_tool = [&tokenizer = model.tokenizer()](std::span<const TokenId> outputs) {
+      return bash_tool(tokenizer.decode(outputs, true));
+    };
   return out;
 }
 
@@ -46,8 +51,8 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, const S
       const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
       if (!added) return std::unexpected(added.error());
     }
-    for (std::uint32_t child = 0; child + 1 < request.n; ++child) prepared.choices.push_back(engine_request(prompt, request, child));
-    prepared.choices.push_back(engine_request(std::move(prompt), request, request.n - 1));
+    for (std::uint32_t child = 0; child + 1 < request.n; ++child) prepared.choices.push_back(engine_request(prompt, request, child, model));
+    prepared.choices.push_back(engine_request(std::move(prompt), request, request.n - 1, model));
   }
   return prepared;
 }

@@ -67,7 +67,7 @@ TEST(EngineFlags, SchedulingIsAsynchronousAndByArrivalUnlessToldOtherwise) {
 TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
   for (const auto& [flags, flag, remedy] : {std::tuple{"--isa mmx", "--isa", "avx2"},
                                             {"--kv-cache-dtype f64", "--kv-cache-dtype", "bf16"},
-                                            {"--scheduling-policy lifo", "--scheduling-policy", "fcfs|priority"},
+                                            {"--scheduling-policy lifo", "--scheduling-policy", "continuum|fcfs|priority"},
                                             {"--kv-cache-memory 2XB", "--kv-cache-memory", "2GiB"},
                                             {"--block-size x", "--block-size", ""}}) {
     try {

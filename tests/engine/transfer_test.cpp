@@ -215,7 +215,9 @@ TEST(EngineTransfers, StopWaitsForThemOrSaysHowManyAreLeft) {
     const TransferWorker* worker = made_worker.get();
     if (ends) made_worker->sends_0_at_step = 30;  // long after the request has ended
     auto core = Core::create(core_config(options, simulated_model()), {.connector = &connector}).value();
-    EngineImpl engine(options, simulated_model(), std::move(core), std::move(made_worker), std::make_shared<SteadyClock>());
+    StepLoop::Options loop{.eos_ids = {kEos}, .async_scheduling = options.scheduler.async_scheduling};
+    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), std::move(made_worker),
+                      std::make_shared<SteadyClock>());
     Collector sink;
     sink.wait(engine.submit(make_request(10, 3), sink).value());
     EXPECT_EQ(engine.stop(ends ? 60.0 : 0.05), 0U);

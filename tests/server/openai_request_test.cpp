@@ -36,6 +36,21 @@ TEST(OpenAiRequest, DefaultsAreThoseOfOpenAi) {
   EXPECT_TRUE(conversation->chat.add_generation_prompt);
 }
 
+TEST(OpenAiRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
+  for (const char* fields :
+       {R"("job_id": "j", "is_last_step": true, "tool": "ls")", R"("vllm_xargs": {"job_id": "j", "is_last_step": true, "tool": "ls"})",
+        R"("vllm_xargs": {"job_id": "other", "is_last_step": true}, "job_id": "j", "tool": "ls")"}) {
+    const auto request = chat(fields);
+    ASSERT_TRUE(request.has_value()) << request.error().to_string();
+    EXPECT_EQ(request->tags, (RequestTags{.job = "j", .is_last_step = true, .tool = "ls"}));
+  }
+  EXPECT_EQ(completion("")->tags, RequestTags());
+  EXPECT_EQ(wrong_field(completion(R"("job_id": 7)")), "job_id");
+  EXPECT_EQ(wrong_field(completion(R"("is_last_step": true)")), "is_last_step") << "of which job?";
+  EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": [])")), "vllm_xargs");
+  EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": {"jobid": "j"})")), "vllm_xargs.jobid");
+}
+
 TEST(OpenAiRequest, EverySamplingFieldArrives) {
   const auto request = completion(
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,

@@ -1,0 +1,43 @@
+#pragma once
+// A recorded run, as quire trace shows it: PATH.steps.jsonl, read line by line.
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+
+// What a request was in a step.
+enum class LaneState : std::uint8_t { absent, waiting, running, computed, preempted, pinned };
+
+struct TraceRow {
+  std::uint64_t step = 0;
+  double time_s = 0.0;  // since the first row
+  std::uint64_t num_running = 0, num_waiting = 0, num_pinned = 0;
+  std::uint64_t free_blocks = 0, total_blocks = 0, pinned_blocks = 0;
+  std::uint64_t num_new = 0, num_resumed = 0, num_preempted = 0, num_tokens = 0, hit_tokens = 0;
+};
+
+struct TraceLane {
+  std::string request, job;
+  std::vector<LaneState> states;  // per row from `first` on
+  std::size_t first = 0;
+};
+
+struct TraceRun {
+  std::string policy;
+  std::vector<TraceRow> rows;
+  std::vector<TraceLane> lanes;  // in the order in which they came
+  std::uint64_t num_bad_lines = 0;
+
+  // At most max_rows steps from `first_step` on; fields that are not there count as 0. Errors: no step at all.
+  static Result<TraceRun> read(std::istream& in, std::uint64_t first_step, std::size_t max_rows);
+};
+
+[[nodiscard]] std::string trace_table(const TraceRun& run);
+// Requests as lanes, blocks as a band below them.
+[[nodiscard]] std::string trace_svg(const TraceRun& run);
+
+}  // namespace quire

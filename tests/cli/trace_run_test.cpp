@@ -1,0 +1,72 @@
+#include "cli/trace_run.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace quire {
+namespace {
+
+constexpr const char* kRun =
+    R"({"event":"step_snapshot","step":0,"ts":100.0,"policy":"continuum","free_blocks":9,"total_blocks":11,"num_running":0,"num_waiting":1,"num_pinned":0,"running_req_ids":[],"waiting_req_ids":["7"],"running_job_ids":[],"waiting_job_ids":["<job>"],"pinned_blocks":0}
+{"event":"prefix_cache_lookup","step":0,"total_hit_tokens":16}
+{"event":"step_decision","step":0,"scheduled_new_req_ids":["7"],"scheduled_resumed_req_ids":[],"scheduled_running_req_ids":[],"preempted_req_ids":[],"num_scheduled_tokens":{"7":5}}
+not JSON
+{"event":"step_snapshot","step":1,"ts":100.5,"policy":"continuum","free_blocks":4,"total_blocks":11,"num_running":1,"num_waiting":0,"num_pinned":1,"running_req_ids":["7"],"waiting_req_ids":[],"running_job_ids":["<job>"],"waiting_job_ids":[],"pinned_blocks":3,"quire":{"pinned_req_ids":["3"]}}
+{"event":"step_decision","step":1,"scheduled_new_req_ids":[],"preempted_req_ids":["7"],"num_scheduled_tokens":{}}
+)";
+
+TraceRun run_of(const char* text, std::uint64_t first = 0, std::size_t most = 100) {
+  std::istringstream in(text);
+  return TraceRun::read(in, first, most).value();
+}
+
+TEST(TraceRun, ReadsWhatEachStepDid) {
+  const TraceRun run = run_of(kRun);
+  EXPECT_EQ(run.policy, "continuum");
+  EXPECT_EQ(run.num_bad_lines, 1U);
+  ASSERT_EQ(run.rows.size(), 2U);
+  EXPECT_EQ(run.rows[0].num_waiting, 1U);
+  EXPECT_EQ(run.rows[0].num_new, 1U);
+  EXPECT_EQ(run.rows[0].num_tokens, 5U);
+  EXPECT_EQ(run.rows[0].hit_tokens, 16U);
+  EXPECT_EQ(run.rows[1].time_s, 0.5);
+  EXPECT_EQ(run.rows[1].num_preempted, 1U);
+  EXPECT_EQ(run.rows[1].pinned_blocks, 3U);
+  ASSERT_EQ(run.lanes.size(), 2U);
+  EXPECT_EQ(run.lanes[0].job, "<job>");
+  EXPECT_EQ(run.lanes[0].states, (std::vector{LaneState::computed, LaneState::preempted}));
+  EXPECT_EQ(run.lanes[1].request, "3");
+  EXPECT_EQ(run.lanes[1].states, std::vector{LaneState::pinned});
+  EXPECT_EQ(run.lanes[1].first, 1U);
+}
+
+TEST(TraceRun, ShowsTheStepsThatAreAskedFor) {
+  EXPECT_EQ(run_of(kRun, 1).rows.at(0).step, 1U);
+  EXPECT_EQ(run_of(kRun, 0, 1).rows.size(), 1U);
+  std::istringstream in("\n");
+  EXPECT_EQ(TraceRun::read(in, 0, 100).error().field, "PATH");
+}
+
+TEST(TraceRun, TheTableHasARowPerStep) {
+  EXPECT_EQ(trace_table(run_of(kRun)),
+            "policy continuum\n"
+            "    step         s running waiting pinned  tokens  new resumed preempted     hit    free  pinned\n"
+            "       0     0.000       0       1      0       5    1       0         0      16       9       0\n"
+            "       1     0.500       1       0      1       0    0       0         1       0       4       3\n"
+            "running, waiting, pinned and the last two (blocks) are as the step began; hit: prompt tokens found in a cache\n"
+            "1 lines could not be read\n");
+}
+
+TEST(TraceRun, ThePictureHasALaneForEachRequestAndTheBlocksBelow) {
+  const std::string svg = trace_svg(run_of(kRun));
+  EXPECT_TRUE(svg.starts_with("<svg "));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  EXPECT_NE(svg.find("&#60;job&#62;"), std::string::npos) << "a job's name is text, not markup";
+  EXPECT_NE(svg.find("<rect x=\"176.0\" y=\"40.0\" width=\"16.0\" height=\"10.0\" fill=\"#c0392b\"/>"), std::string::npos)
+      << "7 is preempted in step 1";
+  EXPECT_NE(svg.find("<rect x=\"176.0\" y=\"52.0\" width=\"16.0\" height=\"10.0\" fill=\"#8e63b0\"/>"), std::string::npos) << "3 is pinned";
+}
+
+}  // namespace
+}  // namespace quire
