@@ -15,6 +15,8 @@ expect() { grep -qF -- "$1" "$scratch/out" || { echo "the example does not print
 expect "step 6:  request 3 tokens [16, 18) samples"
 "$scratch/build/own_connector" >"$scratch/out"
 expect "step 3: 6 tokens to compute"
+"$scratch/build/explain_preemption" >"$scratch/out"
+expect "step 3: request 2 is preempted: request 1 lacks 1 free block(s)"
 if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
   "$scratch/build/chat" "$QUIRE_TEST_MODEL" "What is the capital of France?" >"$scratch/out"
   expect "Paris"
