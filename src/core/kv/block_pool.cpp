@@ -24,7 +24,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
       event_log_(options.enable_events, options.hash_bytes),
       residency_(options.num_blocks, options.residency_sample, options.residency_events) {
   QUIRE_CHECK(options.num_blocks >= 1, "a pool has the null block");
-  QUIRE_CHECK(free_.pop_front() == kNullBlock);
+  free_.remove(kNullBlock);
 }
 
 double BlockPool::usage() const {

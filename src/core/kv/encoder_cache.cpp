@@ -35,6 +35,7 @@ bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32
 
 bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget,
                                 std::int64_t num_planned_embeds) {
+  QUIRE_CHECK(input < request.features.size(), "asked for an input of the request");
   const std::int64_t num_embeds = request.features[input].position.num_embeds();
   if (num_embeds > compute_budget) return false;
   const std::int64_t num_needed = num_embeds + num_planned_embeds;
@@ -45,6 +46,7 @@ bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t inpu
 }
 
 void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
+  QUIRE_CHECK(input < request.features.size(), "room for an input of the request");
   const MultimodalFeature& feature = request.features[input];
   num_free_ -= feature.position.num_embeds();
   QUIRE_CHECK(num_free_ >= 0, "can_allocate is asked first");
@@ -69,6 +71,7 @@ void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::
 }
 
 void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
+  QUIRE_CHECK(input < request.features.size(), "release an input of the request");
   const MultimodalFeature& feature = request.features[input];
   if (mode_ == EncoderCacheMode::encoder_decoder) {
     num_free_ += feature.position.num_embeds();

@@ -14,7 +14,8 @@ namespace quire {
 class BlockHashList {
  public:
   BlockHashList(std::span<const BlockHash> hashes, std::uint32_t hash_block_size, std::uint32_t block_size)
-      : hashes_(hashes), hashes_per_block_(block_size / hash_block_size) {
+      : hashes_(hashes), hashes_per_block_(hash_block_size == 0 ? 0 : block_size / hash_block_size) {
+    QUIRE_CHECK(hash_block_size > 0, "a hash names tokens");
     QUIRE_CHECK(block_size % hash_block_size == 0, "a block is a whole number of hash blocks");
   }
 

@@ -22,6 +22,7 @@ struct GroupBlockList {
 
 // Counts of tokens and blocks are signed, places in a list are not.
 inline std::size_t as_index(std::int64_t value) {
+  QUIRE_CHECK(value >= 0, "a place in a list");
   return static_cast<std::size_t>(value);
 }
 

@@ -74,7 +74,6 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
-  QUIRE_CHECK(num_tokens < request.num_tokens, "a token is left to compute");
   count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};

@@ -56,7 +56,6 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
   std::ranges::move(others, std::back_inserter(buckets_));
-  QUIRE_CHECK(std::ranges::is_partitioned(buckets_, &Bucket::is_full), "full attention is searched first");
 }
 
 std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {

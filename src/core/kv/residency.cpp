@@ -28,21 +28,27 @@ void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
 }
 
 void KvResidency::on_allocated(BlockId block) {
-  if (!lives_.empty() && random_.chance(sample_rate_))
+  if (lives_.empty()) return;
+  QUIRE_CHECK(block.value < lives_.size(), "a new block of the pool");
+  if (random_.chance(sample_rate_))
     lives_[block.value] = {.followed = true, .num_accesses = 0, .birth_ns = now_ns_, .last_access_ns = now_ns_, .accesses_ns = {}};
 }
 
 void KvResidency::on_accessed(BlockId block) {
-  if (lives_.empty() || !lives_[block.value].followed) return;
+  if (lives_.empty()) return;
+  QUIRE_CHECK(block.value < lives_.size(), "a used block of the pool");
   Life& life = lives_[block.value];
+  if (!life.followed) return;
   life.last_access_ns = now_ns_;
   life.accesses_ns[life.num_accesses % kNumAccesses] = now_ns_;
   ++life.num_accesses;
 }
 
 void KvResidency::on_evicted(BlockId block) {
-  if (lives_.empty() || !lives_[block.value].followed) return;
+  if (lives_.empty()) return;
+  QUIRE_CHECK(block.value < lives_.size(), "an evicted block of the pool");
   Life& life = lives_[block.value];
+  if (!life.followed) return;
   life.followed = false;
   if (!makes_events_) return;
   events_.push_back(

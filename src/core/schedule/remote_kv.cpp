@@ -56,7 +56,6 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     request.num_external_computed_tokens = computed.num_external;
   }
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
-  QUIRE_CHECK(computed.num_tokens <= request.num_tokens(), "no more is found than is known");
   if (events.wanted()) {
     events.on_event({.what = EventKind::admission_tried,
                      .load_async = computed.load_async,

@@ -9,7 +9,6 @@ namespace {
 
 // Each of the last `count` - 1 groups of `length` tokens equals the one before: token i equals token i - length.
 bool repeats(std::span<const TokenId> tokens, std::size_t length, std::size_t count) {
-  QUIRE_CHECK(length > 0 && length * count <= tokens.size(), "the pattern fits");
   const std::span<const TokenId> tail = tokens.last(length * count);
   return std::equal(tail.begin() + static_cast<std::ptrdiff_t>(length), tail.end(), tail.begin());
 }

@@ -1,0 +1,154 @@
+// What no call from outside brings about: one private field is spoiled, or a part of the cache is called wrongly, and the check that
+// guards it stops the program. The rules that callers can break are in invariants_test.cpp.
+#include <gtest/gtest.h>
+
+#include "core/kv/attention_managers.h"
+#include "core/kv/block_pool.h"
+#include "core/kv/encoder_cache.h"
+#include "core/kv/hash_list.h"
+#include "core/kv/hash_set.h"
+#include "core/kv/kv_support.h"
+#include "core/kv/prefix_index.h"
+#include "core/kv/residency.h"
+
+namespace quire {
+namespace {
+
+// References to blocks 0 to 3 of the pool below.
+constexpr std::uint32_t kHoldersOfTwo[] = {0, 1, 1, 0};
+
+// Of three blocks 1 and 2 are held, and both have the same name of two hashes; block 2 had it first.
+BlockPool two_named_alike() {
+  BlockPool pool({.num_blocks = 4, .max_hashes_per_block = 2}, nullptr);
+  const BlockHash hashes[] = {test::widened(1), test::widened(2)};
+  pool.allocate();
+  pool.cache(pool.allocate(), BlockName(hashes, 0));
+  pool.cache(BlockId{1}, BlockName(hashes, 0));
+  return pool;
+}
+
+TEST(SpoiledKvDeathTest, APoolFindsItsCachedBlocksByTheirNames) {
+  BlockPool pool = two_named_alike();
+  pool.check_invariants(kHoldersOfTwo);
+  const char* const message = "a cached block's name is findable";
+  EXPECT_DEATH(
+      {
+        pool.index_.buckets_.assign(pool.index_.buckets_.size(), {});
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      message);
+  // The name of block 1 leads to block 2, which has another one.
+  EXPECT_DEATH(
+      {
+        pool.index_.entries_[2].num_hashes = 1;
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      message);
+}
+
+TEST(SpoiledKvDeathTest, APoolCountsItsFreeAndCachedBlocks) {
+  BlockPool pool = two_named_alike();
+  EXPECT_DEATH(
+      {
+        ++pool.free_.size_;
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      "num_free == free_.size");
+  EXPECT_DEATH(
+      {
+        ++pool.index_.size_;
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      "num_cached == index_.size");
+}
+
+TEST(SpoiledKvDeathTest, AnEncoderOutputKnowsItsIdentifier) {
+  EncoderCache cache(EncoderCacheMode::shared, 8);
+  const std::vector<MultimodalFeature> features{{"image", PlaceholderRange(0, 3)}};
+  const EncoderInputs request{RequestId{1}, features};
+  cache.allocate(request, 0);
+  const std::string another = "sound";
+  EXPECT_DEATH(
+      {
+        cache.cached_.find("image")->second.identifier = &another;
+        cache.release(request, 0);
+      },
+      "an output knows its identifier");
+}
+
+TEST(SpoiledKvDeathTest, AHitIsAttachedToASequenceOnce) {
+  BlockPool pool(4, nullptr);
+  FullAttentionManager manager({.group = 0, .block_size = 4, .hash_block_size = 4}, pool);
+  GroupBlockList list;
+  list.num_cached_blocks = 0;
+  const BlockId hit[] = {BlockId{1}};
+  manager.attach(list, {}, 4, 0);
+  EXPECT_DEATH(manager.attach(list, hit, 4, 0), "a sequence that was met has no hit");
+}
+
+TEST(SpoiledKvDeathTest, AHashSetHasAFreeSlotAndAPowerOfTwoOfThem) {
+  HashSet set;
+  set.insert(test::widened(1));
+  const char* const message = "a power of two, and a slot is free";
+  EXPECT_DEATH(
+      {
+        set.slots_.resize(96);
+        set.insert(test::widened(2));
+      },
+      message);
+  EXPECT_DEATH(
+      {
+        set.size_ = 1000;
+        set.insert(test::widened(2));
+      },
+      message);
+}
+
+TEST(SpoiledKvDeathTest, AListOfBlocksDoesNotShrink) {
+  KvCacheManager kv(test::config_of(8, {test::full()}), test::options_of());
+  test::TestRequest request("abcdefgh", 4);
+  ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 8}), 0U);
+  ASSERT_EQ(request.blocks.new_blocks(0).size(), 2U);
+  EXPECT_DEATH(
+      {
+        request.blocks.groups_[0].num_before_allocation = 3;
+        (void)request.blocks.new_blocks(0);
+      },
+      "a list does not shrink");
+}
+
+TEST(SpoiledKvDeathTest, AChainOfNamesEndsWhereItsBucketSays) {
+  PrefixIndex index(4);
+  index.insert(BlockName(test::widened(1)), BlockId{1});
+  EXPECT_DEATH(
+      {
+        index.entries_[1].next = 3;
+        index.insert(BlockName(test::widened(1)), BlockId{2});
+      },
+      "the last of a chain");
+}
+
+TEST(SpoiledKvDeathTest, APlaceInAListIsNotNegative) {
+  EXPECT_DEATH((void)as_index(-1), "a place in a list");
+  EXPECT_DEATH(BlockHashList({}, 0, 16), "a hash names tokens");
+}
+
+TEST(SpoiledKvDeathTest, OnlyBlocksOfThePoolAreFollowed) {
+  KvResidency residency(4, 1.0, true);
+  residency.begin(0, 1);
+  residency.on_allocated(BlockId{3});
+  EXPECT_DEATH(residency.on_allocated(BlockId{4}), "a new block of the pool");
+  EXPECT_DEATH(residency.on_accessed(BlockId{4}), "a used block of the pool");
+  EXPECT_DEATH(residency.on_evicted(BlockId{4}), "an evicted block of the pool");
+}
+
+TEST(SpoiledKvDeathTest, AnEncoderInputIsOneOfItsRequest) {
+  EncoderCache cache(EncoderCacheMode::shared, 8);
+  const EncoderInputs without{RequestId{1}, {}};
+  EXPECT_DEATH((void)cache.can_allocate(without, 0, 8, 0), "asked for an input of the request");
+  EXPECT_DEATH(cache.allocate(without, 0), "room for an input of the request");
+  EXPECT_DEATH(cache.release(without, 0), "release an input of the request");
+}
+
+}  // namespace
+}  // namespace quire
