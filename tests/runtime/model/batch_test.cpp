@@ -197,15 +197,18 @@ TEST_F(Batches, ManyRowsEqualFewRows) {
   expect_same(expected, logits, "seven passes of 100");
 }
 
-// One decoding row of a long context is shared by the threads in segments; alone in a chunk, or on one thread, it is not.
+// One decoding row of a long context is shared by the threads in segments, of a window in those that it reaches; alone in a chunk, or on
+// one thread, it is not.
 TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
   constexpr std::uint32_t kLong = 1100;
-  ModelConfig config = tiny::small_llama();
-  config.context_length = kLong;
-  const std::string path = folder_.file("model.gguf");
-  tiny::write_gguf(path, config, "Q8_0");
   const auto prompt = prompt_of(25, kLong);
-  for (const KvDtype kv : {KvDtype::bf16, KvDtype::f32}) {
+  const std::string path = folder_.file("model.gguf");
+  for (const auto& [architecture, kv] : {std::pair("llama", KvDtype::bf16), {"llama", KvDtype::f32}, {"gemma2", KvDtype::bf16}}) {
+    SCOPED_TRACE(architecture);
+    ModelConfig config = config_of(architecture);
+    config.context_length = kLong;
+    if (!config.sliding_windows.empty()) config.sliding_windows = {300, 0};
+    tiny::write_gguf(path, config, "Q8_0");
     tiny::RigOptions options{.kv = kv, .num_threads = 1, .max_rows = kLong, .num_slots = kLong, .max_tokens = kLong, .num_blocks = 70};
     const auto expected = alone(path, options, prompt);
     options.num_threads = 4;
