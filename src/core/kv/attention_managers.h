@@ -53,7 +53,7 @@ class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
   ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool);
 
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const { return num_computed / chunk_ * chunk_; }
-  [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(chunk_ + step_tokens) + 1; }
+  [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(chunk_ - 1 + step_tokens) + 1; }
   // Blocks of earlier chunks are null hits without a look-up; from there on as long as blocks hit.
   void find(HitQuery& query) const;
 

@@ -106,6 +106,10 @@ TEST_F(KvTraps, AnOptionReservesNoMoreThanWindowsHold) {
   EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U);
   TestRequest shorter(letters(8), 4);
   EXPECT_EQ(manager->missing_for_full_sequence(shorter.view(), {}), 0U) << "fewer blocks than a window could hold";
+  make(4, {test::chunked(5)});
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 0U) << "four of the chunk before the step";
+  make(3, {test::chunked(5)});
+  EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U);
   make(5, {test::full()});
   EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U) << "full attention keeps everything";
 }
