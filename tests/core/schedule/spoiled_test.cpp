@@ -84,7 +84,8 @@ TEST(SpoiledScheduleDeathTest, ARequestEndsOnce) {
   Core::State& s = *d.core->state_;
   Request* request = &spoiled_request(d, 1);
   EXPECT_DEATH(s.free_blocks(*request), "blocks are given back once");
-  EXPECT_DEATH(s.free_kept_blocks(*request), "a kept request is counted");
+  EXPECT_DEATH(s.hold_ledger.take(*request, Holder::pin), "only a finished request's blocks need a holder");
+  EXPECT_DEATH(s.let_go(*request, Holder::transfer), "only a holder lets go");
   EXPECT_DEATH(
       {
         s.out.gone.push_back(request);

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/thread_pool.h"
+#include "runtime/sample/row_math.h"
 
 namespace quire {
 namespace {
