@@ -142,11 +142,21 @@ void Bridge::end(Record& record, RequestStatus status) {
   if (Py_REFCNT(record.request.ptr()) > 2)  // somebody besides the record and the dict holds it
     mirror_.show_finished(record, status);
   drop_if_gone(record);
+  if (options_.names_tools && record.request.is_valid()) pinned_.push_back(record.id);
 }
 
-// vLLM keeps a finished request as long as a transfer holds its blocks.
+// vLLM keeps a finished request as long as a transfer holds its blocks, or a pin.
 void Bridge::drop_if_gone(Record& record) {
   if (record.finished && record.request.is_valid() && !core_->view(record.id)) drop_name(record);
+}
+
+// After each call that may end pins.
+void Bridge::drop_unpinned() {
+  std::erase_if(pinned_, [this](RequestId id) {
+    Record* record = records_.find(id);
+    if (record != nullptr) drop_if_gone(*record);
+    return record == nullptr || !record->request.is_valid();
+  });
 }
 
 nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input) {
@@ -163,6 +173,7 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
     out.append(nb::make_tuple(name, record->client_index));
     end(*record, status);
   }
+  drop_unpinned();
   return out;
 }
 
@@ -170,6 +181,7 @@ bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, Step
   if (preempt_running) last_scheduled_.reset();
   const bool done = value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
   if (preempt_running) requests();
+  drop_unpinned();
   return done;
 }
 

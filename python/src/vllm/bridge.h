@@ -122,6 +122,7 @@ class Bridge {
   void end(Record& record, RequestStatus status);
   void drop_name(Record& record);
   void drop_if_gone(Record& record);
+  void drop_unpinned();
   void drop_if_done(Record& record);
 
   nb::object pieces_of(const StepPlan& plan);
@@ -148,8 +149,9 @@ class Bridge {
   RecordTable records_;
   Mirror mirror_;
   OutputMaker outputs_;
-  nb::dict requests_;  // name -> Request, in the order of addition
-  nb::dict ids_;       // name -> RequestId value
+  nb::dict requests_;              // name -> Request, in the order of addition
+  nb::dict ids_;                   // name -> RequestId value
+  std::vector<RequestId> pinned_;  // under CONTINUUM: ended, and not forgotten when we last looked
   std::deque<Outstanding> outstanding_;
   std::uint32_t max_plans_;
   std::uint32_t num_groups_;

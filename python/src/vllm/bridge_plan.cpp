@@ -119,9 +119,8 @@ nb::tuple Bridge::schedule(StepInput input) {
     raise_state("schedule(): too many steps are outstanding; call update_from_output() for the oldest first");
   pieces_.reset();
   return guarded([&] {
-    const std::uint32_t num_pinned = core_->counters().num_pinned;
     const StepPlan& plan = core_->schedule(input);
-    if (core_->counters().num_pinned != num_pinned) records_.for_each([this](Record& record) { drop_if_gone(record); });
+    drop_unpinned();
     const bool shown = pieces_.is_valid();
     pieces_.reset();  // it holds requests
     for (const ScheduledRequest& scheduled : plan.scheduled) refresh_if_held(*records_.find(scheduled.id));

@@ -235,6 +235,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     if (Record* record = records_.find(scheduled.id)) refresh_if_held(*record);
   for (const auto& transferred : {received, sent})
     for (const RequestId id : transferred) drop_if_gone(*records_.find(id));
+  drop_unpinned();
   const nb::object sets = finished_sets(outcome);
   const nb::object stats = stats_of(outcome.stats);
   const nb::object events = events_of(outcome.kv_events);
