@@ -196,7 +196,7 @@ cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler)
+    kernel | scheduler | trace)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
@@ -233,7 +233,7 @@ cmd_bench() {
       configure_and_build release quire
       need_model
       exec python3 bench/flags.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, hash, tokenize, serve, hostile or flags" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, hash, tokenize, serve, hostile or flags" ;;
   esac
 }
 
