@@ -6,15 +6,10 @@
 
 #include "engine/simulated_engine.h"
 #include "engine/step_loop.h"
+#include "support/manual_clock.h"
 
 namespace quire {
 namespace {
-
-class ManualClock final : public Clock {
- public:
-  [[nodiscard]] double now_s() const override { return now; }
-  double now = 100.0;
-};
 
 EngineOptions continuum_options() {
   EngineOptions options;
@@ -38,7 +33,7 @@ TEST(Continuum, AnIdleLoopWaitsForTheExpiryOfAPinAndThenFreesItsBlocks) {
     const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
     SimulatedWorkerOptions worker{
         .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = -1, .before_step = {}};
-    const auto clock = std::make_shared<ManualClock>();
+    const auto clock = std::make_shared<ManualClock>(100.0);
     Collector sink;
     StepLoop loop(Core::create(core_config(options, simulated_model())).value(), std::make_unique<SimulatedWorker>(std::move(worker)),
                   StepLoop::Options{{kEos}, 0, async_scheduling}, clock);

@@ -7,16 +7,11 @@
 
 #include "engine/simulated_engine.h"
 #include "engine/step_loop.h"
+#include "support/manual_clock.h"
 #include "support/scripted_connector.h"
 
 namespace quire {
 namespace {
-
-class ManualClock final : public Clock {
- public:
-  [[nodiscard]] double now_s() const override { return now; }
-  std::atomic<double> now = 0.0;
-};
 
 constexpr TokenId kFirstToken = 10;
 

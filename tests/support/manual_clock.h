@@ -1,0 +1,16 @@
+#pragma once
+// Time that stands still until a test moves it; from any thread.
+#include <atomic>
+
+#include "base/clock.h"
+
+namespace quire {
+
+class ManualClock final : public Clock {
+ public:
+  explicit ManualClock(double start_s = 0.0) : now(start_s) {}
+  [[nodiscard]] double now_s() const override { return now; }
+  std::atomic<double> now;
+};
+
+}  // namespace quire
