@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -92,8 +94,9 @@ void Tracer::copy(QueueKind queue, const RequestView& view) {
 }
 
 void Tracer::copy_lookup(const Event& event) {
-  const RequestView view = core_->view(event.owner).value();
-  step_->lookups.push_back({event, copy(view.tags->job), view.num_prompt_tokens});
+  const std::optional<RequestView> view = core_->view(event.owner);
+  QUIRE_CHECK(view.has_value(), "who is tried is known");
+  step_->lookups.push_back({event, copy(view->tags->job), view->num_prompt_tokens});
 }
 
 void Tracer::on_event(const Event& event) {

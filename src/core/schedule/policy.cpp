@@ -14,7 +14,7 @@
 namespace quire {
 
 void Core::State::before_step() {
-  while (const std::optional<Pin> expired = agent->pins.take_expired(now)) unpin(*expired, EventCause::expired);
+  while (const std::optional<Pin> expired = the_agent().pins.take_expired(now)) unpin(*expired, EventCause::expired);
 }
 
 // Of equal ones the first in `running`.
@@ -40,13 +40,13 @@ std::vector<Request*>::iterator Core::State::find_victim() {
 void Core::State::join_job(Request& request, double time) {
   request.entered = config.continuum.jobless_in_order ? time : kNeverEntered;
   if (request.tags.job.empty()) return;
-  request.job = &agent->jobs.acquire(request.tags.job);
-  agent->arrived(*request.job, time);
+  request.job = &the_agent().jobs.acquire(request.tags.job);
+  the_agent().arrived(*request.job, time);
 }
 
 void Core::State::leave_job(Request& request) {
   if (request.job == nullptr) return;
-  agent->jobs.release(*request.job);
+  the_agent().jobs.release(*request.job);
   request.job = nullptr;
 }
 
@@ -66,20 +66,20 @@ std::optional<double> Core::State::on_finish(const Request& request) {
   const bool over =
       request.tags.is_last_step || request.status == RequestStatus::finished_aborted || request.status == RequestStatus::finished_error;
   if (over && config.continuum.pins_end_with_job) {
-    if (const std::optional<Pin> pin = agent->pins.take(job)) unpin(*pin, EventCause::job_over);
+    if (const std::optional<Pin> pin = the_agent().pins.take(job)) unpin(*pin, EventCause::job_over);
     return std::nullopt;
   }
   if (request.tags.is_last_step) return std::nullopt;
   std::string tool = request.tags.tool;
   if (tool.empty() && seams.tools != nullptr && request.num_output_tokens > 0) tool = seams.tools->tool_of(view(request));
-  const double stay_s = agent->ended(job, tool, now);
+  const double stay_s = the_agent().ended(job, tool, now);
   return stay_s > 0.0 ? std::optional(now + stay_s) : std::nullopt;
 }
 
 // Instead of the job's earlier pin.
 void Core::State::pin(Request& request, double expiry) {
-  if (const std::optional<Pin> earlier = agent->pins.take(*request.job)) unpin(*earlier, EventCause::replaced);
-  agent->pins.add({request.id, request.job, expiry});
+  if (const std::optional<Pin> earlier = the_agent().pins.take(*request.job)) unpin(*earlier, EventCause::replaced);
+  the_agent().pins.add({request.id, request.job, expiry});
   hold_ledger.take(request, Holder::pin);
   if (events.wanted()) events.on_event({.what = EventKind::pinned, .owner = request.id, .amount = num_blocks(request)});
 }

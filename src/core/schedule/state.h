@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "core/agent/agent.h"
 #include "core/kv/encoder_cache.h"
 #include "core/kv/hash_function.h"
@@ -204,6 +205,10 @@ struct Core::State {
   EncoderCache encoder_cache;
   RequestTable table;
   std::optional<Agent> agent;  // under CONTINUUM
+  [[nodiscard]] Agent& the_agent() {
+    QUIRE_CHECK(agent.has_value(), "only CONTINUUM has jobs");
+    return *agent;
+  }
   PlanRing plans;
 
   std::vector<Request*> running;  // in order of admission

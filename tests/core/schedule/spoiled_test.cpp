@@ -79,6 +79,11 @@ TEST(SpoiledScheduleDeathTest, ARequestKnowsItsPlaceInThePlan) {
       "a request knows its place in the plan");
 }
 
+TEST(SpoiledScheduleDeathTest, OtherPoliciesHaveNoJobs) {
+  CoreDriver d(sync_config());
+  EXPECT_DEATH((void)d.core->state_->the_agent(), "only CONTINUUM has jobs");
+}
+
 TEST(SpoiledScheduleDeathTest, ARequestEndsOnce) {
   CoreDriver d = one_runs_one_waits();
   Core::State& s = *d.core->state_;
