@@ -86,7 +86,7 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   made.cache_salt = cache_salt;
   made.multimodal = features;
   RequestTags tags;
-  if (const auto given = nb::cast<nb::dict>(fields["tags"]); given.size() > 0) {
+  if (const auto given = nb::cast<nb::dict>(fields["tags"]); !given.empty()) {
     tags = {.job = nb::cast<std::string>(given["job"]),
             .is_last_step = nb::cast<bool>(given["is_last_step"]),
             .tool = nb::cast<std::string>(given["tool"]),
