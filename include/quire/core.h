@@ -59,6 +59,7 @@ struct CoreConfig {
   // option no more is reserved than the request holds at once.
   bool reserve_windows_only = false;
   ContinuumOptions continuum;
+  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   bool enable_kv_events = false;
   bool log_stats = true;
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
@@ -184,6 +185,8 @@ struct CoreCounters {
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_scheduled_tokens = 0;
+  std::uint64_t num_forks = 0;
+  std::uint64_t num_copied_blocks = 0;  // for forks
   // Look-ups of requests never preempted, and of preempted ones that came back. Both count each retry of an admission.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
@@ -212,6 +215,14 @@ class Core {
   Result<void> add(const NewRequest& request, const StepInput& input = {});
   // The next input of a session; nullptr: no more will come. Errors: the id is unknown or not a session.
   Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
+
+  // A request that begins with the parent's tokens and computes none again that the parent has, but for the last one where it must, to
+  // sample after it. Both hold the same blocks; one that is not full is copied in the plan in which the first of them writes to it, and the
+  // last one writes in place. The child waits in front of the others (or by priority) with its share, and gives it up, to be computed like
+  // any other request, where a running request lacks blocks or nothing else can run. Errors name the field: `not_found` (the parent),
+  // `invalid_argument` (an id in use, a parent that has ended, counts out of range), `overloaded` (max_num_waiting, max_fork_family),
+  // `unsupported` (pooling, structured output, a connector, states of mamba layers or of an encoder).
+  Result<void> fork(RequestId parent, const ForkRequest& child, const StepInput& input = {});
 
   // Decides a step. The plan may schedule nothing and must be applied all the same. Valid until its apply().
   const StepPlan& schedule(const StepInput& input = {});

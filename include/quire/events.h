@@ -16,16 +16,18 @@ enum class EventKind : std::uint8_t {
   block_cached,       // `block` became findable under `name`, behind the block named `parent`
   block_evicted,      // `block` was needed for new content: what it held under `name` is lost
   pinned,             // the `amount` blocks of `owner`, which has ended, stay for the next turn of its job
-  unpinned            // they do no more
+  unpinned,           // they do no more
+  forked,             // `owner` shares `amount` blocks with `beneficiary`, which begins with its tokens
+  unshared            // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
 };
 
 enum class EventCause : std::uint8_t {
   none,
-  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way)
+  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way), unshared
   expired,         // unpinned
   replaced,        // unpinned: a later turn of the job was pinned
   job_over,        // unpinned: pins_end_with_job
-  ended_by_host    // unpinned: a reset of the prefix cache, or end_pins()
+  ended_by_host    // unpinned, unshared: a reset of the prefix cache, or end_pins()
 };
 
 // The bytes of a block's name, padded with zeros; all zeros: none.

@@ -3,7 +3,7 @@
 //
 // A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a
 // token that was sampled in a step still in flight. A worker treats the parts in this order: released slots, admitted requests, block-table
-// deltas, then the forward pass.
+// deltas, blocks to zero, block copies, then the forward pass.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -50,11 +50,20 @@ struct BlockTableDelta {
   std::span<const BlockId> blocks;
 };
 
+// The whole block in every layer of the group, after all steps before this one. Copies are made in the plan's order: a source may be the
+// destination of a later one.
+struct BlockCopy {
+  RequestId id;  // whose block the destination is
+  std::uint32_t group = 0;
+  BlockId source, destination;
+};
+
 struct StepPlan {
   StepId step;
   std::span<const Slot> released;  // finished or preempted since the last plan
   std::span<const AdmittedRequest> admitted;
   std::span<const BlockTableDelta> table_deltas;
+  std::span<const BlockCopy> copies;            // of blocks shared since a fork that this step writes to
   std::span<const ScheduledRequest> scheduled;  // vLLM's num_scheduled_tokens, in its order
   std::uint32_t num_scheduled_tokens = 0;
 

@@ -45,8 +45,9 @@ const char* word(RequestStatus status) {
 }
 
 const char* word(EventKind what) {
-  constexpr std::array<const char*, 9> kWords = {"step_begins",  "prefix_looked_up", "admission_tried", "admission_blocked", "preempted",
-                                                 "block_cached", "block_evicted",    "pinned",          "unpinned"};
+  constexpr std::array<const char*, 11> kWords = {"step_begins", "prefix_looked_up", "admission_tried", "admission_blocked",
+                                                  "preempted",   "block_cached",     "block_evicted",   "pinned",
+                                                  "unpinned",    "forked",           "unshared"};
   return kWords.at(static_cast<std::size_t>(what));
 }
 
@@ -203,7 +204,8 @@ void append_event(const Event& e, const TraceStep& step, std::string& out) {
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
   const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted;
   if (e.what != EventKind::block_evicted) line.add("\"owner\":\"{}\",", e.owner.value);
-  if (e.what == EventKind::preempted || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
+  if (e.what == EventKind::preempted || e.what == EventKind::block_evicted || e.what == EventKind::forked)
+    line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
   if (of_block) line.add("\"block\":{},\"name\":\"{}\",", e.block.value, hex(e.name));
   if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{}\",", hex(e.parent));
   if (!of_block) line.add("\"blocks\":{},", e.amount);

@@ -38,7 +38,7 @@ class Tracer final : public EventSink {
   const std::uint32_t num_groups_;
   const Core* core_ = nullptr;
   TraceWriter writer_;
-  // What results, ends and expiries told since the last plan: at most each block cached once, and each pin begun and ended.
+  // What results, ends and expiries told since the last plan: at most each block cached once, each pin begun and ended, and each fork.
   std::vector<Event> events_before_;
   bool is_planning_ = false;
   std::unique_ptr<TraceStep> step_;  // being followed; null: it is dropped, or the trace is over

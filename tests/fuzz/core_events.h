@@ -62,6 +62,9 @@ class CoreEvents {
       case 7:
         set_drafts();
         break;
+      case 8:
+        fork();
+        break;
       default:
         in_.below(3) == 0 ? add() : in_.below(2) == 0 ? schedule() : apply();
     }
@@ -152,6 +155,21 @@ class CoreEvents {
       alive_.push_back(request.id);
       if (request.resumable) sessions_.ids.push_back(request.id.value);
       if (request.pooling) poolings_.ids.push_back(request.id.value);
+    }
+  }
+
+  // Of any request that is known, ended ones among them, with an id that may be in use.
+  void fork() {
+    if (alive_.empty()) return;
+    const RequestId parent = alive_[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(alive_.size(), 200)))];
+    ForkRequest child{.id = chance(in_, 12) ? parent : RequestId{next_id_++}, .arrival_time = static_cast<double>(next_id_)};
+    child.num_tokens = chance(in_, 2) ? in_.below(60) : 0;
+    if (chance(in_, 3)) child.max_tokens = in_.below(20);
+    const auto before = core_->view(parent);
+    const bool is_open = before && !is_finished(before->status);
+    if (core_->fork(parent, child)) {
+      QUIRE_CHECK(is_open, "only an open request is forked");
+      alive_.push_back(child.id);
     }
   }
 

@@ -15,7 +15,7 @@ constexpr std::uint64_t kEventsPerStream = 2000;
 
 // What the streams met, so that a run which met nothing is seen.
 struct Met {
-  std::uint64_t events = 0, streams = 0, steps = 0, tokens = 0, preemptions = 0, evictions = 0, hits = 0;
+  std::uint64_t events = 0, streams = 0, steps = 0, tokens = 0, preemptions = 0, evictions = 0, hits = 0, forks = 0, copies = 0;
 };
 
 void run_stream(std::uint64_t seed, std::uint64_t num_events, Met& met) {
@@ -31,6 +31,8 @@ void run_stream(std::uint64_t seed, std::uint64_t num_events, Met& met) {
   met.tokens += counters.num_scheduled_tokens;
   met.preemptions += counters.num_preemptions;
   met.evictions += counters.num_evicted_blocks;
+  met.forks += counters.num_forks;
+  met.copies += counters.num_copied_blocks;
   met.hits += counters.prefix_hit_tokens + counters.preempted_prefix_hit_tokens;
 }
 
@@ -61,7 +63,8 @@ int main(int argc, char** argv) {
     run_stream((running.seed << 32U) + running.stream, kEventsPerStream, met);
   }
   fmt::print(
-      "{} events in {} streams, every invariant checked after each: {} steps, {} tokens, {} preemptions, {} evictions, {} hit tokens\n",
-      met.events, met.streams, met.steps, met.tokens, met.preemptions, met.evictions, met.hits);
+      "{} events in {} streams, every invariant checked after each: {} steps, {} tokens, {} preemptions, {} evictions, {} hit tokens, {} "
+      "forks, {} copies\n",
+      met.events, met.streams, met.steps, met.tokens, met.preemptions, met.evictions, met.hits, met.forks, met.copies);
   return 0;
 }

@@ -139,6 +139,7 @@ CoreConfig random_config(Source& in) {
   config.count_common_prefix = chance(in, 2);
   config.discard_only_in_flight = chance(in, 2);
   config.reserve_windows_only = chance(in, 2);
+  config.max_fork_family = 2 + in.below(30);
   return config;
 }
 

@@ -90,4 +90,8 @@ void CrossAttentionManager::find(HitQuery& /*query*/) const {
   QUIRE_CHECK(false, "states of an encoder are not cached");
 }
 
+void CrossAttentionManager::share(GroupBlockList& /*parent*/, GroupBlockList& /*child*/, const ForkPoint& /*point*/) {
+  QUIRE_CHECK(false, "states of an encoder are not shared");
+}
+
 }  // namespace quire

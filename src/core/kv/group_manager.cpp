@@ -106,6 +106,8 @@ void GroupManager::free(GroupBlockList& list) {
   list.num_cached_blocks.reset();
   list.num_before_allocation = 0;
   list.last_state_block.reset();
+  list.shared_block.reset();
+  list.copied_from = kNullBlock;
   list.tracked = false;
   list.has_running_state = false;
 }
@@ -118,6 +120,47 @@ void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) 
     pool_.release(list.blocks[as_index(i)]);
     list.blocks[as_index(i)] = kNullBlock;
   }
+}
+
+bool GroupManager::can_share(const GroupBlockList& parent, std::int64_t num_computed, std::int64_t num_skipped) const {
+  const std::int64_t begin = tokens_.floor(num_skipped);
+  const std::int64_t end = tokens_.ceil(num_computed);
+  if (end > static_cast<std::int64_t>(parent.blocks.size())) return false;
+  const std::span<const BlockId> blocks = std::span<const BlockId>(parent.blocks).subspan(as_index(begin), as_index(end - begin));
+  return std::ranges::find(blocks, kNullBlock) == blocks.end();
+}
+
+// The child names the blocks that become full after the fork, and the parent those before: the manager has seen to it.
+void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point, std::int64_t num_skipped) {
+  QUIRE_CHECK(child.blocks.empty() && !child.num_cached_blocks, "a child is blank");
+  const std::int64_t num_full = tokens_.floor(point.num_computed);
+  QUIRE_CHECK(!options_.enable_caching || parent.num_cached_blocks.value_or(0) >= num_full, "full blocks have names");
+  track(child);
+  child.blocks.assign(as_index(tokens_.floor(num_skipped)), kNullBlock);
+  const std::int64_t end = tokens_.ceil(point.num_computed);
+  for (std::size_t i = child.blocks.size(); i < as_index(end); ++i) {
+    pool_.touch(parent.blocks[i]);
+    child.blocks.push_back(parent.blocks[i]);
+  }
+  if (options_.enable_caching) child.num_cached_blocks = static_cast<std::uint32_t>(num_full);
+  if (num_full == end) return;
+  child.shared_block = static_cast<std::uint32_t>(num_full);
+  if (tokens_.floor(point.parent_next) <= num_full) parent.shared_block = child.shared_block;
+}
+
+void GroupManager::own_written(GroupBlockList& list, std::int64_t num_computed) {
+  list.copied_from = kNullBlock;
+  if (!list.shared_block || tokens_.floor(num_computed) > *list.shared_block) return;
+  BlockId& block = list.blocks[*list.shared_block];
+  if (writes_shared(list, num_computed)) {
+    list.copied_block = *list.shared_block;
+    list.copied_from = block;
+    block = pool_.allocate();
+    pool_.release(list.copied_from);
+  } else if (pool_.index().contains(block)) {
+    pool_.evict(block);  // the name is of what another one wrote behind the fork
+  }
+  list.shared_block.reset();
 }
 
 void GroupManager::take_new_block_ids(std::vector<BlockId>& out) {

@@ -32,6 +32,12 @@ struct GroupDemand {
   std::int64_t max_step_tokens = 0;        // where positive: no more blocks are needed than are held at once in steps of so many tokens
 };
 
+// Where a child leaves its parent, in tokens.
+struct ForkPoint {
+  std::int64_t num_computed = 0;  // of the child
+  std::int64_t parent_next = 0;   // the parent writes nothing before it any more
+};
+
 class GroupManager {
  public:
   GroupManager(const GroupOptions& options, BlockPool& pool);
@@ -41,6 +47,16 @@ class GroupManager {
 
   // Sequences that were met and not freed.
   [[nodiscard]] std::uint32_t num_tracked() const { return num_tracked_; }
+
+  // Forks (kv_cache_manager.h). Whether the parent has all blocks that the token after the first num_computed attends to.
+  [[nodiscard]] bool can_share(const GroupBlockList& parent, std::int64_t num_computed, std::int64_t num_skipped) const;
+  void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point, std::int64_t num_skipped);
+  // What comes after the first num_computed tokens is written to a block that others hold too.
+  [[nodiscard]] bool writes_shared(const GroupBlockList& list, std::int64_t num_computed) const {
+    return list.shared_block && tokens_.floor(num_computed) <= *list.shared_block && pool_.ref_count(list.blocks[*list.shared_block]) > 1;
+  }
+  // That block is its own from now on: a copy, or itself where nobody else holds it any more.
+  void own_written(GroupBlockList& list, std::int64_t num_computed);
 
   // Forgets nothing of the sequence but its blocks; allowed for a sequence never met.
   void free(GroupBlockList& list);
@@ -90,6 +106,12 @@ class SkippingManager : public GroupManager {
   }
   void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_tokens); }
   void remove_skipped(GroupBlockList& list, std::int64_t num_computed) { drop_skipped(list, kind().num_skipped_tokens(num_computed)); }
+  [[nodiscard]] bool can_share(const GroupBlockList& parent, std::int64_t num_computed) const {
+    return GroupManager::can_share(parent, num_computed, kind().num_skipped_tokens(num_computed));
+  }
+  void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point) {
+    GroupManager::share(parent, child, point, kind().num_skipped_tokens(point.num_computed));
+  }
 
  private:
   [[nodiscard]] const Kind& kind() const { return static_cast<const Kind&>(*this); }

@@ -16,6 +16,9 @@ struct GroupBlockList {
   std::optional<std::uint32_t> num_cached_blocks;  // unset until something was attached or cached: only then may hits still be attached
   std::uint32_t num_before_allocation = 0;         // blocks[num_before_allocation ..] came with the last allocate_slots()
   std::optional<std::uint32_t> last_state_block;   // mamba align: index of the state before the running one
+  std::optional<std::uint32_t> shared_block;       // since a fork: index of a block that is still written to, by others who hold it too
+  std::uint32_t copied_block = 0;                  // the last allocate_slots() replaced this one,
+  BlockId copied_from = kNullBlock;                // which was this block; null: it did not
   bool tracked = false;                            // is one of the sequences its manager counts (common prefix)
   bool has_running_state = false;                  // mamba align: holds a running state and speculative blocks
 };
@@ -25,6 +28,12 @@ inline std::size_t as_index(std::int64_t value) {
   QUIRE_CHECK(value >= 0, "a place in a list");
   return static_cast<std::size_t>(value);
 }
+
+// A block that the sequence has to itself now: its content is that of `source`.
+struct OwnCopy {
+  std::uint32_t index = 0;
+  BlockId source, destination;
+};
 
 class KvBlocks {
  public:
@@ -38,6 +47,12 @@ class KvBlocks {
     const GroupBlockList& list = groups_[group];
     QUIRE_CHECK(list.num_before_allocation <= list.blocks.size(), "a list does not shrink");
     return std::span<const BlockId>(list.blocks).subspan(list.num_before_allocation);
+  }
+  // What the last successful allocate_slots() took a copy of.
+  [[nodiscard]] std::optional<OwnCopy> own_copy(std::uint32_t group) const {
+    if (group >= groups_.size() || groups_[group].copied_from == kNullBlock) return std::nullopt;
+    const GroupBlockList& list = groups_[group];
+    return OwnCopy{list.copied_block, list.copied_from, list.blocks[list.copied_block]};
   }
   [[nodiscard]] std::optional<std::uint32_t> num_cached_blocks(std::uint32_t group) const {
     return group < groups_.size() ? groups_[group].num_cached_blocks : std::nullopt;

@@ -89,7 +89,10 @@ void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hi
 std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit) {
   const std::span<GroupBlockList> groups = lists(blocks);
   std::int64_t needed = -std::int64_t{pool_.num_free_blocks()};
-  coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group)); });
+  coordinator_->each([&](auto& manager, std::size_t group) {
+    needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
+    needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
+  });
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed, 0));
 }
 
@@ -127,11 +130,24 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
         [&](auto& manager, std::size_t group) { manager.attach(groups[group], hit_of(hit, group), local, demand.num_external_tokens); });
   }
   coordinator_->each([&](auto& manager, std::size_t group) {
+    manager.own_written(groups[group], slots.num_computed_tokens);
     groups[group].num_before_allocation = static_cast<std::uint32_t>(groups[group].blocks.size());
     manager.allocate(groups[group], slots);
   });
   if (!demand.delay_caching) cache_up_to(request, std::min<std::int64_t>(main_model, request.num_tokens));
   return 0;
+}
+
+bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed) {
+  const std::span<GroupBlockList> from = lists(parent.blocks);
+  bool shares = true;
+  coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], num_computed); });
+  if (!shares) return false;
+  cache_up_to(parent, num_computed);
+  const std::span<GroupBlockList> to = lists(child);
+  const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next};
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.share(from[group], to[group], point); });
+  return true;
 }
 
 void KvCacheManager::cache_blocks(const KvRequest& request, std::uint32_t num_computed_tokens) {

@@ -74,6 +74,12 @@ class KvCacheManager {
   // all the same. There must be new or external tokens, and a hit only for a sequence that was freed or never met.
   [[nodiscard]] std::uint32_t allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit = {});
 
+  // The child, blank, begins with the blocks of the parent's first num_computed tokens, which are known. They hold them together; before
+  // allocate_slots() for tokens that are written to the last one, if it is not full, it becomes the writer's own (KvBlocks::own_copy).
+  // `parent_next`: no token before it is written for the parent again. False, and nothing happened: a window has passed blocks that the
+  // child needs, or a group keeps states.
+  [[nodiscard]] bool fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed);
+
   // Makes blocks full of the first num_computed_tokens tokens findable. Nothing without caching.
   void cache_blocks(const KvRequest& request, std::uint32_t num_computed_tokens);
 

@@ -37,6 +37,7 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     }
   }
   totals.num_scheduled_tokens += plan.num_scheduled_tokens;
+  totals.num_copied_blocks += plan.copies.size();
   ++totals.num_steps;
   finished.clear();
   forget_last_plan = false;

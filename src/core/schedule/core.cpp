@@ -88,6 +88,8 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
   State& s = *state_;
   s.begin_call(input);
   if (preempt_running) {
+    while (s.give_up_share(EventCause::ended_by_host)) {
+    }
     // From the last on, so that they come back in order.
     while (!s.running.empty()) {
       Request& request = *s.running.back();

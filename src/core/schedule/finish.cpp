@@ -48,6 +48,7 @@ void Core::State::finish(std::span<Request* const> requests, RequestStatus statu
       release_slot(*request);
       any_running = true;
     } else {
+      leave_sharing(*request);
       num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
       request->ended_loading = is_loading(*request);
       num_loading -= request->ended_loading ? 1 : 0;
@@ -72,6 +73,7 @@ void Core::State::end(Request& request) {
     kv.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
     if (seams.connector->finished(view(request), group_blocks(request))) hold_ledger.take(request, Holder::transfer);
   }
+  leave_family(request);
   const std::optional<double> stay_until = agent ? on_finish(request) : std::nullopt;
   encoder_cache.release_all(encoder_inputs(request));
   finished.push_back(request.id);

@@ -56,6 +56,7 @@ void Core::check_invariants() const {
   std::uint32_t num_kept_by_pins = 0;
   std::size_t num_gone = 0;
   std::size_t num_queued = 0;
+  std::size_t num_with_family = 0;
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
     check_request_state(*request, s.config, s.num_groups);
@@ -66,6 +67,7 @@ void Core::check_invariants() const {
     num_running += request->status == RequestStatus::running ? 1 : 0;
     num_queued += request->queue != QueueName::none ? 1 : 0;
     num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
+    num_with_family += request->family != 0 ? 1 : 0;
     num_loading += State::is_loading(*request) ? 1 : 0;
     num_kept_by_transfers += HoldLedger::holds(*request, Holder::transfer) ? 1 : 0;
     num_kept_by_pins += HoldLedger::holds(*request, Holder::pin) ? 1 : 0;
@@ -74,6 +76,11 @@ void Core::check_invariants() const {
   QUIRE_CHECK(num_gone == s.out.gone.size(), "what is forgotten is destroyed once no outstanding plan names it");
   s.kv.check_invariants(sequences);
   s.encoder_cache.check_invariants();
+  for (const Request* request : s.sharing)
+    QUIRE_CHECK(request->status == RequestStatus::waiting && request->num_computed_tokens > 0, "who shares while it waits has something");
+  std::size_t num_in_families = 0;
+  for (const auto& [family, num_open] : s.families) num_in_families += num_open;
+  QUIRE_CHECK(num_in_families == num_with_family, "relatives are counted until they end");
   QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
   QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
   QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");

@@ -21,6 +21,7 @@ void PlanArena::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, st
   table_deltas_.reserve(std::size_t{max_num_seqs} * num_groups);
   delta_ranges_.reserve(std::size_t{max_num_seqs} * num_groups);
   blocks_.reserve(num_blocks);
+  copies_.reserve(std::size_t{max_num_seqs} * num_groups);
   scheduled_.reserve(max_num_seqs);
   entries_.reserve(max_num_seqs);
   requests_.reserve(max_num_seqs);
@@ -39,6 +40,7 @@ void PlanArena::begin(StepId step) {
   table_deltas_.clear();
   delta_ranges_.clear();
   blocks_.clear();
+  copies_.clear();
   scheduled_.clear();
   entries_.clear();
   requests_.clear();
@@ -67,6 +69,15 @@ void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUp
   table_deltas_.push_back({.slot = request.slot, .group = group, .id = request.id, .update = update, .index = 0, .blocks = {}});
   delta_ranges_.push_back({static_cast<std::uint32_t>(blocks_.size()), static_cast<std::uint32_t>(blocks.size())});
   blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+}
+
+void PlanArena::copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+  copies_.push_back({.id = request.id, .group = group, .source = copy.source, .destination = copy.destination});
+}
+
+void PlanArena::replace_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+  table_delta(request, group, TableUpdate::replace_one, {&copy.destination, 1});
+  table_deltas_.back().index = copy.index;
 }
 
 void PlanArena::schedule(Request& request, const Grant& grant) {
@@ -124,6 +135,7 @@ void PlanArena::unschedule(Request& request) {
   }
   table_deltas_.resize(kept);
   delta_ranges_.resize(kept);
+  std::erase_if(copies_, [&](const BlockCopy& copy) { return copy.id == request.id; });
 }
 
 std::span<std::uint32_t> PlanArena::common_prefix_blocks(std::uint32_t num_groups) {
@@ -153,6 +165,7 @@ StepPlan& PlanArena::seal() {
   plan_.released = released_;
   plan_.admitted = admitted_;
   plan_.table_deltas = table_deltas_;
+  plan_.copies = copies_;
   plan_.scheduled = scheduled_;
   plan_.finished = finished_;
   plan_.preempted = preempted_;

@@ -31,6 +31,10 @@ class PlanArena {
   // `tokens` of the request must not move before the plan is applied.
   void admit(const Request& request, bool first_time);
   void table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks);
+  // A block of the request is a copy from now on.
+  void copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy);
+  // And its table says so, where it is not written anew.
+  void replace_block(const Request& request, std::uint32_t group, const OwnCopy& copy);
   // The request goes to the end of `scheduled` with the tokens after its num_computed_tokens; its last_step and last_index follow.
   void schedule(Request& request, const Grant& grant);
   // For the request scheduled last.
@@ -88,6 +92,7 @@ class PlanArena {
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
   std::vector<BlockId> blocks_;
+  std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;
   std::vector<Entry> entries_;
   std::vector<Request*> requests_;

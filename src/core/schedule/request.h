@@ -92,6 +92,7 @@ struct Request {
   RequestTags tags;
   Job* job = nullptr;        // under CONTINUUM, as long as it is known
   double entered = 0.0;      // under CONTINUUM: what counts as its entry if it has no job, s
+  std::uint64_t family = 0;  // it and its relatives by forks that have not ended; 0: none
   std::uint8_t holders = 0;  // who keeps its blocks although it has finished (holds.h)
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats

@@ -38,8 +38,8 @@ Result<void> check_ranges(const CoreConfig& config) {
         check_range("num_lookahead_tokens", config.num_lookahead_tokens, 0, 1024),
         check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans), check_seconds("pin_s", config.continuum.pin_s),
         check_seconds("longest_tool_s", config.continuum.longest_tool_s), check_range("max_jobs", config.continuum.max_jobs, 1),
-        check_range("max_tools", config.continuum.max_tools, 1), check_range("dcp_world_size", config.dcp_world_size, 1),
-        check_range("pcp_world_size", config.pcp_world_size, 1)}) {
+        check_range("max_tools", config.continuum.max_tools, 1), check_range("max_fork_family", config.max_fork_family, 1),
+        check_range("dcp_world_size", config.dcp_world_size, 1), check_range("pcp_world_size", config.pcp_world_size, 1)}) {
     if (!result) return result;
   }
   return {};

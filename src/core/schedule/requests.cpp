@@ -92,10 +92,10 @@ void Core::State::name_blocks(Request& request) {
 }
 
 // Nothing of it moves while a plan shows it, and no step allocates.
-void Core::State::reserve_memory(Request& request) {
-  const std::uint64_t limit = std::max<std::uint64_t>(config.scheduler.max_model_len, request.tokens.size()) + kSpareTokens;
+void Core::State::reserve_memory(Request& request, std::size_t num_known_tokens) {
+  const std::uint64_t limit = std::max<std::uint64_t>(config.scheduler.max_model_len, num_known_tokens) + kSpareTokens;
   const std::uint64_t wanted = std::uint64_t{static_cast<std::uint32_t>(request.num_prompt_tokens)} + request.max_tokens + kSpareTokens;
-  const auto num_tokens = static_cast<std::uint32_t>(std::min(limit, std::max<std::uint64_t>(wanted, request.tokens.size())) +
+  const auto num_tokens = static_cast<std::uint32_t>(std::min(limit, std::max<std::uint64_t>(wanted, num_known_tokens)) +
                                                      config.num_spec_tokens + config.num_lookahead_tokens);
   request.tokens.reserve(num_tokens);
   request.draft_tokens.reserve(config.num_spec_tokens);

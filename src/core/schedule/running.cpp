@@ -36,6 +36,7 @@ bool Core::State::schedule_one_running(Request& request, PlanArena& arena) {
   if (!make_room(request, num_new_tokens, arena)) return false;
   commit(request, num_new_tokens, ScheduledKind::running, arena);
   ++cursor;
+  plan_copies(request, ScheduledKind::running, arena);
   for (std::uint32_t group = 0; group < num_groups; ++group)
     if (const auto blocks = request.blocks.new_blocks(group); !blocks.empty())
       arena.table_delta(request, group, TableUpdate::append, blocks);
@@ -64,7 +65,7 @@ bool Core::State::make_room(Request& request, std::int32_t num_new_tokens, PlanA
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = config.num_lookahead_tokens};
   while (const std::uint32_t missing = kv.allocate_slots(kv_request(request), demand)) {
-    if (end_oldest_pin()) continue;
+    if (end_oldest_pin() || give_up_share(EventCause::lack_of_blocks)) continue;
     Request& victim = take_victim(arena);
     if (events.wanted()) {
       events.on_event({.what = EventKind::preempted,

@@ -2,7 +2,7 @@
 // What the parts of the core's scheduler share. Private to this folder; the facade is quire/core.h.
 //
 // States of a request, and who moves it (vLLM's RequestStatus):
-//   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, preempt, promote, sessions
+//   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, fork, preempt, promote, sessions
 //   waiting_for_*            in `skipped_waiting`                                                add, waiting.cpp, sessions.cpp
 //   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
 //   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         finish.cpp
@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
@@ -126,10 +127,11 @@ struct Core::State {
 
   // requests.cpp
   Request& create_request(const NewRequest& given);
-  void enqueue(Request& request, double time);                             // _enqueue_waiting_request
-  void append_token(Request& request, TokenId token);                      // an output
-  void name_blocks(Request& request);                                      // update_block_hashes: those that have become full
-  void reserve_memory(Request& request);                                   // for all it can ever have
+  void enqueue(Request& request, double time);         // _enqueue_waiting_request
+  void append_token(Request& request, TokenId token);  // an output
+  void name_blocks(Request& request);                  // update_block_hashes: those that have become full
+  void reserve_memory(Request& request) { reserve_memory(request, request.tokens.size()); }
+  void reserve_memory(Request& request, std::size_t num_known_tokens);     // for all it can ever have
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
   void release_slot(Request& request);                                     // when it stops running
   [[nodiscard]] KvRequest kv_request(Request& request);                    // valid until the next call
@@ -154,6 +156,17 @@ struct Core::State {
   [[nodiscard]] Result<void> check_result(const StepResult& result) const;
   [[nodiscard]] Result<void> check_tokens(const PlanArena& arena, const StepResult& result) const;
   [[nodiscard]] Result<void> check_transfers(const StepResult& result) const;
+
+  // forks.cpp
+  [[nodiscard]] Result<void> check_room_for_fork(const Request& parent) const;
+  Request& create_fork(const Request& parent, const ForkRequest& given);
+  void share_blocks(Request& parent, Request& child);
+  void join_family(Request& parent, Request& child);
+  void leave_family(Request& request);
+  void leave_sharing(const Request& request);
+  // That of the one forked last, but not the beneficiary's; false: there is none.
+  bool give_up_share(EventCause cause, const Request* beneficiary = nullptr);
+  void plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena);
 
   // apply.cpp
   void take_results(const PlanArena& arena, const StepResult& result);
@@ -213,9 +226,12 @@ struct Core::State {
 
   std::vector<Request*> running;  // in order of admission
   RequestQueue waiting, skipped_waiting, step_skipped;
-  std::uint32_t num_waiting_for_input = 0;  // streaming sessions between two inputs; they are in skipped_waiting
-  std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they are in skipped_waiting
-  HoldLedger hold_ledger;                   // of finished requests that are known
+  std::uint32_t num_waiting_for_input = 0;                    // streaming sessions between two inputs; they are in skipped_waiting
+  std::uint32_t num_loading = 0;                              // requests for which is_loading() holds; they are in skipped_waiting
+  HoldLedger hold_ledger;                                     // of finished requests that are known
+  std::vector<Request*> sharing;                              // forked, and still waiting with blocks; in that order
+  std::unordered_map<std::uint64_t, std::uint32_t> families;  // how many of each are open
+  std::uint64_t last_family = 0;
   PauseState pause = PauseState::unpaused;
   std::vector<RequestId> finished;  // finished_req_ids: ended since the last plan, each once
   bool forget_last_plan = false;    // prev_step_scheduled_req_ids was cleared

@@ -50,7 +50,7 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
     if (num_new_tokens <= 0) return Admission::blocked;
   }
   while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    if (end_oldest_pin()) continue;
+    if (end_oldest_pin() || (running.empty() && give_up_share(EventCause::lack_of_blocks, &request))) continue;
     if (request.has_encoder_inputs()) encoder_cache.release_all(encoder_inputs(request));
     if (events.wanted())
       events.on_event({.what = EventKind::admission_blocked, .cause = EventCause::lack_of_blocks, .owner = request.id, .amount = missing});
@@ -117,9 +117,11 @@ void Core::State::admit(Request& request, std::int32_t num_computed_tokens, std:
   QUIRE_CHECK(!free_slots.empty(), "a slot for each that may run");
   request.slot = free_slots.back();
   free_slots.pop_back();
+  leave_sharing(request);
   arena.admit(request, !request.admitted_before);
   request.admitted_before = true;
   commit(request, num_new_tokens, kind, arena);
+  plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < num_groups; ++group)
     arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));
   if (config.pipeline_parallel && kind == ScheduledKind::resumed) send_new_tokens(request, arena);

@@ -142,6 +142,19 @@ TEST(SpoiledKvDeathTest, OnlyBlocksOfThePoolAreFollowed) {
   EXPECT_DEATH(residency.on_evicted(BlockId{4}), "an evicted block of the pool");
 }
 
+TEST(SpoiledKvDeathTest, AForkIsOfABlankChildAndOfBlocksWithNames) {
+  BlockPool pool(4, nullptr);
+  const GroupOptions options{.group = 0, .block_size = 4, .hash_block_size = 4};
+  FullAttentionManager manager(options, pool);
+  GroupBlockList parent;
+  GroupBlockList child;
+  manager.allocate(parent, {.num_tokens = 4});
+  const ForkPoint point{.num_computed = 4, .parent_next = 4};
+  EXPECT_DEATH(manager.share(parent, child, point), "full blocks have names");
+  EXPECT_DEATH(manager.share(parent, parent, point), "a child is blank");
+  EXPECT_DEATH(CrossAttentionManager(options, pool).share(parent, child, point), "states of an encoder are not shared");
+}
+
 TEST(SpoiledKvDeathTest, AnEncoderInputIsOneOfItsRequest) {
   EncoderCache cache(EncoderCacheMode::shared, 8);
   const EncoderInputs without{RequestId{1}, {}};

@@ -1,14 +1,17 @@
 #pragma once
 // A worker without a model. Each KV entry it keeps is a digest of the whole history up to that token, so reading a wrong, stale or
 // unwritten block is seen at once; the token it samples is a function of the history, so a request's output must not depend on how it
-// was scheduled. It also holds the plan to its contract.
+// was scheduled, except for a request with a seed of its own, so that a child's tokens part from its parent's. It also holds the plan to
+// its contract. By default there is one cache group, of full attention.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quire/plan.h"
@@ -26,6 +29,10 @@ class FakeWorker {
   FakeWorker(std::uint32_t num_blocks, std::uint32_t block_size, std::uint32_t max_num_seqs, TokenId vocabulary)
       : block_size_(block_size), vocabulary_(vocabulary), kv_(std::size_t{num_blocks} * block_size), rows_(max_num_seqs) {}
 
+  // Per cache group the tokens that one attends to, itself among them; 0: all. Their blocks are of one size.
+  void use_windows(std::vector<std::uint32_t> windows) { windows_ = std::move(windows); }
+  void set_seed(RequestId id, std::uint64_t seed) { seeds_[id] = seed; }
+
   // What separates this request's content from others with the same tokens.
   void set_salt(RequestId id, std::uint64_t salt) { salts_[id] = salt; }
   // With hostile hashes the content of hits is wrong by intent.
@@ -34,6 +41,9 @@ class FakeWorker {
   // The result's view is valid until the next run.
   StepResult run(const StepPlan& plan) {
     take_deltas(plan);
+    for (const BlockCopy& copy : plan.copies)
+      std::copy_n(kv_.begin() + copy.source.value * block_size_, block_size_, kv_.begin() + copy.destination.value * block_size_);
+    num_copies += plan.copies.size();
     sampled_.clear();
     for (const ScheduledRequest& s : plan.scheduled) write(s);
     for (const ScheduledRequest& s : plan.scheduled) {
@@ -43,25 +53,28 @@ class FakeWorker {
     return {plan.step, sampled_};
   }
 
-  [[nodiscard]] const std::vector<BlockId>& table(Slot slot) const { return rows_[slot.value]->table; }
+  [[nodiscard]] const std::vector<BlockId>& table(Slot slot) const { return rows_[slot.value]->tables[0]; }
 
   // What a request without a scheduler in its way puts out.
-  [[nodiscard]] std::vector<TokenId> expected(const std::vector<TokenId>& prompt, std::uint64_t salt, std::size_t num_outputs) const {
+  [[nodiscard]] std::vector<TokenId> expected(const std::vector<TokenId>& prompt, std::uint64_t salt, std::size_t num_outputs,
+                                              std::uint64_t seed = 0) const {
     std::vector<TokenId> outputs;
     std::uint64_t digest = salt;
     for (TokenId token : prompt) digest = mix(digest, static_cast<std::uint64_t>(token));
     while (outputs.size() < num_outputs) {
-      outputs.push_back(token_of(digest));
+      outputs.push_back(token_of(digest, seed));
       digest = mix(digest, static_cast<std::uint64_t>(outputs.back()));
     }
     return outputs;
   }
 
+  std::uint64_t num_copies = 0;  // of blocks
+
  private:
   struct Row {
     RequestId id;
     std::vector<TokenId> tokens;
-    std::vector<BlockId> table;
+    std::vector<std::vector<BlockId>> tables;  // per group
   };
 
   void take_deltas(const StepPlan& plan) {
@@ -72,19 +85,24 @@ class FakeWorker {
     for (const AdmittedRequest& a : plan.admitted) {
       EXPECT_FALSE(rows_.at(a.slot.value).has_value()) << "admitted to a slot that is taken";
       EXPECT_LE(a.num_prompt_tokens, a.tokens.size());
-      rows_[a.slot.value] = Row{a.id, {a.tokens.begin(), a.tokens.end()}, {}};
+      rows_[a.slot.value] = Row{a.id, {a.tokens.begin(), a.tokens.end()}, std::vector<std::vector<BlockId>>(windows_.size())};
     }
     for (const BlockTableDelta& d : plan.table_deltas) {
       ASSERT_TRUE(rows_.at(d.slot.value).has_value());
-      auto& table = rows_[d.slot.value]->table;
+      auto& table = rows_[d.slot.value]->tables.at(d.group);
+      if (d.update == TableUpdate::replace_one) {
+        ASSERT_EQ(d.blocks.size(), 1U);
+        table.at(d.index) = d.blocks[0];
+        continue;
+      }
       if (d.update == TableUpdate::replace_all) table.clear();
       table.insert(table.end(), d.blocks.begin(), d.blocks.end());
     }
   }
 
-  std::uint64_t& entry(const Row& row, std::uint32_t position) {
-    EXPECT_LT(position / block_size_, row.table.size()) << "a scheduled token has no block";
-    const BlockId block = row.table.at(position / block_size_);
+  std::uint64_t& entry(const Row& row, std::size_t group, std::uint32_t position) {
+    EXPECT_LT(position / block_size_, row.tables[group].size()) << "a scheduled token has no block";
+    const BlockId block = row.tables[group].at(position / block_size_);
     EXPECT_NE(block, kNullBlock);
     return kv_.at(std::size_t{block.value} * block_size_ + position % block_size_);
   }
@@ -104,7 +122,7 @@ class FakeWorker {
     std::uint64_t digest = digest_before(row, s.num_computed_tokens);
     for (std::uint32_t i = s.num_computed_tokens; i < s.num_computed_tokens + s.num_tokens; ++i) {
       digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
-      entry(row, i) = digest;
+      for (std::size_t group = 0; group < windows_.size(); ++group) entry(row, group, i) = mix(digest, group);
     }
   }
 
@@ -113,19 +131,22 @@ class FakeWorker {
     std::uint64_t digest = salts_[row.id];
     for (std::uint32_t i = 0; check_content_ && i < s.num_computed_tokens + s.num_tokens; ++i) {
       digest = mix(digest, static_cast<std::uint64_t>(row.tokens[i]));
-      ASSERT_EQ(entry(row, i), digest) << "request " << s.id.value << " reads a wrong entry at position " << i;
+      for (std::size_t group = 0; group < windows_.size(); ++group) {
+        if (windows_[group] > 0 && i + windows_[group] <= s.num_computed_tokens) continue;
+        ASSERT_EQ(entry(row, group, i), mix(digest, group)) << "request " << s.id.value << " reads a wrong entry at position " << i;
+      }
     }
   }
 
   void sample(const ScheduledRequest& s) {
     Row& row = *rows_[s.slot.value];
-    const TokenId token = token_of(digest_before(row, static_cast<std::uint32_t>(row.tokens.size())));
+    const TokenId token = token_of(digest_before(row, static_cast<std::uint32_t>(row.tokens.size())), seeds_[s.id]);
     row.tokens.push_back(token);
     sampled_.push_back({s.id, token});
   }
 
-  [[nodiscard]] TokenId token_of(std::uint64_t digest) const {
-    return static_cast<TokenId>(digest % static_cast<std::uint64_t>(vocabulary_));
+  [[nodiscard]] TokenId token_of(std::uint64_t digest, std::uint64_t seed) const {
+    return static_cast<TokenId>((seed == 0 ? digest : mix(digest, seed)) % static_cast<std::uint64_t>(vocabulary_));
   }
 
   std::uint32_t block_size_;
@@ -133,7 +154,8 @@ class FakeWorker {
   bool check_content_ = true;
   std::vector<std::uint64_t> kv_;
   std::vector<std::optional<Row>> rows_;
-  std::map<RequestId, std::uint64_t> salts_;
+  std::vector<std::uint32_t> windows_{0};
+  std::map<RequestId, std::uint64_t> salts_, seeds_;
   std::vector<SampledToken> sampled_;
 };
 

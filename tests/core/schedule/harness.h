@@ -42,6 +42,9 @@ struct Expectation {
   RequestTags tags;
   std::uint64_t salt = 0;
   std::vector<TokenId> outputs;
+  // Of a child: a seed of its own, and how many of the tokens that it began with (`prompt`) are outputs.
+  std::uint64_t seed = 0;
+  std::uint32_t num_inherited = 0;
 };
 
 inline constexpr TokenId kEosTokens[] = {kEosToken};
@@ -93,6 +96,28 @@ class Harness {
     e->request.prompt = e->prompt;
     e->request.max_tokens = max_tokens;
     add(std::move(e));
+  }
+
+  // The child goes on from the parent's tokens as a request of its own.
+  Result<void> fork(RequestId parent, const ForkRequest& child, std::uint64_t seed) {
+    const auto forked = core->fork(parent, child, {.now = now});
+    core->check_invariants();
+    if (!forked) return forked;
+    const Expectation& from = *alive.at(parent);
+    auto e = std::make_unique<Expectation>();
+    const RequestView view = *core->view(child.id);
+    e->prompt.assign(view.tokens.begin(), view.tokens.end());
+    e->request = from.request;
+    e->request.id = child.id;
+    e->request.max_tokens = view.max_tokens;
+    e->request.min_tokens = std::min(from.request.min_tokens, view.max_tokens);
+    e->salt = from.salt;
+    e->seed = seed;
+    e->num_inherited = static_cast<std::uint32_t>(view.tokens.size()) - view.num_prompt_tokens;
+    worker.set_salt(child.id, e->salt);
+    worker.set_seed(child.id, seed);
+    alive[child.id] = std::move(e);
+    return {};
   }
 
   // Plans and runs; the result is applied by apply_oldest(). The worker runs at once: it is never ahead of the plans.
@@ -169,13 +194,14 @@ class Harness {
   // Where vLLM's rules end it: the first stop id at or after min_tokens, or the limit.
   void check_finished(const Expectation& e, const RequestUpdate& update) {
     if (!check_outputs) return;
-    const std::size_t limit = std::min<std::size_t>(e.request.max_tokens, config.scheduler.max_model_len - e.prompt.size());
-    auto outputs = worker.expected(e.prompt, e.salt, limit);
+    const std::size_t limit =
+        std::min<std::size_t>(e.request.max_tokens - e.num_inherited, config.scheduler.max_model_len - e.prompt.size());
+    auto outputs = worker.expected(e.prompt, e.salt, limit, e.seed);
     FinishReason reason = FinishReason::length;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const bool eos = outputs[i] == kEosToken && !e.request.eos_ids.empty();
       const bool stop = outputs[i] == kStopToken && !e.request.stop_token_ids.empty();
-      if (i + 1 >= e.request.min_tokens && (eos || stop)) {
+      if (e.num_inherited + i + 1 >= e.request.min_tokens && (eos || stop)) {
         outputs.resize(i + 1);
         reason = FinishReason::stop;
       }

@@ -22,7 +22,7 @@ class NaiveKv {
   };
 
   NaiveKv(std::uint32_t num_blocks, std::uint32_t block_size, bool caching)
-      : block_size_(block_size), caching_(caching), refs_(num_blocks) {
+      : block_size_(block_size), caching_(caching), refs_(num_blocks), named_(num_blocks) {
     for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
   }
 
@@ -48,10 +48,28 @@ class NaiveKv {
     return hit;
   }
 
-  std::size_t missing(const Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens) const {
+  // The block of the next token is there already, and somebody else holds it too: it will be copied.
+  bool writes_shared(const Sequence& sequence, std::size_t num_computed) const {
+    const std::size_t place = num_computed / block_size_;
+    return place < sequence.blocks.size() && refs_[sequence.blocks[place]] > 1;
+  }
+
+  // A child has the blocks of the first num_computed tokens.
+  Sequence fork(const Sequence& parent, std::size_t num_computed) {
+    Sequence child;
+    for (std::size_t i = 0; i * block_size_ < num_computed; ++i) {
+      child.blocks.push_back(parent.blocks[i]);
+      ++refs_[parent.blocks[i]];
+    }
+    child.num_cached = caching_ ? num_computed / block_size_ : 0;
+    return child;
+  }
+
+  std::size_t missing(const Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens,
+                      std::size_t num_computed) const {
     const std::size_t required = (num_tokens + block_size_ - 1) / block_size_;
     const std::size_t held = sequence.blocks.size() + hit.size();
-    std::size_t take = required > held ? required - held : 0;
+    std::size_t take = (required > held ? required - held : 0) + (writes_shared(sequence, num_computed) ? 1 : 0);
     for (std::uint32_t block : hit) take += refs_[block] == 0 ? 1 : 0;
     return take > free_.size() ? take - free_.size() : 0;
   }
@@ -62,13 +80,20 @@ class NaiveKv {
     while (caching_ && (sequence.num_cached + 1) * block_size_ <= num_tokens) {
       const std::size_t i = sequence.num_cached++;
       cached_[all[i]].push_back(sequence.blocks[i]);
+      named_[sequence.blocks[i]] = true;
     }
   }
 
-  // `num_tokens`: computed ones, the hit included, and new ones.
-  bool allocate(Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens, const std::vector<TokenId>& tokens,
-                const std::string& salt) {
-    if (missing(sequence, hit, num_tokens) > 0) return false;
+  struct Copy {
+    std::uint32_t source = 0, destination = 0;
+    friend bool operator==(const Copy&, const Copy&) = default;
+  };
+
+  // `num_tokens`: computed ones, the hit included, and new ones. What is copied goes to `copies`.
+  bool allocate(Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens, std::size_t num_computed,
+                const std::vector<TokenId>& tokens, const std::string& salt, std::vector<Copy>& copies) {
+    if (missing(sequence, hit, num_tokens, num_computed) > 0) return false;
+    own(sequence, num_computed, copies);
     for (std::uint32_t block : hit) {
       if (refs_[block]++ == 0) free_.remove(block);
       sequence.blocks.push_back(block);
@@ -88,6 +113,7 @@ class NaiveKv {
   bool reset() {
     if (free_.size() + 1 != refs_.size()) return false;
     cached_.clear();
+    named_.assign(named_.size(), false);
     return true;
   }
 
@@ -100,21 +126,42 @@ class NaiveKv {
   }
 
  private:
+  // Before the next token is written.
+  void own(Sequence& sequence, std::size_t num_computed, std::vector<Copy>& copies) {
+    const std::size_t place = num_computed / block_size_;
+    if (place >= sequence.blocks.size()) return;
+    std::uint32_t& block = sequence.blocks[place];
+    if (writes_shared(sequence, num_computed)) {
+      --refs_[block];
+      copies.push_back({block, pop()});
+      block = copies.back().destination;
+    } else {
+      forget(block);
+    }
+  }
+
   std::uint32_t pop() {
     const std::uint32_t block = free_.front();
     free_.pop_front();
+    forget(block);
+    refs_[block] = 1;
+    return block;
+  }
+
+  void forget(std::uint32_t block) {
+    if (!named_[block]) return;
+    named_[block] = false;
     for (auto entry = cached_.begin(); entry != cached_.end();) {
       entry->second.remove(block);
       entry = entry->second.empty() ? cached_.erase(entry) : std::next(entry);
     }
-    refs_[block] = 1;
-    return block;
   }
 
   std::uint32_t block_size_;
   bool caching_;
   std::list<std::uint32_t> free_;
   std::vector<std::uint32_t> refs_;
+  std::vector<bool> named_;
   std::map<Name, std::list<std::uint32_t>> cached_;  // first inserted first
 };
 

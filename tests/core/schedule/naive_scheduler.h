@@ -25,6 +25,7 @@ class NaiveScheduler {
     std::size_t num_tokens = 0;
     bool samples = false;
     std::vector<std::uint32_t> table;
+    std::vector<NaiveKv::Copy> copies{};
     friend bool operator==(const Row&, const Row&) = default;
   };
   struct Step {
@@ -51,6 +52,24 @@ class NaiveScheduler {
     if (given.tags != nullptr) r->tags = *given.tags;
     if (!r->tags.job.empty()) arrive(r->tags.job, now);
     waiting_.push_back(r);
+    all_[r->id] = r;
+  }
+
+  // What the core takes.
+  void fork(std::uint64_t parent, const ForkRequest& given) {
+    const Request& from = *all_.at(parent);
+    auto r = std::make_shared<Request>(from);
+    r->id = given.id.value;
+    r->arrival = given.arrival_time;
+    if (given.num_tokens > 0) r->tokens.resize(given.num_tokens);
+    r->max_tokens = std::min<std::size_t>(given.max_tokens.value_or(static_cast<std::uint32_t>(from.max_tokens)),
+                                          config_.scheduler.max_model_len - r->num_prompt);
+    r->min_tokens = std::min(from.min_tokens, r->max_tokens);
+    r->num_computed = std::min(from.num_computed, r->tokens.size() - 1);
+    r->placeholders = 0;
+    r->kv = kv_.fork(from.kv, r->num_computed);
+    waiting_.push_front(r);
+    sharing_.push_back(r);
     all_[r->id] = r;
   }
 
@@ -88,6 +107,7 @@ class NaiveScheduler {
   void finish(std::uint64_t id, RequestStatus status, double now = 0.0) {
     const auto r = all_.at(id);
     if (!stays(r, status, now)) kv_.free(r->kv);
+    std::erase(sharing_, r);
     std::erase(running_, r);
     std::erase(waiting_, r);
     all_.erase(id);
@@ -174,11 +194,14 @@ class NaiveScheduler {
     return {!pinned(*r), r->tags.job.empty() ? r->entered : entries_.at(r->tags.job)};
   }
 
-  bool allocate(Request& r, const std::vector<std::uint32_t>& hit, std::size_t num_tokens) {
-    do {
-      if (kv_.allocate(r.kv, hit, num_tokens, r.tokens, r.salt)) return true;
-    } while (give_way());
-    return false;
+  // The request forked last of those that have not run yet, but for `r`.
+  bool give_up_share(const Pointer& r) {
+    const auto newest = std::ranges::find_if(sharing_.rbegin(), sharing_.rend(), [&](const Pointer& other) { return other != r; });
+    if (newest == sharing_.rend()) return false;
+    kv_.free((*newest)->kv);
+    (*newest)->num_computed = 0;
+    sharing_.erase(std::next(newest).base());
+    return true;
   }
 
   [[nodiscard]] std::size_t limited(std::size_t n) const {
@@ -194,9 +217,12 @@ class NaiveScheduler {
           {limited(r->tokens.size() + r->placeholders - r->num_computed), budget, config_.scheduler.max_model_len - 1 - r->num_computed});
       if (n == 0) continue;
       bool fits = true;
-      while (fits && !allocate(*r, {}, r->num_computed + n)) fits = preempt_one(step, budget, i) != r;
+      std::vector<NaiveKv::Copy> copies;
+      while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->num_computed, r->tokens, r->salt, copies))
+        if (!give_way() && !give_up_share(nullptr)) fits = preempt_one(step, budget, i) != r;
       if (!fits) return;
       run(*r, n, budget, step);
+      step.rows.back().copies = copies;
     }
   }
 
@@ -226,19 +252,24 @@ class NaiveScheduler {
       first = std::ranges::min_element(waiting_, {}, [](const Pointer& r) { return std::tuple(r->priority, r->arrival, r->id); });
     if (by_job()) first = std::ranges::min_element(waiting_, {}, [this](const Pointer& r) { return place(r); });
     const Pointer r = *first;
-    const auto hit = kv_.find_prefix(r->tokens, r->salt);
-    const std::size_t num_hit = hit.size() * config_.block_size;
+    const auto hit = r->num_computed == 0 ? kv_.find_prefix(r->tokens, r->salt) : std::vector<std::uint32_t>();
+    const std::size_t num_hit = r->num_computed + hit.size() * config_.block_size;
     std::size_t n = limited(r->tokens.size() - num_hit);
     if (!config_.scheduler.enable_chunked_prefill && n > budget) return false;
     n = std::min(n, budget);
-    while (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size()) > 0)
-      if (!give_way()) return false;
-    if (!allocate(*r, hit, num_hit + n)) return false;
+    const auto make_way = [&] { return give_way() || (running_.empty() && give_up_share(r)); };
+    while (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size(), num_hit) > 0)
+      if (!make_way()) return false;
+    std::vector<NaiveKv::Copy> copies;
+    while (!kv_.allocate(r->kv, hit, num_hit + n, num_hit, r->tokens, r->salt, copies))
+      if (!make_way()) return false;
     waiting_.erase(first);
+    std::erase(sharing_, r);
     running_.push_back(r);
     r->num_computed = num_hit;
     step.admitted.push_back(r->id);
     run(*r, n, budget, step);
+    step.rows.back().copies = copies;
     return true;
   }
 
@@ -250,6 +281,7 @@ class NaiveScheduler {
   CoreConfig config_;
   NaiveKv kv_;
   std::deque<Pointer> waiting_;
+  std::vector<Pointer> sharing_;  // forked, and have not run
   std::vector<Pointer> running_;
   std::map<std::uint64_t, Pointer> all_;
   std::map<std::string, double> entries_;                        // of jobs

@@ -1,4 +1,5 @@
-// Steps that admit and end nothing allocate nothing: plain ones, with drafts, with tokens in flight, and while statistics are kept.
+// Steps that admit and end nothing allocate nothing: plain ones, with copies for forks, with drafts, with tokens in flight, and while
+// statistics are kept.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -43,6 +44,32 @@ TEST(NoAllocation, TenThousandDecodeSteps) {
   decode(*core, 10000, sampled);
   EXPECT_EQ(test::num_allocations - before, 0U);
   EXPECT_EQ(sampled.size(), 16U);
+}
+
+// Forks that find no place in the batch: each parent copies what it shares.
+TEST(NoAllocation, AStepThatCopiesBlocks) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  CoreConfig config;
+  config.scheduler.max_num_seqs = 4;
+  config.scheduler.max_model_len = 100;
+  test::use_one_group(config, 257);
+  auto core = Core::create(config).value();
+  const std::vector<TokenId> prompt(6, 7);
+  for (std::uint64_t id = 0; id < 4; ++id) {
+    NewRequest request;
+    request.id = RequestId{id};
+    request.prompt = prompt;
+    request.max_tokens = 80;
+    ASSERT_TRUE(core->add(request));
+  }
+  std::vector<SampledToken> sampled;
+  sampled.reserve(4);
+  decode(*core, 4, sampled);
+  for (std::uint64_t id = 0; id < 4; ++id) ASSERT_TRUE(core->fork(RequestId{id}, {.id = RequestId{id + 4}}));
+  const std::uint64_t before = test::num_allocations;
+  decode(*core, 40, sampled);
+  EXPECT_EQ(test::num_allocations - before, 0U);
+  EXPECT_EQ(core->counters().num_copied_blocks, 4U);
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <set>
+
 #include "core/kv/hash_function.h"
 #include "core/schedule/harness.h"
 #include "core/schedule/naive_kv.h"
@@ -40,6 +44,8 @@ std::vector<NaiveScheduler::Row> rows_of(const StepPlan& plan, const Harness& h)
   std::vector<NaiveScheduler::Row> rows;
   for (const ScheduledRequest& s : plan.scheduled)
     rows.push_back({s.id.value, s.num_computed_tokens, s.num_tokens, s.samples, test::values(h.worker.table(s.slot))});
+  for (const BlockCopy& copy : plan.copies)
+    std::ranges::find(rows, copy.id.value, &NaiveScheduler::Row::id)->copies.push_back({copy.source.value, copy.destination.value});
   return rows;
 }
 
@@ -55,8 +61,68 @@ std::vector<std::uint64_t> ids_of(const Range& range) {
 }
 
 struct Met {
-  std::uint64_t num_preemptions = 0, num_steps_with_pins = 0;
+  std::uint64_t num_preemptions = 0, num_steps_with_pins = 0, num_trees = 0, num_forks = 0, num_copies = 0;
+  void add(const Met& other) {
+    num_preemptions += other.num_preemptions;
+    num_steps_with_pins += other.num_steps_with_pins;
+    num_trees += other.num_trees;
+    num_forks += other.num_forks;
+    num_copies += other.num_copies;
+  }
 };
+
+// For some runs so many blocks and tokens that children run beside their parents, and part from them.
+void make_room_for_forks(CoreConfig& config, Random& random) {
+  config.kv.num_blocks *= static_cast<std::uint32_t>(random.between(1, 4));
+  config.scheduler.max_num_seqs += 4;
+  config.scheduler.max_num_batched_tokens += static_cast<std::uint32_t>(random.below(40));
+}
+
+// Forks one that is open, old or young, where it stands or earlier: trees grow. Answers whether it was the first fork of its tree.
+class Forester {
+ public:
+  explicit Forester(Random& random) : random_(random) {}
+
+  // Null: there is none to fork, or it is at its end.
+  std::optional<std::pair<std::uint64_t, ForkRequest>> draw(const Harness& h, std::uint64_t child) {
+    if (h.alive.empty()) return std::nullopt;
+    // Rather one that has computed something, and may write to what it shares.
+    RequestId parent{};
+    RequestView view;
+    for (int tries = 0; tries < 8 && view.num_computed_tokens == 0; ++tries) {
+      parent = std::next(h.alive.begin(), static_cast<std::ptrdiff_t>(random_.below(h.alive.size())))->first;
+      view = *h.core->view(parent);
+    }
+    ForkRequest fork{.id = RequestId{child}, .arrival_time = static_cast<double>(child)};
+    if (random_.chance(0.3)) fork.num_tokens = static_cast<std::uint32_t>(random_.between(view.num_prompt_tokens, view.tokens.size()));
+    if (random_.chance(0.3)) fork.max_tokens = static_cast<std::uint32_t>(random_.between(1, view.max_tokens + 8));
+    const std::size_t num_tokens = fork.num_tokens == 0 ? view.tokens.size() : fork.num_tokens;
+    if (num_tokens - view.num_prompt_tokens >= fork.max_tokens.value_or(view.max_tokens)) return std::nullopt;
+    return std::pair(parent.value, fork);
+  }
+  // True: its tree has its first fork.
+  bool planted(std::uint64_t parent, std::uint64_t child) {
+    const std::uint64_t root = roots_.contains(parent) ? roots_.at(parent) : parent;
+    roots_[child] = root;
+    return trees_.insert(root).second;
+  }
+
+ private:
+  Random& random_;
+  std::map<std::uint64_t, std::uint64_t> roots_;
+  std::set<std::uint64_t> trees_;
+};
+
+// Where the core takes it, `twin` does too.
+template <class Twin>
+void fork_one(Harness& h, Forester& forester, Random& random, std::uint64_t& next_id, Met& met, Twin&& twin) {
+  const auto drawn = forester.draw(h, next_id);
+  if (!drawn) return;
+  const auto forked = h.fork(RequestId{drawn->first}, drawn->second, random.next());
+  ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
+  twin(drawn->first, drawn->second);
+  met.num_trees += forester.planted(drawn->first, next_id++) ? 1 : 0;
+}
 
 void tag(RequestTags& tags, Random& random) {
   if (random.chance(0.7)) tags.job = fmt::format("job{}", random.below(6));
@@ -64,10 +130,11 @@ void tag(RequestTags& tags, Random& random) {
   if (random.chance(0.9)) tags.tool = fmt::format("tool{}", random.below(3));
 }
 
-Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random) {
+Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random, double forks_per_step = 0.0) {
   const bool by_job = config.scheduler.policy == SchedulingPolicy::continuum;
   Met met;
   Harness h(config);
+  Forester forester(random);
   NaiveScheduler naive(config);
   const std::size_t num_in_flight = config.scheduler.async_scheduling ? random.between(1, 2) : 1;
   const bool ties = config.scheduler.policy == SchedulingPolicy::priority && random.chance(0.5);
@@ -83,6 +150,8 @@ Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random) {
       naive.add(request->request, h.now);
       h.add(std::move(request));
     }
+    while (step < 300 && forks_per_step > 0.0 && random.chance(forks_per_step))
+      fork_one(h, forester, random, next_id, met, [&](std::uint64_t parent, const ForkRequest& child) { naive.fork(parent, child); });
     if (random.chance(0.05) && next_id > 0) {
       const std::uint64_t id = random.below(next_id);
       if (naive.knows(id)) {
@@ -110,6 +179,8 @@ Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random) {
   h.core->check_invariants();
   EXPECT_TRUE(h.core->all_blocks_free() || ties);
   met.num_preemptions = h.core->counters().num_preemptions;
+  met.num_forks = h.core->counters().num_forks;
+  met.num_copies = h.core->counters().num_copied_blocks;
   return met;
 }
 
@@ -146,12 +217,48 @@ TEST(SchedulerModel, ContinuumDecidesLikeTheNaiveOneWithEverySetOfCures) {
   }
 }
 
-// Up to two plans outstanding, and finishes from outside between them.
-void run_with_plans_in_flight(std::uint64_t seed) {
+TEST(SchedulerModel, ForksDecideLikeTheNaiveOne) {
+  Met all;
+  for (std::uint64_t seed = 0; all.num_trees < 5000 && seed < 400; ++seed) {
+    Random random(seed);
+    CoreConfig config = random_config(random);
+    config.forget_unwritten_blocks = false;
+    make_room_for_forks(config, random);
+    all.add(compare_with_naive(seed, config, random, 0.35));
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GE(all.num_trees, 5000U);
+  EXPECT_GT(all.num_forks, all.num_trees);
+  EXPECT_GT(all.num_copies, 2000U) << "the run must meet what it is about";
+  EXPECT_GT(all.num_preemptions, 1000U);
+}
+
+// Groups with windows, of one block size: one that reaches less far than a block, and one that reaches several.
+void use_windows(Harness& h, std::uint32_t num_blocks, Random& random) {
+  const std::vector<std::uint32_t> windows{0, static_cast<std::uint32_t>(random.between(1, 20))};
+  CoreConfig config = h.config;
+  SlidingWindowSpec window;
+  window.block_size = config.block_size;
+  window.sliding_window = windows[1];
+  config.kv.groups.push_back({.layer_names = {}, .spec = window, .layer_specs = {}});
+  config.kv.num_blocks = 2 * num_blocks;
+  h = Harness(config);
+  h.worker.use_windows(windows);
+}
+
+// Up to two plans outstanding, and finishes from outside between them; with forks, each child's outputs are those of a fresh request that
+// begins with the same tokens, and has its seed.
+Met run_with_plans_in_flight(std::uint64_t seed, double forks = 0.0) {
   Random random(seed);
-  Harness h(random_config(random));
+  CoreConfig config = random_config(random);
+  if (forks > 0.0) make_room_for_forks(config, random);
+  Harness h(config);
+  Forester forester(random);
+  Met met;
+  if (forks > 0.0 && random.chance(0.3)) use_windows(h, h.config.kv.num_blocks, random);
   std::uint64_t next_id = 0;
   for (int event = 0; event < 800; ++event) {
+    if (forks > 0.0 && random.chance(forks)) fork_one(h, forester, random, next_id, met, [](std::uint64_t, const ForkRequest&) {});
     const double dice = random.unit();
     if (dice < 0.3)
       h.add(random_request(random, RequestId{next_id++}, h.config.scheduler.max_model_len));
@@ -161,10 +268,15 @@ void run_with_plans_in_flight(std::uint64_t seed) {
       h.plan();
     else if (!h.results.empty())
       h.apply_oldest();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << event;
+    EXPECT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << event;
+    if (testing::Test::HasFailure()) return met;
   }
   while (!h.results.empty()) h.apply_oldest();
   h.run_to_end();
+  met.num_preemptions = h.core->counters().num_preemptions;
+  met.num_forks = h.core->counters().num_forks;
+  met.num_copies = h.worker.num_copies;
+  return met;
 }
 
 TEST(SchedulerModel, StaysConsistentWithPlansInFlight) {
@@ -172,6 +284,17 @@ TEST(SchedulerModel, StaysConsistentWithPlansInFlight) {
     run_with_plans_in_flight(seed);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
+}
+
+TEST(SchedulerModel, AChildPutsOutWhatAFreshRequestWithItsTokensWould) {
+  Met all;
+  for (std::uint64_t seed = 1000; all.num_trees < 5000 && seed < 1400; ++seed) {
+    all.add(run_with_plans_in_flight(seed, 0.1));
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GE(all.num_trees, 5000U);
+  EXPECT_GT(all.num_copies, 2000U) << "the run must meet what it is about";
+  EXPECT_GT(all.num_preemptions, 1000U);
 }
 
 TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {

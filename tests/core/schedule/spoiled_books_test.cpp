@@ -245,6 +245,47 @@ TEST(SpoiledBooksDeathTest, OnlyALoadWhoseResultWasSkippedFails) {
       "its result was skipped");
 }
 
+TEST(SpoiledBooksDeathTest, WhoSharesWaitsAndRelativesAreCounted) {
+  CoreDriver d(sync_config());
+  d.add(1, 6, 20);
+  d.step();
+  ASSERT_TRUE(d.core->fork(RequestId{1}, {.id = RequestId{2}}).has_value());
+  d.core->check_invariants();
+  Core::State& s = *d.core->state_;
+  Request& child = booked(d, 2);
+  ASSERT_EQ(s.sharing.size(), 1U);
+  EXPECT_DEATH(
+      {
+        child.status = RequestStatus::running;
+        s.give_up_share(EventCause::none);
+      },
+      "forks.cpp.*it has never run");
+  EXPECT_DEATH(
+      {
+        child.num_in_flight = 1;
+        s.give_up_share(EventCause::none);
+      },
+      "forks.cpp.*it has never run");
+  EXPECT_DEATH(
+      {
+        child.num_computed_tokens = 0;
+        d.core->check_invariants();
+      },
+      "who shares while it waits has something");
+  EXPECT_DEATH(
+      {
+        s.families.clear();
+        s.leave_family(child);
+      },
+      "each is counted until it ends");
+  EXPECT_DEATH(
+      {
+        ++s.families.at(child.family);
+        d.core->check_invariants();
+      },
+      "relatives are counted until they end");
+}
+
 TEST(SpoiledBooksDeathTest, SomebodyWaitsAndNobodyIsLeftBetweenTheQueues) {
   CoreDriver d(sync_config());
   d.add(1, 8, 20);
