@@ -9,6 +9,9 @@ add_library(quire::quire ALIAS quire_lib)
 
 get_property(rooms GLOBAL PROPERTY QUIRE_ROOMS)
 install(TARGETS quire_lib quire_flags ${rooms} EXPORT quireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
+if(TARGET quire_shared)
+  install(TARGETS quire_shared EXPORT quireTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT quireTargets NAMESPACE quire:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 configure_package_config_file(cmake/quireConfig.cmake.in "${CMAKE_BINARY_DIR}/quireConfig.cmake"

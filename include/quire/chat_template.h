@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "quire/api.h"
 #include "quire/error.h"
 #include "quire/tokenizer.h"
 
@@ -42,7 +43,7 @@ struct Program;
 }
 
 // Immutable after parse(): cheap to copy, and render() may be called from several threads at once.
-class ChatTemplate {
+class QUIRE_API ChatTemplate {
  public:
   static constexpr std::size_t kMaxSourceBytes = std::size_t{1} << 20;
 

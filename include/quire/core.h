@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "quire/api.h"
 #include "quire/connector.h"
 #include "quire/error.h"
 #include "quire/hash_algorithm.h"
@@ -35,7 +36,7 @@ enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
-struct CoreConfig {
+struct QUIRE_API CoreConfig {
   SchedulerOptions scheduler;
   KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
   std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
@@ -202,7 +203,7 @@ struct CoreSnapshot;
 
 enum class QueueKind : std::uint8_t { running, waiting, skipped_waiting, pinned };
 
-class Core {
+class QUIRE_API Core {
  public:
   static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
   ~Core();
@@ -281,7 +282,7 @@ class Core {
   void check_invariants() const;
 
  private:
-  struct State;
+  struct QUIRE_HIDDEN State;
   explicit Core(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

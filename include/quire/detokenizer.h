@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "quire/api.h"
 #include "quire/ids.h"
 #include "quire/tokenizer.h"
 #include "quire/utf8_repair.h"
@@ -14,7 +15,7 @@ struct DetokenizerOptions {
   bool start_of_text = false;  // the stream begins a text instead of going on from a prompt: SentencePiece's first space is taken away
 };
 
-class Detokenizer {
+class QUIRE_API Detokenizer {
  public:
   // `tokenizer` must outlive this.
   explicit Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options = {});

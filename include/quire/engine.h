@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
@@ -99,7 +100,7 @@ struct EngineStats {
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
 };
 
-class Engine {
+class QUIRE_API Engine {
  public:
   // Loads the model and starts the engine thread. Progress of the load goes to `progress` (0 to 1), if given.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, void (*progress)(double) = nullptr);
@@ -136,13 +137,13 @@ class Engine {
 };
 
 // Reads the header of a model, not its weights.
-Result<ModelInfo> inspect_model(const std::string& path);
+QUIRE_API Result<ModelInfo> inspect_model(const std::string& path);
 
 // How the KV cache of this model lies in memory: cache groups and sizes as vLLM's get_kv_cache_configs plans them. Errors name the option:
 // the memory holds no block, or no request of max_model_len tokens (0: none is asked for).
-Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& options);
+QUIRE_API Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& options);
 
 // The most blocks that one request of so many tokens holds at once, over all groups.
-std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_tokens, std::uint32_t max_num_batched_tokens);
+QUIRE_API std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_tokens, std::uint32_t max_num_batched_tokens);
 
 }  // namespace quire

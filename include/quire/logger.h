@@ -8,6 +8,8 @@
 #include <string_view>
 #include <variant>
 
+#include "quire/api.h"
+
 namespace quire {
 
 enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
@@ -25,7 +27,7 @@ struct LogField {
   std::variant<std::string_view, std::uint64_t, double> value;
 };
 
-class Logger {
+class QUIRE_API Logger {
  public:
   explicit Logger(const LogOptions& options);
   // Writes what is queued, as far as somebody reads it.
@@ -41,7 +43,7 @@ class Logger {
   [[nodiscard]] std::uint64_t num_dropped() const;
 
  private:
-  struct Impl;
+  struct QUIRE_HIDDEN Impl;
   LogLevel level_;
   LogFormat format_;
   std::unique_ptr<Impl> impl_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 
@@ -31,7 +32,7 @@ using OffloadSlot = Id<struct OffloadSlotTag, std::uint32_t>;
 enum class OffloadPolicy : std::uint8_t { lru, arc };
 
 // "lru" or "arc", as vLLM's eviction_policy.
-Result<OffloadPolicy> parse_offload_policy(std::string_view name);
+QUIRE_API Result<OffloadPolicy> parse_offload_policy(std::string_view name);
 
 struct OffloadOptions {
   std::int64_t num_slots = 0;  // at most 2^28; 0: nothing can be stored

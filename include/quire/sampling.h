@@ -5,12 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 
 namespace quire {
 
-struct SamplingParams {
+struct QUIRE_API SamplingParams {
   float temperature = 1.0F;         // 0 is greedy; [0, 2]
   float top_p = 1.0F;               // (0, 1]
   std::int32_t top_k = 0;           // 0 is off

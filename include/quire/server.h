@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "quire/api.h"
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/logger.h"
@@ -12,7 +13,7 @@
 
 namespace quire {
 
-class Server {
+class QUIRE_API Server {
  public:
   // Binds and listens. `engine` and `logger` must outlive this, and the engine must be stopped before this goes if requests are under way.
   // Errors: `io` (the address is taken), `invalid_argument`, and whatever the model's tokenizer says.
@@ -37,7 +38,7 @@ class Server {
   void request_stop();
 
  private:
-  struct Impl;
+  struct QUIRE_HIDDEN Impl;
   explicit Server(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "quire/api.h"
 #include "quire/error.h"
 
 namespace quire {
 
-struct ServerOptions {
+struct QUIRE_API ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;        // 0: any free one
   std::string api_key{};            // empty: no key asked for

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/model_info.h"
@@ -22,7 +23,7 @@ struct EncodeOptions {
   std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // more are an error, found soon after they are there
 };
 
-class Tokenizer {
+class QUIRE_API Tokenizer {
  public:
   // Errors: `unsupported` (an algorithm or pre-tokenizer this build does not know, named), `corrupt` (lists that contradict each other).
   static Result<std::unique_ptr<const Tokenizer>> create(const TokenizerSpec& spec);

@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "quire/api.h"
+
 namespace quire {
 
-class Utf8Repair {
+class QUIRE_API Utf8Repair {
  public:
   // Appends to `out` every character that `bytes` completes; at most 3 bytes are held back.
   void push(std::string_view bytes, std::string& out);

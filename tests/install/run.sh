@@ -8,17 +8,32 @@ trap 'rm -rf "$scratch"' EXIT
 "$cmake" -G Ninja -S "$(dirname "$0")" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$compiler" >"$scratch/configure.log" ||
   { cat "$scratch/configure.log"; exit 1; }
 "$cmake" --build "$scratch/build"
-"$scratch/build/consumer"
-# The examples of the docs, and what they promise to print.
 expect() { grep -qF -- "$1" "$scratch/out" || { echo "the example does not print: $1" >&2; cat "$scratch/out" >&2; exit 1; }; }
-"$scratch/build/step_by_hand" >"$scratch/out"
-expect "step 6:  request 3 tokens [16, 18) samples"
-"$scratch/build/own_connector" >"$scratch/out"
-expect "step 3: 6 tokens to compute"
-"$scratch/build/explain_preemption" >"$scratch/out"
-expect "step 3: request 2 is preempted: request 1 lacks 1 free block(s)"
-if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
-  "$scratch/build/chat" "$QUIRE_TEST_MODEL" "What is the capital of France?" >"$scratch/out"
-  expect "Paris"
+# The examples of the docs, and what they promise to print: run_all SUFFIX.
+run_all() {
+  "$scratch/build/consumer$1"
+  "$scratch/build/step_by_hand$1" >"$scratch/out"
+  expect "step 6:  request 3 tokens [16, 18) samples"
+  "$scratch/build/own_connector$1" >"$scratch/out"
+  expect "step 3: 6 tokens to compute"
+  "$scratch/build/explain_preemption$1" >"$scratch/out"
+  expect "step 3: request 2 is preempted: request 1 lacks 1 free block(s)"
+  if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
+    "$scratch/build/chat$1" "$QUIRE_TEST_MODEL" "What is the capital of France?" >"$scratch/out"
+    expect "Paris"
+  fi
+}
+run_all ""
+if [ -e "$scratch/build/consumer_shared" ]; then
+  run_all _shared
+  # Promise: libquire.so shows only what the public headers name, nothing of their classes' inside, and carries its version.
+  library=$(find "$scratch/prefix" -name 'libquire.so.*.*.*')
+  nm -DC --defined-only "$library" | cut -d' ' -f3- >"$scratch/symbols"
+  grep -q '^quire::Core::schedule(' "$scratch/symbols"
+  if grep -vE '^((typeinfo( name)?|vtable) for )?quire::' "$scratch/symbols"; then echo "libquire.so shows names that are not quire's" >&2; exit 1; fi
+  if grep -E '^[^(]*::(State|Impl)\b' "$scratch/symbols"; then echo "libquire.so shows its inside" >&2; exit 1; fi
+  readelf -d "$library" | grep -qE 'SONAME.*libquire\.so\.[0-9]' || { echo "libquire.so has no version" >&2; exit 1; }
+else
+  echo "built without libquire.so (QUIRE_BUILD_SHARED)"
 fi
 "$scratch/prefix/bin/quire" --version
