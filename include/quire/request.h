@@ -136,6 +136,7 @@ struct RequestView {
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
   std::span<const std::uint8_t> block_hashes;  // names of the full blocks, 32 bytes each (shorter hashes are padded with zeros)
+  std::uint32_t num_blocks = 0;                // over all cache groups, null blocks among them
   const RequestTags* tags = nullptr;           // never null in a view that the core gives
   std::int64_t priority = 0;
   double arrival_time = 0.0;

@@ -15,8 +15,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
   if (!options.trace.path.empty()) {
-    auto tracer = Tracer::create(options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens,
-                                                 static_cast<std::uint32_t>(config.kv.groups.size())});
+    auto tracer = Tracer::create(options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens});
     if (!tracer) return std::unexpected(tracer.error());
     loop.tracer = std::move(*tracer);
   }

@@ -59,38 +59,29 @@ const char* word(EventCause cause) {
 // Writes the fields of one JSON object after another.
 class Line {
  public:
-  Line(std::string& out, const TraceStep& step) : out_(out), step_(step) { out_ += '{'; }
+  explicit Line(std::string& out) : out_(out) { out_ += '{'; }
 
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
+  // null where it is empty.
   void text(const char* name, std::string_view value) {
     add("\"{}\":", name);
-    append_json_string(out_, value);
+    text_or_null(value);
+  }
+  void text_or_null(std::string_view value) {
+    if (value.empty())
+      out_ += "null";
+    else
+      append_json_string(out_, value);
     out_ += ',';
   }
-  // null where it is empty.
-  void text(const char* name, TraceSpan span) {
-    if (span.size == 0)
-      add("\"{}\":null,", name);
-    else
-      text(name, std::string_view(step_.text).substr(span.begin, span.size));
-  }
-  void tokens(const char* name, TraceSpan span) {
-    add("\"{}\":[{}],", name, fmt::join(std::span(step_.tokens).subspan(span.begin, span.size), ","));
-  }
+  void tokens(const char* name, std::span<const TokenId> tokens) { add("\"{}\":[{}],", name, fmt::join(tokens, ",")); }
   void id(RequestId id) {
     out_ += '"';
     add("{}", id.value);
     out_ += "\",";
-  }
-  void job(TraceSpan span) {
-    if (span.size == 0)
-      out_ += "null";
-    else
-      append_json_string(out_, std::string_view(step_.text).substr(span.begin, span.size));
-    out_ += ',';
   }
   // A list; `item` appends each with a comma after it.
   template <class Range, class Item>
@@ -112,14 +103,15 @@ class Line {
 
  private:
   std::string& out_;
-  const TraceStep& step_;
 };
 
 void begin(Line& line, const char* event, const TraceStep& step, const TraceFacts& facts) {
   line.add("\"event\":\"{}\",\"step\":{},\"ts\":{:.6f},\"policy\":\"{}\",", event, step.step.value, step.time_s, word(facts.policy));
 }
 
-void append_snapshot(const TraceStep& step, const TraceFacts& facts, std::string& out) {
+}  // namespace
+
+void TraceText::append_snapshot(const TraceStep& step, std::string& out) const {
   const auto count = [&](QueueKind queue) {
     std::uint32_t number = 0;
     for (const TracedRequest& r : step.requests) number += r.queue == queue ? 1 : 0;
@@ -127,14 +119,15 @@ void append_snapshot(const TraceStep& step, const TraceFacts& facts, std::string
   };
   std::uint32_t pinned_blocks = 0;
   for (const TracedRequest& r : step.requests) pinned_blocks += r.queue == QueueKind::pinned ? r.num_blocks : 0;
-  Line line(out, step);
+  Line line(out);
   const auto ids = [&](const char* name, QueueKind queue) {
-    line.list(name, step.requests, [&](const TracedRequest& r) { r.queue == queue ? line.id(r.id) : void(); });
+    line.list(name, step.requests, [&](const TracedRequest& r) { r.queue == queue ? line.id(known_[r.place].facts.id) : void(); });
   };
   const auto jobs = [&](const char* name, QueueKind queue) {
-    line.list(name, step.requests, [&](const TracedRequest& r) { r.queue == queue ? line.job(r.job) : void(); });
+    line.list(name, step.requests,
+              [&](const TracedRequest& r) { r.queue == queue ? line.text_or_null(known_[r.place].facts.job) : void(); });
   };
-  begin(line, "step_snapshot", step, facts);
+  begin(line, "step_snapshot", step, facts_);
   line.add("\"free_blocks\":{},\"total_blocks\":{},\"num_running\":{},\"num_waiting\":{},\"num_pinned\":{},", step.num_free_blocks,
            step.num_blocks, count(QueueKind::running), count(QueueKind::waiting), count(QueueKind::pinned));
   ids("running_req_ids", QueueKind::running);
@@ -144,45 +137,48 @@ void append_snapshot(const TraceStep& step, const TraceFacts& facts, std::string
   line.add("\"gpu_cached_blocks\":{},\"cpu_free_blocks\":null,\"cpu_total_blocks\":null,\"cpu_cached_blocks\":null,\"pinned_blocks\":{},",
            step.num_cached_blocks, pinned_blocks);
   jobs("pinned_job_ids", QueueKind::pinned);
-  line.add("\"max_num_running_reqs\":{},\"max_num_scheduled_tokens\":{},\"quire\":{{", facts.max_num_seqs, facts.max_num_batched_tokens);
+  line.add("\"max_num_running_reqs\":{},\"max_num_scheduled_tokens\":{},\"quire\":{{", facts_.max_num_seqs, facts_.max_num_batched_tokens);
   ids("skipped_waiting_req_ids", QueueKind::skipped_waiting);
   ids("pinned_req_ids", QueueKind::pinned);
   line.close('}');
   line.end();
 }
 
-void append_request(const TracedRequest& r, const TraceStep& step, std::string& out) {
-  Line line(out, step);
-  line.add("\"step\":{},\"ts\":{:.6f},\"queue\":\"{}\",\"req_id\":\"{}\",", step.step.value, step.time_s, word(r.queue), r.id.value);
-  line.text("job_id", r.job);
+void TraceText::append_request(const TracedRequest& r, const Known& known, const TraceStep& step, std::string& out) {
+  const TracedFacts& f = known.facts;
+  Line line(out);
+  line.add("\"step\":{},\"ts\":{:.6f},\"queue\":\"{}\",\"req_id\":\"{}\",", step.step.value, step.time_s, word(r.queue), f.id.value);
+  line.text("job_id", f.job);
   line.add("\"is_last_step\":{},\"status\":\"{}\",\"priority\":{},\"arrival_time\":{:.6f},\"client_index\":{},\"max_tokens\":{},",
-           r.is_last_step, word(r.status), r.priority, r.arrival_time, r.client_index, r.max_tokens);
+           f.is_last_step, word(r.status), f.priority, f.arrival_time, f.client_index, f.max_tokens);
   line.add("\"num_prompt_tokens\":{},\"num_tokens\":{},\"num_output_tokens\":{},\"num_computed_tokens\":{},\"num_cached_tokens\":{},",
-           r.num_prompt_tokens, r.num_tokens, r.num_tokens - r.num_prompt_tokens, r.num_computed_tokens, r.num_cached_tokens);
+           f.num_prompt_tokens, r.num_tokens, r.num_tokens - f.num_prompt_tokens, r.num_computed_tokens, r.num_cached_tokens);
   line.add("\"num_preemptions\":{},\"num_external_computed_tokens\":{},\"num_nans_in_logits\":0,\"num_encoder_inputs\":{},",
-           r.num_preemptions, r.num_external_computed_tokens, r.num_encoder_inputs);
+           r.num_preemptions, r.num_external_computed_tokens, f.num_encoder_inputs);
   line.add("\"is_prefill_chunk\":{},\"resumable\":{},", r.is_prefill_chunk, r.resumable);
-  line.text("cache_salt", r.cache_salt);
+  line.text("cache_salt", f.cache_salt);
   if (r.stop_token)
     line.add("\"stop_reason\":{},", *r.stop_token);
   else
     line.add("\"stop_reason\":null,");
   line.add("\"kv_transfer_params\":null,");
-  line.tokens("prompt_prefix", r.prompt_prefix);
-  line.tokens("prompt_suffix", r.prompt_suffix);
-  line.tokens("output_tail", r.output_tail);
+  line.tokens("prompt_prefix", f.prompt_prefix);
+  line.tokens("prompt_suffix", f.prompt_suffix);
+  line.tokens("output_tail", known.output_tail);
   line.add("\"prompt_prefix_text\":null,\"prompt_suffix_text\":null,\"output_tail_text\":null,");
   line.add("\"spec_tokens_count\":{},\"block_hashes_count\":{},\"quire\":{{\"num_blocks\":{},", r.num_drafts, r.num_block_hashes,
            r.num_blocks);
-  line.text("name", r.name);
-  line.text("tenant", r.tenant);
+  line.text("name", f.name);
+  line.text("tenant", f.tenant);
   line.close('}');
   line.end();
 }
 
+namespace {
+
 void append_lookup(const TracedLookup& lookup, const TraceStep& step, const TraceFacts& facts, std::string& out) {
   const Event& e = lookup.event;
-  Line line(out, step);
+  Line line(out);
   begin(line, "prefix_cache_lookup", step, facts);
   line.add("\"req_id\":\"{}\",", e.owner.value);
   line.text("job_id", lookup.job);
@@ -192,28 +188,22 @@ void append_lookup(const TracedLookup& lookup, const TraceStep& step, const Trac
   line.end();
 }
 
-std::string hex(const NameBytes& name) {
-  std::string text;
-  for (const std::uint8_t byte : name) fmt::format_to(std::back_inserter(text), "{:02x}", byte);
-  return text;
-}
-
 // All ours.
-void append_event(const Event& e, const TraceStep& step, std::string& out) {
-  Line line(out, step);
+void append_event(const Event& e, std::string& out) {
+  Line line(out);
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
   const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted;
   if (e.what != EventKind::block_evicted) line.add("\"owner\":\"{}\",", e.owner.value);
   if (e.what == EventKind::preempted || e.what == EventKind::block_evicted || e.what == EventKind::forked)
     line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
-  if (of_block) line.add("\"block\":{},\"name\":\"{}\",", e.block.value, hex(e.name));
-  if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{}\",", hex(e.parent));
+  if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
+  if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
   if (!of_block) line.add("\"blocks\":{},", e.amount);
   line.end();
 }
 
 void append_decision(const TraceStep& step, const TraceFacts& facts, std::string& out) {
-  Line line(out, step);
+  Line line(out);
   begin(line, "step_decision", step, facts);
   const auto id = [&](const auto& scheduled) { line.id(scheduled.first); };
   line.list("scheduled_new_req_ids", step.fresh, id);
@@ -229,16 +219,32 @@ void append_decision(const TraceStep& step, const TraceFacts& facts, std::string
 
 }  // namespace
 
-void append_trace(const TraceStep& step, const TraceFacts& facts, std::string& steps, std::string& requests) {
-  for (const Event& e : step.events_before) append_event(e, step, steps);
-  if (step.has_queues) {
-    append_snapshot(step, facts, steps);
-    for (const TracedRequest& r : step.requests)
-      if (r.queue == QueueKind::running || r.queue == QueueKind::waiting) append_request(r, step, requests);
+void TraceText::learn(const TraceStep& step) {
+  for (const TracedFacts& facts : step.facts) {
+    if (facts.place >= known_.size()) known_.resize(facts.place + 1);
+    known_[facts.place].facts = facts;
+    known_[facts.place].output_tail.clear();
   }
-  for (const TracedLookup& lookup : step.lookups) append_lookup(lookup, step, facts, steps);
-  for (const Event& e : step.events) append_event(e, step, steps);
-  if (step.has_queues) append_decision(step, facts, steps);
+  auto fresh = step.outputs.begin();
+  for (const TracedRequest& r : step.requests) {
+    std::vector<TokenId>& tail = known_[r.place].output_tail;
+    tail.insert(tail.end(), fresh, fresh + r.num_fresh_outputs);
+    fresh += r.num_fresh_outputs;
+    if (tail.size() > kTracedTail) tail.erase(tail.begin(), tail.end() - kTracedTail);
+  }
+}
+
+void TraceText::append(const TraceStep& step, std::string& steps, std::string& requests) {
+  learn(step);
+  for (const Event& e : step.events_before) append_event(e, steps);
+  if (step.has_queues) {
+    append_snapshot(step, steps);
+    for (const TracedRequest& r : step.requests)
+      if (r.queue == QueueKind::running || r.queue == QueueKind::waiting) append_request(r, known_[r.place], step, requests);
+  }
+  for (const TracedLookup& lookup : step.lookups) append_lookup(lookup, step, facts_, steps);
+  for (const Event& e : step.events) append_event(e, steps);
+  if (step.has_queues) append_decision(step, facts_, steps);
 }
 
 }  // namespace quire

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
+
 namespace quire {
 
 TraceFile::TraceFile(TraceFile&& other) noexcept
@@ -72,7 +74,8 @@ Result<TraceFiles> TraceFiles::open(const TraceOptions& options) {
   return files;
 }
 
-TraceWriter::TraceWriter(TraceFiles files, const TraceFacts& facts) : files_(std::move(files)), facts_(facts) {
+TraceWriter::TraceWriter(TraceFiles files, const TraceFacts& facts) : files_(std::move(files)), text_(facts) {
+  blank_.reserve(kNumSteps);
   for (std::size_t i = 0; i < kNumSteps; ++i) blank_.push_back(std::make_unique<TraceStep>());
   thread_ = std::thread([this] { run(); });
 }
@@ -97,7 +100,8 @@ std::unique_ptr<TraceStep> TraceWriter::take_blank() {
 void TraceWriter::put(std::unique_ptr<TraceStep> step) {
   {
     const std::lock_guard lock(mutex_);
-    full_.push_back(std::move(step));
+    QUIRE_CHECK(num_full_ < kNumSteps, "a step that was taken is put back");
+    full_[(first_full_ + num_full_++) % kNumSteps] = std::move(step);
   }
   wake_.notify_one();
 }
@@ -106,14 +110,15 @@ void TraceWriter::run() {
   std::string steps, requests;
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !full_.empty(); });
-    if (full_.empty()) return;
-    std::unique_ptr<TraceStep> step = std::move(full_.front());
-    full_.pop_front();
+    wake_.wait(lock, [this] { return stopping_ || num_full_ > 0; });
+    if (num_full_ == 0) return;
+    std::unique_ptr<TraceStep> step = std::move(full_[first_full_]);
+    first_full_ = (first_full_ + 1) % kNumSteps;
+    --num_full_;
     lock.unlock();
     steps.clear();
     requests.clear();
-    append_trace(*step, facts_, steps, requests);
+    text_.append(*step, steps, requests);
     const bool written = files_.requests.append(requests) && files_.steps.append(steps);
     (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
     lock.lock();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -71,10 +70,11 @@ class TraceWriter {
   void run();
 
   TraceFiles files_;
-  const TraceFacts facts_;
+  TraceText text_;  // the writing thread
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::unique_ptr<TraceStep>> full_;
+  std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring
+  std::size_t first_full_ = 0, num_full_ = 0;
   std::vector<std::unique_ptr<TraceStep>> blank_;
   bool stopping_ = false;
   std::atomic<std::uint64_t> num_written_ = 0, num_failed_ = 0;

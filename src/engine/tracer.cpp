@@ -22,7 +22,7 @@ Result<std::unique_ptr<Tracer>> Tracer::create(const TraceOptions& options, cons
 }
 
 Tracer::Tracer(const TraceOptions& options, TraceFiles files, const TraceFacts& facts)
-    : every_(options.every), max_steps_(options.max_steps), num_groups_(facts.num_groups), writer_(std::move(files), facts) {}
+    : every_(options.every), max_steps_(options.max_steps), writer_(std::move(files), facts) {}
 
 void Tracer::begin(StepId step) {
   if (is_over()) return;
@@ -43,60 +43,105 @@ void Tracer::begin(StepId step) {
   step_->num_free_blocks = counters.num_free_blocks;
   step_->num_blocks = counters.num_blocks + 1;  // vLLM counts the null block
   step_->num_cached_blocks = counters.num_cached_blocks;
+  copy_queues();
+}
+
+void Tracer::copy_queues() {
+  last_order_.swap(order_);
+  order_.clear();
+  cursor_ = 0;
   core_->visit([this](QueueKind queue, const RequestView& view) { copy(queue, view); });
+  forget_absent();
 }
 
-TraceSpan Tracer::copy(std::string_view text) {
-  const TraceSpan span{static_cast<std::uint32_t>(step_->text.size()), static_cast<std::uint32_t>(text.size())};
-  step_->text += text;
-  return span;
+std::uint32_t Tracer::place_of(const RequestView& view) {
+  // The queues are as they were in the last step, but for a few that have come or gone.
+  constexpr std::size_t kNear = 4;
+  for (std::size_t i = cursor_; i < std::min(cursor_ + kNear, last_order_.size()); ++i) {
+    if (followed_[last_order_[i]].id != view.id) continue;
+    cursor_ = i + 1;
+    return last_order_[i];
+  }
+  const auto found = places_.find(view.id);
+  return found == places_.end() ? kNoPlace : found->second;
 }
 
-TraceSpan Tracer::copy(std::span<const TokenId> tokens) {
-  const TraceSpan span{static_cast<std::uint32_t>(step_->tokens.size()), static_cast<std::uint32_t>(tokens.size())};
-  step_->tokens.insert(step_->tokens.end(), tokens.begin(), tokens.end());
-  return span;
+void Tracer::send_facts(const RequestView& view, std::uint32_t place) {
+  const std::span<const TokenId> prompt = view.tokens.first(view.num_prompt_tokens);
+  const std::span<const TokenId> prefix = prompt.first(std::min(prompt.size(), kTracedPrompt));
+  const std::span<const TokenId> suffix = prompt.last(prompt.size() > kTracedPrompt ? kTracedPrompt : 0);
+  step_->facts.push_back({.place = place,
+                          .id = view.id,
+                          .is_last_step = view.tags->is_last_step,
+                          .name = std::string(view.name),
+                          .job = view.tags->job,
+                          .tenant = view.tags->tenant,
+                          .cache_salt = std::string(view.cache_salt),
+                          .prompt_prefix = {prefix.begin(), prefix.end()},
+                          .prompt_suffix = {suffix.begin(), suffix.end()},
+                          .priority = view.priority,
+                          .arrival_time = view.arrival_time,
+                          .client_index = view.client_index,
+                          .max_tokens = view.max_tokens,
+                          .num_prompt_tokens = view.num_prompt_tokens,
+                          .num_encoder_inputs = view.num_encoder_inputs});
+  followed_[place] = {
+      .id = view.id, .num_prompt_tokens = view.num_prompt_tokens, .num_tokens = view.num_prompt_tokens, .arrival_time = view.arrival_time};
 }
 
 void Tracer::copy(QueueKind queue, const RequestView& view) {
-  const std::span<const TokenId> prompt = view.tokens.first(view.num_prompt_tokens);
-  std::size_t num_blocks = 0;
-  for (std::uint32_t group = 0; group < num_groups_; ++group) num_blocks += core_->blocks(view.id, group).size();
-  const std::span<const TokenId> outputs = view.tokens.subspan(view.num_prompt_tokens);
-  step_->requests.push_back({.queue = queue,
+  const auto num_tokens = static_cast<std::uint32_t>(view.tokens.size());
+  std::uint32_t place = place_of(view);
+  if (place == kNoPlace) {
+    if (free_places_.empty()) {
+      free_places_.push_back(static_cast<std::uint32_t>(followed_.size()));
+      followed_.emplace_back();
+    }
+    place = free_places_.back();
+    free_places_.pop_back();
+    places_.emplace(view.id, place);
+    send_facts(view, place);
+  } else if (const Followed& known = followed_[place]; known.num_prompt_tokens != view.num_prompt_tokens ||
+                                                       known.arrival_time != view.arrival_time || known.num_tokens > num_tokens) {
+    send_facts(view, place);  // a session has gone on
+  }
+  Followed& followed = followed_[place];
+  const std::uint32_t num_fresh = std::min(num_tokens - followed.num_tokens, static_cast<std::uint32_t>(kTracedTail));
+  followed.num_tokens = num_tokens;
+  followed.last_seen = num_steps_;
+  order_.push_back(place);
+  const std::span<const TokenId> fresh = view.tokens.last(num_fresh);
+  step_->outputs.insert(step_->outputs.end(), fresh.begin(), fresh.end());
+  step_->requests.push_back({.place = place,
+                             .queue = queue,
                              .status = view.status,
-                             .is_last_step = view.tags->is_last_step,
                              .is_prefill_chunk = view.is_prefill_chunk,
                              .resumable = view.resumable,
-                             .id = view.id,
-                             .name = copy(view.name),
-                             .job = copy(view.tags->job),
-                             .tenant = copy(view.tags->tenant),
-                             .cache_salt = copy(view.cache_salt),
-                             .prompt_prefix = copy(prompt.first(std::min(prompt.size(), kTracedPrompt))),
-                             .prompt_suffix = copy(prompt.size() > kTracedPrompt ? prompt.last(kTracedPrompt) : prompt.first(0)),
-                             .output_tail = copy(outputs.last(std::min(outputs.size(), kTracedTail))),
-                             .priority = view.priority,
-                             .arrival_time = view.arrival_time,
-                             .client_index = view.client_index,
-                             .max_tokens = view.max_tokens,
-                             .num_prompt_tokens = view.num_prompt_tokens,
-                             .num_tokens = static_cast<std::uint32_t>(view.tokens.size()),
+                             .num_tokens = num_tokens,
                              .num_computed_tokens = view.num_computed_tokens,
                              .num_preemptions = view.num_preemptions,
-                             .num_encoder_inputs = view.num_encoder_inputs,
                              .num_drafts = static_cast<std::uint32_t>(view.draft_tokens.size()),
                              .num_block_hashes = static_cast<std::uint32_t>(view.block_hashes.size() / sizeof(NameBytes)),
-                             .num_blocks = static_cast<std::uint32_t>(num_blocks),
+                             .num_blocks = view.num_blocks,
+                             .num_fresh_outputs = num_fresh,
                              .num_cached_tokens = view.num_cached_tokens,
                              .num_external_computed_tokens = view.num_external_computed_tokens,
                              .stop_token = view.stop_token});
 }
 
+// Who is in no queue any more has ended.
+void Tracer::forget_absent() {
+  for (const std::uint32_t place : last_order_) {
+    if (followed_[place].last_seen == num_steps_) continue;
+    places_.erase(followed_[place].id);
+    free_places_.push_back(place);
+  }
+}
+
 void Tracer::copy_lookup(const Event& event) {
   const std::optional<RequestView> view = core_->view(event.owner);
   QUIRE_CHECK(view.has_value(), "who is tried is known");
-  step_->lookups.push_back({event, copy(view->tags->job), view->num_prompt_tokens});
+  step_->lookups.push_back({event, view->tags->job, view->num_prompt_tokens});
 }
 
 void Tracer::on_event(const Event& event) {

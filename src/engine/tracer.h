@@ -3,6 +3,8 @@
 // thread; where the writer has no room the step is dropped, and counted.
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "engine/trace_writer.h"
 #include "quire/core.h"
@@ -27,15 +29,25 @@ class Tracer final : public EventSink {
  private:
   Tracer(const TraceOptions& options, TraceFiles files, const TraceFacts& facts);
   void begin(StepId step);
+  void copy_queues();
   void copy(QueueKind queue, const RequestView& view);
   void copy_lookup(const Event& event);
-  TraceSpan copy(std::string_view text);
-  TraceSpan copy(std::span<const TokenId> tokens);
+  std::uint32_t place_of(const RequestView& view);  // kNoPlace: its facts are not known
+  void send_facts(const RequestView& view, std::uint32_t place);
+  void forget_absent();
   [[nodiscard]] bool is_over() const { return max_steps_ > 0 && num_steps_ >= max_steps_; }
+
+  static constexpr std::uint32_t kNoPlace = UINT32_MAX;
+  // A request whose facts have been sent.
+  struct Followed {
+    RequestId id;
+    std::uint32_t num_prompt_tokens = 0, num_tokens = 0;
+    double arrival_time = 0.0;
+    std::uint64_t last_seen = 0;  // which of the recorded steps
+  };
 
   const std::uint32_t every_;
   const std::uint64_t max_steps_;
-  const std::uint32_t num_groups_;
   const Core* core_ = nullptr;
   TraceWriter writer_;
   // What results, ends and expiries told since the last plan: at most each block cached once, each pin begun and ended, and each fork.
@@ -43,6 +55,11 @@ class Tracer final : public EventSink {
   bool is_planning_ = false;
   std::unique_ptr<TraceStep> step_;  // being followed; null: it is dropped, or the trace is over
   std::uint64_t num_steps_ = 0;      // with their queues
+  std::vector<Followed> followed_;   // by place
+  std::vector<std::uint32_t> free_places_;
+  std::unordered_map<RequestId, std::uint32_t> places_;
+  std::vector<std::uint32_t> order_, last_order_;  // the places in this step's and the last recorded queues,
+  std::size_t cursor_ = 0;                         // and where in last_order_ the next request is likely to be
   std::uint64_t num_dropped_ = 0;
 };
 

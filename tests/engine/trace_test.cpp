@@ -47,38 +47,33 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
   step.num_free_blocks = 5;
   step.num_blocks = 11;
   step.num_cached_blocks = 2;
-  step.text = "job\"name";
-  step.tokens = {1, 2, 3, 4};
-  TracedRequest running{.queue = QueueKind::running, .status = RequestStatus::running, .id = RequestId{7}, .stop_token = 9};
-  running.is_last_step = running.is_prefill_chunk = true;
-  running.job = {0, 4};
-  running.name = {4, 4};
-  running.prompt_prefix = {0, 2};
-  running.output_tail = {2, 2};
-  running.priority = -1;
-  running.arrival_time = 12.5;
-  running.client_index = 1;
-  running.max_tokens = 20;
-  running.num_prompt_tokens = 2;
+  TracedFacts facts{.place = 1, .id = RequestId{7}, .is_last_step = true, .name = "name", .job = "job\""};
+  facts.prompt_prefix = {1, 2};
+  facts.priority = -1;
+  facts.arrival_time = 12.5;
+  facts.client_index = 1;
+  facts.max_tokens = 20;
+  facts.num_prompt_tokens = 2;
+  facts.num_encoder_inputs = 1;
+  step.facts = {facts, {.place = 0, .id = RequestId{5}, .job = "job"}, {.place = 2, .id = RequestId{8}}, {.place = 3, .id = RequestId{9}}};
+  TracedRequest running{.place = 1, .is_prefill_chunk = true, .stop_token = 9};
   running.num_tokens = 4;
   running.num_computed_tokens = 3;
   running.num_preemptions = 1;
-  running.num_encoder_inputs = 1;
   running.num_drafts = 2;
   running.num_block_hashes = 1;
   running.num_blocks = 4;
+  running.num_fresh_outputs = 2;
   running.num_cached_tokens = 2;
   running.num_external_computed_tokens = 1;
-  TracedRequest pinned{.queue = QueueKind::pinned, .status = RequestStatus::finished_stopped, .id = RequestId{5}};
-  pinned.job = {0, 3};
-  pinned.num_blocks = 2;
+  step.outputs = {3, 4};
   step.requests = {running,
-                   {.queue = QueueKind::waiting, .status = RequestStatus::preempted, .id = RequestId{8}},
-                   {.queue = QueueKind::skipped_waiting, .status = RequestStatus::waiting_for_remote_kv, .id = RequestId{9}},
-                   pinned};
+                   {.place = 2, .queue = QueueKind::waiting, .status = RequestStatus::preempted},
+                   {.place = 3, .queue = QueueKind::skipped_waiting, .status = RequestStatus::waiting_for_remote_kv},
+                   {.place = 0, .queue = QueueKind::pinned, .status = RequestStatus::finished_stopped, .num_blocks = 2}};
   step.lookups.push_back(
       {{.what = EventKind::admission_tried, .load_async = true, .owner = RequestId{8}, .amount = 16, .total = 20, .external = 4},
-       {0, 3},
+       "job",
        18});
   Event evicted{.what = EventKind::block_evicted, .step = StepId{3}, .beneficiary = RequestId{8}, .block = BlockId{2}};
   evicted.name[0] = 0xab;
@@ -96,7 +91,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
   step.resumed = {{RequestId{11}, 6}};
   step.preempted = {RequestId{8}};
   std::string steps, requests;
-  append_trace(step, {SchedulingPolicy::continuum, 128, 2048}, steps, requests);
+  TraceText({SchedulingPolicy::continuum, 128, 2048}).append(step, steps, requests);
   const std::string zeros(62, '0');
   EXPECT_EQ(steps, R"({"event":"quire","step":2,"what":"pinned","cause":"none","owner":"5","blocks":2})"
                    "\n"

@@ -158,6 +158,7 @@ RequestView Core::State::view(const Request& request) const {
           .is_prefill_chunk = request.is_prefill_chunk,
           .discard_latest_async_tokens = request.discard_latest_async_tokens,
           .block_hashes = {names, request.hashes.size() * sizeof(BlockHash)},
+          .num_blocks = num_blocks(request),
           .tags = &request.tags,
           .priority = request.priority,
           .arrival_time = request.arrival_time,
