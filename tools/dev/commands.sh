@@ -205,6 +205,11 @@ cmd_bench() {
       with_package
       configure_and_build release quire_python quire_python_files
       PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench "$@" ;;
+    agents)
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release agents_bench
+      exec python3 bench/agents.py --binary build/release/agents_bench "$@" ;;
     hash)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
@@ -233,7 +238,7 @@ cmd_bench() {
       configure_and_build release quire
       need_model
       exec python3 bench/flags.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, hash, tokenize, serve, hostile or flags" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, agents, hash, tokenize, serve, hostile or flags" ;;
   esac
 }
 
