@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,7 +48,17 @@ struct EngineRequest {
   std::string cache_salt{};   // requests with different salts never share blocks
   std::int64_t priority = 0;  // smaller goes first; 0 unless SchedulingPolicy::priority
   RequestTags tags{};
+  // So many requests with this prompt, with ids that follow each other; the i-th has the seed + i, if there is one. All but the first are
+  // forked from it when its prompt is planned, and compute only the last token of the prompt again.
+  std::uint32_t n = 1;
   NameTool name_tool{};  // under SchedulingPolicy::continuum, where the tags name no tool
+};
+
+// Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it.
+struct EngineFork {
+  std::uint32_t n = 1;
+  std::optional<std::uint64_t> seed{};        // the i-th has this + i; nullopt: each has its own
+  std::optional<std::uint32_t> max_tokens{};  // in all; nullopt: as many as the parent
 };
 
 // What becomes of the requests at hand when the engine pauses (vLLM's PauseMode). New ones wait in every mode.
@@ -89,6 +100,8 @@ struct EngineStats {
   std::uint32_t num_awaiting_transfers = 0;  // requests, also ended ones, whose blocks a transfer holds
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
+  std::uint64_t num_forks = 0;
+  std::uint64_t num_copied_blocks = 0;     // for forks
   std::uint64_t prompt_tokens = 0;         // of requests that have their first token
   std::uint64_t prompt_tokens_cached = 0;  // of these, found in the prefix cache
   std::uint64_t generation_tokens = 0;
@@ -109,8 +122,13 @@ class QUIRE_API Engine {
 
   // Thread-safe. Outputs go to `sink`, which must outlive the request. Errors: `invalid_argument` (a field is out of range, the prompt is
   // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`. Names the blocks of the
-  // prompt, so it takes the caller's time; what it accepts is not refused later.
+  // prompt, so it takes the caller's time; what it accepts is not refused later. Answers the id, of several (EngineRequest::n) the first.
   virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
+
+  // Thread-safe. The first of `n` ids that follow each other. Errors: `invalid_argument` (n), `not_found` (the parent has ended),
+  // `overloaded` (also while the parent is so new that the engine thread does not know it), `shutting_down`. What cannot be forked when it
+  // comes to it (it has ended by then; max_tokens are there already; CoreConfig::max_fork_family) ends each with FinishReason::error.
+  virtual Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) = 0;
 
   // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.
   // `stop` is for a stop string found by the caller, `abort` for a client that went away.

@@ -42,10 +42,15 @@ EngineImpl::~EngineImpl() {
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
-  if (Result<void> room = inbox_.check_room(); !room) return std::unexpected(std::move(room.error()));
+  if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
   submission.block_names = name_blocks(submission.request, core_config_);
   return inbox_.submit(std::move(submission));
+}
+
+Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
+  if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
+  return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 
 void EngineImpl::finish(RequestId id, FinishReason reason) {
@@ -105,6 +110,8 @@ void EngineImpl::handle(Intake& intake) {
   for (Command& command : intake.commands)
     if (const Ending* ending = std::get_if<Ending>(&command))
       loop_.finish(ending->id, ending->reason);
+    else if (const Fork* fork = std::get_if<Fork>(&command))
+      loop_.fork(*fork);
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));

@@ -27,6 +27,7 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
+  Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override;
   void finish(RequestId id, FinishReason reason) override;
   void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override;
   void pause(const PauseOptions& options, ControlAnswer answer) override;

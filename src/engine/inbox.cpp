@@ -20,27 +20,26 @@ void move_some(std::deque<T>& from, std::vector<T>& to) {
 
 }  // namespace
 
-Result<void> Inbox::room() const {
+Result<void> Inbox::room(std::uint32_t num_requests) const {
   if (closed_) return refuse_closed();
   const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), max_num_seqs_);
   const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
-  if (num_waiting >= max_num_waiting_)
+  if (num_waiting + num_requests > max_num_waiting_)
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   return {};
 }
 
-Result<void> Inbox::check_room() const {
+Result<void> Inbox::check_room(std::uint32_t num_requests) const {
   const std::lock_guard lock(mutex_);
-  return room();
+  return room(num_requests);
 }
 
 Result<RequestId> Inbox::submit(Submission submission) {
   const std::lock_guard lock(mutex_);
-  if (Result<void> free = room(); !free) return std::unexpected(std::move(free.error()));
-  const RequestId id{next_id_++};
+  const std::uint32_t n = submission.request.n;
+  if (Result<void> free = room(n); !free) return std::unexpected(std::move(free.error()));
+  const RequestId id = open(n);
   submission.id = id;
-  open_.emplace(id, Open{});
-  ++num_waiting_;
   submissions_.push_back({std::move(submission)});
   ++num_queued_;
   has_news_ = true;
@@ -48,10 +47,45 @@ Result<RequestId> Inbox::submit(Submission submission) {
   return id;
 }
 
+Result<RequestId> Inbox::fork(Fork fork) {
+  const std::lock_guard lock(mutex_);
+  if (!open_.contains(fork.parent))
+    return fail(ErrorCode::not_found, "parent", fmt::format("no request {} is open", fork.parent.value), "fork one before it ends");
+  if (queued(fork.parent) != nullptr)
+    return fail(ErrorCode::overloaded, "parent", fmt::format("request {} has not been taken yet", fork.parent.value), "try again");
+  if (Result<void> free = room(fork.options.n); !free) return std::unexpected(std::move(free.error()));
+  fork.first = open(fork.options.n);
+  commands_.emplace_back(fork);
+  has_news_ = true;
+  wake_.notify_one();
+  return fork.first;
+}
+
+RequestId Inbox::open(std::uint32_t num_requests) {
+  const RequestId first{next_id_};
+  for (std::uint32_t i = 0; i < num_requests; ++i) open_.emplace(RequestId{next_id_++}, Open{});
+  num_waiting_ += num_requests;
+  return first;
+}
+
+// The submission that it belongs to, if it has not been taken.
+Inbox::Queued* Inbox::queued(RequestId id) {
+  const auto behind = std::ranges::upper_bound(submissions_, id, {}, [](const Queued& one) { return one.submission.id; });
+  if (behind == submissions_.begin()) return nullptr;
+  Queued& last = *std::prev(behind);
+  return id.value - last.submission.id.value < last.submission.request.n ? &last : nullptr;
+}
+
 void Inbox::cancel(Queued& queued, FinishReason reason) {
   if (std::exchange(queued.is_cancelled, true)) return;
   cancelled_.push_back({std::move(queued.submission), reason});
   --num_queued_;
+}
+
+void Inbox::end_queued(Queued& queued, Ending ending) {
+  if (queued.is_cancelled) return;
+  queued.submission.ended.push_back(ending);
+  if (queued.submission.ended.size() == queued.submission.request.n) cancel(queued, ending.reason);
 }
 
 void Inbox::cancel_all() {
@@ -63,9 +97,8 @@ void Inbox::finish(RequestId id, FinishReason reason) {
   const auto found = open_.find(id);
   if (found == open_.end() || found->second.ending) return;
   found->second.ending = true;
-  const auto queued = std::ranges::lower_bound(submissions_, id, {}, [](const Queued& one) { return one.submission.id; });
-  if (queued != submissions_.end() && queued->submission.id == id)
-    cancel(*queued, reason);
+  if (Queued* const own = queued(id))
+    end_queued(*own, {id, reason});
   else
     commands_.emplace_back(Ending{id, reason});
   has_news_ = true;

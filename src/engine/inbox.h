@@ -24,17 +24,32 @@
 
 namespace quire {
 
+struct Ending {
+  RequestId id;
+  FinishReason reason = FinishReason::abort;
+};
+
 struct Submission {
   RequestId id;  // given by Inbox::submit
   EngineRequest request;
   std::vector<BlockHash> block_names;  // of the full blocks of the prompt
   OutputSink* sink = nullptr;
   double arrival_s = 0.0;
+  std::vector<Ending> ended{};  // some of its siblings already have
 };
 
-struct Ending {
-  RequestId id;
-  FinishReason reason = FinishReason::abort;
+// Of a submission; 0 is its first.
+inline RequestId sibling(const Submission& submission, std::uint32_t i) {
+  return RequestId{submission.id.value + i};
+}
+
+// Requests to be forked from one that the engine thread knows.
+struct Fork {
+  RequestId parent;
+  RequestId first{};  // given by Inbox::fork
+  EngineFork options;
+  OutputSink* sink = nullptr;
+  double arrival_s = 0.0;
 };
 
 struct ResumeOptions {};
@@ -45,7 +60,7 @@ struct Control {
   ControlAnswer answer;
 };
 
-using Command = std::variant<Ending, Control>;
+using Command = std::variant<Ending, Fork, Control>;
 
 // A submission that ended before it was taken.
 struct Cancelled {
@@ -73,11 +88,14 @@ class Inbox {
   // Preempted requests wait again without counting as new ones; all that are open together are at most max_num_waiting + max_num_seqs.
   Inbox(std::uint32_t max_num_waiting, std::uint32_t max_num_seqs) : max_num_waiting_(max_num_waiting), max_num_seqs_(max_num_seqs) {}
 
-  // Client threads. Whether submit() would refuse now, before what is costly is done for it.
-  [[nodiscard]] Result<void> check_room() const;
-  // Client threads. Gives the request its id. Errors: overloaded, shutting_down. What is accepted here is never refused later.
+  // Client threads. Whether submit() would refuse so many now, before what is costly is done for them.
+  [[nodiscard]] Result<void> check_room(std::uint32_t num_requests = 1) const;
+  // Client threads. Gives the request its id, and its siblings those after it. Errors: overloaded, shutting_down. What is accepted here is
+  // never refused later.
   Result<RequestId> submit(Submission submission);
-  // Client threads. At most one ending per request is ever queued.
+  // As submit(); answers the first id. Errors also: not_found (the parent has ended), overloaded (it has not been taken yet).
+  Result<RequestId> fork(Fork fork);
+  // Client threads. At most one ending per request is ever queued. A submission of several is cancelled with the last of them.
   void finish(RequestId id, FinishReason reason);
   // Client threads. Once closed it is answered here.
   void control(Control control);
@@ -105,8 +123,11 @@ class Inbox {
     bool waiting = true;  // not admitted yet
     bool ending = false;
   };
-  [[nodiscard]] Result<void> room() const;
+  [[nodiscard]] Result<void> room(std::uint32_t num_requests) const;
+  RequestId open(std::uint32_t num_requests);
+  Queued* queued(RequestId id);
   void cancel(Queued& queued, FinishReason reason);
+  void end_queued(Queued& queued, Ending ending);
   void cancel_all();
   void take_submissions(std::vector<Submission>& taken);
 

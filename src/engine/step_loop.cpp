@@ -42,52 +42,77 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       clock_(std::move(clock)),
       stats_(make_engine_stats()) {}
 
-void StepLoop::add(Submission submission) {
-  const RequestId id = submission.id;
+StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, std::uint32_t number) {
   const auto [place, fresh] = requests_.try_emplace(id);
   QUIRE_CHECK(fresh, "an id is used once");
   Live& live = place->second;
-  live.sampling = std::move(submission.request.sampling);
-  if (!live.sampling.seed.has_value()) live.sampling.seed = Random(options_.seed ^ Random(id.value).next()).next();
+  live.sampling = submission.request.sampling;
+  live.sampling.seed =
+      live.sampling.seed.has_value() ? *live.sampling.seed + number : Random(options_.seed ^ Random(id.value).next()).next();
   live.sink = submission.sink;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
+  return live;
+}
+
+NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
   NewRequest request;
   request.id = id;
+  request.arrival_time = live.arrival_s;
+  request.max_tokens = live.sampling.max_tokens;
+  request.min_tokens = live.sampling.min_tokens;
+  if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
+  request.stop_token_ids = live.sampling.stop_token_ids;
+  request.sampling = &live.sampling;
+  return request;
+}
+
+void StepLoop::add(Submission submission) {
+  const RequestId id = submission.id;
+  const Live& live = make_live(id, submission, 0);
+  expect_siblings(submission);
+  NewRequest request = request_of(id, live);
   request.prompt = submission.request.prompt;
   request.prompt_storage = &submission.request.prompt;
   request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
                           submission.block_names.size() * sizeof(BlockHash)};
   request.priority = submission.request.priority;
-  request.arrival_time = submission.arrival_s;
-  request.max_tokens = live.sampling.max_tokens;
-  request.min_tokens = live.sampling.min_tokens;
-  if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
-  request.stop_token_ids = live.sampling.stop_token_ids;
   request.cache_salt = submission.request.cache_salt;
   request.tags = &submission.request.tags;
-  request.sampling = &live.sampling;
   const Result<void> added = core_->add(request, {.now = clock_->now_s()});
   QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
   options_.tools->put(id, std::move(submission.request.name_tool));
   next_step_s_.reset();
+  // Its load may fail before it is planned; nor can it be forked.
+  if (core_->has_connector()) part_from_siblings(id, requests_.at(id));
+  for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
 }
 
 void StepLoop::cancel(const Submission& submission, FinishReason reason) {
-  Live live;
-  live.sink = submission.sink;
-  live.arrival_s = submission.arrival_s;
-  end(submission.id, live, reason, {});
+  for (std::uint32_t i = 0; i < submission.request.n; ++i) {
+    Live live;
+    live.sink = submission.sink;
+    live.arrival_s = submission.arrival_s;
+    end(sibling(submission, i), live, reason, {});
+  }
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.ended) return;
   next_step_s_.reset();
+  Live& live = found->second;
+  if (live.elder.has_value()) {
+    std::erase(requests_.at(*live.elder).siblings, id);
+    end(id, live, reason, {});
+    requests_.erase(found);
+    return;
+  }
+  part_from_siblings(id, live);
   const FinishEffect effect = core_->finish(id, status_of(reason), {.now = clock_->now_s()});
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
-  end(id, found->second, reason, {});
-  if (effect == FinishEffect::retired) requests_.erase(found);
+  end(id, live, reason, {});
+  if (effect == FinishEffect::retired) requests_.erase(id);
 }
 
 std::uint32_t StepLoop::abort_all() {
@@ -119,6 +144,7 @@ StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
+  fork_siblings(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
   return {&plan,
@@ -199,7 +225,8 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
   for (const FirstAdmission& admission : outcome.first_admissions) {
     admitted_.push_back(admission.id);
     if (const auto found = requests_.find(admission.id); found != requests_.end()) {
-      found->second.num_cached_tokens = admission.num_cached_tokens;
+      // A child has outputs of its parent beyond the prompt.
+      found->second.num_cached_tokens = std::min(admission.num_cached_tokens, found->second.num_prompt_tokens);
       observe(stats_.queue_time_s, now_s - found->second.arrival_s);
     }
   }
@@ -225,7 +252,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.stop_token = update.reason == FinishReason::stop && !update.tokens.empty() ? update.tokens.back() : -1;
       count_end(update.id, live, update.reason);
     }
-    outgoing_.push_back({live.sink, std::move(output)});
+    send(live.sink, std::move(output));
   }
 }
 
@@ -248,7 +275,7 @@ void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string er
   output.reason = reason;
   output.error = std::move(error);
   output.num_cached_tokens = live.num_cached_tokens;
-  outgoing_.push_back({live.sink, std::move(output)});
+  send(live.sink, std::move(output));
   count_end(id, live, reason);
 }
 
@@ -276,7 +303,8 @@ void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
 
 void StepLoop::deliver() {
   std::ranges::sort(outgoing_, [](const Outgoing& a, const Outgoing& b) {
-    return a.sink != b.sink ? std::less<>{}(a.sink, b.sink) : a.output.id < b.output.id;
+    if (a.sink != b.sink) return std::less<>{}(a.sink, b.sink);
+    return a.output.id != b.output.id ? a.output.id < b.output.id : a.place < b.place;
   });
   for (std::size_t i = 0; i < outgoing_.size();) {
     OutputSink* sink = outgoing_[i].sink;
@@ -297,6 +325,7 @@ const EngineStats& StepLoop::stats() {
   stats_.num_steps = counters.num_steps;
   stats_.num_running = counters.num_running;
   stats_.num_waiting = counters.num_waiting;
+  for (const RequestId elder : elders_) stats_.num_waiting += static_cast<std::uint32_t>(requests_.at(elder).siblings.size());
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
   stats_.num_pinned = counters.num_pinned;
@@ -307,6 +336,8 @@ const EngineStats& StepLoop::stats() {
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_preemptions = counters.num_preemptions;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;
+  stats_.num_forks = counters.num_forks;
+  stats_.num_copied_blocks = counters.num_copied_blocks;
   stats_.prefix_cache_queries = counters.prefix_query_tokens;
   stats_.prefix_cache_hits = counters.prefix_hit_tokens;
   return stats_;

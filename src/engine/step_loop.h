@@ -40,8 +40,10 @@ class StepLoop {
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
 
-  // The request is accepted: the core takes it.
+  // The request is accepted: the core takes it, and forks its siblings from it when its prompt is planned.
   void add(Submission submission);
+  // Each child's first output is what the parent has put out; where there is none to fork, it is its last.
+  void fork(const Fork& fork);
   // Its last output, without having been added.
   void cancel(const Submission& submission, FinishReason reason);
   // Unknown or ended requests are ignored.
@@ -88,12 +90,15 @@ class StepLoop {
     std::uint32_t num_prompt_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     bool ended = false;
+    std::vector<RequestId> siblings{};  // to be forked from it
+    std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
     double arrival_s = 0.0;
     double last_token_s = -1.0;  // negative: none yet
   };
   struct Outgoing {
     OutputSink* sink = nullptr;
     RequestOutput output;
+    std::size_t place = 0;  // among all: those of a request stay in order
   };
   // A step that the worker has begun.
   struct Running {
@@ -109,11 +114,20 @@ class StepLoop {
   };
 
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
+  Live& make_live(RequestId id, const Submission& submission, std::uint32_t number);
+  void expect_siblings(const Submission& submission);
+  void fork_siblings(const StepPlan& plan);
+  Result<void> fork_one(const Fork& fork, std::uint32_t number, Live& child);
+  void fork_sibling(RequestId elder, RequestId id);
+  void part_from_siblings(RequestId elder, Live& live);
+  void add_alone(RequestId id, Live& live, const RequestView& elder);
+  [[nodiscard]] NewRequest request_of(RequestId id, const Live& live) const;
   [[nodiscard]] Planned plan();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
   void end_failed(const WorkerResult& result);
+  void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
   void token_times(Live& live, std::size_t num_tokens, double now_s);
@@ -127,6 +141,7 @@ class StepLoop {
   std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
+  std::vector<RequestId> elders_;  // have siblings that are not forked yet
   std::vector<Outgoing> outgoing_;
   std::vector<RequestId> admitted_, ended_;
   EngineStats stats_;

@@ -9,6 +9,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxTagBytes = 256;
+constexpr std::uint32_t kMaxSiblings = 128;
 
 Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
@@ -26,6 +27,12 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
 
 }  // namespace
 
+Result<void> validate_count(std::uint32_t n) {
+  if (n == 0 || n > kMaxSiblings)
+    return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}", n), fmt::format("give 1 to {}", kMaxSiblings));
+  return {};
+}
+
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
   if (request.priority != 0 && options.scheduler.policy != SchedulingPolicy::priority) {
     return fail(ErrorCode::invalid_argument, "priority",
@@ -36,6 +43,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
     if (text->size() > kMaxTagBytes)
       return fail(ErrorCode::invalid_argument, field, fmt::format("has {} bytes", text->size()),
                   fmt::format("give at most {}", kMaxTagBytes));
+  if (auto valid = validate_count(request.n); !valid) return valid;
   if (request.prompt.empty()) return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
   const std::uint32_t max_model_len = options.scheduler.max_model_len;
   if (request.prompt.size() >= max_model_len) {

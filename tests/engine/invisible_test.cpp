@@ -199,8 +199,8 @@ TEST(Scheduler, IsInvisible) {
 }
 
 // A mix of two layers with full attention and four with windows of 24 tokens: three cache groups, whose windows begin and end inside
-// blocks, prefixes and chunks. A request of the squeezed run needs 83 blocks in the full group, and 23 in each of the others.
-TEST(Scheduler, IsInvisibleInWindows) {
+// blocks, prefixes and chunks.
+std::string windowed_model(const tiny::TempFolder& folder) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "qwen2";
   config.num_layers = 6;
@@ -210,13 +210,121 @@ TEST(Scheduler, IsInvisibleInWindows) {
                                 {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
                                 {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
                                 {"max_window_layers", 2}};
+  tiny::write_hf_folder(folder.file("windowed"), json, tiny::make_tensors(config, false, "BF16"));
+  return folder.file("windowed");
+}
+
+// A request of the squeezed run needs 83 blocks in the full group, and 23 in each of the others.
+TEST(Scheduler, IsInvisibleInWindows) {
   const tiny::TempFolder folder;
-  const std::string model = folder.file("windowed");
-  tiny::write_hf_folder(model, json, tiny::make_tensors(config, false, "BF16"));
+  const std::string model = windowed_model(folder);
   EngineOptions squeezed = base_options(model, 132);
   squeezed.cache.block_size = 4;
   squeezed.scheduler.max_num_batched_tokens = 64;
   expect_invisible(base_options(model, 1200), squeezed);
+}
+
+// The answers of four draws of each eighth prompt: siblings that fork, or requests one by one with the seeds of the siblings.
+std::vector<std::vector<std::uint32_t>> draw(const EngineOptions& options, bool fork, EngineStats& stats) {
+  constexpr std::uint32_t kSiblings = 4;
+  auto engine = create_engine(options, nullptr, nullptr);
+  EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  std::vector<RequestId> ids;
+  const std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
+  for (std::size_t at = 0; at < requests.size(); at += 8) {
+    EngineRequest request = requests[at];
+    request.sampling.temperature = 1.0F;
+    request.sampling.seed = 5;
+    request.n = fork ? kSiblings : 1;
+    for (std::uint32_t i = 0; i < kSiblings / request.n; ++i) {
+      const RequestId first = (*engine)->submit(request, sink).value();
+      for (std::uint32_t j = 0; j < request.n; ++j) ids.push_back(RequestId{first.value + j});
+      *request.sampling.seed += 1;
+      if (!fork) sink.wait(first);
+    }
+  }
+  std::vector<std::vector<std::uint32_t>> bits;
+  for (const RequestId id : ids) bits.push_back(bits_of(sink.wait(id)));
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+  stats = (*engine)->stats();
+  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  EXPECT_EQ(stats.num_forks, fork ? bits.size() / kSiblings * (kSiblings - 1) : 0U);
+  return bits;
+}
+
+void expect_forks_invisible(const EngineOptions& base, const EngineOptions& squeezed) {
+  EngineStats stats;
+  const auto alone = draw(base, false, stats);
+  for (const bool async_scheduling : {false, true}) {
+    SCOPED_TRACE(async_scheduling ? "asynchronous" : "synchronous");
+    EngineOptions options = base;
+    options.scheduler.async_scheduling = async_scheduling;
+    EXPECT_EQ(draw(options, true, stats), alone);
+    EXPECT_GT(stats.num_copied_blocks, alone.size() / 4) << "most prompts end within a block";
+  }
+  EngineOptions options = squeezed;
+  options.cache.enable_prefix_caching = false;
+  EXPECT_EQ(draw(options, true, stats), alone);
+  EXPECT_GT(stats.num_preemptions, 0U);
+}
+
+// Children of requests under way, whose parents end at once, and fresh requests with the tokens that they began with.
+void expect_like_fresh(EngineOptions options, std::uint32_t num_groups) {
+  options.cache.enable_prefix_caching = false;
+  auto engine = create_engine(options, nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
+  std::vector<std::vector<RequestId>> children;
+  requests.resize(4);
+  for (EngineRequest& request : requests) {
+    request.sampling.max_tokens = 250;
+    const RequestId parent = (*engine)->submit(request, sink).value();
+    sink.wait_for_tokens(parent, 6);
+    const RequestId first = (*engine)->fork(parent, {.n = 2, .max_tokens = 100}, sink).value();
+    children.push_back({first, RequestId{first.value + 1}});
+    sink.wait_for_tokens(first, 1);
+    (*engine)->finish(parent, FinishReason::abort);
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (const RequestId id : children[i]) {
+      Collector::Answer child = sink.wait(id);
+      ASSERT_EQ(child.tokens.size(), 100U) << child.error;
+      EXPECT_EQ(child.num_cached_tokens, requests[i].prompt.size()) << "nothing that the parent has is computed again";
+      const auto own = std::ranges::find_if(child.logprobs, [](const PositionLogprobs& at) { return !at.entries.empty(); });
+      const std::ptrdiff_t num_inherited = own - child.logprobs.begin();
+      ASSERT_GE(num_inherited, 6);
+      EngineRequest fresh = requests[i];
+      fresh.prompt.insert(fresh.prompt.end(), child.tokens.begin(), child.tokens.begin() + num_inherited);
+      fresh.sampling.max_tokens = static_cast<std::uint32_t>(100 - num_inherited);
+      child.tokens.erase(child.tokens.begin(), child.tokens.begin() + num_inherited);
+      child.logprobs.erase(child.logprobs.begin(), own);
+      EXPECT_EQ(bits_of(child), bits_of(sink.wait((*engine)->submit(fresh, sink).value())));
+    }
+  }
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+  const EngineStats stats = (*engine)->stats();
+  EXPECT_EQ(stats.num_forks, 8U);
+  EXPECT_LE(stats.num_copied_blocks, stats.num_forks * num_groups) << "one for each that shares it, but for the last";
+}
+
+TEST(Scheduler, ForksAreInvisible) {
+  const char* model = std::getenv("QUIRE_TEST_MODEL");
+  if (model == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  expect_like_fresh(base_options(model, 600), 1);
+  EngineOptions squeezed = base_options(model, 96);
+  squeezed.cache.block_size = 4;
+  expect_forks_invisible(base_options(model, 600), squeezed);
+}
+
+TEST(Scheduler, ForksAreInvisibleInWindows) {
+  const tiny::TempFolder folder;
+  expect_like_fresh(base_options(windowed_model(folder), 1200), 3);
+  EngineOptions squeezed = base_options(windowed_model(folder), 140);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_forks_invisible(base_options(windowed_model(folder), 1200), squeezed);
 }
 
 }  // namespace

@@ -137,6 +137,25 @@ TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
   EXPECT_LE(*bench.loop->wait_s(), 0.1);
 }
 
+// Nothing can be shared where a connector may fill blocks: siblings wait for nobody, and each is computed.
+TEST_P(TransferTest, SiblingsAreRequestsOfTheirOwn) {
+  TransferBench bench(GetParam());
+  bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
+  bench.worker->due_s = 5.0;
+  EngineRequest request = make_request(10, 3);
+  request.n = 3;
+  bench.add(7, request);
+  bench.run();
+  EXPECT_EQ(bench.sink.wait(RequestId{8}).tokens.size(), 3U);
+  EXPECT_EQ(bench.sink.wait(RequestId{9}).tokens.size(), 3U);
+  bench.loop->finish(RequestId{7}, FinishReason::abort);
+  bench.worker->received = {RequestId{7}};
+  bench.clock->now = 5.0;
+  bench.run();
+  EXPECT_EQ(bench.loop->stats().num_forks, 0U);
+  bench.loop->check_all_free();
+}
+
 TEST_P(TransferTest, OthersAreServedWhileARequestWaitsForItsBlocks) {
   TransferBench bench(GetParam());
   bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};

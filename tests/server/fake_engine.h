@@ -111,10 +111,23 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     if (refusal_ && submitted_.size() >= refuse_after_) return std::unexpected(*refusal_);
     const RequestId id{submitted_.size()};
-    submitted_.push_back({id, std::move(request), &sink, {}});
+    const std::uint32_t n = std::exchange(request.n, 1);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      submitted_.push_back({RequestId{submitted_.size()}, request, &sink, {}});
+      if (i > 0 && request.sampling.seed) *submitted_.back().request.sampling.seed += i;
+      if (answer_) play_answer(submitted_.back());
+    }
     changed_.notify_all();
-    if (answer_) play_answer(submitted_.back());
     return id;
+  }
+
+  // Written down like a submission, with the parent's prompt; a test plays it.
+  Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override {
+    EngineRequest request = at(parent.value).request;
+    request.n = fork.n;
+    request.sampling.seed = fork.seed;
+    request.sampling.max_tokens = fork.max_tokens.value_or(request.sampling.max_tokens);
+    return submit(std::move(request), sink);
   }
 
   void finish(RequestId id, FinishReason reason) override {

@@ -90,4 +90,10 @@ void KvCache::zero(BlockId block) {
   for (std::uint32_t tensor = 0; tensor < tensor_begin_.size(); ++tensor) std::ranges::fill(page(tensor, block), std::byte{0});
 }
 
+void KvCache::copy(BlockId source, BlockId destination) {
+  QUIRE_CHECK(source != destination && destination != kNullBlock, "a block of somebody's own");
+  for (std::uint32_t tensor = 0; tensor < tensor_begin_.size(); ++tensor)
+    std::ranges::copy(page(tensor, source), page(tensor, destination).begin());
+}
+
 }  // namespace quire

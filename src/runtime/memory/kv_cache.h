@@ -35,6 +35,7 @@ class KvCache {
   [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const;
   // In every tensor.
   void zero(BlockId block);
+  void copy(BlockId source, BlockId destination);
 
  private:
   explicit KvCache(KvLayout layout);

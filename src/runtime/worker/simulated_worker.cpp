@@ -59,6 +59,9 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
   tables_.commit(options_.limits.max_num_seqs);
   for (const BlockId block : plan.blocks_to_zero)
     std::fill_n(kv_.begin() + std::ptrdiff_t{block.value} * options_.block_size, options_.block_size, 0);
+  for (const BlockCopy& copy : plan.copies)
+    std::copy_n(kv_.begin() + copy.source.value * options_.block_size, options_.block_size,
+                kv_.begin() + copy.destination.value * options_.block_size);
 }
 
 void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {

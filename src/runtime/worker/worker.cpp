@@ -52,6 +52,7 @@ void Worker::update_batch(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
   tables_.commit(max_num_seqs_);
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
+  for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
 }
 
 void Worker::forward(const StepPlan& plan) {
