@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "server/openai_error.h"
@@ -20,13 +21,13 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
     : engine_(&engine),
       model_(&model),
       request_(std::move(start.prepared.request)),
-      unsubmitted_(std::move(start.prepared.choices)),
-      num_prompt_tokens_(start.prepared.num_prompt_tokens),
+      unsubmitted_(std::move(start.prepared.prompts)),
+      num_prompt_tokens_(std::move(start.prepared.num_prompt_tokens)),
       wake_(std::move(start.wake)),
       head_{request_.api, std::move(start.id), model.name(), start.created_s},
       writer_(head_, model.tokenizer(), request_.include_usage) {
   std::vector<std::string>& echoes = start.prepared.echoes;
-  for (std::size_t i = 0; i < unsubmitted_.size(); ++i) {
+  for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     choices_.push_back({.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = request_.skip_special_tokens}),
                         .stops = StopStrings(request_.stop, request_.include_stop),
                         .running = {},
@@ -48,13 +49,31 @@ void Completion::abort() {
 }
 
 Result<void> Completion::submit_all() {
-  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
-    const auto id = engine_->submit(std::move(unsubmitted_[i]), *this, i);
-    if (!id) return std::unexpected(id.error());
-    choices_[i].running = *id;
+  std::uint32_t choice = 0;
+  for (EngineRequest& prompt : unsubmitted_) {
+    const auto first = engine_->submit(std::move(prompt), *this, choice);
+    if (!first) return std::unexpected(first.error());
+    for (std::uint32_t i = 0; i < request_.best_of; ++i) choices_[choice++].running = RequestId{first->value + i};
   }
   unsubmitted_ = {};
   return {};
+}
+
+Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start start) const {
+  if (call.choice >= choices_.size())
+    return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}", call.choice), fmt::format("there are {}", choices_.size()));
+  const std::optional<RequestId> parent = choices_[call.choice].running;
+  if (!parent) return fail(ErrorCode::not_found, "choice", fmt::format("{} has ended", call.choice), "fork it while it puts out tokens");
+  start.prepared.request = request_;
+  start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
+  start.prepared.request.stream = call.stream;
+  start.prepared.request.echo = false;
+  start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
+  std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
+  const auto first = engine_->fork(*parent, call.fork, *child, 0);
+  if (!first) return std::unexpected(first.error());
+  for (std::uint32_t i = 0; i < call.fork.n; ++i) child->choices_[i].running = RequestId{first->value + i};
+  return child;
 }
 
 void Completion::on_output(std::uint32_t index, RequestOutput& output) {
@@ -150,19 +169,42 @@ void Completion::end_stream() {
 
 Usage Completion::usage() const {
   Usage usage;
-  usage.prompt_tokens = num_prompt_tokens_;
+  usage.prompt_tokens = std::accumulate(num_prompt_tokens_.begin(), num_prompt_tokens_.end(), std::uint64_t{0});
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     usage.completion_tokens += choices_[i].num_tokens;
-    if (i % request_.n == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
+    if (i % request_.best_of == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
   }
   return usage;
+}
+
+// Of each prompt the n whose tokens are the likeliest in the mean, best first.
+std::vector<std::uint32_t> Completion::best() const {
+  std::vector<std::uint32_t> order(choices_.size());
+  std::iota(order.begin(), order.end(), 0U);
+  if (request_.best_of == request_.n) return order;
+  const auto likelihood = [this](std::uint32_t index) {
+    double sum = 0.0;
+    for (const PositionLogprobs& position : choices_[index].logprobs) sum += position.entries.empty() ? 0.0 : position.entries[0].logprob;
+    return sum / static_cast<double>(std::max<std::size_t>(1, choices_[index].logprobs.size()));
+  };
+  std::vector<std::uint32_t> best;
+  for (auto first = order.begin(); first != order.end(); first += request_.best_of) {
+    std::ranges::sort(first, first + request_.best_of, [&](std::uint32_t a, std::uint32_t b) {
+      const double of_a = likelihood(a), of_b = likelihood(b);
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
+    best.insert(best.end(), first, first + request_.n);
+  }
+  return best;
 }
 
 HttpResponse Completion::response() const {
   if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
   std::vector<ChoiceText> choices;
-  choices.reserve(choices_.size());
-  for (std::uint32_t i = 0; i < choices_.size(); ++i) choices.push_back(describe(i));
+  for (const std::uint32_t index : best()) {
+    choices.push_back(describe(index));
+    choices.back().index = static_cast<std::uint32_t>(choices.size() - 1);
+  }
   return HttpResponse{200, "application/json", whole_answer(head_, model_->tokenizer(), choices, usage()), {}};
 }
 

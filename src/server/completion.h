@@ -31,6 +31,9 @@ class Completion final : public OutputReceiver {
   // Submits every choice. If the engine refuses one, none runs.
   static Result<std::shared_ptr<Completion>> start(EngineClient& engine, const ServedModel& model, Start start);
 
+  // Another one, whose choices go on from where one of this is: it has all from this but what `call` says. Errors: that choice has ended.
+  [[nodiscard]] Result<std::shared_ptr<Completion>> fork(const ForkCall& call, Start start) const;
+
   ~Completion() override;
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
@@ -79,12 +82,13 @@ class Completion final : public OutputReceiver {
   void write_event(std::uint32_t index);
   void end_stream();
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
+  [[nodiscard]] std::vector<std::uint32_t> best() const;
 
   EngineClient* engine_;
   const ServedModel* model_;
   CompletionRequest request_;
   std::vector<EngineRequest> unsubmitted_;
-  std::uint64_t num_prompt_tokens_;
+  std::vector<std::uint64_t> num_prompt_tokens_;  // per prompt
   std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;

@@ -7,10 +7,21 @@
 namespace quire {
 
 Result<RequestId> EngineClient::submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice) {
+  const std::uint32_t n = request.n;
   auto id = engine_->submit(std::move(request), *this);
-  // Outputs are posted to this thread, so none can overtake the entry.
-  if (id) entries_.emplace(*id, Entry{&receiver, choice});
+  if (id) expect(*id, n, receiver, choice);
   return id;
+}
+
+Result<RequestId> EngineClient::fork(RequestId parent, const EngineFork& fork, OutputReceiver& receiver, std::uint32_t choice) {
+  auto id = engine_->fork(parent, fork, *this);
+  if (id) expect(*id, fork.n, receiver, choice);
+  return id;
+}
+
+// Outputs are posted to this thread, so none can overtake the entries.
+void EngineClient::expect(RequestId first, std::uint32_t n, OutputReceiver& receiver, std::uint32_t choice) {
+  for (std::uint32_t i = 0; i < n; ++i) entries_.emplace(RequestId{first.value + i}, Entry{&receiver, choice + i});
 }
 
 void EngineClient::finish(RequestId id, FinishReason reason) {

@@ -28,8 +28,10 @@ class EngineClient final : public OutputSink {
   // ours under way, before this goes.
   EngineClient(Engine& engine, std::function<void(Task)> post) : engine_(&engine), post_(std::move(post)) {}
 
-  // The receiver must stay until its last output has come, or until finish().
+  // The receiver must stay until its last output has come, or until finish(). Of several requests (EngineRequest::n) it answers the first
+  // id, and `choice` is the first one's.
   Result<RequestId> submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice);
+  Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputReceiver& receiver, std::uint32_t choice);
   // Ends a request; nothing of it is delivered any more.
   void finish(RequestId id, FinishReason reason);
 
@@ -46,6 +48,7 @@ class EngineClient final : public OutputSink {
     OutputReceiver* receiver;
     std::uint32_t choice;
   };
+  void expect(RequestId first, std::uint32_t n, OutputReceiver& receiver, std::uint32_t choice);
   void dispatch(std::vector<RequestOutput>& outputs);
 
   Engine* engine_;

@@ -69,6 +69,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", engine.prefix_cache_queries);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", engine.prefix_cache_hits);
   out.counter("vllm:num_preemptions_total", "Requests put back to be computed again.", engine.num_preemptions);
+  out.counter("quire:forks_total", "Requests forked from another one.", engine.num_forks);
+  out.counter("quire:copied_blocks_total", "KV cache blocks copied because forks shared them.", engine.num_copied_blocks);
   out.counter("vllm:prompt_tokens_total", "Prompt tokens, computed or found in a cache.", engine.prompt_tokens);
   out.counter("vllm:prompt_tokens_cached_total", "Prompt tokens found in a cache.", engine.prompt_tokens_cached);
   out.counter("vllm:generation_tokens_total", "Tokens generated.", engine.generation_tokens);

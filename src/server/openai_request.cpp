@@ -129,6 +129,8 @@ void read_limits(ObjectReader& reader, CompletionRequest& request) {
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
+  request.best_of = request.n;
+  if (request.api == Api::completion) request.best_of = static_cast<std::uint32_t>(reader.integer("best_of", request.n, 1, kMaxInt));
 }
 
 void read_stream(ObjectReader& reader, CompletionRequest& request) {
@@ -188,7 +190,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
     reader.ignore(hint);
   reader.only("store", "false", "nothing is stored here");
-  reader.only("best_of", "1", "use n");
   reader.only("use_beam_search", "false", "remove it");
   reader.only("length_penalty", "1", "it belongs to beam search; remove it");
   reader.only("early_stopping", "false", "it belongs to beam search; remove it");
@@ -208,6 +209,7 @@ void read_known_others(ObjectReader& reader, Api api) {
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.ignore("parallel_tool_calls");
+  reader.only("best_of", "1", "use n");
   reader.only("echo", "false", "remove it");
   reader.only("continue_final_message", "false", "use /v1/completions");
   reader.only("chat_template", "null", "the template of the model is used; chat_template_kwargs go to it");
@@ -225,17 +227,23 @@ void read_known_others(ObjectReader& reader, Api api) {
 }
 
 Result<void> check_together(const CompletionRequest& request, const RequestLimits& limits) {
-  const std::uint64_t choices = std::uint64_t{request.n} * std::max<std::size_t>(1, request.prompts.size());
+  if (request.best_of < request.n)
+    return fail(ErrorCode::invalid_argument, "best_of", fmt::format("is {}, and n is {}", request.best_of, request.n),
+                "raise it, or lower n");
+  if (request.best_of > request.n && request.stream)
+    return fail(ErrorCode::invalid_argument, "best_of", "is more than n: which choices are the best is known at the end", "do not stream");
+  const char* const count = request.best_of > request.n ? "best_of" : "n";
+  const std::uint64_t choices = std::uint64_t{request.best_of} * std::max<std::size_t>(1, request.prompts.size());
   if (choices > limits.max_choices) {
-    return fail(ErrorCode::invalid_argument, "n", fmt::format("prompts times n is {}", choices),
+    return fail(ErrorCode::invalid_argument, count, fmt::format("prompts times {} is {}", count, choices),
                 fmt::format("ask for at most {}", limits.max_choices));
   }
   if (request.echo && request.sampling.logprobs) {
     return fail(ErrorCode::unsupported, "echo", "is not supported together with logprobs",
                 "logprobs are given for outputs only; drop one of them");
   }
-  if (request.n > 1 && request.sampling.temperature == 0.0F)
-    return fail(ErrorCode::invalid_argument, "n", "must be 1 with temperature 0: all choices would be the same", "raise temperature");
+  if (request.best_of > 1 && request.sampling.temperature == 0.0F)
+    return fail(ErrorCode::invalid_argument, count, "must be 1 with temperature 0: all choices would be the same", "raise temperature");
   if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
                 fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
@@ -270,6 +278,21 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));
   if (const auto fits = check_together(request, limits); !fits) return std::unexpected(fits.error());
   return request;
+}
+
+Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices) {
+  auto object = parse_object(body.empty() ? "{}" : body);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  ForkCall call;
+  call.choice = static_cast<std::uint32_t>(reader.integer("choice", 0, 0, kMaxInt));
+  call.fork.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, max_choices));
+  if (const auto seed = reader.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))
+    call.fork.seed = static_cast<std::uint64_t>(*seed);
+  if (const auto most = reader.integer("max_tokens", 1, kMaxInt)) call.fork.max_tokens = static_cast<std::uint32_t>(*most);
+  call.stream = reader.boolean("stream", false);
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  return call;
 }
 
 Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/request.h"
@@ -38,6 +39,7 @@ struct CompletionRequest {
   SamplingParams sampling;         // max_tokens absent: the largest integer
   std::optional<std::uint32_t> max_tokens;
   std::uint32_t n = 1;
+  std::uint32_t best_of = 1;  // choices to draw of each prompt, of which the n likeliest are the answer
   bool echo = false;
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
@@ -51,7 +53,7 @@ struct CompletionRequest {
 };
 
 struct RequestLimits {
-  std::uint32_t max_choices = 128;  // prompts times n
+  std::uint32_t max_choices = 128;  // prompts times n (or best_of)
   std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
 };
 
@@ -59,6 +61,14 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopBytes = 1024;
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);
+
+// The body of /v1/requests/{id}/fork.
+struct ForkCall {
+  std::uint32_t choice = 0;  // of the parent
+  EngineFork fork;
+  bool stream = false;
+};
+Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices);
 
 struct TokenizeRequest {
   std::string model;

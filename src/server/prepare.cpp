@@ -12,10 +12,11 @@ namespace quire {
 
 namespace {
 
-// Children of one request differ by their seed, as in vLLM.
-EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, std::uint32_t child, const ServedModel& model) {
-  EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags};
-  if (out.sampling.seed) *out.sampling.seed += child;
+// The choices of a prompt differ by their seed, as in vLLM.
+EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, const ServedModel& model) {
+  EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags, request.best_of};
+  // The best are those whose tokens are the likeliest.
+  if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
     out.name_tool = [&tokenizer = model.tokenizer()](std::span<const TokenId> outputs) {
       return bash_tool(tokenizer.decode(outputs, true));
@@ -29,7 +30,7 @@ Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std
                 fmt::format("would repeat {} bytes in {} choices, more than {}", text.size(), num_choices, options.max_echo_bytes),
                 "ask for fewer choices, or drop it");
   }
-  prepared.echoes.insert(prepared.echoes.end(), prepared.request.n, text);
+  prepared.echoes.insert(prepared.echoes.end(), prepared.request.best_of, text);
   return {};
 }
 
@@ -41,18 +42,17 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, const S
   if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
   auto prompts = model.encode_prompts(*parsed);
   if (!prompts) return std::unexpected(prompts.error());
-  PreparedCompletion prepared{.request = std::move(*parsed), .choices = {}, .echoes = {}, .num_prompt_tokens = 0};
+  PreparedCompletion prepared{.request = std::move(*parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   const CompletionRequest& request = prepared.request;
-  const std::size_t num_choices = prompts->size() * request.n;
-  prepared.choices.reserve(num_choices);
+  const std::size_t num_choices = prompts->size() * request.best_of;
+  prepared.prompts.reserve(prompts->size());
   for (std::vector<TokenId>& prompt : *prompts) {
-    prepared.num_prompt_tokens += prompt.size();
+    prepared.num_prompt_tokens.push_back(prompt.size());
     if (request.echo) {
       const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
       if (!added) return std::unexpected(added.error());
     }
-    for (std::uint32_t child = 0; child + 1 < request.n; ++child) prepared.choices.push_back(engine_request(prompt, request, child, model));
-    prepared.choices.push_back(engine_request(std::move(prompt), request, request.n - 1, model));
+    prepared.prompts.push_back(engine_request(std::move(prompt), request, model));
   }
   return prepared;
 }

@@ -13,10 +13,10 @@
 namespace quire {
 
 struct PreparedCompletion {
-  CompletionRequest request;            // its prompts are taken out
-  std::vector<EngineRequest> choices;   // prompts times n, those of a prompt together
-  std::vector<std::string> echoes;      // per choice with `echo`, else empty
-  std::uint64_t num_prompt_tokens = 0;  // each prompt once
+  CompletionRequest request;                     // its prompts are taken out
+  std::vector<EngineRequest> prompts;            // each with all choices that are drawn of it
+  std::vector<std::string> echoes;               // per choice with `echo`, else empty
+  std::vector<std::uint64_t> num_prompt_tokens;  // per prompt
 };
 
 // Each takes the body, and frees it as soon as it is read.

@@ -28,6 +28,19 @@ std::int64_t now_s() {
   return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 }
 
+// "*" in a route stands for a name without "/".
+std::string_view name_in(std::string_view route, std::string_view path) {
+  const std::size_t star = route.find('*');
+  const std::string_view before = route.substr(0, star), behind = route.substr(star + 1);
+  if (path.size() <= before.size() + behind.size() || !path.starts_with(before) || !path.ends_with(behind)) return {};
+  const std::string_view name = path.substr(before.size(), path.size() - before.size() - behind.size());
+  return name.find('/') == std::string_view::npos ? name : std::string_view();
+}
+
+bool matches(std::string_view route, std::string_view path) {
+  return route.find('*') == std::string_view::npos ? route == path : !name_in(route, path).empty();
+}
+
 Reply json_reply(std::string body) {
   return {HttpResponse{200, "application/json", std::move(body), {}}};
 }
@@ -56,13 +69,14 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/detokenize", "POST", Access::key, &Router::detokenize},
       {"/v1/completions", "POST", Access::key, &Router::completions},
       {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
+      {"/v1/requests/*/fork", "POST", Access::key, &Router::fork},
       {"/reset_prefix_cache", "POST", Access::admin, &Router::reset_prefix_cache},
       {"/pause", "POST", Access::admin, &Router::pause},
       {"/resume", "POST", Access::admin, &Router::resume},
       {"/is_paused", "GET", Access::admin, &Router::is_paused},
   };
   for (const Route& route : kRoutes) {
-    if (route.path != path) continue;
+    if (!matches(route.path, path)) continue;
     if (route.method == method || (route.method == "GET" && method == "HEAD")) return &route;
     allowed = route.method;
   }
@@ -225,9 +239,40 @@ Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wak
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
   auto& completion = std::get<PreparedCompletion>(prepared);
   const char* const kind = completion.request.api == Api::chat ? "chatcmpl" : "cmpl";
-  auto started = Completion::start(*engine_, *model_, {std::move(completion), fmt::format("{}-{}", kind, id), now_s(), wake});
+  const std::string answer_id = fmt::format("{}-{}", kind, id);
+  auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake});
   if (!started) return refuse(started.error());
+  remember(answer_id, *started);
   return {HttpResponse{}, std::move(*started)};
+}
+
+void Router::remember(const std::string& id, const std::shared_ptr<Completion>& completion) {
+  completions_.insert_or_assign(id, completion);
+  if (completions_.size() < sweep_at_) return;
+  std::erase_if(completions_, [](const auto& entry) { return entry.second.expired(); });
+  sweep_at_ = std::max<std::size_t>(64, 2 * completions_.size());
+}
+
+// There is one key, so whoever may ask at all owns what is open.
+Reply Router::fork(HttpRequest& request, const Wake& wake) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
+  if (request.body.size() > kMaxInlineBytes)
+    return refuse({ErrorCode::invalid_argument, "", fmt::format("the body has {} bytes", request.body.size()),
+                   "send choice, n, seed, max_tokens, stream"});
+  const auto call = parse_fork_call(request.body, options_->max_choices);
+  if (!call) return refuse(call.error());
+  const std::string id(name_in("/v1/requests/*/fork", request.path()));
+  const auto found = completions_.find(id);
+  const std::shared_ptr<Completion> parent = found != completions_.end() ? found->second.lock() : nullptr;
+  if (parent == nullptr) {
+    return refuse({ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", repair_utf8(id.substr(0, 100))),
+                   "take the id from the first event of a stream"});
+  }
+  const std::string child_id = fmt::format("{}-{}", id.substr(0, id.find('-')), request.id);
+  auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake});
+  if (!forked) return refuse(forked.error());
+  remember(child_id, *forked);
+  return {HttpResponse{}, std::move(*forked)};
 }
 
 Reply Router::guard(const std::string& id, const std::function<Reply()>& handler) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <variant>
 
 #include "quire/server_options.h"
@@ -93,6 +94,8 @@ class Router {
   Reply detokenize(HttpRequest& request, const Wake& wake);
   Reply completions(HttpRequest& request, const Wake& wake);
   Reply chat_completions(HttpRequest& request, const Wake& wake);
+  Reply fork(HttpRequest& request, const Wake& wake);
+  void remember(const std::string& id, const std::shared_ptr<Completion>& completion);
   Reply reset_prefix_cache(HttpRequest& request, const Wake& wake);
   Reply pause(HttpRequest& request, const Wake& wake);
   Reply resume(HttpRequest& request, const Wake& wake);
@@ -111,6 +114,9 @@ class Router {
   std::uint64_t num_requests_ = 0;
   std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
   bool draining_ = false;
+  // By the ids of their answers; swept of those that are over when it has doubled.
+  std::unordered_map<std::string, std::weak_ptr<Completion>> completions_;
+  std::size_t sweep_at_ = 64;
   BodyBudget body_budget_;
   RequestLog log_;
   ServerStats stats_;

@@ -111,6 +111,27 @@ def test_n(client):
     assert answer.usage.completion_tokens <= 32
 
 
+def test_best_of(client):
+    options = dict(model="smol", prompt="My favourite colour is", max_tokens=8, temperature=1, seed=5, logprobs=0)
+    drawn = client.completions.create(**options, n=6).choices
+    best = client.completions.create(**options, n=2, best_of=6).choices
+    drawn.sort(key=lambda choice: -sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs))
+    assert [choice.text for choice in best] == [choice.text for choice in drawn[:2]]
+
+
+def test_a_fork_goes_on_from_an_answer_under_way(client):
+    options = dict(model="smol", prompt="Once upon a time", max_tokens=150, temperature=0, extra_body={"ignore_eos": True})
+    whole = client.completions.create(**options).choices[0].text
+    with client.completions.create(**options, stream=True) as stream:
+        parent = next(iter(stream))
+        answer = client.post(f"/requests/{parent.id}/fork", body={"n": 2}, cast_to=object)
+    assert [choice["text"] for choice in answer["choices"]] == [whole, whole]
+    usage = answer["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"], "nothing is computed again"
+    with pytest.raises(openai.NotFoundError):
+        client.post(f"/requests/{answer['id']}/fork", body={}, cast_to=object)
+
+
 def test_a_seed_makes_an_answer_repeatable(client):
     def sample(seed):
         return client.completions.create(model="smol", prompt="Once", max_tokens=16, temperature=1.2, seed=seed).choices[0].text

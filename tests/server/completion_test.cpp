@@ -78,6 +78,28 @@ TEST_F(CompletionTest, ChoicesAreNumberedOverPromptsAndN) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), 8);
 }
 
+TEST_F(CompletionTest, OfBestOfTheLikeliestAreTheAnswer) {
+  start();
+  HttpClient client(port);
+  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "p", "n": 2, "best_of": 4})"));
+  ASSERT_TRUE(engine.wait_submitted(4));
+  EXPECT_EQ(engine.at(0).request.sampling.logprobs, 0U);
+  const float logprobs[] = {-3.0F, -1.0F, -4.0F, -2.0F};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    RequestOutput output = last_output_of(RequestId{i}, {static_cast<TokenId>('a' + i)}, FinishReason::length);
+    output.logprobs.push_back({{{output.tokens[0], logprobs[i], 1}}});
+    engine.deliver(std::move(output));
+  }
+  const auto answer = client.receive().json();
+  const auto& choices = answer.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 2U);
+  EXPECT_EQ(choices[0].at("text"), "b");
+  EXPECT_EQ(choices[0].at("index"), 0);
+  EXPECT_TRUE(choices[0].at("logprobs").is_null()) << "nobody asked";
+  EXPECT_EQ(choices[1].at("text"), "d");
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 4);
+}
+
 TEST_F(CompletionTest, AStreamSaysTheSameInPieces) {
   engine.answer_with("héllo");
   start();

@@ -243,7 +243,7 @@ TEST_F(HttpTest, AFullQueueIsToldWithRetryAfter) {
 TEST_F(HttpTest, ARefusedChoiceTakesItsSiblingsAlong) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""}, 2);
   start();
-  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "n": 3})").status, 429U);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ["a", "b", "c"]})").status, 429U);
   ASSERT_EQ(engine.num_submitted(), 2U);
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
   EXPECT_EQ(engine.at(1).finished, FinishReason::abort);

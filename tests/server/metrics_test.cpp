@@ -16,6 +16,8 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   engine.num_free_blocks = 5;
   engine.num_waiting = 4;
   engine.num_preemptions = 2;
+  engine.num_forks = 6;
+  engine.num_copied_blocks = 5;
   engine.prefix_cache_queries = 100;
   engine.prefix_cache_hits = 48;
   engine.prompt_tokens = 90;
@@ -27,7 +29,8 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   for (const char* line :
        {"vllm:num_requests_running{engine=\"0\",model_name=\"m\\\"x\"} 3\n",
         "vllm:num_requests_waiting{engine=\"0\",model_name=\"m\\\"x\"} 4\n",
-        "vllm:num_preemptions_total{engine=\"0\",model_name=\"m\\\"x\"} 2\n",
+        "vllm:num_preemptions_total{engine=\"0\",model_name=\"m\\\"x\"} 2\n", "quire:forks_total{engine=\"0\",model_name=\"m\\\"x\"} 6\n",
+        "quire:copied_blocks_total{engine=\"0\",model_name=\"m\\\"x\"} 5\n",
         "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\\\"x\"} 100\n",
         "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\\\"x\"} 48\n",
         "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\\\"x\"} 90\n",

@@ -81,6 +81,13 @@ TEST(OpenAiRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(request->n, 2U);
 }
 
+TEST(OpenAiRequest, BestOfIsNUnlessItIsMore) {
+  EXPECT_EQ(completion(R"("n": 2)")->best_of, 2U);
+  EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->best_of, 4U);
+  EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->n, 2U);
+  EXPECT_EQ(wrong_field(chat(R"("best_of": 3)")), "best_of") << "as with OpenAI, of text completions only";
+}
+
 TEST(OpenAiRequest, NullCountsAsAbsent) {
   const auto request = chat(
       R"("temperature": null, "stop": null, "seed": null, "tools": null, "response_format": null, "stream": null, "stream_options": null,
@@ -145,7 +152,10 @@ TEST(OpenAiRequest, WrongTypesAndRangesNameTheirField) {
       {R"("priority": 9223372036854775808)", "priority"},
       {R"("echo": true, "logprobs": 1)", "echo"},
       {R"("suffix": "end")", "suffix"},
-      {R"("best_of": 3)", "best_of"},
+      {R"("n": 3, "best_of": 2)", "best_of"},
+      {R"("best_of": 3, "stream": true)", "best_of"},
+      {R"("best_of": 100000)", "best_of"},
+      {R"("best_of": 3, "temperature": 0)", "best_of"},
       {R"("model": 3)", "model"},
   };
   for (const auto& [fields, field] : cases) EXPECT_EQ(wrong_field(completion(fields)), field) << fields;
