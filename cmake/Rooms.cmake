@@ -13,9 +13,10 @@ quire_room(memory runtime/memory DEPS base)
 include(cmake/Kernels.cmake)
 quire_room(sample runtime/sample DEPS base)
 quire_room(model runtime/model DEPS base format memory kernel)
-quire_room(worker runtime/worker DEPS base memory kernel sample model)
+quire_room(transport runtime/transport DEPS base)
+quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
-quire_room(engine engine DEPS base core_kv core_schedule memory model sample worker)
+quire_room(engine engine DEPS base core_kv core_schedule memory model sample transport worker)
 quire_room(server server DEPS base text LINKS engine LIBS Boost::json Boost::url spdlog::spdlog NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)

@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "quire/api.h"
+#include "quire/connector.h"
 #include "quire/error.h"
+#include "quire/events.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "quire/transport.h"
 
 namespace quire {
 
@@ -98,6 +101,11 @@ struct EngineStats {
   std::uint32_t num_free_blocks = 0;
   std::uint32_t num_pinned = 0;              // ended requests whose blocks stay for the next turn of their job
   std::uint32_t num_awaiting_transfers = 0;  // requests, also ended ones, whose blocks a transfer holds
+  // Transfers of a connector of the engine's own: under way; over since the start; and ends that nothing had begun, which are the
+  // transport's error and passed over.
+  std::uint32_t num_open_transfers = 0;
+  std::uint64_t num_loads = 0, num_stores = 0, bytes_loaded = 0, bytes_stored = 0;
+  std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_forks = 0;
@@ -113,10 +121,20 @@ struct EngineStats {
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
 };
 
+// What an engine may be given of one's own; each may be null. The engine keeps them to its end and calls them on its threads.
+struct EngineSeams {
+  // Says what is loaded and stored, and the transport does it: both or neither. With one cache group only. A request that waits for
+  // blocks which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false) ends in error.
+  std::shared_ptr<Connector> connector = {};
+  std::shared_ptr<Transport> transport = {};
+  std::shared_ptr<EventSink> events = {};  // what the core decides and why
+};
+
 class QUIRE_API Engine {
  public:
   // Loads the model and starts the engine thread. Progress of the load goes to `progress` (0 to 1), if given.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, void (*progress)(double) = nullptr);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, void (*progress)(double) = nullptr,
+                                                const EngineSeams& seams = {});
 
   virtual ~Engine() = default;
 

@@ -18,12 +18,13 @@ enum class EventKind : std::uint8_t {
   pinned,             // the `amount` blocks of `owner`, which has ended, stay for the next turn of its job
   unpinned,           // they do no more
   forked,             // `owner` shares `amount` blocks with `beneficiary`, which begins with its tokens
-  unshared            // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
+  unshared,           // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
+  gave_way            // `owner`, which waits, lost its `amount` loaded blocks: nothing runs, and `beneficiary` lacked blocks
 };
 
 enum class EventCause : std::uint8_t {
   none,
-  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way), unshared
+  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way), unshared, gave_way
   expired,         // unpinned
   replaced,        // unpinned: a later turn of the job was pinned
   job_over,        // unpinned: pins_end_with_job

@@ -3,13 +3,14 @@
 //
 // A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a
 // token that was sampled in a step still in flight. A worker treats the parts in this order: released slots, admitted requests, block-table
-// deltas, blocks to zero, block copies, then the forward pass.
+// deltas, stores, fences, blocks to zero, block copies, loads, then the forward pass.
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "quire/ids.h"
 #include "quire/sampling.h"
+#include "quire/transfer.h"
 
 namespace quire {
 
@@ -72,6 +73,8 @@ struct StepPlan {
   std::span<const std::uint32_t> num_common_prefix_blocks;  // per cache group: of all running requests
   std::span<const std::string_view> freed_encoder_outputs;  // identifiers the worker may forget
   std::span<const BlockId> blocks_to_zero;
+  std::span<const Transfer> transfers;  // that begin with this plan
+  std::span<const JobId> fences;        // open stores and loads whose blocks this plan writes to: over before it does
   bool has_structured_output = false;
   bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
@@ -93,6 +96,9 @@ struct StepResult {
   std::span<const RequestId> finished_sending{};  // in the order in which they are handled
   std::span<const RequestId> finished_receiving{};
   std::span<const BlockId> invalid_blocks{};  // could not be loaded
+  // Jobs of this plan or an earlier one that are over. The core derives the three lists above from them; a host that keeps no jobs gives
+  // the lists themselves.
+  std::span<const TransferCompletion> completions{};
 };
 
 }  // namespace quire

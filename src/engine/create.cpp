@@ -11,11 +11,12 @@
 
 namespace quire {
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, void (*progress)(double)) {
-  return create_engine(options, progress, nullptr);
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, void (*progress)(double), const EngineSeams& seams) {
+  return create_engine(options, progress, nullptr, seams);
 }
 
-Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer) {
+Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
+                                              const EngineSeams& seams) {
   const Result<ModelFile> file = ModelFile::open(options.model);
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info();
@@ -39,8 +40,9 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .progress = progress});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
-  auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), observer);
-  return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>());
+  auto worker =
+      std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), seams.transport, observer);
+  return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>(), seams);
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

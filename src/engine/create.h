@@ -8,6 +8,7 @@
 namespace quire {
 
 // As Engine::create. `observer` is called on the engine thread; it may be null, and must outlive the engine.
-Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer);
+Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
+                                              const EngineSeams& seams = {});
 
 }  // namespace quire

@@ -4,13 +4,26 @@
 #include <optional>
 
 #include "engine/block_names.h"
+#include "engine/check_served.h"
 #include "engine/resolve_options.h"
 #include "engine/validate_request.h"
 
 namespace quire {
+namespace {
+
+// The core's sink: the trace, one's own, both, or none.
+EventSink* tell_events(const EngineSeams& seams, StepLoop::Options& loop) {
+  loop.events = seams.events;
+  if (loop.events == nullptr) return loop.tracer.get();
+  if (loop.tracer == nullptr) return loop.events.get();
+  loop.fan = std::make_shared<EventFan>(std::vector<EventSink*>{loop.tracer.get(), loop.events.get()});
+  return loop.fan.get();
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            std::shared_ptr<const Clock> clock) {
+                                            std::shared_ptr<const Clock> clock, const EngineSeams& seams) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
@@ -19,7 +32,10 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
     if (!tracer) return std::unexpected(tracer.error());
     loop.tracer = std::move(*tracer);
   }
-  auto core = Core::create(config, {.tools = loop.tools.get(), .events = loop.tracer.get()});
+  if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
+  if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
+  loop.connector = seams.connector;
+  auto core = Core::create(config, {.connector = loop.connector.get(), .tools = loop.tools.get(), .events = tell_events(seams, loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(clock));
@@ -88,9 +104,14 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
 
 void EngineImpl::run() {
   Intake intake;
+  loop_.notify_with([this] {
+    transfer_is_over_ = true;
+    inbox_.wake();
+  });
   while (true) {
     loop_.assist();
     inbox_.take(intake, loop_.wait_s());
+    if (transfer_is_over_.exchange(false)) loop_.look_for_transfers();
     handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
     if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();

@@ -15,10 +15,10 @@
 
 namespace quire {
 
-// `options` are resolved (resolve_options.h) and are those the worker was built for; `clock` is read by every thread.
-// Starts the engine thread.
+// `options` are resolved (resolve_options.h) and are those the worker was built for; `clock` is read by every thread; the worker has the
+// transport of `seams` already. Starts the engine thread. Errors: a trace that cannot be written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            std::shared_ptr<const Clock> clock);
+                                            std::shared_ptr<const Clock> clock, const EngineSeams& seams = {});
 
 class EngineImpl final : public Engine {
  public:
@@ -47,8 +47,9 @@ class EngineImpl final : public Engine {
   const ModelInfo model_;
   const std::shared_ptr<const Clock> clock_;
   Inbox inbox_;
-  StepLoop loop_;                        // the engine thread's
-  Controls controls_ = Controls(loop_);  // the engine thread's
+  std::atomic<bool> transfer_is_over_ = false;  // and no step has looked yet
+  StepLoop loop_;                               // the engine thread's
+  Controls controls_ = Controls(loop_);         // the engine thread's
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
   std::mutex stop_mutex_;

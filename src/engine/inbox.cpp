@@ -175,6 +175,12 @@ void Inbox::ended(std::span<const RequestId> ids) {
   }
 }
 
+void Inbox::wake() {
+  const std::lock_guard lock(mutex_);
+  has_news_ = true;
+  wake_.notify_one();
+}
+
 void Inbox::set_done() {
   const std::lock_guard lock(mutex_);
   done_ = true;

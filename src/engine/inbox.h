@@ -102,6 +102,8 @@ class Inbox {
 
   // The engine thread: what has come in, into `intake`. Waits `wait_s` for something, or until it comes if nullopt.
   void take(Intake& intake, std::optional<double> wait_s);
+  // Any thread: take() returns even if nothing has come in.
+  void wake();
   void admitted(std::span<const RequestId> ids);
   void ended(std::span<const RequestId> ids);
   // The engine thread runs no more.

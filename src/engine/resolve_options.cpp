@@ -96,11 +96,13 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.forget_unwritten_blocks = true;
   config.discard_only_in_flight = true;
   config.reserve_windows_only = true;
+  config.loaded_give_way = true;
   config.continuum.pins_give_way = true;
   config.continuum.pins_end_with_job = true;
   config.continuum.jobless_in_order = true;
   config.count_common_prefix = false;
   config.log_stats = false;  // the engine counts for itself
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
   config.block_size = options.cache.block_size;

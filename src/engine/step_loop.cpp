@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -162,7 +163,8 @@ std::optional<double> StepLoop::wait_s() const {
     until_s = std::min(*next_step_s_, until_s.value_or(*next_step_s_));
   else if (core_->counters().num_unfinished > 0 || awaits_transfers())
     return 0.0;
-  return until_s.has_value() ? std::optional(std::max(0.0, *until_s - clock_->now_s())) : std::nullopt;
+  if (!until_s.has_value() || std::isinf(*until_s)) return std::nullopt;
+  return std::max(0.0, *until_s - clock_->now_s());
 }
 
 void StepLoop::set_pause_state(PauseState state) {
@@ -172,7 +174,8 @@ void StepLoop::set_pause_state(PauseState state) {
 
 void StepLoop::wait_for_transfers(const Running& step, const StepResult& result) {
   next_step_s_.reset();
-  const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty();
+  const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty() ||
+                        !result.completions.empty();
   if (step.is_idle && !has_news && awaits_transfers())
     next_step_s_ = worker_->next_transfer_s().value_or(clock_->now_s() + kTransferPoll_s);
 }
@@ -189,8 +192,10 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const auto applied = core_->apply(result.step, {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
+  count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
+  end_unloaded(outcome.failed_loads);
   for (const RequestId id : outcome.retired) requests_.erase(id);
   wait_for_transfers(step, result.step);
   const double apply_time_s = clock_->now_s() - begin_s;
@@ -218,6 +223,18 @@ void StepLoop::end_failed(const WorkerResult& result) {
         end(id, live, FinishReason::error, words_of(result.outcomes[i].status));
       }
     }
+  }
+}
+
+// What ran on blocks that were not loaded has computed nothing good. Who only waited for them is computed instead.
+void StepLoop::end_unloaded(std::span<const RequestId> failed) {
+  for (const RequestId id : failed) {
+    const auto found = requests_.find(id);
+    const std::optional<RequestView> view = core_->view(id);
+    if (found == requests_.end() || found->second.ended || !view || view->status != RequestStatus::running) continue;
+    const FinishEffect effect = core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
+    end(id, found->second, FinishReason::error, "the blocks of its prompt could not be loaded");
+    if (effect == FinishEffect::retired) requests_.erase(found);
   }
 }
 
@@ -254,6 +271,15 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     }
     send(live.sink, std::move(output));
   }
+}
+
+void StepLoop::count_transfers(const TransferTotals& totals) {
+  stats_.num_loads = totals.num_loads;
+  stats_.num_stores = totals.num_stores;
+  stats_.bytes_loaded = totals.bytes_loaded;
+  stats_.bytes_stored = totals.bytes_stored;
+  stats_.num_failed_transfers = totals.num_failed;
+  stats_.num_stray_transfers = totals.num_stray;
 }
 
 void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
@@ -334,6 +360,7 @@ const EngineStats& StepLoop::stats() {
     stats_.trace_steps_dropped = options_.tracer->num_dropped();
   }
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
+  stats_.num_open_transfers = counters.num_open_transfers;
   stats_.num_preemptions = counters.num_preemptions;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;
   stats_.num_forks = counters.num_forks;
@@ -345,7 +372,7 @@ const EngineStats& StepLoop::stats() {
 
 void StepLoop::check_all_free() const {
   core_->check_invariants();
-  if (awaits_transfers()) return;
+  if (core_->counters().num_awaiting_transfers > 0) return;
   QUIRE_CHECK(core_->all_blocks_free(), "a block is still held after every request has ended");
   QUIRE_CHECK(requests_.empty(), "a request was not retired");
 }

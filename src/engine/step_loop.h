@@ -12,6 +12,7 @@
 //   ended     its last output is made, a plan still names it   end
 //   gone      forgotten                                        the core's `retired`
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/event_fan.h"
 #include "engine/inbox.h"
 #include "engine/tool_names.h"
 #include "engine/tracer.h"
@@ -37,6 +39,9 @@ class StepLoop {
     bool async_scheduling = false;                                     // as the core was built
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
+    std::shared_ptr<Connector> connector = {};                         // the core's; may be null
+    std::shared_ptr<EventSink> events = {};                            // of one's own, told by `fan`; may be null
+    std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
 
@@ -53,8 +58,15 @@ class StepLoop {
 
   // A request is known that has not ended, or a step is under way.
   [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value(); }
-  // A transfer holds blocks, of requests that wait for it or have ended.
-  [[nodiscard]] bool awaits_transfers() const { return core_->counters().num_awaiting_transfers > 0; }
+  // A transfer is under way, or holds blocks of requests that wait for it or have ended.
+  [[nodiscard]] bool awaits_transfers() const {
+    const CoreCounters counters = core_->counters();
+    return counters.num_awaiting_transfers > 0 || counters.num_open_transfers > 0;
+  }
+  // Before the first step: called after each end of a transfer, from any thread. look_for_transfers() is to follow.
+  void notify_with(std::function<void()> notify) { worker_->notify_with(std::move(notify)); }
+  // The next step is due if a transfer is awaited.
+  void look_for_transfers() { next_step_s_.reset(); }
   // Blocks stay for the next turn of their job.
   [[nodiscard]] bool has_pins() const { return core_->next_deadline().has_value(); }
   void end_pins() { core_->end_pins(); }
@@ -128,8 +140,10 @@ class StepLoop {
   void wait_for_transfers(const Running& step, const StepResult& result);
   void end_failed(const WorkerResult& result);
   void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
+  void end_unloaded(std::span<const RequestId> failed);
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
+  void count_transfers(const TransferTotals& totals);
   void token_times(Live& live, std::size_t num_tokens, double now_s);
   void end(RequestId id, Live& live, FinishReason reason, std::string error);
   void count_end(RequestId id, Live& live, FinishReason reason);

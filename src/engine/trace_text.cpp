@@ -45,9 +45,9 @@ const char* word(RequestStatus status) {
 }
 
 const char* word(EventKind what) {
-  constexpr std::array<const char*, 11> kWords = {"step_begins", "prefix_looked_up", "admission_tried", "admission_blocked",
+  constexpr std::array<const char*, 12> kWords = {"step_begins", "prefix_looked_up", "admission_tried", "admission_blocked",
                                                   "preempted",   "block_cached",     "block_evicted",   "pinned",
-                                                  "unpinned",    "forked",           "unshared"};
+                                                  "unpinned",    "forked",           "unshared",        "gave_way"};
   return kWords.at(static_cast<std::size_t>(what));
 }
 

@@ -56,6 +56,7 @@ struct Setup {
   TokenId poison = -1;
   std::function<void(const StepPlan&)> before_step = {};
   ModelInfo model = simulated_model();
+  EngineSeams seams = {};
 };
 
 // By cache group, as the engine plans them.
@@ -70,10 +71,18 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
   const EngineOptions options = resolve_options(setup.options, setup.model, {1, 0}).value();
-  SimulatedWorkerOptions worker{
-      worker_limits(options), options.cache.block_size,     options.cache.num_blocks, kVocab,
-      setup.poison,           std::move(setup.before_step), mode.worker_threads,      group_windows(setup.model, options)};
-  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>()).value();
+  SimulatedWorkerOptions worker{.limits = worker_limits(options),
+                                .block_size = options.cache.block_size,
+                                .num_blocks = options.cache.num_blocks,
+                                .vocab_size = kVocab,
+                                .poison = setup.poison,
+                                .before_step = std::move(setup.before_step),
+                                .num_threads = mode.worker_threads,
+                                .windows = group_windows(setup.model, options),
+                                .transport = setup.seams.transport};
+  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>(),
+                     setup.seams)
+      .value();
 }
 
 struct Expected {

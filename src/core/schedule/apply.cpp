@@ -19,18 +19,22 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
   State& s = *state_;
   if (Result<void> checked = s.check_result(result); !checked) return std::unexpected(std::move(checked.error()));
   s.begin_call(input);
-  const PlanArena& arena = s.plans.pop();
-  s.out.updates.clear();
-  s.out.updated_tokens.clear();
-  s.out.num_updated_events = 0;
-  s.out.counts_drafts = false;
-  if (result.has_connector_output && !result.invalid_blocks.empty()) s.find_failed_loads(arena, result.invalid_blocks);
-  s.take_results(arena, result);
-  s.remove_stopped();
-  s.fail_loads();
-  if (result.has_connector_output) s.take_transfers(result);
-  s.report_outcome(arena);
+  s.take(s.take_completions(result));
   return &s.out.outcome;
+}
+
+void Core::State::take(const StepResult& result) {
+  const PlanArena& arena = plans.pop();
+  out.updates.clear();
+  out.updated_tokens.clear();
+  out.num_updated_events = 0;
+  out.counts_drafts = false;
+  if (result.has_connector_output && !result.invalid_blocks.empty()) find_failed_loads(arena, result.invalid_blocks);
+  take_results(arena, result);
+  remove_stopped();
+  fail_loads();
+  if (result.has_connector_output) take_transfers(result);
+  report_outcome(arena);
 }
 
 void Core::State::take_results(const PlanArena& arena, const StepResult& result) {

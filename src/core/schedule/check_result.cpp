@@ -26,6 +26,7 @@ Result<void> Core::State::check_result(const StepResult& result) const {
   if (result.step != arena.plan().step)
     return mismatch("step", fmt::format("a result of step {}, but step {} comes next", result.step.value, arena.plan().step.value));
   if (Result<void> checked = check_tokens(arena, result); !checked) return checked;
+  if (Result<void> checked = check_completions(result); !checked) return checked;
   return result.has_connector_output ? check_transfers(result) : Result<void>{};
 }
 

@@ -36,6 +36,8 @@ struct OutputSide {
   std::vector<Request*> failed_loads;  // their results are skipped
   std::size_t num_failed_async = 0;    // the first so many of them wait for their blocks
   std::vector<Request*> ending;
+  std::vector<RequestId> sent, received;  // with completions: what the result says and what follows from them
+  std::vector<BlockId> not_loaded;
   std::vector<Request*> stopped_waiting;  // stopped by a late token, while not running
   bool stopped_running = false;           // `running` has requests that run no more
   bool counts_drafts = false;             // stats.spec_decoding has been counted in this step

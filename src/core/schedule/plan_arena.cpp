@@ -52,6 +52,8 @@ void PlanArena::begin(StepId step) {
   common_prefix_blocks_.clear();
   num_freed_ = 0;
   blocks_to_zero_.clear();
+  transfers_.clear();
+  fences_.clear();
 }
 
 void PlanArena::admit(const Request& request, bool first_time) {
@@ -173,6 +175,11 @@ StepPlan& PlanArena::seal() {
   plan_.freed_encoder_outputs = std::span<const std::string_view>(freed_views_).first(num_freed_);
   plan_.blocks_to_zero = blocks_to_zero_;
   return plan_;
+}
+
+void PlanArena::seal_transfers() {
+  plan_.transfers = transfers_;
+  plan_.fences = fences_;
 }
 
 std::span<TokenId> PlanArena::drafts(std::uint32_t index) {

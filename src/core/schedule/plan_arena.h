@@ -48,6 +48,9 @@ class PlanArena {
     QUIRE_CHECK(schedules(request), "asked about this step");
     return scheduled_[request.last_index].num_tokens;
   }
+  [[nodiscard]] std::uint32_t num_computed_tokens(const Request& request) const {
+    return scheduled_[request.last_index].num_computed_tokens;
+  }
   [[nodiscard]] std::uint32_t num_drafts(const Request& request) const { return entries_[request.last_index].drafts.size; }
   // Of a request scheduled in this step; valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
@@ -56,6 +59,11 @@ class PlanArena {
   std::span<std::uint32_t> common_prefix_blocks(std::uint32_t num_groups);
   void free_encoder_outputs(std::span<const std::string> identifiers);
   std::vector<BlockId>& blocks_to_zero() { return blocks_to_zero_; }
+  // After seal(); its views stay.
+  void add_transfer(const Transfer& transfer) { transfers_.push_back(transfer); }
+  [[nodiscard]] std::span<const Transfer> transfers() const { return transfers_; }
+  std::vector<JobId>& fences() { return fences_; }
+  void seal_transfers();
 
   // Makes the views; of the plan, only the flags and the drafts' content change afterwards.
   StepPlan& seal();
@@ -105,6 +113,8 @@ class PlanArena {
   std::vector<std::string_view> freed_views_;
   std::size_t num_freed_ = 0;
   std::vector<BlockId> blocks_to_zero_;
+  std::vector<Transfer> transfers_;
+  std::vector<JobId> fences_;
 };
 
 // First made, first applied. One arena more than there may be plans, so that the outcome of the last one applied stays readable.

@@ -12,6 +12,7 @@ namespace {
 // Keeps sums of two counts within 31 bits.
 constexpr std::uint32_t kMaxCount = 1U << 29;
 constexpr std::uint32_t kMaxPlans = 64;
+constexpr std::uint32_t kMaxOpenTransfers = 1U << 16U;
 constexpr double kLongestPin_s = 3600.0;
 
 Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {
@@ -36,7 +37,8 @@ Result<void> check_ranges(const CoreConfig& config) {
         check_range("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0),
         check_range("num_spec_tokens", config.num_spec_tokens, 0, 1024),
         check_range("num_lookahead_tokens", config.num_lookahead_tokens, 0, 1024),
-        check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans), check_seconds("pin_s", config.continuum.pin_s),
+        check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans),
+        check_range("max_open_transfers", config.max_open_transfers, 1, kMaxOpenTransfers), check_seconds("pin_s", config.continuum.pin_s),
         check_seconds("longest_tool_s", config.continuum.longest_tool_s), check_range("max_jobs", config.continuum.max_jobs, 1),
         check_range("max_tools", config.continuum.max_tools, 1), check_range("max_fork_family", config.max_fork_family, 1),
         check_range("dcp_world_size", config.dcp_world_size, 1), check_range("pcp_world_size", config.pcp_world_size, 1)}) {

@@ -30,6 +30,7 @@
 #include "core/schedule/request_queue.h"
 #include "core/schedule/request_table.h"
 #include "core/schedule/stop_check.h"
+#include "core/schedule/transfer_jobs.h"
 #include "quire/core.h"
 #include "quire/events.h"
 
@@ -100,6 +101,7 @@ struct Core::State {
   void schedule_waiting(PlanArena& arena);
   RequestQueue& queue_to_take_from();
   Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
+  bool take_back_loaded(const Request& beneficiary);
   [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
   [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;
   std::uint32_t take_blocks(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
@@ -169,6 +171,7 @@ struct Core::State {
   void plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena);
 
   // apply.cpp
+  void take(const StepResult& result);
   void take_results(const PlanArena& arena, const StepResult& result);
   void take_result(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
   void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
@@ -197,6 +200,13 @@ struct Core::State {
   void fail_loads();
   void finish_failed_loads();
   void take_transfers(const StepResult& result);
+
+  // jobs.cpp: a connector's jobs
+  void plan_transfers(PlanArena& arena);
+  void find_fences(PlanArena& arena, JobId first_new);
+  [[nodiscard]] Result<void> check_completions(const StepResult& result) const;
+  [[nodiscard]] StepResult take_completions(const StepResult& result);
+  void end_job(const TransferCompletion& completion);
 
   // drafts.cpp
   [[nodiscard]] bool grammar_advances(const Request& request) const;
@@ -232,6 +242,7 @@ struct Core::State {
   std::vector<Request*> sharing;                              // forked, and still waiting with blocks; in that order
   std::unordered_map<std::uint64_t, std::uint32_t> families;  // how many of each are open
   std::uint64_t last_family = 0;
+  TransferJobs jobs;
   PauseState pause = PauseState::unpaused;
   std::vector<RequestId> finished;  // finished_req_ids: ended since the last plan, each once
   bool forget_last_plan = false;    // prev_step_scheduled_req_ids was cleared

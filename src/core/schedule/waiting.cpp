@@ -3,6 +3,7 @@
 //
 //   waiting, preempted -> running          admit: with the blocks of its cached prefix and of its first chunk
 //   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
+//   waiting_for_remote_kv -> waiting, preempted   take_back_loaded: they came, and another needs them more
 #include <algorithm>
 
 #include "base/check.h"
@@ -50,7 +51,7 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
     if (num_new_tokens <= 0) return Admission::blocked;
   }
   while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    if (end_oldest_pin() || (running.empty() && give_up_share(EventCause::lack_of_blocks, &request))) continue;
+    if (end_oldest_pin() || (running.empty() && give_up_share(EventCause::lack_of_blocks, &request)) || take_back_loaded(request)) continue;
     if (request.has_encoder_inputs()) encoder_cache.release_all(encoder_inputs(request));
     if (events.wanted())
       events.on_event({.what = EventKind::admission_blocked, .cause = EventCause::lack_of_blocks, .owner = request.id, .amount = missing});
@@ -68,6 +69,32 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
     allocate_encoder_inputs(request, encoder, arena);
   }
   return Admission::admitted;
+}
+
+// False: something runs, or nobody else who waits holds blocks that have come.
+bool Core::State::take_back_loaded(const Request& beneficiary) {
+  if (!config.loaded_give_way || !running.empty()) return false;
+  Request* last = nullptr;
+  const auto look = [&](Request& request) {
+    if (&request != &beneficiary && !is_loading(request) && num_blocks(request) > 0) last = &request;
+  };
+  skipped_waiting.for_each(look);
+  waiting.for_each(look);
+  if (last == nullptr) return false;
+  if (events.wanted()) {
+    events.on_event({.what = EventKind::gave_way,
+                     .cause = EventCause::lack_of_blocks,
+                     .owner = last->id,
+                     .beneficiary = beneficiary.id,
+                     .amount = num_blocks(*last)});
+  }
+  if (last->status == RequestStatus::waiting_for_remote_kv)
+    last->status = last->num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
+  last->finished_receiving = false;
+  last->failed_receiving = false;
+  last->num_computed_tokens = 0;
+  kv.free(last->blocks);
+  return true;
 }
 
 bool Core::State::exceeds_max_loras(const Request& request) const {

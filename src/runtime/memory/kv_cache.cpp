@@ -86,6 +86,12 @@ std::span<std::byte> KvCache::page(std::uint32_t tensor, BlockId block) const {
   return {data_ + tensor_begin_[tensor] + block.value * bytes, bytes};
 }
 
+KvPages KvCache::pages() const {
+  KvPages pages{.layout = &layout_, .tensors = {}};
+  for (const std::uint64_t begin : tensor_begin_) pages.tensors.push_back(data_ + begin);
+  return pages;
+}
+
 void KvCache::zero(BlockId block) {
   for (std::uint32_t tensor = 0; tensor < tensor_begin_.size(); ++tensor) std::ranges::fill(page(tensor, block), std::byte{0});
 }

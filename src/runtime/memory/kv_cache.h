@@ -8,6 +8,7 @@
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
+#include "quire/transport.h"
 
 namespace quire {
 
@@ -33,6 +34,8 @@ class KvCache {
 
   // What a block has in a tensor, opaque.
   [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const;
+  // Of all blocks; valid while this object lives and is not moved.
+  [[nodiscard]] KvPages pages() const;
   // In every tensor.
   void zero(BlockId block);
   void copy(BlockId source, BlockId destination);

@@ -43,7 +43,7 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   for (float& weight : weights_.output_norm) weight /= config.logit_divisor;
 }
 
-void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits) {
+void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits, PassHooks* hooks) {
   check(input, cache, logits);
   rows_ = static_cast<std::uint32_t>(input.tokens.size());
   if (rows_ == 0) return;
@@ -54,7 +54,9 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
     const PagedKvLayer kv = kv_layer(cache, i);
     const std::uint32_t group = cache.layout().layers[i].group;
     const GroupPass& pass = workspace_.groups[group];
+    if (hooks != nullptr) hooks->before_attention(i);
     write_kv(i, kv, pass);
+    if (hooks != nullptr) hooks->after_kv_write(i);
     if (is_last) keep_logit_rows(input, tables, group);
     if (rows_ == 0) return;
     attend(weights_.layers[i], kv, pass);

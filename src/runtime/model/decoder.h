@@ -20,7 +20,7 @@ class Decoder {
           ThreadPool& pool);
 
   // As Model::forward.
-  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits);
+  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits, PassHooks* hooks);
 
   [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
   [[nodiscard]] const Workspace& workspace() const { return workspace_; }

@@ -41,6 +41,16 @@ struct BatchInput {
   std::span<const std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending; may be empty
 };
 
+// Called by the thread that leads the pass, between its phases; may block.
+class PassHooks {
+ public:
+  virtual ~PassHooks() = default;
+  // The layer reads and writes its pages of the KV cache from now on.
+  virtual void before_attention(std::uint32_t layer) = 0;
+  // Keys and values of every row are in the layer's pages.
+  virtual void after_kv_write(std::uint32_t layer) = 0;
+};
+
 // Weights, and workspaces for one pass. One thread at a time.
 class Model {
  public:
@@ -60,7 +70,7 @@ class Model {
   // same bits whatever else is in the batch and however the history was cut into passes. Allocates nothing.
   // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond max_model_len or
   // outside the slot's block table, a cache of another shape.
-  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits);
+  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits, PassHooks* hooks = nullptr);
 
  private:
   friend class ModelLoader;

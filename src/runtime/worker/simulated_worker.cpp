@@ -29,6 +29,25 @@ std::vector<BlockTableLimits> table_limits(const SimulatedWorkerOptions& options
                                                                                           .kernel_block_size = options.block_size});
 }
 
+// One layer per group, all in the one tensor.
+KvCache make_cache(const SimulatedWorkerOptions& options) {
+  KvLayout layout;
+  layout.num_blocks = options.num_blocks;
+  layout.page_bytes = {std::uint64_t{options.block_size} * sizeof(std::uint64_t)};
+  for (std::uint32_t group = 0; group < std::max<std::size_t>(options.windows.size(), 1); ++group) {
+    layout.groups.push_back(
+        {.spec = FullAttentionSpec{}, .block_size = options.block_size, .kernel_block_size = options.block_size, .layers = {group}});
+    layout.layers.push_back({.group = group});
+  }
+  auto cache = KvCache::create(std::move(layout));
+  QUIRE_CHECK(cache.has_value(), "memory for a simulation");
+  return std::move(*cache);
+}
+
+std::span<std::uint64_t> names_in(const KvCache& cache) {
+  return {reinterpret_cast<std::uint64_t*>(cache.keys(0)), cache.layout().total_bytes() / sizeof(std::uint64_t)};
+}
+
 }  // namespace
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
@@ -41,7 +60,9 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
     : options_(std::move(options)),
       tables_(table_limits(options_)),
       batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens),
-      kv_(std::size_t{options_.num_blocks} * options_.block_size, 0),
+      cache_(make_cache(options_)),
+      kv_(names_in(cache_)),
+      transfers_(std::move(options_.transport), cache_.pages()),
       params_(options_.limits.max_num_seqs, nullptr),
       pool_(options_.num_threads),
       task_(pool_, options_.limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {}
@@ -57,11 +78,14 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
   }
   std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
   tables_.commit(options_.limits.max_num_seqs);
-  for (const BlockId block : plan.blocks_to_zero)
-    std::fill_n(kv_.begin() + std::ptrdiff_t{block.value} * options_.block_size, options_.block_size, 0);
-  for (const BlockCopy& copy : plan.copies)
-    std::copy_n(kv_.begin() + copy.source.value * options_.block_size, options_.block_size,
-                kv_.begin() + copy.destination.value * options_.block_size);
+  transfers_.store(plan);
+  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
+  for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
+  transfers_.load(plan);
+}
+
+WorkerCapabilities SimulatedWorker::capabilities() const {
+  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport()};
 }
 
 void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
@@ -69,7 +93,9 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
   update_batch(plan);
   batch_.build(plan);
   // As a layer does: the keys and values of all rows are written before any row attends.
+  transfers_.before_attention(0);
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
+  transfers_.after_kv_write(0);
   pool_.release_caller();
   results.outcomes.clear();
   results.sampled.clear();
@@ -82,6 +108,7 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
       batch_.append(request.slot, token);
     }
   }
+  transfers_.collect(results.transfers);
 }
 
 void SimulatedWorker::write(const ScheduledRequest& request) {

@@ -4,11 +4,16 @@
 // and one that loses or repeats a token shows in the answer.
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "quire/ids.h"
 #include "runtime/memory/block_tables.h"
+#include "runtime/memory/kv_cache.h"
+#include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/step_task.h"
 #include "runtime/worker/worker.h"
@@ -23,9 +28,10 @@ struct SimulatedWorkerOptions {
   // After this token a row has no distribution, as if the model had given NaN; -1: never.
   TokenId poison = -1;
   // Called before each step on the thread that runs it; may be empty.
-  std::function<void(const StepPlan&)> before_step;
-  std::uint32_t num_threads = 1;            // 1: a step runs in finish(); 2: on a thread of its own
-  std::vector<std::uint32_t> windows = {};  // tokens, by cache group; 0: none; empty: one group without
+  std::function<void(const StepPlan&)> before_step = {};
+  std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: on a thread of its own
+  std::vector<std::uint32_t> windows = {};    // tokens, by cache group; 0: none; empty: one group without
+  std::shared_ptr<Transport> transport = {};  // may be null
 };
 
 // What a simulated model says after this history.
@@ -34,6 +40,9 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 class SimulatedWorker final : public WorkerBase {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
+  [[nodiscard]] WorkerCapabilities capabilities() const override;
+  void notify_with(std::function<void()> notify) override { transfers_.notify_with(std::move(notify)); }
+  [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
   void start(const StepPlan& plan) override { task_.start(plan); }
   void assist() override { task_.assist(); }
   WorkerResult finish() override { return task_.finish(); }
@@ -50,7 +59,10 @@ class SimulatedWorker final : public WorkerBase {
   SimulatedWorkerOptions options_;
   BlockTables tables_;
   Batch batch_;
-  std::vector<std::uint64_t> kv_;  // [block][block_size]: the name of the history up to that token; 0: never written
+  // A page of one tensor per block, [block_size]: the name of the history up to that token; 0: never written.
+  KvCache cache_;
+  std::span<std::uint64_t> kv_;  // all of them
+  TransferRunner transfers_;
   std::vector<const SamplingParams*> params_;
   ThreadPool pool_;
   StepTask task_;  // last: it uses all the others

@@ -36,7 +36,10 @@ void StepTask::assist() {
 WorkerResult StepTask::finish() {
   QUIRE_CHECK(plan_ != nullptr, "no step has been started");
   pool_->join();
-  return {{.step = std::exchange(plan_, nullptr)->step, .sampled = current_->sampled}, current_->outcomes};
+  return {
+      .step = {.step = std::exchange(plan_, nullptr)->step, .sampled = current_->sampled, .completions = current_->transfers.completions},
+      .outcomes = current_->outcomes,
+      .transfers = current_->transfers.totals};
 }
 
 }  // namespace quire

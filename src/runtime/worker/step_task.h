@@ -14,6 +14,7 @@ namespace quire {
 struct StepResults {
   std::vector<SampleOutcome> outcomes;
   std::vector<SampledToken> sampled;
+  CollectedTransfers transfers;
 };
 
 // WorkerBase's verbs for a worker that runs a step as one task of a pool.

@@ -5,11 +5,12 @@
 namespace quire {
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-               LogitsObserver* observer)
+               std::shared_ptr<Transport> transport, LogitsObserver* observer)
     : max_num_seqs_(limits.max_num_seqs),
       pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
+      transfers_(std::move(transport), cache_.pages()),
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
@@ -20,6 +21,10 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
 }
 
 Worker::~Worker() = default;
+
+WorkerCapabilities Worker::capabilities() const {
+  return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()), .transfers = transfers_.has_transport()};
+}
 
 // By the thread that leads the step.
 void Worker::run(const StepPlan& plan, StepResults& results) {
@@ -37,6 +42,7 @@ void Worker::run(const StepPlan& plan, StepResults& results) {
       results.sampled.push_back({request.id, token});
     }
   }
+  transfers_.collect(results.transfers);
 }
 
 void Worker::update_batch(const StepPlan& plan) {
@@ -51,8 +57,10 @@ void Worker::update_batch(const StepPlan& plan) {
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
   tables_.commit(max_num_seqs_);
+  transfers_.store(plan);
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
+  transfers_.load(plan);
 }
 
 void Worker::forward(const StepPlan& plan) {
@@ -61,7 +69,7 @@ void Worker::forward(const StepPlan& plan) {
   for (const ScheduledRequest& request : plan.scheduled)
     if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
   const BatchInput input = batch_.build(plan);
-  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size});
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size}, this);
 }
 
 void Worker::show_logits(const StepPlan& plan) const {

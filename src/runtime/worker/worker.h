@@ -1,7 +1,10 @@
 #pragma once
 // Runs the plans of the core. The worker keeps the token histories and feeds its own samples back, so a plan never waits for a token.
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/model.h"
 #include "runtime/sample/sampler.h"
+#include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/step_task.h"
 #include "runtime/worker/worker_base.h"
@@ -32,12 +36,16 @@ class LogitsObserver {
 };
 
 // The model on this machine's processors.
-class Worker final : public WorkerBase {
+class Worker final : public WorkerBase, private PassHooks {
  public:
-  // `model` was loaded with `pool`. `observer` may be null; it must outlive the worker.
+  // `model` was loaded with `pool`. `transport` and `observer` may be null; the observer must outlive the worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         LogitsObserver* observer = nullptr);
+         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr);
   ~Worker() override;
+
+  [[nodiscard]] WorkerCapabilities capabilities() const override;
+  void notify_with(std::function<void()> notify) override { transfers_.notify_with(std::move(notify)); }
+  [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
 
   void start(const StepPlan& plan) override { task_.start(plan); }
   void assist() override { task_.assist(); }
@@ -48,11 +56,14 @@ class Worker final : public WorkerBase {
   void update_batch(const StepPlan& plan);
   void forward(const StepPlan& plan);  // fills rows_
   void show_logits(const StepPlan& plan) const;
+  void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
+  void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
 
   std::uint32_t max_num_seqs_;
   std::unique_ptr<ThreadPool> pool_;  // before its users
   std::unique_ptr<Model> model_;
   KvCache cache_;
+  TransferRunner transfers_;  // behind the memory that it uses
   BlockTables tables_;
   Sampler sampler_;
   Batch batch_;

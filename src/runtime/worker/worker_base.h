@@ -1,10 +1,13 @@
 #pragma once
 // The seam between the engine and what computes.
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
 #include "quire/plan.h"
 #include "runtime/sample/sampler.h"
+#include "runtime/transport/transfer_runner.h"
 
 namespace quire {
 
@@ -13,6 +16,18 @@ namespace quire {
 struct WorkerResult {
   StepResult step;
   std::span<SampleOutcome> outcomes;
+  TransferTotals transfers = {};
+};
+
+// What a worker can carry out: a core whose plans would ask for more is refused when the engine is made (engine/check_served.h).
+struct WorkerCapabilities {
+  std::uint32_t num_cache_groups = 1;  // at most
+  std::uint32_t num_spec_tokens = 0;   // drafts per step that it verifies
+  bool transfers = false;
+  bool grammars = false;
+  bool encoder_inputs = false;
+  bool pipeline = false;  // it is one stage of several
+  bool context_parallel = false;
 };
 
 // Called by one thread; plans in order, each started and finished exactly once, and one at
@@ -25,8 +40,11 @@ class WorkerBase {
   virtual void assist() {}
   // Computes with the others to the end.
   virtual WorkerResult finish() = 0;
+  [[nodiscard]] virtual WorkerCapabilities capabilities() const { return {}; }
+  // Before the first plan: called after each end of a transfer, from any thread.
+  virtual void notify_with(std::function<void()> /*notify*/) {}
   // While transfers are under way: the time (s, of the engine's clock) at which a step, which may be empty, should collect those that are
-  // over. The engine asks when nothing else is left to do; nullopt leaves the time to it.
+  // over; infinite: when it notifies. The engine asks when nothing else is left to do; nullopt leaves the time to it.
   [[nodiscard]] virtual std::optional<double> next_transfer_s() const { return std::nullopt; }
 
   WorkerResult execute(const StepPlan& plan) {

@@ -1,0 +1,61 @@
+#pragma once
+// What a plan moves between KV blocks and another place, and what comes back.
+//
+// States of a job, and who moves it:
+//   open  a plan names it                           TransferList::add, on a connector's behalf
+//   over  the transport has said so, and how        the result of that plan or of a later one, through Core::apply()
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "quire/ids.h"
+
+namespace quire {
+
+// One transfer, unique for the life of a core; later ones are greater.
+using JobId = Id<struct JobTag, std::uint64_t>;
+
+enum class TransferDirection : std::uint8_t {
+  load,  // fills the blocks
+  store  // reads what the steps before this plan have written to them (a block that a request hits may be written by the plan itself)
+};
+
+// What must not begin before the job is over.
+enum class TransferNeed : std::uint8_t {
+  nothing,        // a store, or a load whose request waits for it (ExternalMatch::load_async)
+  step,           // the forward pass of this plan
+  layer_by_layer  // layer i of the forward pass of this plan needs layer i of the blocks
+};
+
+struct Transfer {
+  JobId job;
+  RequestId request;  // for which
+  TransferDirection direction = TransferDirection::load;
+  TransferNeed need = TransferNeed::nothing;
+  std::uint32_t group = 0;                // cache group
+  std::span<const BlockId> blocks;        // each once
+  std::span<const std::uint64_t> places;  // parallel to `blocks`: where each is outside; the connector's own numbers
+};
+
+enum class TransferOutcome : std::uint8_t { done, failed };
+
+struct TransferCompletion {
+  JobId job;
+  TransferOutcome outcome = TransferOutcome::done;
+  std::uint64_t bytes = 0;                // moved
+  double seconds = 0.0;                   // from its beginning
+  std::span<const BlockId> bad_blocks{};  // a load that failed: the blocks that hold nothing good; empty: all of the job
+};
+
+// What a connector adds to a plan.
+class TransferList {
+ public:
+  // `transfer.job` is ignored; its views are copied. nullopt: as many jobs are open as may be (CoreConfig::max_open_transfers), so ask
+  // again with a later plan.
+  virtual std::optional<JobId> add(const Transfer& transfer) = 0;
+
+ protected:
+  ~TransferList() = default;
+};
+
+}  // namespace quire

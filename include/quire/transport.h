@@ -1,0 +1,46 @@
+#pragma once
+// The seam that moves bytes: what a connector has planned is carried out beside the steps.
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "quire/kv_layout.h"
+#include "quire/transfer.h"
+
+namespace quire {
+
+// The memory of the KV cache. What a page holds is the business of the layers that write it.
+struct KvPages {
+  const KvLayout* layout = nullptr;
+  std::vector<std::byte*> tensors;  // where each begins: page_bytes[tensor] for each block
+
+  // What a block has in a tensor. A block of group g has pages in the first groups[g].layers.size() tensors.
+  [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const {
+    const std::uint64_t bytes = layout->page_bytes[tensor];
+    return {tensors[tensor] + block.value * bytes, bytes};
+  }
+};
+
+// Every member but the destructor is called by the thread that leads the step, which may be another one in each step; none may throw.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Once, before all others. The memory stays until detach(). `notify` is called after each end of a job, from any thread.
+  virtual void attach(const KvPages& pages, std::function<void()> notify) = 0;
+  // Begins a job and returns; its views are valid until then. Blocks of a load are written by nobody else until it is over, those of a
+  // store neither.
+  virtual void start(const Transfer& transfer) = 0;
+  // Appends what is over since the last call, each job once, in any order; views are valid until the next call.
+  virtual void poll(std::vector<TransferCompletion>& over) = 0;
+  // Returns when the job is over; one that poll() has told of is.
+  virtual void wait(JobId job) = 0;
+  // Returns when a load has filled a layer of the model.
+  virtual void wait_for_layer(JobId job, std::uint32_t /*layer*/) { wait(job); }
+  // The keys and values of this step's tokens are in this layer's pages.
+  virtual void layer_written(std::uint32_t /*layer*/) {}
+  // No job touches the memory any more when it returns, whatever becomes of those that are open.
+  virtual void detach() = 0;
+};
+
+}  // namespace quire

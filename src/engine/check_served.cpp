@@ -1,0 +1,42 @@
+#include "engine/check_served.h"
+
+#include <fmt/format.h>
+
+namespace quire {
+
+Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker) {
+  const auto refuse = [](const char* field, std::string message) { return fail(ErrorCode::unsupported, field, std::move(message)); };
+  if (config.kv.groups.size() > worker.num_cache_groups)
+    return refuse("kv", fmt::format("{} cache groups, and the worker has tables for {}", config.kv.groups.size(), worker.num_cache_groups));
+  if (config.num_spec_tokens > worker.num_spec_tokens) {
+    return refuse("num_spec_tokens",
+                  fmt::format("{} drafts per step, and the worker verifies {}", config.num_spec_tokens, worker.num_spec_tokens));
+  }
+  if (config.max_encoder_tokens > 0 && !worker.encoder_inputs) return refuse("max_encoder_tokens", "the worker runs no encoder");
+  if (config.is_encoder_decoder && !worker.encoder_inputs) return refuse("is_encoder_decoder", "the worker runs no encoder");
+  if (config.pipeline_parallel && !worker.pipeline) return refuse("pipeline_parallel", "the worker is no stage of a pipeline");
+  if (config.dcp_world_size > 1 && !worker.context_parallel) return refuse("dcp_world_size", "the worker has no ranks beside it");
+  if (config.pcp_world_size > 1 && !worker.context_parallel) return refuse("pcp_world_size", "the worker has no ranks beside it");
+  return {};
+}
+
+Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker) {
+  if (seams.connector != nullptr && seams.transport == nullptr) {
+    return fail(ErrorCode::invalid_argument, "transport", "is missing, and nothing else carries out what the connector plans",
+                "give a transport with the connector");
+  }
+  if (seams.transport != nullptr && seams.connector == nullptr) {
+    return fail(ErrorCode::invalid_argument, "connector", "is missing, and nobody else plans what the transport is to do",
+                "give a connector with the transport");
+  }
+  if (seams.connector == nullptr) return {};
+  if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
+  if (config.kv.groups.size() != 1) {
+    return fail(ErrorCode::unsupported, "connector",
+                fmt::format("the model's layers are in {} cache groups, and connectors are served with one", config.kv.groups.size()),
+                "use a model without windows, or no connector");
+  }
+  return {};
+}
+
+}  // namespace quire

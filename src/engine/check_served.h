@@ -1,0 +1,15 @@
+#pragma once
+// Nothing is planned that the worker cannot carry out.
+#include "quire/core.h"
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "runtime/worker/worker_base.h"
+
+namespace quire {
+
+// Errors: `unsupported`, and the field of the configuration that asks for more.
+Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker);
+// Errors: `invalid_argument` or `unsupported`, and the seam.
+Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker);
+
+}  // namespace quire

@@ -1,0 +1,158 @@
+// A connector and a transport of one's own in the engine: the tokens are those without them, whatever becomes of the transfers. The
+// simulated worker stops the program when a block does not hold what the plan says.
+#include "support/toy_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "engine/simulated_engine.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kRequests = 150;
+
+class ToyTierTest : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, ToyTierTest, testing::ValuesIn(kModes), mode_name);
+
+// So few blocks that requests are preempted, and prefixes forgotten.
+EngineOptions small_cache() {
+  EngineOptions options;
+  options.cache.block_size = 4;
+  options.cache.num_blocks = 60;
+  options.scheduler.max_num_seqs = 8;
+  options.scheduler.max_num_batched_tokens = 48;
+  options.scheduler.max_num_waiting = kRequests;
+  return options;
+}
+
+struct ToyEngine {
+  ToyEngine(const Mode& mode, test::ToyOptions toy, EngineOptions options = small_cache()) {
+    toy.block_size = options.cache.block_size;
+    tier = std::make_shared<test::ToyTier>(toy);
+    engine = start(mode, {.options = std::move(options), .seams = {.connector = tier, .transport = tier}});
+  }
+  // Random requests of few families; how each ended is counted by reason.
+  void run(std::uint64_t seed) {
+    Random random(seed);
+    std::map<RequestId, Expected> wanted;
+    for (std::uint32_t i = 0; i < kRequests; ++i) {
+      const EngineRequest request = random_request(random);
+      wanted[engine->submit(request, sink).value()] = expected(request);
+    }
+    for (const auto& [id, answer] : wanted) {
+      const Collector::Answer given = sink.wait(id);
+      if (given.reason == FinishReason::error) {
+        EXPECT_EQ(given.error, "the blocks of its prompt could not be loaded");
+        ++num_errors;
+      } else {
+        expect_equal(given, answer);
+      }
+    }
+  }
+
+  std::shared_ptr<test::ToyTier> tier;
+  Collector sink;
+  std::unique_ptr<Engine> engine;
+  std::uint32_t num_errors = 0;
+};
+
+TEST_P(ToyTierTest, LoadsAndStoresChangeNoToken) {
+  for (const double load_async : {0.0, 0.5, 1.0}) {
+    ToyEngine toy(GetParam(), {.load_async = load_async, .seed = 3});
+    toy.run(17);
+    EXPECT_EQ(toy.num_errors, 0U);
+    EXPECT_EQ(toy.engine->stop(60.0), 0U);
+    const EngineStats stats = toy.engine->stats();
+    EXPECT_GT(stats.num_loads, 10U) << "too little was met";
+    EXPECT_GT(stats.num_stores, 50U);
+    EXPECT_EQ(stats.bytes_loaded % (4 * sizeof(std::uint64_t)), 0U);
+    EXPECT_GT(stats.num_preemptions, 0U);
+    EXPECT_EQ(stats.num_awaiting_transfers, 0U);
+    EXPECT_EQ(stats.num_open_transfers, 0U) << "also those that began with a request's end";
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  }
+}
+
+TEST_P(ToyTierTest, WhatWaitsForBlocksThatDoNotComeIsComputed) {
+  ToyEngine toy(GetParam(), {.load_async = 1.0, .seed = 5, .faults = {.failed = 0.3}});
+  toy.run(18);
+  EXPECT_EQ(toy.num_errors, 0U);
+  EXPECT_EQ(toy.engine->stop(60.0), 0U);
+  EXPECT_GT(toy.engine->stats().num_failed_transfers, 10U);
+}
+
+TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeEndsInError) {
+  ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 7, .faults = {.failed = 0.3}});
+  toy.run(19);
+  EXPECT_GT(toy.num_errors, 0U);
+  EXPECT_LT(toy.num_errors, kRequests / 2);
+  EXPECT_EQ(toy.engine->stop(60.0), 0U);
+  EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
+}
+
+TEST_P(ToyTierTest, AnEndToldTwiceIsPassedOver) {
+  ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 9, .faults = {.twice = 0.5}});
+  toy.run(20);
+  EXPECT_EQ(toy.num_errors, 0U);
+  EXPECT_EQ(toy.engine->stop(60.0), 0U);
+  EXPECT_GT(toy.engine->stats().num_stray_transfers, 10U);
+}
+
+TEST_P(ToyTierTest, AShutdownInTheMiddleLeavesTheTransfersAndNothingElse) {
+  ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 200'000, .seed = 11});
+  Random random(21);
+  for (std::uint32_t i = 0; i < kRequests; ++i) toy.engine->submit(random_request(random), toy.sink).value();
+  toy.sink.wait(RequestId{3});
+  toy.engine->stop(0.0);
+  EXPECT_GT(toy.engine->stats().num_open_transfers, 0U) << "too little was met";
+}
+
+TEST_P(ToyTierTest, AJobThatNeverEndsHoldsUpNobodyElse) {
+  ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 0, .seed = 13, .faults = {.never = 1.0}});
+  const EngineRequest request = make_request(20, 4);
+  expect_equal(toy.sink.wait(toy.engine->submit(request, toy.sink).value()), expected(request));
+  const EngineRequest other = make_request(20, 4, 60);
+  expect_equal(toy.sink.wait(toy.engine->submit(other, toy.sink).value()), expected(other));
+  EXPECT_EQ(toy.engine->stop(0.05), 0U) << "both have ended";
+  EXPECT_GE(toy.engine->stats().num_open_transfers, 2U) << "their blocks are being stored";
+}
+
+TEST(EngineSeamsTest, HalfAConnectorIsRefused) {
+  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
+  const EngineOptions options = resolve_options(small_cache(), simulated_model(), {1, 0}).value();
+  const auto make = [&](const EngineSeams& seams) {
+    SimulatedWorkerOptions worker{.limits = worker_limits(options),
+                                  .block_size = options.cache.block_size,
+                                  .num_blocks = options.cache.num_blocks,
+                                  .vocab_size = kVocab};
+    return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>(),
+                       seams)
+        .error()
+        .field;
+  };
+  EXPECT_EQ(make({.connector = tier, .transport = nullptr}), "transport");
+  EXPECT_EQ(make({.connector = nullptr, .transport = tier}), "connector");
+  EXPECT_EQ(make({.connector = tier, .transport = tier}), "transport") << "this worker was made without it";
+}
+
+class CountingSink final : public EventSink {
+ public:
+  void on_event(const Event& event) override { ++count[event.what]; }
+  std::map<EventKind, std::uint32_t> count;
+};
+
+TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
+  const auto events = std::make_shared<CountingSink>();
+  const auto engine = start(kModes[0], {.options = small_cache(), .seams = {.events = events}});
+  Collector sink;
+  sink.wait(engine->submit(make_request(20, 4), sink).value());
+  engine->stop(10.0);
+  EXPECT_GE(events->count[EventKind::step_begins], 4U);
+  EXPECT_EQ(events->count[EventKind::block_cached], 5U);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,318 @@
+#pragma once
+// A tier in memory, written with installed headers alone: blocks are stored under their names while their request runs and when it ends,
+// and loaded where a prompt begins with them. Jobs end late, out of order, and with the faults that a test asks for.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "quire/connector.h"
+#include "quire/plan.h"
+#include "quire/transport.h"
+
+namespace quire::test {
+
+struct ToyFaults {
+  double failed = 0.0;  // share of jobs that fail; a load that is waited for then leaves garbage in its first block
+  double twice = 0.0;   // share whose end is told twice
+  double never = 0.0;   // share that does not end
+};
+
+struct ToyOptions {
+  std::uint32_t block_size = 16;
+  double load_async = 1.0;          // share of loads that the request waits for
+  std::uint32_t longest_us = 2000;  // a job
+  std::uint64_t seed = 1;
+  ToyFaults faults = {};
+};
+
+class ToyTier final : public Connector, public Transport {
+ public:
+  explicit ToyTier(const ToyOptions& options) : options_(options), random_(options.seed) {}
+
+  // The scheduler's half: on the engine thread.
+
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
+    const std::uint32_t first = num_local_tokens / options_.block_size;
+    std::uint32_t end = first;
+    while (end < num_named(request) && places_.contains(name_of(request, end))) ++end;
+    Found& found = found_[request.id];
+    found = {.first = first, .load_async = chance(options_.load_async)};
+    return {.num_tokens = (end - first) * options_.block_size, .load_async = found.load_async && end > first};
+  }
+
+  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
+    Known& known = known_[request.id];
+    known.names.clear();
+    for (std::uint32_t i = 0; i < num_named(request); ++i) known.names.push_back(name_of(request, i));
+    if (num_external_tokens == 0) return;
+    const Found& found = found_.at(request.id);
+    Moving load{.request = request.id, .direction = TransferDirection::load};
+    if (!found.load_async) load.need = chance(0.5) ? TransferNeed::step : TransferNeed::layer_by_layer;
+    const std::uint32_t count = (num_external_tokens + options_.block_size - 1) / options_.block_size;
+    // The last block is computed on, so the whole of it is needed at once.
+    if (num_external_tokens % options_.block_size != 0 && !found.load_async) load.need = TransferNeed::step;
+    for (std::uint32_t i = found.first; i < found.first + count; ++i) load.add(known.names[i], blocks[0][i], places_.at(known.names[i]));
+    ++known.num_loading;
+    pending_.push_back(std::move(load));
+  }
+
+  bool finished(const RequestView& request, GroupBlocks blocks) override {
+    const Known known = known_[request.id];
+    known_.erase(request.id);
+    found_.erase(request.id);
+    forget_stores(request.id);
+    const bool is_good = request.status == RequestStatus::finished_stopped || request.status == RequestStatus::finished_length;
+    if (known.num_loading > 0 || !is_good) return false;
+    Moving store{.request = request.id, .direction = TransferDirection::store};
+    for (std::uint32_t i = 0; i < std::min(num_named(request), request.num_computed_tokens / options_.block_size); ++i)
+      add_new(store, name_of(request, i), blocks[0][i]);
+    if (store.blocks.empty()) return false;
+    store.is_last = true;
+    pending_.push_back(std::move(store));
+    return true;
+  }
+
+  void planned(const StepPlan& plan) override {
+    for (const RequestId id : plan.preempted) forget_stores(id);
+    for (const BlockTableDelta& delta : plan.table_deltas) {
+      std::vector<BlockId>& table = known_[delta.id].table;
+      if (delta.update == TableUpdate::replace_all) table.clear();
+      table.insert(table.end(), delta.blocks.begin(), delta.blocks.end());
+    }
+  }
+
+  void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
+    for (const ScheduledRequest& scheduled : plan.scheduled) store_computed(scheduled);
+    ++num_plans_;
+    std::erase_if(pending_, [&](const Moving& moving) {
+      if (moving.not_before > num_plans_) return false;
+      const auto job = transfers.add({.job = {},
+                                      .request = moving.request,
+                                      .direction = moving.direction,
+                                      .need = moving.need,
+                                      .group = 0,
+                                      .blocks = moving.blocks,
+                                      .places = moving.places});
+      if (job) jobs_[*job] = moving;
+      return job.has_value();
+    });
+  }
+
+  void completed(const TransferCompletion& completion) override {
+    const Moving moved = std::move(jobs_.at(completion.job));
+    jobs_.erase(completion.job);
+    const bool is_load = moved.direction == TransferDirection::load;
+    const bool failed = completion.outcome == TransferOutcome::failed;
+    if (const auto known = known_.find(moved.request); is_load && known != known_.end() && !failed) --known->second.num_loading;
+    for (std::size_t i = 0; i < moved.names.size(); ++i) {
+      if (!is_load) storing_.erase(moved.names[i]);
+      if (!is_load && !failed) places_[moved.names[i]] = moved.places[i];
+      if (is_load && failed) places_.erase(moved.names[i]);
+    }
+    if (is_load && failed) forget_stores(std::nullopt);
+  }
+
+  void step_output() override {}
+  bool reset() override {
+    places_.clear();
+    return true;
+  }
+
+  // The worker's half.
+
+  void attach(const KvPages& pages, std::function<void()> notify) override {
+    pages_ = pages;
+    notify_ = std::move(notify);
+    mover_ = std::thread([this] { move(); });
+  }
+
+  void start(const Transfer& transfer) override {
+    const std::lock_guard lock(mutex_);
+    Queued& queued = queue_[transfer.job];
+    queued.direction = transfer.direction;
+    queued.is_awaited = transfer.need == TransferNeed::nothing;
+    queued.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
+    queued.places.assign(transfer.places.begin(), transfer.places.end());
+    queued.due = std::chrono::steady_clock::now() + std::chrono::microseconds(draw() % (options_.longest_us + 1));
+    changed_.notify_all();
+  }
+
+  void poll(std::vector<TransferCompletion>& over) override {
+    const std::lock_guard lock(mutex_);
+    told_.swap(over_);
+    over_.clear();
+    for (const Over& one : told_) over.push_back(one.completion);
+    for (std::size_t i = 0; i < told_.size(); ++i) over[over.size() - told_.size() + i].bad_blocks = told_[i].bad;
+  }
+
+  void wait(JobId job) override {
+    std::unique_lock lock(mutex_);
+    if (const auto found = queue_.find(job); found != queue_.end()) found->second.due = {};
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !queue_.contains(job); });
+  }
+
+  void detach() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+      changed_.notify_all();
+    }
+    mover_.join();
+  }
+
+ private:
+  struct Found {
+    std::uint32_t first = 0;
+    bool load_async = false;
+  };
+  struct Known {
+    std::vector<std::string> names;  // of the prompt's full blocks
+    std::vector<BlockId> table;
+    std::uint32_t num_loading = 0;  // loads under way, or failed: what is computed on top is not to be stored
+  };
+  struct Moving {
+    RequestId request;
+    TransferDirection direction;
+    TransferNeed need = TransferNeed::nothing;
+    std::vector<std::string> names = {};
+    std::vector<BlockId> blocks = {};
+    std::vector<std::uint64_t> places = {};
+    std::uint64_t not_before = 0;  // the plan, counted from 1
+    bool is_last = false;          // the request has ended well
+    void add(const std::string& name, BlockId block, std::uint64_t place) {
+      names.push_back(name);
+      blocks.push_back(block);
+      places.push_back(place);
+    }
+  };
+  struct Queued {
+    TransferDirection direction;
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> places;
+    std::chrono::steady_clock::time_point due;
+    bool is_lost = false;
+    bool is_awaited = false;  // nothing runs on the blocks before the end is known
+  };
+  struct Over {
+    TransferCompletion completion;
+    std::vector<BlockId> bad;
+  };
+
+  static std::uint32_t num_named(const RequestView& request) { return static_cast<std::uint32_t>(request.block_hashes.size() / 32); }
+  static std::string name_of(const RequestView& request, std::uint32_t index) {
+    const auto bytes = request.block_hashes.subspan(std::size_t{index} * 32, 32);
+    return {bytes.begin(), bytes.end()};
+  }
+  // The engine thread's draws, and those under mutex_.
+  bool chance(double share) { return std::uniform_real_distribution<>()(random_) < share; }
+  std::uint64_t draw() { return mover_random_(); }
+  bool draws(double share) { return std::uniform_real_distribution<>()(mover_random_) < share; }
+
+  void add_new(Moving& store, const std::string& name, BlockId block) {
+    if (!places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++);
+  }
+
+  // Not begun yet; of one request, or of all.
+  void forget_stores(std::optional<RequestId> request) {
+    std::erase_if(pending_, [&](const Moving& moving) {
+      if (moving.direction != TransferDirection::store || moving.is_last || (request && moving.request != *request)) return false;
+      for (const std::string& name : moving.names) storing_.erase(name);
+      return true;
+    });
+  }
+
+  // Blocks of the prompt that count as computed. In a hit they may be what another request computes in this very step, on blocks that may
+  // not have come: so they are stored two plans later, when this one's result is known.
+  void store_computed(const ScheduledRequest& scheduled) {
+    const Known& known = known_[scheduled.id];
+    if (known.num_loading > 0) return;
+    Moving store{.request = scheduled.id, .direction = TransferDirection::store};
+    const std::size_t num_computed = scheduled.num_computed_tokens / options_.block_size;
+    for (std::size_t i = 0; i < std::min({num_computed, known.names.size(), known.table.size()}); ++i)
+      add_new(store, known.names[i], known.table[i]);
+    store.not_before = num_plans_ + 3;
+    if (!store.blocks.empty()) pending_.push_back(std::move(store));
+  }
+
+  void move() {
+    std::unique_lock lock(mutex_);
+    while (!stops_) {
+      const auto now = std::chrono::steady_clock::now();
+      std::vector<JobId> due;
+      for (const auto& [id, queued] : queue_)
+        if (queued.due <= now && !queued.is_lost) due.push_back(id);
+      if (due.empty()) {
+        changed_.wait_for(lock, std::chrono::microseconds(200));
+        continue;
+      }
+      const JobId id = due[draw() % due.size()];
+      if (draws(options_.faults.never)) {
+        queue_.at(id).is_lost = true;
+        continue;
+      }
+      Over over = run(id, queue_.at(id));
+      queue_.erase(id);
+      if (draws(options_.faults.twice)) over_.push_back(over);
+      over_.push_back(std::move(over));
+      changed_.notify_all();
+      lock.unlock();
+      notify_();
+      lock.lock();
+    }
+  }
+
+  Over run(JobId id, const Queued& job) {
+    Over over{.completion = {.job = id, .outcome = TransferOutcome::done, .bytes = 0, .seconds = 0.0, .bad_blocks = {}}, .bad = {}};
+    const bool fails = draws(options_.faults.failed);
+    for (std::size_t i = 0; i < job.blocks.size(); ++i) {
+      const std::span<std::byte> page = pages_.page(0, job.blocks[i]);
+      if (job.direction == TransferDirection::load)
+        std::ranges::copy(content_.at(job.places[i]), page.begin());
+      else if (!fails)
+        content_[job.places[i]].assign(page.begin(), page.end());
+      over.completion.bytes += page.size();
+    }
+    if (!fails) return over;
+    over.completion.outcome = TransferOutcome::failed;
+    if (job.direction == TransferDirection::load) {
+      if (job.is_awaited) std::ranges::fill(pages_.page(0, job.blocks.front()), std::byte{0x5A});
+      over.bad = {job.blocks.front()};
+    }
+    return over;
+  }
+
+  const ToyOptions options_;
+  std::mt19937_64 random_;
+  std::map<RequestId, Found> found_;
+  std::map<RequestId, Known> known_;
+  std::map<std::string, std::uint64_t> places_;  // what is stored
+  std::set<std::string> storing_;
+  std::uint64_t next_place_ = 0;
+  std::vector<Moving> pending_;  // for the next plan, or a later one
+  std::uint64_t num_plans_ = 0;
+  std::map<JobId, Moving> jobs_;
+
+  KvPages pages_;
+  std::function<void()> notify_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937_64 mover_random_{options_.seed + 1};
+  std::map<JobId, Queued> queue_;
+  std::vector<Over> over_, told_;
+  std::map<std::uint64_t, std::vector<std::byte>> content_;  // by place
+  bool stops_ = false;
+  std::thread mover_;
+};
+
+}  // namespace quire::test
