@@ -64,7 +64,7 @@ class StepLoop {
     return counters.num_awaiting_transfers > 0 || counters.num_open_transfers > 0;
   }
   // Before the first step: called after each end of a transfer, from any thread. look_for_transfers() is to follow.
-  void notify_with(std::function<void()> notify) { worker_->notify_with(std::move(notify)); }
+  void notify_with(const std::function<void()>& notify) { worker_->notify_with(notify); }
   // The next step is due if a transfer is awaited.
   void look_for_transfers() { next_step_s_.reset(); }
   // Blocks stay for the next turn of their job.

@@ -41,7 +41,7 @@ class SimulatedWorker final : public WorkerBase {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
   [[nodiscard]] WorkerCapabilities capabilities() const override;
-  void notify_with(std::function<void()> notify) override { transfers_.notify_with(std::move(notify)); }
+  void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
   void start(const StepPlan& plan) override { task_.start(plan); }
   void assist() override { task_.assist(); }

@@ -42,7 +42,7 @@ class WorkerBase {
   virtual WorkerResult finish() = 0;
   [[nodiscard]] virtual WorkerCapabilities capabilities() const { return {}; }
   // Before the first plan: called after each end of a transfer, from any thread.
-  virtual void notify_with(std::function<void()> /*notify*/) {}
+  virtual void notify_with(const std::function<void()>& /*notify*/) {}
   // While transfers are under way: the time (s, of the engine's clock) at which a step, which may be empty, should collect those that are
   // over; infinite: when it notifies. The engine asks when nothing else is left to do; nullopt leaves the time to it.
   [[nodiscard]] virtual std::optional<double> next_transfer_s() const { return std::nullopt; }
