@@ -5,23 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "base/random.h"
+#include "engine/trace_folder.h"
 #include "engine/tracer.h"
 #include "support/count_allocations.h"
 
 namespace quire {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Folder {
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path = fs::temp_directory_path() / fmt::format("quire_trace_followed_{}", getpid());
-};
 
 std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
   CoreConfig config;
@@ -114,8 +106,8 @@ void play(Core& core, Tracer& tracer, Random& random) {
 
 TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
   for (const std::uint32_t every : {1U, 3U, 40U}) {
-    Folder folder;
-    const std::string path = (folder.path / "run").string();
+    TraceFolder folder;
+    const std::string path = folder.file("run");
     Copier copier;
     Random random(every);
     {
@@ -142,8 +134,8 @@ TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
 
 // Of decode steps, in the core and in the trace's thread.
 std::uint64_t count_allocations(bool traced) {
-  Folder folder;
-  const auto tracer = traced ? Tracer::create({.path = (folder.path / "run").string()}, {}).value() : nullptr;
+  TraceFolder folder;
+  const auto tracer = traced ? Tracer::create({.path = folder.file("run")}, {}).value() : nullptr;
   const auto core = make_core(64 * 100, tracer.get());
   if (traced) tracer->follow(*core);
   const std::vector<TokenId> prompt(40, 7);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/simulated_engine.h"
+#include "engine/trace_folder.h"
 #include "engine/trace_text.h"
 #include "engine/trace_writer.h"
 
@@ -15,29 +16,6 @@ namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() { fs::create_directories(path_); }
-  ~Folder() { fs::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-  [[nodiscard]] std::string text(const std::string& name) const {
-    std::ifstream in(file(name));
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
-  [[nodiscard]] std::vector<std::string> lines(const std::string& name) const {
-    std::vector<std::string> lines;
-    std::istringstream in(text(name));
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-  }
-
- private:
-  fs::path path_ = fs::temp_directory_path() / fmt::format("quire_trace_test_{}_{}", getpid(), counter_++);
-  static inline int counter_ = 0;
-};
 
 TEST(Trace, EveryFieldOfAStepIsWritten) {
   TraceStep step;
@@ -145,7 +123,7 @@ std::uint64_t sum_of(const std::vector<std::string>& lines, const std::string& n
 
 TEST(Trace, SumsOfARunEqualTheCounters) {
   for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority, SchedulingPolicy::continuum}) {
-    Folder folder;
+    TraceFolder folder;
     EngineOptions options;
     options.scheduler.policy = policy;
     options.scheduler.reserve_full_isl = options.scheduler.async_scheduling = false;
@@ -193,7 +171,7 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
 }
 
 TEST(Trace, EveryNthStepAndALimit) {
-  Folder folder;
+  TraceFolder folder;
   EngineOptions options;
   options.trace = {.path = folder.file("run"), .every = 3, .max_steps = 4};
   {
@@ -210,7 +188,7 @@ TEST(Trace, EveryNthStepAndALimit) {
 }
 
 TEST(Trace, AFullFileBecomesAnotherAndTheOldestGoes) {
-  Folder folder;
+  TraceFolder folder;
   TraceFile file(folder.file("log"), 10, 3);
   ASSERT_TRUE(file.open().has_value());
   for (const char* text : {"one\n", "two\n", "three\n", "four\n", "five\n", "sixteen bytes..\n"}) EXPECT_TRUE(file.append(text));
@@ -221,13 +199,13 @@ TEST(Trace, AFullFileBecomesAnotherAndTheOldestGoes) {
 }
 
 TEST(Trace, AFolderThatIsNotThereIsAnErrorAtTheStart) {
-  Folder folder;
+  TraceFolder folder;
   EXPECT_EQ(TraceFiles::open({.path = folder.file("no/such/run")}).error().field, "trace");
 }
 
 TEST(Trace, AFullDiskDropsStepsAndSaysSo) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this machine has no /dev/full";
-  Folder folder;
+  TraceFolder folder;
   for (const char* name : {"run.steps.jsonl", "run.requests.jsonl"}) fs::create_symlink("/dev/full", folder.file(name));
   EngineOptions options;
   options.trace.path = folder.file("run");
@@ -240,7 +218,7 @@ TEST(Trace, AFullDiskDropsStepsAndSaysSo) {
 }
 
 TEST(Trace, AWriterThatDoesNotKeepUpHasNoBlankStepLeft) {
-  Folder folder;
+  TraceFolder folder;
   TraceWriter writer(TraceFiles::open({.path = folder.file("run")}).value(), {});
   std::vector<std::unique_ptr<TraceStep>> taken;
   while (std::unique_ptr<TraceStep> step = writer.take_blank()) taken.push_back(std::move(step));
