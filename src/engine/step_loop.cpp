@@ -1,7 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -163,7 +163,7 @@ std::optional<double> StepLoop::wait_s() const {
     until_s = std::min(*next_step_s_, until_s.value_or(*next_step_s_));
   else if (core_->counters().num_unfinished > 0 || awaits_transfers())
     return 0.0;
-  if (!until_s.has_value() || std::isinf(*until_s)) return std::nullopt;
+  if (!until_s.has_value() || *until_s == std::numeric_limits<double>::infinity()) return std::nullopt;
   return std::max(0.0, *until_s - clock_->now_s());
 }
 
