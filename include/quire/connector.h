@@ -33,15 +33,15 @@ class Connector {
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
   // update_state_after_alloc: all blocks of the request, in every group
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
-  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request, or its jobs are over, one of which must
-  // begin with the next plan
+  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request, or its transfers are over, one of which
+  // must begin with the next plan
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
   // build_connector_meta: before the planned tokens count as computed
   virtual void planned(const StepPlan& plan) = 0;
   // Thereafter: the transfers that begin with this plan. A request that waits for its blocks needs a load in the plan that has let it wait,
   // and goes on when its loads are over.
   virtual void plan_transfers(const StepPlan& /*plan*/, TransferList& /*transfers*/) {}
-  // In apply(): a job is over.
+  // In apply(): a transfer is over.
   virtual void completed(const TransferCompletion& /*completion*/) {}
   // Some requests end because their blocks could not be loaded (KvLoadFailurePolicy::fail). May reorder `finishing`, the order in which
   // they are finished, and `reported`, the order of their updates. Both are given in the order found: first the num_async requests that

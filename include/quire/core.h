@@ -81,7 +81,7 @@ struct QUIRE_API CoreConfig {
   bool mamba_align = false;        // mamba_cache_mode == "align"
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
-  std::uint32_t max_open_transfers = 4096;  // jobs
+  std::uint32_t max_open_transfers = 4096;
   bool include_finished_set = false;
   bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
 
@@ -182,11 +182,11 @@ struct CoreCounters {
   std::uint32_t num_unfinished = 0;  // vLLM's get_num_unfinished_requests: depends on the pause state
   // Requests whose blocks a transfer fills, and finished ones whose blocks it keeps.
   std::uint32_t num_awaiting_transfers = 0;
-  std::uint32_t num_open_transfers = 0;  // jobs
-  std::uint32_t num_pinned = 0;          // finished requests whose blocks stay for the next turn of their job
-  std::uint32_t num_blocks = 0;          // without the null block
-  std::uint32_t num_free_blocks = 0;     // cached but unreferenced ones included
-  std::uint32_t num_cached_blocks = 0;   // with a name, referenced or not
+  std::uint32_t num_open_transfers = 0;
+  std::uint32_t num_pinned = 0;         // finished requests whose blocks stay for the next turn of their job
+  std::uint32_t num_blocks = 0;         // without the null block
+  std::uint32_t num_free_blocks = 0;    // cached but unreferenced ones included
+  std::uint32_t num_cached_blocks = 0;  // with a name, referenced or not
   std::uint64_t num_steps = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;

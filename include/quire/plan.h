@@ -74,7 +74,7 @@ struct StepPlan {
   std::span<const std::string_view> freed_encoder_outputs;  // identifiers the worker may forget
   std::span<const BlockId> blocks_to_zero;
   std::span<const Transfer> transfers;  // that begin with this plan
-  std::span<const JobId> fences;        // open stores and loads whose blocks this plan writes to: over before it does
+  std::span<const TransferId> fences;   // open stores and loads whose blocks this plan writes to: over before it does
   bool has_structured_output = false;
   bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
@@ -96,7 +96,7 @@ struct StepResult {
   std::span<const RequestId> finished_sending{};  // in the order in which they are handled
   std::span<const RequestId> finished_receiving{};
   std::span<const BlockId> invalid_blocks{};  // could not be loaded
-  // Jobs of this plan or an earlier one that are over. The core derives the three lists above from them; a host that keeps no jobs gives
+  // Transfers of this plan or an earlier one that are over. The core derives the three lists above from them; a host that begins none gives
   // the lists themselves.
   std::span<const TransferCompletion> completions{};
 };

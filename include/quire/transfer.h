@@ -1,7 +1,7 @@
 #pragma once
 // What a plan moves between KV blocks and another place, and what comes back.
 //
-// States of a job, and who moves it:
+// States of a transfer, and who moves it:
 //   open  a plan names it                           TransferList::add, on a connector's behalf
 //   over  the transport has said so, and how        the result of that plan or of a later one, through Core::apply()
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace quire {
 
 // One transfer, unique for the life of a core; later ones are greater.
-using JobId = Id<struct JobTag, std::uint64_t>;
+using TransferId = Id<struct TransferTag, std::uint64_t>;
 
 enum class TransferDirection : std::uint8_t {
   load,  // fills the blocks
   store  // reads what the steps before this plan have written to them (a block that a request hits may be written by the plan itself)
 };
 
-// What must not begin before the job is over.
+// What must not begin before the transfer is over.
 enum class TransferNeed : std::uint8_t {
   nothing,        // a store, or a load whose request waits for it (ExternalMatch::load_async)
   step,           // the forward pass of this plan
@@ -28,7 +28,7 @@ enum class TransferNeed : std::uint8_t {
 };
 
 struct Transfer {
-  JobId job;
+  TransferId id;
   RequestId request;  // for which
   TransferDirection direction = TransferDirection::load;
   TransferNeed need = TransferNeed::nothing;
@@ -40,19 +40,19 @@ struct Transfer {
 enum class TransferOutcome : std::uint8_t { done, failed };
 
 struct TransferCompletion {
-  JobId job;
+  TransferId transfer;
   TransferOutcome outcome = TransferOutcome::done;
   std::uint64_t bytes = 0;                // moved
   double seconds = 0.0;                   // from its beginning
-  std::span<const BlockId> bad_blocks{};  // a load that failed: the blocks that hold nothing good; empty: all of the job
+  std::span<const BlockId> bad_blocks{};  // a load that failed: the blocks that hold nothing good; empty: all of the transfer
 };
 
 // What a connector adds to a plan.
 class TransferList {
  public:
-  // `transfer.job` is ignored; its views are copied. nullopt: as many jobs are open as may be (CoreConfig::max_open_transfers), so ask
+  // `transfer.id` is ignored; its views are copied. nullopt: as many transfers are open as may be (CoreConfig::max_open_transfers), so ask
   // again with a later plan.
-  virtual std::optional<JobId> add(const Transfer& transfer) = 0;
+  virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 
  protected:
   ~TransferList() = default;

@@ -22,24 +22,25 @@ struct KvPages {
   }
 };
 
-// Every member but the destructor is called by the thread that leads the step, which may be another one in each step; none may throw.
+// attach() and detach() are called where the engine is made and ends, the others by the thread that leads the step, which may be another
+// one in each step. None may throw.
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Once, before all others. The memory stays until detach(). `notify` is called after each end of a job, from any thread.
+  // Once, before all others. The memory stays until detach(). `notify` is called after each end of a transfer, from any thread.
   virtual void attach(const KvPages& pages, std::function<void()> notify) = 0;
-  // Begins a job and returns; its views are valid until then. Blocks of a load are written by nobody else until it is over, those of a
+  // Begins a transfer and returns; its views are valid until then. Blocks of a load are written by nobody else until it is over, those of a
   // store neither.
   virtual void start(const Transfer& transfer) = 0;
-  // Appends what is over since the last call, each job once, in any order; views are valid until the next call.
+  // Appends what is over since the last call, each transfer once, in any order; views are valid until the next call.
   virtual void poll(std::vector<TransferCompletion>& over) = 0;
-  // Returns when the job is over; one that poll() has told of is.
-  virtual void wait(JobId job) = 0;
+  // Returns when the transfer is over; one that poll() has told of is.
+  virtual void wait(TransferId transfer) = 0;
   // Returns when a load has filled a layer of the model.
-  virtual void wait_for_layer(JobId job, std::uint32_t /*layer*/) { wait(job); }
+  virtual void wait_for_layer(TransferId transfer, std::uint32_t /*layer*/) { wait(transfer); }
   // The keys and values of this step's tokens are in this layer's pages.
   virtual void layer_written(std::uint32_t /*layer*/) {}
-  // No job touches the memory any more when it returns, whatever becomes of those that are open.
+  // No transfer touches the memory any more when it returns, whatever becomes of those that are open.
   virtual void detach() = 0;
 };
 

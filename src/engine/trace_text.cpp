@@ -194,8 +194,8 @@ void append_event(const Event& e, std::string& out) {
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
   const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted;
   if (e.what != EventKind::block_evicted) line.add("\"owner\":\"{}\",", e.owner.value);
-  if (e.what == EventKind::preempted || e.what == EventKind::block_evicted || e.what == EventKind::forked)
-    line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
+  const bool for_another = e.what == EventKind::preempted || e.what == EventKind::forked || e.what == EventKind::gave_way;
+  if (for_another || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
   if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
   if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
   if (!of_block) line.add("\"blocks\":{},", e.amount);

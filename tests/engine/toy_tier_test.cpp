@@ -110,7 +110,7 @@ TEST_P(ToyTierTest, AShutdownInTheMiddleLeavesTheTransfersAndNothingElse) {
   EXPECT_GT(toy.engine->stats().num_open_transfers, 0U) << "too little was met";
 }
 
-TEST_P(ToyTierTest, AJobThatNeverEndsHoldsUpNobodyElse) {
+TEST_P(ToyTierTest, ATransferThatNeverEndsHoldsUpNobodyElse) {
   ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 0, .seed = 13, .faults = {.never = 1.0}});
   const EngineRequest request = make_request(20, 4);
   expect_equal(toy.sink.wait(toy.engine->submit(request, toy.sink).value()), expected(request));

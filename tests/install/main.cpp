@@ -1,6 +1,7 @@
 // Embeds the library: asks for a model that does not exist and expects an error that says so.
 #include <cstdio>
 
+#include "../support/toy_tier.h"  // a connector and transport that the engine's tests serve with: installed headers are all it needs
 #include "quire/engine.h"
 
 int main() {

@@ -1,6 +1,6 @@
 #pragma once
 // A tier in memory, written with installed headers alone: blocks are stored under their names while their request runs and when it ends,
-// and loaded where a prompt begins with them. Jobs end late, out of order, and with the faults that a test asks for.
+// and loaded where a prompt begins with them. Transfers end late, out of order, and with the faults that a test asks for.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -22,7 +22,7 @@
 namespace quire::test {
 
 struct ToyFaults {
-  double failed = 0.0;  // share of jobs that fail; a load that is waited for then leaves garbage in its first block
+  double failed = 0.0;  // share of transfers that fail; a load that is waited for then leaves garbage in its first block
   double twice = 0.0;   // share whose end is told twice
   double never = 0.0;   // share that does not end
 };
@@ -30,7 +30,7 @@ struct ToyFaults {
 struct ToyOptions {
   std::uint32_t block_size = 16;
   double load_async = 1.0;          // share of loads that the request waits for
-  std::uint32_t longest_us = 2000;  // a job
+  std::uint32_t longest_us = 2000;  // a transfer
   std::uint64_t seed = 1;
   ToyFaults faults = {};
 };
@@ -96,21 +96,21 @@ class ToyTier final : public Connector, public Transport {
     ++num_plans_;
     std::erase_if(pending_, [&](const Moving& moving) {
       if (moving.not_before > num_plans_) return false;
-      const auto job = transfers.add({.job = {},
-                                      .request = moving.request,
-                                      .direction = moving.direction,
-                                      .need = moving.need,
-                                      .group = 0,
-                                      .blocks = moving.blocks,
-                                      .places = moving.places});
-      if (job) jobs_[*job] = moving;
-      return job.has_value();
+      const auto id = transfers.add({.id = {},
+                                     .request = moving.request,
+                                     .direction = moving.direction,
+                                     .need = moving.need,
+                                     .group = 0,
+                                     .blocks = moving.blocks,
+                                     .places = moving.places});
+      if (id) moving_[*id] = moving;
+      return id.has_value();
     });
   }
 
   void completed(const TransferCompletion& completion) override {
-    const Moving moved = std::move(jobs_.at(completion.job));
-    jobs_.erase(completion.job);
+    const Moving moved = std::move(moving_.at(completion.transfer));
+    moving_.erase(completion.transfer);
     const bool is_load = moved.direction == TransferDirection::load;
     const bool failed = completion.outcome == TransferOutcome::failed;
     if (const auto known = known_.find(moved.request); is_load && known != known_.end() && !failed) --known->second.num_loading;
@@ -138,7 +138,7 @@ class ToyTier final : public Connector, public Transport {
 
   void start(const Transfer& transfer) override {
     const std::lock_guard lock(mutex_);
-    Queued& queued = queue_[transfer.job];
+    Queued& queued = queue_[transfer.id];
     queued.direction = transfer.direction;
     queued.is_awaited = transfer.need == TransferNeed::nothing;
     queued.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
@@ -155,11 +155,11 @@ class ToyTier final : public Connector, public Transport {
     for (std::size_t i = 0; i < told_.size(); ++i) over[over.size() - told_.size() + i].bad_blocks = told_[i].bad;
   }
 
-  void wait(JobId job) override {
+  void wait(TransferId id) override {
     std::unique_lock lock(mutex_);
-    if (const auto found = queue_.find(job); found != queue_.end()) found->second.due = {};
+    if (const auto found = queue_.find(id); found != queue_.end()) found->second.due = {};
     changed_.notify_all();
-    changed_.wait(lock, [&] { return !queue_.contains(job); });
+    changed_.wait(lock, [&] { return !queue_.contains(id); });
   }
 
   void detach() override {
@@ -249,14 +249,14 @@ class ToyTier final : public Connector, public Transport {
     std::unique_lock lock(mutex_);
     while (!stops_) {
       const auto now = std::chrono::steady_clock::now();
-      std::vector<JobId> due;
+      std::vector<TransferId> due;
       for (const auto& [id, queued] : queue_)
         if (queued.due <= now && !queued.is_lost) due.push_back(id);
       if (due.empty()) {
         changed_.wait_for(lock, std::chrono::microseconds(200));
         continue;
       }
-      const JobId id = due[draw() % due.size()];
+      const TransferId id = due[draw() % due.size()];
       if (draws(options_.faults.never)) {
         queue_.at(id).is_lost = true;
         continue;
@@ -272,22 +272,22 @@ class ToyTier final : public Connector, public Transport {
     }
   }
 
-  Over run(JobId id, const Queued& job) {
-    Over over{.completion = {.job = id, .outcome = TransferOutcome::done, .bytes = 0, .seconds = 0.0, .bad_blocks = {}}, .bad = {}};
+  Over run(TransferId id, const Queued& queued) {
+    Over over{.completion = {.transfer = id, .outcome = TransferOutcome::done, .bytes = 0, .seconds = 0.0, .bad_blocks = {}}, .bad = {}};
     const bool fails = draws(options_.faults.failed);
-    for (std::size_t i = 0; i < job.blocks.size(); ++i) {
-      const std::span<std::byte> page = pages_.page(0, job.blocks[i]);
-      if (job.direction == TransferDirection::load)
-        std::ranges::copy(content_.at(job.places[i]), page.begin());
+    for (std::size_t i = 0; i < queued.blocks.size(); ++i) {
+      const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);
+      if (queued.direction == TransferDirection::load)
+        std::ranges::copy(content_.at(queued.places[i]), page.begin());
       else if (!fails)
-        content_[job.places[i]].assign(page.begin(), page.end());
+        content_[queued.places[i]].assign(page.begin(), page.end());
       over.completion.bytes += page.size();
     }
     if (!fails) return over;
     over.completion.outcome = TransferOutcome::failed;
-    if (job.direction == TransferDirection::load) {
-      if (job.is_awaited) std::ranges::fill(pages_.page(0, job.blocks.front()), std::byte{0x5A});
-      over.bad = {job.blocks.front()};
+    if (queued.direction == TransferDirection::load) {
+      if (queued.is_awaited) std::ranges::fill(pages_.page(0, queued.blocks.front()), std::byte{0x5A});
+      over.bad = {queued.blocks.front()};
     }
     return over;
   }
@@ -301,14 +301,14 @@ class ToyTier final : public Connector, public Transport {
   std::uint64_t next_place_ = 0;
   std::vector<Moving> pending_;  // for the next plan, or a later one
   std::uint64_t num_plans_ = 0;
-  std::map<JobId, Moving> jobs_;
+  std::map<TransferId, Moving> moving_;
 
   KvPages pages_;
   std::function<void()> notify_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::mt19937_64 mover_random_{options_.seed + 1};
-  std::map<JobId, Queued> queue_;
+  std::map<TransferId, Queued> queue_;
   std::vector<Over> over_, told_;
   std::map<std::uint64_t, std::vector<std::byte>> content_;  // by place
   bool stops_ = false;

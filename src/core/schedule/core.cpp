@@ -33,7 +33,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::u
       waiting(given.scheduler.policy, QueueName::waiting),
       skipped_waiting(given.scheduler.policy, QueueName::skipped),
       step_skipped(given.scheduler.policy, QueueName::step_skipped),
-      jobs(given.kv.num_blocks, given.max_open_transfers) {
+      open_transfers(given.kv.num_blocks, given.max_open_transfers) {
   if (given.scheduler.policy == SchedulingPolicy::continuum) agent.emplace(given.continuum);
   const std::uint32_t max_num_seqs = given.scheduler.max_num_seqs;
   plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.num_spec_tokens);
@@ -169,7 +169,7 @@ CoreCounters Core::counters() const {
       break;
   }
   counters.num_awaiting_transfers = s.num_loading + s.hold_ledger.count(Holder::transfer);
-  counters.num_open_transfers = static_cast<std::uint32_t>(s.jobs.num_open());
+  counters.num_open_transfers = static_cast<std::uint32_t>(s.open_transfers.num_open());
   counters.num_pinned = s.hold_ledger.count(Holder::pin);
   counters.num_blocks = s.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();

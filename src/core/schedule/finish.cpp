@@ -71,8 +71,8 @@ void Core::State::end(Request& request) {
   if (request.ended_loading) hold_ledger.take(request, Holder::transfer);
   if (seams.connector != nullptr) {
     kv.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
-    request.awaits_job = seams.connector->finished(view(request), group_blocks(request));
-    if (request.awaits_job) hold_ledger.take(request, Holder::transfer);
+    request.awaits_transfer = seams.connector->finished(view(request), group_blocks(request));
+    if (request.awaits_transfer) hold_ledger.take(request, Holder::transfer);
   }
   leave_family(request);
   const std::optional<double> stay_until = agent ? on_finish(request) : std::nullopt;

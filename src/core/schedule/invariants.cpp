@@ -81,7 +81,7 @@ void Core::check_invariants() const {
   std::size_t num_in_families = 0;
   for (const auto& [family, num_open] : s.families) num_in_families += num_open;
   QUIRE_CHECK(num_in_families == num_with_family, "relatives are counted until they end");
-  s.jobs.check_invariants();
+  s.open_transfers.check_invariants();
   QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
   QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
   QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");

@@ -62,7 +62,7 @@ class PlanArena {
   // After seal(); its views stay.
   void add_transfer(const Transfer& transfer) { transfers_.push_back(transfer); }
   [[nodiscard]] std::span<const Transfer> transfers() const { return transfers_; }
-  std::vector<JobId>& fences() { return fences_; }
+  std::vector<TransferId>& fences() { return fences_; }
   void seal_transfers();
 
   // Makes the views; of the plan, only the flags and the drafts' content change afterwards.
@@ -114,7 +114,7 @@ class PlanArena {
   std::size_t num_freed_ = 0;
   std::vector<BlockId> blocks_to_zero_;
   std::vector<Transfer> transfers_;
-  std::vector<JobId> fences_;
+  std::vector<TransferId> fences_;
 };
 
 // First made, first applied. One arena more than there may be plans, so that the outcome of the last one applied stays readable.

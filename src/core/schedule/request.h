@@ -94,8 +94,8 @@ struct Request {
   double entered = 0.0;                                   // under CONTINUUM: what counts as its entry if it has no job, s
   std::uint64_t family = 0;                               // it and its relatives by forks that have not ended; 0: none
   std::uint8_t holders = 0;                               // who keeps its blocks although it has finished (holds.h)
-  std::uint32_t num_open_loads = 0, num_open_stores = 0;  // jobs, while it is known
-  bool awaits_job = false;                                // a connector keeps its blocks for one that begins with the next plan
+  std::uint32_t num_open_loads = 0, num_open_stores = 0;  // transfers, while it is known
+  bool awaits_transfer = false;                           // a connector keeps its blocks for one that begins with the next plan
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

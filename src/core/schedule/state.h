@@ -24,13 +24,13 @@
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/event_stamp.h"
 #include "core/schedule/holds.h"
+#include "core/schedule/open_transfers.h"
 #include "core/schedule/output_side.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/request.h"
 #include "core/schedule/request_queue.h"
 #include "core/schedule/request_table.h"
 #include "core/schedule/stop_check.h"
-#include "core/schedule/transfer_jobs.h"
 #include "quire/core.h"
 #include "quire/events.h"
 
@@ -201,12 +201,12 @@ struct Core::State {
   void finish_failed_loads();
   void take_transfers(const StepResult& result);
 
-  // jobs.cpp: a connector's jobs
+  // planned_transfers.cpp: a connector's
   void plan_transfers(PlanArena& arena);
-  void find_fences(PlanArena& arena, JobId first_new);
+  void find_fences(PlanArena& arena, TransferId first_new);
   [[nodiscard]] Result<void> check_completions(const StepResult& result) const;
   [[nodiscard]] StepResult take_completions(const StepResult& result);
-  void end_job(const TransferCompletion& completion);
+  void end_transfer(const TransferCompletion& completion);
 
   // drafts.cpp
   [[nodiscard]] bool grammar_advances(const Request& request) const;
@@ -242,7 +242,7 @@ struct Core::State {
   std::vector<Request*> sharing;                              // forked, and still waiting with blocks; in that order
   std::unordered_map<std::uint64_t, std::uint32_t> families;  // how many of each are open
   std::uint64_t last_family = 0;
-  TransferJobs jobs;
+  OpenTransfers open_transfers;
   PauseState pause = PauseState::unpaused;
   std::vector<RequestId> finished;  // finished_req_ids: ended since the last plan, each once
   bool forget_last_plan = false;    // prev_step_scheduled_req_ids was cleared

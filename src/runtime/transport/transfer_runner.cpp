@@ -34,14 +34,14 @@ void TransferRunner::notify_with(std::function<void()> notify) {
 
 void TransferRunner::begin(const Transfer& transfer) {
   QUIRE_CHECK(transport_ != nullptr, "a plan with transfers for a worker without a transport");
-  open_.push_back({transfer.job, transfer.direction});
+  open_.push_back({transfer.id, transfer.direction});
   transport_->start(transfer);
 }
 
 void TransferRunner::store(const StepPlan& plan) {
   for (const Transfer& transfer : plan.transfers)
     if (transfer.direction == TransferDirection::store) begin(transfer);
-  for (const JobId job : plan.fences) transport_->wait(job);
+  for (const TransferId fence : plan.fences) transport_->wait(fence);
 }
 
 void TransferRunner::load(const StepPlan& plan) {
@@ -49,13 +49,13 @@ void TransferRunner::load(const StepPlan& plan) {
   for (const Transfer& transfer : plan.transfers)
     if (transfer.direction == TransferDirection::load) begin(transfer);
   for (const Transfer& transfer : plan.transfers) {
-    if (transfer.need == TransferNeed::step) transport_->wait(transfer.job);
-    if (transfer.need == TransferNeed::layer_by_layer) by_layer_.push_back(transfer.job);
+    if (transfer.need == TransferNeed::step) transport_->wait(transfer.id);
+    if (transfer.need == TransferNeed::layer_by_layer) by_layer_.push_back(transfer.id);
   }
 }
 
 void TransferRunner::before_attention(std::uint32_t layer) {
-  for (const JobId job : by_layer_) transport_->wait_for_layer(job, layer);
+  for (const TransferId id : by_layer_) transport_->wait_for_layer(id, layer);
 }
 
 void TransferRunner::after_kv_write(std::uint32_t layer) {
@@ -69,7 +69,7 @@ void TransferRunner::collect(CollectedTransfers& into) {
   if (transport_ != nullptr) transport_->poll(over_);
   into.bad_blocks.reserve(over_.size());
   for (const TransferCompletion& completion : over_) {
-    const auto found = std::ranges::find(open_, completion.job, &Open::job);
+    const auto found = std::ranges::find(open_, completion.transfer, &Open::id);
     if (found == open_.end()) {
       ++totals_.num_stray;
       continue;

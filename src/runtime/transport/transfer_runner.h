@@ -17,7 +17,7 @@ struct TransferTotals {
   std::uint64_t num_loads = 0, num_stores = 0;  // that are over
   std::uint64_t bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed = 0;
-  std::uint64_t num_stray = 0;  // ends of jobs that were over or never began: the transport's error, passed over
+  std::uint64_t num_stray = 0;  // ends of transfers that were over or never began: the transport's error, passed over
 };
 
 // What was collected after one step, with the memory behind its views.
@@ -37,7 +37,7 @@ class TransferRunner {
   TransferRunner& operator=(const TransferRunner&) = delete;
 
   [[nodiscard]] bool has_transport() const { return transport_ != nullptr; }
-  // Called after each end of a job, from any thread. Before the first plan.
+  // Called after each end of a transfer, from any thread. Before the first plan.
   void notify_with(std::function<void()> notify);
 
   // Before the plan's blocks are written: begins its stores, and waits for its fences.
@@ -53,7 +53,7 @@ class TransferRunner {
  private:
   struct Notice;
   struct Open {
-    JobId job;
+    TransferId id;
     TransferDirection direction;
   };
   void begin(const Transfer& transfer);
@@ -61,7 +61,7 @@ class TransferRunner {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Notice> notice_;  // the transport has it too
   std::vector<Open> open_;
-  std::vector<JobId> by_layer_;  // of the plan under way
+  std::vector<TransferId> by_layer_;  // of the plan under way
   std::vector<TransferCompletion> over_;
   TransferTotals totals_;
 };

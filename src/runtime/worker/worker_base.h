@@ -24,7 +24,6 @@ struct WorkerCapabilities {
   std::uint32_t num_cache_groups = 1;  // at most
   std::uint32_t num_spec_tokens = 0;   // drafts per step that it verifies
   bool transfers = false;
-  bool grammars = false;
   bool encoder_inputs = false;
   bool pipeline = false;  // it is one stage of several
   bool context_parallel = false;

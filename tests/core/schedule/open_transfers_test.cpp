@@ -1,5 +1,5 @@
-// The ledger of open jobs, beside a naive one; and what the core makes of their ends.
-#include "core/schedule/transfer_jobs.h"
+// The ledger of open transfers, beside a naive one; and what the core makes of their ends.
+#include "core/schedule/open_transfers.h"
 
 #include <gtest/gtest.h>
 
@@ -16,51 +16,52 @@ namespace {
 using test::CoreDriver;
 using test::Ids;
 
-struct NaiveJob {
+struct NaiveTransfer {
   TransferDirection direction;
   std::vector<BlockId> blocks;
 };
 
-TEST(TransferJobsTest, AgreesWithANaiveLedgerOnRandomHistories) {
+TEST(OpenTransfersTest, AgreesWithANaiveLedgerOnRandomHistories) {
   constexpr std::uint32_t kBlocks = 12;
   std::uint32_t num_refused = 0, num_fences = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
-    TransferJobs jobs(kBlocks, 8);
-    std::map<JobId, NaiveJob> naive;
+    OpenTransfers open(kBlocks, 8);
+    std::map<TransferId, NaiveTransfer> naive;
     for (int event = 0; event < 200; ++event) {
       if (random.chance(0.5)) {
-        NaiveJob job{random.chance(0.5) ? TransferDirection::load : TransferDirection::store, {}};
+        NaiveTransfer transfer{random.chance(0.5) ? TransferDirection::load : TransferDirection::store, {}};
         std::set<std::uint32_t> blocks;
         for (std::uint64_t i = random.below(4); i > 0; --i) blocks.insert(1 + static_cast<std::uint32_t>(random.below(kBlocks - 1)));
-        for (const std::uint32_t block : blocks) job.blocks.push_back(BlockId{block});
-        const std::vector<std::uint64_t> places(job.blocks.size(), 7);
-        const JobId next = jobs.next_id();
-        const auto opened = jobs.open({.job = {}, .request = {}, .direction = job.direction, .blocks = job.blocks, .places = places});
+        for (const std::uint32_t block : blocks) transfer.blocks.push_back(BlockId{block});
+        const std::vector<std::uint64_t> places(transfer.blocks.size(), 7);
+        const TransferId next = open.next_id();
+        const auto opened =
+            open.open({.id = {}, .request = {}, .direction = transfer.direction, .blocks = transfer.blocks, .places = places});
         ASSERT_EQ(opened.has_value(), naive.size() < 8);
         num_refused += opened ? 0 : 1;
         if (!opened) continue;
-        ASSERT_EQ(opened->job, next);
-        ASSERT_TRUE(std::ranges::equal(opened->blocks, job.blocks) && std::ranges::equal(opened->places, places));
-        naive[opened->job] = std::move(job);
+        ASSERT_EQ(opened->id, next);
+        ASSERT_TRUE(std::ranges::equal(opened->blocks, transfer.blocks) && std::ranges::equal(opened->places, places));
+        naive[opened->id] = std::move(transfer);
       } else if (!naive.empty()) {
         const auto ended = std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())));
-        ASSERT_TRUE(std::ranges::equal(jobs.find(ended->first)->blocks, ended->second.blocks));
-        jobs.close(ended->first);
-        ASSERT_EQ(jobs.find(ended->first), nullptr);
+        ASSERT_TRUE(std::ranges::equal(open.find(ended->first)->blocks, ended->second.blocks));
+        open.close(ended->first);
+        ASSERT_EQ(open.find(ended->first), nullptr);
         naive.erase(ended);
       }
       const BlockId block{1 + static_cast<std::uint32_t>(random.below(kBlocks - 1))};
-      const JobId first_new{jobs.next_id().value - std::min<std::uint64_t>(jobs.next_id().value, random.below(4))};
-      std::vector<JobId> fences, wanted;
-      jobs.add_fences(block, first_new, fences);
-      for (const auto& [id, job] : naive)
-        if (std::ranges::count(job.blocks, block) > 0 && (id < first_new || job.direction == TransferDirection::store))
+      const TransferId first_new{open.next_id().value - std::min<std::uint64_t>(open.next_id().value, random.below(4))};
+      std::vector<TransferId> fences, wanted;
+      open.add_fences(block, first_new, fences);
+      for (const auto& [id, transfer] : naive)
+        if (std::ranges::count(transfer.blocks, block) > 0 && (id < first_new || transfer.direction == TransferDirection::store))
           wanted.push_back(id);
       ASSERT_EQ(fences, wanted);
       num_fences += static_cast<std::uint32_t>(fences.size());
-      ASSERT_EQ(jobs.num_open(), naive.size());
-      jobs.check_invariants();
+      ASSERT_EQ(open.num_open(), naive.size());
+      open.check_invariants();
     }
   }
   EXPECT_GT(num_refused, 100U) << "too little was met";
@@ -78,9 +79,9 @@ class Planner final : public Connector {
     std::uint32_t first = 0, count = 0;  // of the request's blocks
   };
   std::vector<Wanted> wanted;
-  std::vector<std::optional<JobId>> jobs;
+  std::vector<std::optional<TransferId>> ids;
   std::map<RequestId, std::vector<BlockId>> blocks;
-  std::vector<JobId> over;
+  std::vector<TransferId> over;
 
   ExternalMatch match(const RequestView& request, std::uint32_t) override {
     const auto found = matches.find(request.id);
@@ -95,16 +96,16 @@ class Planner final : public Connector {
     for (const Wanted& w : wanted) {
       const auto part = std::span<const BlockId>(blocks.at(w.request)).subspan(w.first, w.count);
       const std::vector<std::uint64_t> places(part.size(), 0);
-      jobs.push_back(transfers.add({.job = {}, .request = w.request, .direction = w.direction, .blocks = part, .places = places}));
+      ids.push_back(transfers.add({.id = {}, .request = w.request, .direction = w.direction, .blocks = part, .places = places}));
     }
     wanted.clear();
   }
-  void completed(const TransferCompletion& completion) override { over.push_back(completion.job); }
+  void completed(const TransferCompletion& completion) override { over.push_back(completion.transfer); }
   void step_output() override {}
   bool reset() override { return true; }
 };
 
-CoreConfig jobs_config(std::uint32_t num_blocks) {
+CoreConfig transfers_config(std::uint32_t num_blocks) {
   CoreConfig config = test::sync_config(num_blocks);
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   return config;
@@ -112,13 +113,14 @@ CoreConfig jobs_config(std::uint32_t num_blocks) {
 
 // A request of 8 tokens, whose first 4 are to be loaded, waits.
 struct Waiting {
-  explicit Waiting(std::uint32_t num_jobs = 1) : d(jobs_config(16), {.connector = &planner}) {
+  explicit Waiting(std::uint32_t num_transfers = 1) : d(transfers_config(16), {.connector = &planner}) {
     planner.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
     d.add(1, 8, 2);
-    // The blocks are known when the plan is made, so all jobs name the first one.
-    for (std::uint32_t i = 0; i < num_jobs; ++i) planner.wanted.push_back({RequestId{1}, TransferDirection::load, 0, i == 0 ? 1U : 0U});
+    // The blocks are known when the plan is made, so all transfers name the first one.
+    for (std::uint32_t i = 0; i < num_transfers; ++i)
+      planner.wanted.push_back({RequestId{1}, TransferDirection::load, 0, i == 0 ? 1U : 0U});
     const StepPlan& plan = d.plan();
-    EXPECT_EQ(plan.transfers.size(), num_jobs);
+    EXPECT_EQ(plan.transfers.size(), num_transfers);
     step = plan.step;
     EXPECT_TRUE(plan.scheduled.empty());
     planner.matches.clear();
@@ -128,13 +130,13 @@ struct Waiting {
   StepId step;
 };
 
-TEST(CoreJobs, ALoadThatIsOverLetsItsRequestGoOn) {
+TEST(CoreTransfers, ALoadThatIsOverLetsItsRequestGoOn) {
   Waiting w(2);
-  const TransferCompletion first[] = {{.job = *w.planner.jobs[0]}};
+  const TransferCompletion first[] = {{.transfer = *w.planner.ids[0]}};
   w.d.apply({}, {.completions = first});
   EXPECT_EQ(w.d.core->counters().num_open_transfers, 1U);
   EXPECT_TRUE(w.d.plan().scheduled.empty()) << "the other load is not over";
-  const TransferCompletion second[] = {{.job = *w.planner.jobs[1]}};
+  const TransferCompletion second[] = {{.transfer = *w.planner.ids[1]}};
   w.d.apply({}, {.completions = second});
   const StepPlan& plan = w.d.plan();
   ASSERT_EQ(plan.scheduled.size(), 1U);
@@ -143,9 +145,9 @@ TEST(CoreJobs, ALoadThatIsOverLetsItsRequestGoOn) {
   w.d.apply();
 }
 
-TEST(CoreJobs, ALoadThatFailedIsComputed) {
+TEST(CoreTransfers, ALoadThatFailedIsComputed) {
   Waiting w;
-  const TransferCompletion failed[] = {{.job = *w.planner.jobs[0], .outcome = TransferOutcome::failed}};
+  const TransferCompletion failed[] = {{.transfer = *w.planner.ids[0], .outcome = TransferOutcome::failed}};
   w.d.apply({}, {.completions = failed});
   const StepPlan& plan = w.d.plan();
   ASSERT_EQ(plan.scheduled.size(), 1U);
@@ -153,70 +155,70 @@ TEST(CoreJobs, ALoadThatFailedIsComputed) {
   w.d.apply();
 }
 
-TEST(CoreJobs, AnEndOfNoOpenJobIsAnErrorAndChangesNothing) {
+TEST(CoreTransfers, AnEndOfNoOpenTransferIsAnErrorAndChangesNothing) {
   Waiting w;
-  const JobId job = *w.planner.jobs[0];
+  const TransferId id = *w.planner.ids[0];
   const BlockId foreign[] = {BlockId{15}};
   const auto field = [&](std::vector<TransferCompletion> completions) {
     const StepResult result{.step = w.step, .completions = completions};
     return w.d.core->apply(result).error().field;
   };
-  EXPECT_EQ(field({{.job = JobId{99}}}), "completions");
-  EXPECT_EQ(field({{.job = job}, {.job = job}}), "completions");
-  EXPECT_EQ(field({{.job = job, .outcome = TransferOutcome::failed, .bad_blocks = foreign}}), "completions");
+  EXPECT_EQ(field({{.transfer = TransferId{99}}}), "completions");
+  EXPECT_EQ(field({{.transfer = id}, {.transfer = id}}), "completions");
+  EXPECT_EQ(field({{.transfer = id, .outcome = TransferOutcome::failed, .bad_blocks = foreign}}), "completions");
   EXPECT_TRUE(w.planner.over.empty());
-  const TransferCompletion good[] = {{.job = job}};
+  const TransferCompletion good[] = {{.transfer = id}};
   w.d.apply({}, {.completions = good});
   EXPECT_EQ(w.planner.over.size(), 1U);
 }
 
-TEST(CoreJobs, BlocksOfAnEndedRequestStayUntilItsLastJobIsOver) {
+TEST(CoreTransfers, BlocksOfAnEndedRequestStayUntilItsLastTransferIsOver) {
   Planner planner;
   planner.keeps = {RequestId{1}};
-  CoreDriver d(jobs_config(16), {.connector = &planner});
+  CoreDriver d(transfers_config(16), {.connector = &planner});
   d.add(1, 8, 1);
   d.step();
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
   planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}, {RequestId{1}, TransferDirection::store, 1, 1}};
   d.plan();
-  const TransferCompletion second[] = {{.job = *planner.jobs[1]}};
+  const TransferCompletion second[] = {{.transfer = *planner.ids[1]}};
   d.apply({}, {.completions = second});
   EXPECT_FALSE(d.core->all_blocks_free());
   d.plan();
-  const TransferCompletion first[] = {{.job = *planner.jobs[0]}};
+  const TransferCompletion first[] = {{.transfer = *planner.ids[0]}};
   d.apply({}, {.completions = first});
   EXPECT_TRUE(d.core->all_blocks_free());
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 0U);
 }
 
-// An earlier job that is over between the request's end and the next plan does not give the blocks back.
-TEST(CoreJobs, BlocksAreKeptForTheJobThatIsToCome) {
+// An earlier transfer that is over between the request's end and the next plan does not give the blocks back.
+TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
   Planner planner;
   planner.keeps = {RequestId{1}};
-  CoreDriver d(jobs_config(16), {.connector = &planner});
+  CoreDriver d(transfers_config(16), {.connector = &planner});
   d.add(1, 8, 3);
   planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
   d.step();
   d.plan();
   d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
-  const TransferCompletion earlier[] = {{.job = *planner.jobs[0]}};
+  const TransferCompletion earlier[] = {{.transfer = *planner.ids[0]}};
   d.apply({{1, {}}}, {.completions = earlier});
   EXPECT_FALSE(d.core->all_blocks_free());
   planner.wanted = {{RequestId{1}, TransferDirection::store, 1, 1}};
   d.plan();
-  const TransferCompletion last[] = {{.job = *planner.jobs[1]}};
+  const TransferCompletion last[] = {{.transfer = *planner.ids[1]}};
   d.apply({}, {.completions = last});
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(CoreJobs, APlanThatWritesToBlocksUnderAJobNamesItAsAFence) {
+TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
   Planner planner;
-  CoreConfig config = jobs_config(4);
+  CoreConfig config = transfers_config(4);
   config.enable_prefix_caching = false;
   CoreDriver d(config, {.connector = &planner});
   d.add(1, 8, 1);
   d.plan();
-  planner.jobs.clear();
+  planner.ids.clear();
   d.apply();
   d.add(2, 8, 3);
   planner.wanted = {};
@@ -230,15 +232,15 @@ TEST(CoreJobs, APlanThatWritesToBlocksUnderAJobNamesItAsAFence) {
   d.add(3, 8, 1);
   const StepPlan& plan = d.plan();
   ASSERT_EQ(plan.fences.size(), 1U);
-  EXPECT_EQ(plan.fences[0], *planner.jobs[0]);
+  EXPECT_EQ(plan.fences[0], *planner.ids[0]);
   d.apply();
 }
 
 // Two requests whose loaded blocks fill the cache: each needs one block more.
-TEST(CoreJobs, LoadedBlocksGiveWayWhenNothingRuns) {
+TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
   for (const bool give_way : {false, true}) {
     Planner planner;
-    CoreConfig config = jobs_config(7);
+    CoreConfig config = transfers_config(7);
     config.loaded_give_way = give_way;
     config.scheduler.reserve_full_isl = false;
     config.enable_prefix_caching = false;
@@ -250,7 +252,7 @@ TEST(CoreJobs, LoadedBlocksGiveWayWhenNothingRuns) {
     }
     d.plan();
     planner.matches.clear();
-    const TransferCompletion over[] = {{.job = *planner.jobs[0]}, {.job = *planner.jobs[1]}};
+    const TransferCompletion over[] = {{.transfer = *planner.ids[0]}, {.transfer = *planner.ids[1]}};
     d.apply({}, {.completions = over});
     d.plan();
     EXPECT_EQ(d.scheduled(1) + d.scheduled(2), give_way ? 1U : 0U) << "the token behind the loaded ones";
@@ -261,15 +263,15 @@ TEST(CoreJobs, LoadedBlocksGiveWayWhenNothingRuns) {
   }
 }
 
-TEST(CoreJobs, NoMoreAreOpenThanMayBe) {
+TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
   Planner planner;
-  CoreConfig config = jobs_config(16);
+  CoreConfig config = transfers_config(16);
   config.max_open_transfers = 2;
   CoreDriver d(config, {.connector = &planner});
   d.add(1, 8, 4);
   planner.wanted.assign(3, {RequestId{1}, TransferDirection::store, 0, 0});
   EXPECT_EQ(d.plan().transfers.size(), 2U);
-  EXPECT_FALSE(planner.jobs[2].has_value());
+  EXPECT_FALSE(planner.ids[2].has_value());
   d.apply();
 }
 

@@ -1,0 +1,50 @@
+#pragma once
+// The transfers that are open: whose they are and which blocks they touch.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quire/transfer.h"
+
+namespace quire {
+
+class OpenTransfers {
+ public:
+  struct Entry {
+    TransferId id;
+    RequestId request;
+    TransferDirection direction = TransferDirection::load;
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> places;
+  };
+
+  OpenTransfers(std::uint32_t num_blocks, std::uint32_t max_open) : max_open_(max_open), num_touching_(num_blocks, 0) {}
+
+  // The transfer's id, and views that stay until it is closed; nullopt: as many are open as may be.
+  std::optional<Transfer> open(const Transfer& transfer);
+  // Null if no such transfer is open; valid until the next open() or close().
+  [[nodiscard]] const Entry* find(TransferId id) const;
+  // It must be open.
+  void close(TransferId id);
+
+  // Of the transfers that the next open() makes.
+  [[nodiscard]] TransferId next_id() const { return next_id_; }
+  [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
+  // Open transfers that touch the block, loads from `first_new` on left out: appended to `fences` where they are not in it yet.
+  void add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const;
+
+  // Stops the program if the books do not agree.
+  void check_invariants() const;
+
+ private:
+  void count(const Entry& entry, std::int32_t by);
+
+  std::uint32_t max_open_;
+  TransferId next_id_{0};
+  std::vector<Entry> entries_;               // open, by rising id
+  std::vector<Entry> spare_;                 // their memory is used again
+  std::vector<std::uint32_t> num_touching_;  // open transfers, by block
+};
+
+}  // namespace quire
