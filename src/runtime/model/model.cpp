@@ -35,8 +35,8 @@ const char* Model::kernel_name() const {
   return state_->decoder.kernels().name;
 }
 
-void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits, PassHooks* hooks) {
-  state_->decoder.forward(input, cache, tables, logits, hooks);
+void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
+  state_->decoder.forward(input, cache, tables, output, hooks);
 }
 
 class ModelLoader {

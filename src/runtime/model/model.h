@@ -20,7 +20,7 @@ struct LoadOptions {
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t max_num_batched_tokens = 2048;  // rows of one forward pass
-  std::uint32_t max_num_seqs = 128;             // requests, and rows of logits, of one forward pass
+  std::uint32_t max_num_seqs = 128;             // requests of one forward pass
   std::uint32_t max_model_len = 0;              // positions below it are computed; 0: the model's context
   std::uint32_t num_cache_groups = 1;           // of the KV caches it will see, at most
   ThreadPool* pool = nullptr;                   // required; outlives the model
@@ -36,9 +36,15 @@ struct BatchSequence {
 
 // Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
 struct BatchInput {
-  std::span<const TokenId> tokens;            // [row]
-  std::span<const BatchSequence> sequences;   // num_tokens add up to tokens.size()
-  std::span<const std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending; may be empty
+  std::span<const TokenId> tokens;             // [row]
+  std::span<const BatchSequence> sequences;    // num_tokens add up to tokens.size()
+  std::span<const std::uint32_t> output_rows;  // rows of which something is wanted, ascending, any number of them
+};
+
+// What a pass gives out of its output rows; what is not wanted is empty.
+struct PassOutput {
+  std::span<float> logits;       // [output row][vocab_size]
+  std::span<float> hidden = {};  // [output row][hidden_size]: what the last layer made of the row, normed
 };
 
 // Called by the thread that leads the pass, between its phases; may block.
@@ -65,12 +71,12 @@ class Model {
   // "avx512", ...
   [[nodiscard]] const char* kernel_name() const;
 
-  // Writes keys and values of every row to `cache` and the logits of logit_rows to `logits` ([logit_rows.size()][vocab_size]). A row sees
-  // the earlier positions of its slot, which earlier passes or this one have written. A row's logits depend on its own history alone: the
-  // same bits whatever else is in the batch and however the history was cut into passes. Allocates nothing.
+  // Writes keys and values of every row to `cache`, and to `output` what it has room for. A row sees the earlier positions of its slot,
+  // which earlier passes or this one have written. A row's output depends on its own history alone: the same bits whatever else is in the
+  // batch and however the history was cut into passes. Allocates nothing.
   // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond max_model_len or
   // outside the slot's block table, a cache of another shape.
-  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, std::span<float> logits, PassHooks* hooks = nullptr);
+  void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks = nullptr);
 
  private:
   friend class ModelLoader;

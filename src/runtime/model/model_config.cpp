@@ -97,6 +97,14 @@ std::optional<Error> check_rope(const ModelConfig& c) {
 
 }  // namespace
 
+LayerConfig ModelConfig::layer(std::uint32_t index) const {
+  LayerConfig layer{*this};
+  layer.window = sliding_windows.empty() ? 0 : sliding_windows[index];
+  const bool has_own = layer.window > 0 && window_rope_theta != 0.0;
+  layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
+  return layer;
+}
+
 std::vector<float> ModelConfig::rope_frequencies() const {
   std::vector<float> frequencies(rotary_dim / 2);
   for (std::uint32_t i = 0; i < frequencies.size(); ++i)

@@ -20,30 +20,58 @@ enum class GateActivation : std::uint8_t { silu, gelu_tanh };
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
 
-struct ModelConfig {
-  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama.
-  std::string architecture;
-  std::uint32_t num_layers = 0;
+// How q and k turn with the position: not at all, by the model's frequencies, or by those of layers with a window.
+enum class Rotation : std::uint8_t { none, model, window };
+
+// What all layers of a model have in common.
+struct LayerShape {
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_heads = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
+  float norm_epsilon = 1e-5F;
+  float attention_scale = 0.0F;     // 1 / sqrt(head_dim), unless the model brings its own
+  float attention_soft_cap = 0.0F;  // of the scores: cap * tanh(score / cap); 0: none
+  float residual_scale = 1.0F;      // of what each half of a layer adds to the stream
+  std::uint32_t rotary_dim = 0;
+  RopeStyle rope_style = RopeStyle::half_split;
+
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  bool mlp_bias = false;
+  QkNorm qk_norm = QkNorm::none;
+  GateActivation activation = GateActivation::silu;
+  bool pre_norms = true;       // of what goes into attention and feed-forward
+  bool post_norms = false;     // of what comes out of them, before it is added
+  bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
+  bool fused_gate_up = false;  // gate and up as one
+
+  [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
+  [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
+  [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
+  [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+};
+
+// One layer: what its objects (layer.h) are made from.
+struct LayerConfig : LayerShape {
+  std::uint32_t window = 0;  // tokens that a token attends to, itself among them; 0: all before it
+  Rotation rotation = Rotation::model;
+};
+
+struct ModelConfig : LayerShape {
+  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama.
+  std::string architecture;
+  std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
-  float norm_epsilon = 1e-5F;
-  float attention_scale = 0.0F;  // 1 / sqrt(head_dim), unless the model brings its own
-  float embedding_scale = 1.0F;  // of the embeddings on their way into the first layer
-  float residual_scale = 1.0F;   // of what each half of a layer adds to the stream
+  float embedding_scale = 1.0F;      // of the embeddings on their way into the first layer
   float logit_divisor = 1.0F;
-  float attention_soft_cap = 0.0F;  // of the scores: cap * tanh(score / cap); 0: none
-  float logit_soft_cap = 0.0F;      // likewise, of the logits
+  float logit_soft_cap = 0.0F;  // of the logits, as attention_soft_cap
   // By layer: tokens that a token attends to, itself among them; 0: all before it. Empty: no layer has a window.
   std::vector<std::uint32_t> sliding_windows;
 
   double rope_theta = 10000.0;
-  std::uint32_t rotary_dim = 0;
-  RopeStyle rope_style = RopeStyle::half_split;
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1.0;            // linear and llama3
   double rope_low_freq_factor = 1.0;   // llama3
@@ -58,26 +86,14 @@ struct ModelConfig {
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
 
-  bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
-  bool mlp_bias = false;
-  QkNorm qk_norm = QkNorm::none;
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
-  GateActivation activation = GateActivation::silu;
-  bool pre_norms = true;    // of what goes into attention and feed-forward
-  bool post_norms = false;  // of what comes out of them, before it is added
   bool tied_embeddings = false;
-  bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
-  bool fused_gate_up = false;  // gate and up as one
 
-  [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
-  [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
-  [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
   [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
     if (!still_layers.empty()) return !still_layers[layer];
     return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
   }
-  [[nodiscard]] std::uint32_t window(std::uint32_t layer) const { return sliding_windows.empty() ? 0 : sliding_windows[layer]; }
+  [[nodiscard]] LayerConfig layer(std::uint32_t index) const;
 
   // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;

@@ -126,7 +126,7 @@ class TaskCollector {
   std::optional<Error> error_;
 };
 
-void collect_attention(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
   if (c.fused_qkv) {
     collector.stacked(TensorRole::qkv, layer, c.hidden_size,
@@ -144,7 +144,7 @@ void collect_attention(const ModelConfig& c, std::uint32_t layer, TaskCollector&
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
 }
 
-void collect_feed_forward(const ModelConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   collector.vector_if(c.pre_norms, ffn_norm_role(c.post_norms), layer, c.hidden_size, out.ffn_norm);
   if (c.fused_gate_up) {
     collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
@@ -181,8 +181,9 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   collect_rope_factors(c, collector, out);
   out.layers.resize(c.num_layers);
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
-    collect_attention(c, layer, collector, out.layers[layer]);
-    collect_feed_forward(c, layer, collector, out.layers[layer]);
+    const LayerConfig config = c.layer(layer);
+    collect_attention(config, layer, collector, out.layers[layer]);
+    collect_feed_forward(config, layer, collector, out.layers[layer]);
   }
   return collector.finish();
 }

@@ -1,6 +1,7 @@
 #include "runtime/model/workspace.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/kernel/matmul.h"
 
@@ -53,14 +54,15 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     Carver carver(base);
     carver.take(positions, rows);
     for (GroupPass& group : groups) carver.take(group.kv_slots, rows);
-    carver.take(cosines, rows * (config.rotary_dim / 2));
-    carver.take(sines, rows * (config.rotary_dim / 2));
-    const std::size_t window_pairs = config.window_rope_theta == 0.0 ? 0 : config.rotary_dim / 2;
-    carver.take(window_cosines, rows * window_pairs);
-    carver.take(window_sines, rows * window_pairs);
+    const std::size_t pairs = config.rotary_dim / 2;
+    const std::size_t window_pairs = config.window_rope_theta == 0.0 ? 0 : pairs;
+    for (const auto& [part, count] : {std::pair{&angles, pairs}, {&window_angles, window_pairs}}) {
+      carver.take(part->cosines, rows * count);
+      carver.take(part->sines, rows * count);
+    }
     carver.take(hidden, rows * config.hidden_size);
     carver.take(input, rows * config.hidden_size);
-    carver.take(qkv, rows * (config.q_size() + 2 * config.kv_size()));
+    carver.take(qkv, rows * config.qkv_size());
     carver.take(attention, rows * config.q_size());
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);

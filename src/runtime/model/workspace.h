@@ -15,10 +15,16 @@ namespace quire {
 
 struct WorkspaceLimits {
   std::uint32_t rows = 0;
-  std::uint32_t sequences = 0;  // and rows of logits
+  std::uint32_t sequences = 0;
   std::uint32_t threads = 0;
   std::uint32_t positions = 0;  // of one sequence
   std::uint32_t groups = 1;     // cache groups
+};
+
+// Of each row's position.
+struct RowAngles {
+  float* cosines = nullptr;  // [row][rotary_dim / 2]
+  float* sines = nullptr;    // same
 };
 
 // What attends in a pass, the same in all layers of one cache group.
@@ -47,18 +53,16 @@ class Workspace {
   }
 
   std::uint32_t* positions = nullptr;  // [row]
-  float* cosines = nullptr;            // [row][rotary_dim / 2]
-  float* sines = nullptr;              // same
-  float* window_cosines = nullptr;     // same, where layers with a window rotate in a way of their own
-  float* window_sines = nullptr;       // same
-  float* hidden = nullptr;             // [row][hidden_size]: the residual stream
-  float* input = nullptr;              // [row][hidden_size]: the stream normed for a product, then the product added to the stream
-  float* qkv = nullptr;                // [row][q, k, v]
-  float* attention = nullptr;          // [row][q_size]
-  float* gate = nullptr;               // [kFeedForwardRows][intermediate_size]
-  float* up = nullptr;                 // same
-  std::span<std::byte> hidden_codes;   // activations of hidden_size columns
-  std::span<std::byte> inner_codes;    // of q_size and of intermediate_size columns
+  RowAngles angles;
+  RowAngles window_angles;            // where layers with a window rotate in a way of their own
+  float* hidden = nullptr;            // [row][hidden_size]: the residual stream
+  float* input = nullptr;             // [row][hidden_size]: the stream normed for a product, then the product added to the stream
+  float* qkv = nullptr;               // [row][q, k, v]
+  float* attention = nullptr;         // [row][q_size]
+  float* gate = nullptr;              // [kFeedForwardRows][intermediate_size]
+  float* up = nullptr;                // same
+  std::span<std::byte> hidden_codes;  // activations of hidden_size columns
+  std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
   std::vector<GroupPass> groups;
   float* partials = nullptr;  // of the rows whose context threads share; each layer writes them anew
 

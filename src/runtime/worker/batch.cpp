@@ -10,7 +10,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
     : max_model_len_(max_model_len), max_num_batched_tokens_(max_num_batched_tokens), histories_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
-  logit_rows_.reserve(max_num_seqs);
+  output_rows_.reserve(max_num_seqs);
 }
 
 void Batch::release(Slot slot) {
@@ -47,7 +47,7 @@ BatchInput Batch::build(const StepPlan& plan) {
   refuse_unserved(plan);
   tokens_.clear();
   sequences_.clear();
-  logit_rows_.clear();
+  output_rows_.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t end = std::size_t{request.num_computed_tokens} + request.num_tokens;
@@ -56,10 +56,10 @@ BatchInput Batch::build(const StepPlan& plan) {
     sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, request.num_tokens);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
-    if (request.samples) logit_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
+    if (request.samples) output_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
   }
   QUIRE_CHECK(tokens_.size() == plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
-  return {tokens_, sequences_, logit_rows_};
+  return {tokens_, sequences_, output_rows_};
 }
 
 }  // namespace quire

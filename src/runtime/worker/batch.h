@@ -33,7 +33,7 @@ class Batch {
   std::vector<std::vector<TokenId>> histories_;  // empty: free
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
-  std::vector<std::uint32_t> logit_rows_;
+  std::vector<std::uint32_t> output_rows_;
 };
 
 }  // namespace quire

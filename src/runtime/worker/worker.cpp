@@ -69,7 +69,7 @@ void Worker::forward(const StepPlan& plan) {
   for (const ScheduledRequest& request : plan.scheduled)
     if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
   const BatchInput input = batch_.build(plan);
-  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {logits_.get(), rows_.size() * vocab_size}, this);
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {{logits_.get(), rows_.size() * vocab_size}}, this);
 }
 
 void Worker::show_logits(const StepPlan& plan) const {

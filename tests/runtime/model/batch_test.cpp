@@ -10,6 +10,7 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/weights.h"
 
 namespace quire {
 namespace {
@@ -236,12 +237,50 @@ TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
   const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
   std::vector<float> logits(rows.size() * rig.vocab());
-  rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), logits);
+  rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
                 "row");
   }
   rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
+}
+
+// Hidden rows are those that the logits are made of, before the model's divisor, and as independent of what else is asked for.
+TEST_F(Batches, HiddenRowsAreWhatLogitsAreMadeOf) {
+  const std::string path = folder_.file("model.gguf");
+  for (const auto& [architecture, divisor] : {std::pair("llama", 1.0), {"granite", 8.0}, {"qwen2", 1.0}}) {
+    SCOPED_TRACE(architecture);
+    tiny::write_gguf(path, config_of(architecture), "F32");
+    const auto prompt = prompt_of(8);
+    const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
+    const auto hidden_of = [&](const std::vector<std::uint32_t>& rows, std::span<float> logits) {
+      tiny::Rig rig(path, {});
+      rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
+      std::vector<float> hidden(rows.size() * rig.model().info().hidden_size);
+      rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits, hidden});
+      return hidden;
+    };
+    std::vector<std::uint32_t> all(kTokens);
+    for (std::uint32_t i = 0; i < kTokens; ++i) all[i] = i;
+    const auto expected = hidden_of(all, {});
+    const std::size_t width = expected.size() / kTokens;
+    const auto file = ModelFile::open(path);
+    ASSERT_TRUE(file);
+    ThreadPool pool(1);
+    const auto weights = load_weights(*file, pool, nullptr);
+    ASSERT_TRUE(weights);
+    const PackedMatrix& head = weights->lm_head();
+    std::vector<float> logits(2 * std::size_t{head.rows}), weight(width);
+    const auto some = hidden_of({50, kTokens - 1}, logits);
+    expect_same(std::span(expected).subspan(50 * width, width), std::span(some).first(width), "row 50");
+    expect_same(std::span(expected).last(width), std::span(some).last(width), "the last row");
+    for (std::uint32_t token = 0; token < head.rows; token += 7) {
+      unpack_row(head, token, weight);
+      double sum = 0.0;
+      for (std::size_t i = 0; i < width; ++i) sum += static_cast<double>(weight[i]) * static_cast<double>(some[i]);
+      EXPECT_NEAR(static_cast<double>(logits[token]), sum / divisor, 1e-4);
+    }
+  }
 }
 
 // Rows without logits leave the last layer early: what they wrote to the cache must be the same.
@@ -272,7 +311,7 @@ TEST_F(Batches, AnyChoiceOfRowsGetsTheSameLogits) {
         }
       }
       std::vector<float> logits(wanted.size());
-      rig.model().forward({tokens, sequences, rows}, rig.cache(), rig.tables(), logits);
+      rig.model().forward({tokens, sequences, rows}, rig.cache(), rig.tables(), {logits});
       expect_same(wanted, logits, std::to_string(rows.size()) + " rows");
     }
   });

@@ -22,7 +22,7 @@ TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
     const std::vector<std::uint32_t> none, last{0, 1, 41, 49};
     const std::uint64_t before = test::num_allocations.load();
     rig.model().forward({tokens, prefill, none}, rig.cache(), rig.tables(), {});
-    rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), logits);
+    rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), {logits});
     EXPECT_EQ(test::num_allocations.load() - before, 0U);
   }
 }

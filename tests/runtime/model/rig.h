@@ -77,7 +77,7 @@ class Rig {
     std::vector<std::uint32_t> rows(tokens.size());
     for (std::uint32_t i = 0; i < rows.size(); ++i) rows[i] = i;
     std::vector<float> logits(rows.size() * vocab());
-    model_->forward({tokens, sequences, rows}, cache_, tables_, logits);
+    model_->forward({tokens, sequences, rows}, cache_, tables_, {logits});
     return logits;
   }
 

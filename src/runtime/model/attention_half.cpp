@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <array>
+
+#include "runtime/model/layer.h"
+
+namespace quire {
+namespace {
+
+// Causal, grouped-query, paged.
+class PagedAttention final : public AttentionHalf {
+ public:
+  PagedAttention(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
+
+  void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
+    float* q = pass.workspace.qkv;
+    float* k = q + config_.q_size();
+    float* v = k + config_.kv_size();
+    const std::size_t stride = config_.qkv_size();
+    pass.multiply(
+        std::array{Product{&weights_.q.matrix, q, stride}, Product{&weights_.k.matrix, k, stride}, Product{&weights_.v.matrix, v, stride}},
+        pass.stream_input());
+    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
+      const std::size_t at = begin * stride;
+      pass.kernels.write_kv(kv, k + at, v + at, stride, {group.kv_slots + begin, end - begin});
+    });
+  }
+
+  void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
+    run_items(pass, kv, group);
+    const Activations x = pass.activations(pass.workspace.attention, pass.rows, config_.q_size(), pass.workspace.inner_codes);
+    pass.prepare(x);
+    pass.multiply(std::array{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size}}, x);
+    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
+    });
+  }
+
+ private:
+  // Biases, norms and rotation. The heads of k follow those of q.
+  void finish_row(const Pass& pass, std::uint32_t row) const {
+    float* q = pass.workspace.qkv + row * config_.qkv_size();
+    float* k = q + config_.q_size();
+    finish_heads(pass.kernels, q, config_.q_size(), weights_.q.bias, weights_.q_norm);
+    finish_heads(pass.kernels, k, config_.kv_size(), weights_.k.bias, weights_.k_norm);
+    if (!weights_.v.bias.empty()) pass.kernels.add(k + config_.kv_size(), weights_.v.bias.data(), config_.kv_size());
+    if (config_.rotation == Rotation::none) return;
+    const RowAngles& angles = config_.rotation == Rotation::window ? pass.workspace.window_angles : pass.workspace.angles;
+    const std::size_t at = std::size_t{row} * (config_.rotary_dim / 2);
+    pass.kernels.rope(config_.rope_style, q, config_.num_heads + config_.num_kv_heads, config_.head_dim, config_.rotary_dim,
+                      angles.cosines + at, angles.sines + at);
+  }
+
+  // A norm is as wide as one head or as all of them.
+  void finish_heads(const Kernels& kernels, float* x, std::uint32_t width, const std::vector<float>& bias,
+                    const std::vector<float>& norm) const {
+    if (!bias.empty()) kernels.add(x, bias.data(), width);
+    const auto norm_width = static_cast<std::uint32_t>(norm.size());
+    for (std::uint32_t at = 0; at < width && norm_width > 0; at += norm_width)
+      kernels.rms_norm(x + at, norm.data(), config_.norm_epsilon, x + at, norm_width);
+  }
+
+  static void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) {
+    // Below some tens of microseconds of work a second thread does not pay.
+    constexpr std::uint64_t kWorthSharing = 100'000;
+    const auto num_items = static_cast<std::uint32_t>(group.items.size());
+    const std::uint32_t shared_grain = std::max(1U, num_items / (pass.pool.num_threads() * 16));
+    const std::uint32_t grain = group.work < kWorthSharing ? num_items : shared_grain;
+    pass.pool.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+      for (std::uint32_t i = begin; i < end; ++i) pass.kernels.attend(kv, group.items[i], pass.workspace.attention_scratch(thread));
+    });
+    for (const AttentionItem& item : group.joins) pass.kernels.join_segments(kv, item);
+  }
+
+  LayerConfig config_;
+  const LayerWeights& weights_;
+};
+
+}  // namespace
+
+std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights) {
+  return std::make_unique<PagedAttention>(config, weights);
+}
+
+}  // namespace quire

@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <array>
+
+#include "runtime/model/layer.h"
+
+namespace quire {
+namespace {
+
+// Some of the rows of a prepared input.
+Activations slice_rows(const Activations& all, std::uint32_t first, std::uint32_t count) {
+  Activations part = all;
+  part.rows = count;
+  part.x += first * all.stride;
+  if (all.mode == ActivationMode::f32) return part;
+  const std::size_t columns = all.columns;
+  part.codes += first * 2 * columns;
+  part.scales += first * columns / kGroupColumns;
+  part.half_sums += first * columns / 16;
+  return part;
+}
+
+// down(activation(gate(x)) * up(x))
+class GatedFeedForward final : public FeedForwardHalf {
+ public:
+  GatedFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
+      : config_(config), weights_(weights), next_norm_(next_norm) {}
+
+  // In tiles of rows: a tile's outcome replaces its own rows of the stream and of the input, which no other tile reads.
+  void run(Pass& pass) const override {
+    const Activations all = pass.stream_input();
+    for (std::uint32_t first = 0; first < pass.rows; first += kFeedForwardRows) {
+      const std::uint32_t count = std::min(kFeedForwardRows, pass.rows - first);
+      gate_and_up(pass, slice_rows(all, first, count));
+      const Activations inner = pass.activations(pass.workspace.gate, count, config_.intermediate_size, pass.workspace.inner_codes);
+      pass.prepare(inner);
+      float* out = pass.workspace.input + std::size_t{first} * config_.hidden_size;
+      pass.multiply(std::array{Product{&weights_.down.matrix, out, config_.hidden_size}}, inner);
+      pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
+        pass.add_to_stream(weights_.down.bias, weights_.ffn_post_norm, next_norm_, first + begin, first + end);
+      });
+    }
+  }
+
+ private:
+  // The same panels of both products go to one thread, which can then join them.
+  void gate_and_up(Pass& pass, const Activations& x) const {
+    const Linear& gate = weights_.gate;
+    const Linear& up = weights_.up;
+    const std::size_t width = config_.intermediate_size;
+    const std::uint32_t panels = gate.matrix.num_panels();
+    const std::uint32_t grain = pass.panel_grain(panels, gate.matrix.panel_bytes + up.matrix.panel_bytes, x.rows);
+    pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      pass.kernels.matmul(gate.matrix, x, pass.workspace.gate, width, begin, end);
+      pass.kernels.matmul(up.matrix, x, pass.workspace.up, width, begin, end);
+      const std::size_t first = std::size_t{begin} * kPanelRows;
+      const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);
+      for (std::uint32_t row = 0; row < x.rows; ++row) join(pass, row * width + first, first, count);
+    });
+  }
+
+  // `count` values of one row, which begin at `at` of the buffers and at output `first`.
+  void join(const Pass& pass, std::size_t at, std::size_t first, std::uint32_t count) const {
+    const auto activate = config_.activation == GateActivation::silu ? pass.kernels.silu_mul : pass.kernels.gelu_mul;
+    float* gate = pass.workspace.gate + at;
+    float* up = pass.workspace.up + at;
+    if (!weights_.gate.bias.empty()) pass.kernels.add(gate, weights_.gate.bias.data() + first, count);
+    if (!weights_.up.bias.empty()) pass.kernels.add(up, weights_.up.bias.data() + first, count);
+    activate(gate, up, gate, count);
+  }
+
+  LayerConfig config_;
+  const LayerWeights& weights_;
+  const std::vector<float>* next_norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
+                                                         const std::vector<float>* next_norm) {
+  return std::make_unique<GatedFeedForward>(config, weights, next_norm);
+}
+
+}  // namespace quire

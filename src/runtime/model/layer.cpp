@@ -1,0 +1,15 @@
+#include "runtime/model/layer.h"
+
+namespace quire {
+
+std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights) {
+  std::vector<Layer> layers;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i) {
+    const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
+    const LayerConfig layer = config.layer(i);
+    layers.push_back({make_attention(layer, weights.layers[i]), make_feed_forward(layer, weights.layers[i], next_norm)});
+  }
+  return layers;
+}
+
+}  // namespace quire

@@ -1,0 +1,45 @@
+#pragma once
+// The layers of a decoder, which the pass (decoder.h) drives: objects made from a description, each of two halves. Another kind of layer
+// is another half, chosen in make_layers().
+//
+// A half finds each row's stream normed in `input` of the workspace, and prepared for products (Pass::stream_input); it adds what it makes
+// of that to the stream, and leaves there what the next half is to find. Any number of passes, one after the other.
+#include <memory>
+#include <vector>
+
+#include "runtime/kernel/attention.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/pass.h"
+#include "runtime/model/weights.h"
+
+namespace quire {
+
+class AttentionHalf {
+ public:
+  virtual ~AttentionHalf() = default;
+  // Queries, keys and values of every row; keys and values go to the cache.
+  virtual void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const = 0;
+  // When keys and values of every row are there; of the rows that go on.
+  virtual void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const = 0;
+};
+
+class FeedForwardHalf {
+ public:
+  virtual ~FeedForwardHalf() = default;
+  virtual void run(Pass& pass) const = 0;
+};
+
+struct Layer {
+  std::unique_ptr<const AttentionHalf> attention;
+  std::unique_ptr<const FeedForwardHalf> feed_forward;
+};
+
+// `weights` outlive them.
+std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights);
+
+// next_norm: of what follows the layer; null: nothing does.
+std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
+                                                         const std::vector<float>* next_norm);
+
+}  // namespace quire

@@ -1,0 +1,87 @@
+#include "runtime/model/pass.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// Panels of all products in one numbering.
+void multiply_panels(const Kernels& kernels, std::span<const Product> products, const Activations& x, std::uint32_t begin,
+                     std::uint32_t end) {
+  std::uint32_t first = 0;
+  for (const Product& product : products) {
+    const std::uint32_t last = first + product.matrix->num_panels();
+    const std::uint32_t from = std::max(begin, first);
+    const std::uint32_t to = std::min(end, last);
+    if (from < to) kernels.matmul(*product.matrix, x, product.y, product.y_stride, from - first, to - first);
+    first = last;
+  }
+}
+
+}  // namespace
+
+Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activation_mode, const WorkspaceLimits& limits,
+           ThreadPool& threads)
+    : shape(config), kernels(table), mode(activation_mode), pool(threads), workspace(config, activation_mode, limits) {}
+
+void Pass::prepare(const Activations& x) {
+  if (x.mode == ActivationMode::f32) return;
+  for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { kernels.prepare(x, begin, end); });
+}
+
+void Pass::multiply(std::span<const Product> products, const Activations& x) {
+  std::uint32_t panels = 0;
+  std::size_t bytes = 0;
+  for (const Product& product : products) {
+    panels += product.matrix->num_panels();
+    bytes += product.matrix->bytes();
+  }
+  pool.parallel_for(panels, panel_grain(panels, bytes / panels, x.rows),
+                    [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { multiply_panels(kernels, products, x, begin, end); });
+}
+
+Activations Pass::activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const {
+  return make_activations(columns % kGroupColumns == 0 ? mode : ActivationMode::f32, x, columns, num_rows, columns, codes);
+}
+
+Activations Pass::stream_input() const {
+  return activations(workspace.input, rows, shape.hidden_size, workspace.hidden_codes);
+}
+
+void Pass::norm_row(const float* values, const std::vector<float>& norm, float* out) const {
+  if (!norm.empty())
+    kernels.rms_norm(values, norm.data(), shape.norm_epsilon, out, shape.hidden_size);
+  else if (out != values)
+    std::copy_n(values, shape.hidden_size, out);
+}
+
+void Pass::add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,
+                         std::uint32_t row_begin, std::uint32_t row_end) {
+  const std::uint32_t width = shape.hidden_size;
+  for (std::uint32_t row = row_begin; row < row_end; ++row) {
+    float* hidden = workspace.hidden + std::size_t{row} * width;
+    float* input = workspace.input + std::size_t{row} * width;
+    if (!bias.empty()) kernels.add(input, bias.data(), width);
+    norm_row(input, post_norm, input);
+    kernels.scale(input, shape.residual_scale, width);
+    kernels.add(hidden, input, width);
+    if (next_norm != nullptr) norm_row(hidden, *next_norm, input);
+  }
+  if (next_norm != nullptr) kernels.prepare(stream_input(), row_begin, row_end);
+}
+
+// A few rows cost less than waking a thread.
+std::uint32_t Pass::row_grain(std::uint32_t count) const {
+  constexpr std::uint32_t kFewRows = 8;
+  return std::max(kFewRows, count / (pool.num_threads() * 4));
+}
+
+std::uint32_t Pass::panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const {
+  // Some microseconds of work: one row streams the weights, more rows compute.
+  constexpr std::size_t kWorthSharing = 32'768;
+  const std::size_t work = panel_bytes * (1 + num_rows / 4);
+  const auto least = static_cast<std::uint32_t>(kWorthSharing / work + 1);
+  return std::max(least, panels / (pool.num_threads() * 8));
+}
+
+}  // namespace quire

@@ -1,0 +1,53 @@
+#pragma once
+// What the parts of a decoder share in a forward pass: its rows, its buffers, and the phases in which threads work on them together.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/workspace.h"
+
+namespace quire {
+
+// One of the products that share an input: row r goes to y + r * y_stride.
+struct Product {
+  const PackedMatrix* matrix;
+  float* y;
+  std::size_t y_stride;
+};
+
+struct Pass {
+  Pass(const ModelConfig& config, const Kernels& kernels, ActivationMode mode, const WorkspaceLimits& limits, ThreadPool& pool);
+
+  // Each of these is a phase: it ends when all of it is done. Products are split over panels of outputs, the rest over rows.
+  template <class Body>
+  void for_rows(std::uint32_t count, Body body) {  // body(begin, end)
+    pool.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { body(begin, end); });
+  }
+  void prepare(const Activations& x);
+  void multiply(std::span<const Product> products, const Activations& x);
+
+  [[nodiscard]] Activations activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const;
+  // What the next half of a layer reads.
+  [[nodiscard]] Activations stream_input() const;
+  // An empty norm leaves the values as they are.
+  void norm_row(const float* values, const std::vector<float>& norm, float* out) const;
+  // Adds what a half made, which lies in `input`: stream += scale * post_norm(input + bias); then, given `next_norm`, input =
+  // next_norm(stream), prepared.
+  void add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,
+                     std::uint32_t row_begin, std::uint32_t row_end);
+
+  [[nodiscard]] std::uint32_t row_grain(std::uint32_t count) const;
+  [[nodiscard]] std::uint32_t panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const;
+
+  LayerShape shape;
+  const Kernels& kernels;
+  ActivationMode mode;
+  ThreadPool& pool;
+  Workspace workspace;
+  std::uint32_t rows = 0;  // after the last keys and values, the output rows
+};
+
+}  // namespace quire

@@ -1,0 +1,104 @@
+#include "runtime/model/row_layout.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// What attends for `count` rows of one sequence; their results become rows `out_row` and on.
+void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
+  const Workspace& w = pass.workspace;
+  const LayerShape& shape = pass.shape;
+  for (std::uint32_t done = 0; done < count; done += kAttentionItemRows) {
+    const std::uint32_t rows = std::min(kAttentionItemRows, count - done);
+    const std::uint32_t last = w.positions[row + done] + rows - 1;
+    group.work += std::uint64_t{rows} * (last + 1 - window_begin(group.window, w.positions[row + done])) * shape.q_size();
+    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
+      group.items.push_back({.q = w.qkv + (row + done) * shape.qkv_size(),
+                             .out = w.attention + std::size_t{out_row + done} * shape.q_size(),
+                             .q_stride = shape.qkv_size(),
+                             .out_stride = shape.q_size(),
+                             .rows = rows,
+                             .first_position = w.positions[row + done],
+                             .kv_head = head,
+                             .group = shape.group(),
+                             .blocks = blocks,
+                             .scale = shape.attention_scale,
+                             .window = group.window,
+                             .soft_cap = shape.attention_soft_cap});
+    }
+  }
+}
+
+// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
+void cut_long_rows(const Pass& pass, GroupPass& group) {
+  group.joins.clear();
+  const std::size_t num_items = group.items.size();
+  if (pass.pool.num_threads() == 1 || num_items >= std::size_t{kItemsPerThread} * pass.pool.num_threads()) return;
+  float* partials = pass.workspace.partials;
+  for (std::size_t i = 0; i < num_items; ++i) {
+    AttentionItem item = group.items[i];
+    const std::uint32_t first_segment = window_begin(item.window, item.first_position) / kSegmentTokens;
+    item.first_segment = first_segment;
+    item.end_segment = item.first_position / kSegmentTokens + 1;
+    if (item.rows > 1 || item.end_segment == first_segment + 1) continue;
+    item.partials = partials;
+    partials += item.end_segment * attention_partial_floats(pass.shape.head_dim, item.group);
+    group.joins.push_back(item);
+    for (; item.first_segment < group.joins.back().end_segment; ++item.first_segment) {
+      item.end_segment = item.first_segment + 1;
+      item.first_segment == first_segment ? group.items[i] = item : group.items.emplace_back(item);
+    }
+  }
+}
+
+void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.items.clear();
+  group.work = 0;
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i)
+      group.kv_slots[row + i] = tables.kv_slot(index, sequence.slot, sequence.first_position + i);
+    add_items(pass, group, tables.row(index, sequence.slot).data(), row, sequence.num_tokens, row);
+    row += sequence.num_tokens;
+  }
+  cut_long_rows(pass, group);
+}
+
+}  // namespace
+
+void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables) {
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences)
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) pass.workspace.positions[row++] = sequence.first_position + i;
+  for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
+    pass.workspace.groups[group].window = layout.groups[group].sliding_window();
+    lay_out_group(pass, input, tables, group);
+  }
+}
+
+void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  const std::size_t width = pass.shape.hidden_size;
+  const std::span<const std::uint32_t> wanted = input.output_rows;
+  group.items.clear();
+  group.work = 0;
+  std::uint32_t end = 0;
+  std::uint32_t kept = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    end += sequence.num_tokens;
+    while (kept < wanted.size() && wanted[kept] < end) {
+      const std::uint32_t row = wanted[kept];
+      std::uint32_t count = 1;
+      while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
+      std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
+      add_items(pass, group, tables.row(index, sequence.slot).data(), row, count, kept);
+      kept += count;
+    }
+  }
+  pass.rows = kept;
+  cut_long_rows(pass, group);
+}
+
+}  // namespace quire
