@@ -80,11 +80,11 @@ class Replay {
     config.scheduler.max_num_batched_tokens = 8192;
     config.scheduler.max_model_len = kMaxLen;
     config.scheduler.max_num_waiting = static_cast<std::uint32_t>(jobs.size());
-    config.scheduler.async_scheduling = config.log_stats = config.count_common_prefix = false;
-    config.max_outstanding_plans = 1;
+    config.scheduler.async_scheduling = config.report.log_stats = config.report.count_common_prefix = false;
+    config.limits.max_outstanding_plans = 1;
     config.continuum.pins_give_way = variant.pins_give_way;
     config.continuum.pins_end_with_job = variant.pins_end_with_job;
-    config.forget_unwritten_blocks = true;
+    config.cures.forget_unwritten_blocks = true;
     config.kv.num_blocks = num_blocks + 1;
     config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
     auto core = Core::create(config);

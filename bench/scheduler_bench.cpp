@@ -46,8 +46,8 @@ CoreConfig make_config(const Work& work) {
   config.scheduler.async_scheduling = false;
   config.scheduler.admit_oversized = true;  // max_tokens may exceed the cache, as with vLLM
   config.block_size = kBlockSize;
-  config.log_stats = config.count_common_prefix = work.as_vllm;
-  config.hash = work.as_vllm ? HashAlgorithm::sha256 : HashAlgorithm::canonical;
+  config.report.log_stats = config.report.count_common_prefix = work.as_vllm;
+  config.prefix_cache.hash = work.as_vllm ? HashAlgorithm::sha256 : HashAlgorithm::canonical;
   config.kv.num_blocks = work.num_requests * (kPromptTokens + work.num_steps + 100) / kBlockSize + 64;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
   return config;

@@ -39,7 +39,7 @@ std::unique_ptr<Core> start(std::uint32_t num_requests, EventSink* events) {
   config.scheduler.max_num_seqs = config.scheduler.max_num_waiting = num_requests;
   config.scheduler.max_num_batched_tokens = std::max(8192U, num_requests);
   config.scheduler.max_model_len = 8192;
-  config.scheduler.async_scheduling = config.log_stats = config.count_common_prefix = false;
+  config.scheduler.async_scheduling = config.report.log_stats = config.report.count_common_prefix = false;
   config.block_size = kBlockSize;
   config.kv.num_blocks = num_requests * (kPromptTokens + 2 * kSteps) / kBlockSize + 64;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});

@@ -40,7 +40,7 @@ int main() {
   config.scheduler.max_num_batched_tokens = 32;
   config.scheduler.max_model_len = 32;
   config.scheduler.async_scheduling = false;
-  config.max_outstanding_plans = 1;
+  config.limits.max_outstanding_plans = 1;
   Explainer explainer;
   const auto core = quire::Core::create(config, {.events = &explainer});
   if (!core) return std::fprintf(stderr, "%s\n", core.error().to_string().c_str()), 1;

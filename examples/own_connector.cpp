@@ -36,7 +36,7 @@ int main() {
   config.scheduler.max_num_batched_tokens = 16;
   config.scheduler.max_model_len = 64;
   config.scheduler.async_scheduling = false;
-  config.max_outstanding_plans = 1;
+  config.limits.max_outstanding_plans = 1;
   EightTokens connector;
   const auto core = quire::Core::create(config, {.connector = &connector});
   if (!core) return std::fprintf(stderr, "%s\n", core.error().to_string().c_str()), 1;

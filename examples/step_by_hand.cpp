@@ -16,7 +16,7 @@ quire::CoreConfig config() {
   config.scheduler.max_num_batched_tokens = 16;
   config.scheduler.max_model_len = 64;
   config.scheduler.async_scheduling = false;
-  config.max_outstanding_plans = 1;
+  config.limits.max_outstanding_plans = 1;
   return config;
 }
 

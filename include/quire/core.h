@@ -6,7 +6,7 @@
 //
 //   schedule() -> plan N -> the worker runs it -> apply(result N)
 //
-// Each plan must be applied, in order. At most CoreConfig::max_outstanding_plans may be made and not yet applied: 1 is synchronous; 2 with
+// Each plan must be applied, in order. At most CoreLimits::max_outstanding_plans may be made and not yet applied: 1 is synchronous; 2 with
 // SchedulerOptions::async_scheduling, where placeholders stand for the tokens in flight; as many as stages with a pipeline.
 #include <cstdint>
 #include <functional>
@@ -20,73 +20,17 @@
 
 #include "quire/api.h"
 #include "quire/connector.h"
+#include "quire/core_config.h"
 #include "quire/error.h"
-#include "quire/hash_algorithm.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
-#include "quire/kv_spec.h"
 #include "quire/kv_stats.h"
-#include "quire/options.h"
 #include "quire/plan.h"
 #include "quire/request.h"
 
 namespace quire {
 
 enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
-enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
-
-// Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
-struct QUIRE_API CoreConfig {
-  SchedulerOptions scheduler;
-  KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
-  std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
-  std::uint32_t cache_block_size = 0;  // vLLM's cache_config.block_size (mamba align splits by it); 0: block_size
-  bool enable_prefix_caching = true;
-  HashAlgorithm hash = HashAlgorithm::canonical;
-  std::string hash_seed;                // replicas with equal seeds name equal blocks alike
-  std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
-  bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
-  // Under SchedulingPolicy::priority a request that this step has scheduled already can be preempted by the same step. Its new blocks are
-  // in the prefix cache by then, but nothing will be written to them. vLLM keeps them there, so a later hit reads garbage; with this
-  // option they are removed.
-  bool forget_unwritten_blocks = false;
-  // With async scheduling, reset_prefix_cache(preempt_running) makes each preempted request drop the next token that arrives for it,
-  // because that one was in flight. vLLM drops it even if none was in flight: then a good token is lost, its placeholder is never taken
-  // back, and near its end the request is not scheduled any more but stays in the batch until it is aborted. With this option a token is
-  // dropped only if one is in flight.
-  bool discard_only_in_flight = false;
-  // reserve_full_isl counts a block for every token of a request, also where a window will have passed most of them by the time the last
-  // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
-  // option no more is reserved than the request holds at once.
-  bool reserve_windows_only = false;
-  // Requests whose blocks have been loaded hold them while they wait. In vLLM, when nothing runs and they hold so many that the first of
-  // them lacks blocks, all wait for ever. With this option the last of them then gives its blocks back.
-  bool loaded_give_way = false;
-  ContinuumOptions continuum;
-  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
-  bool enable_kv_events = false;
-  bool log_stats = true;
-  double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
-
-  std::uint32_t max_outstanding_plans = 2;
-  std::uint32_t num_spec_tokens = 0;       // drafts per step
-  std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
-  bool use_eagle = false;
-  std::uint32_t max_loras = 0;           // 0: no limit
-  std::uint32_t max_encoder_tokens = 0;  // encoder embeds computed per step
-  std::uint32_t encoder_cache_size = 0;  // embeds kept
-  bool is_encoder_decoder = false;
-  bool disable_chunked_mm_input = false;
-  bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
-  bool mamba_align = false;        // mamba_cache_mode == "align"
-  std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
-  KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
-  std::uint32_t max_open_transfers = 4096;
-  bool include_finished_set = false;
-  bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
-
-  [[nodiscard]] Result<void> validate() const;
-};
 
 class EventSink;
 class HashFunction;
@@ -98,7 +42,7 @@ struct CoreSeams {
   Grammar* grammar = nullptr;
   ToolNamer* tools = nullptr;
   EventSink* events = nullptr;   // receives decisions and their causes where they are made
-  HashFunction* hash = nullptr;  // names blocks instead of CoreConfig::hash
+  HashFunction* hash = nullptr;  // names blocks instead of PrefixCacheOptions::hash
 };
 
 // Handed in once per call.
@@ -150,7 +94,7 @@ struct SchedulerStats {
   std::span<const KvEvictionEvent> evictions;
 };
 
-// Ids of requests that ended since the last outcome, per client; with CoreConfig::include_finished_set.
+// Ids of requests that ended since the last outcome, per client; with ReportOptions::include_finished_set.
 struct FinishedSet {
   std::uint32_t client_index = 0;
   std::span<const RequestId> ids;

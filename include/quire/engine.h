@@ -145,7 +145,7 @@ class QUIRE_API Engine {
 
   // Thread-safe. The first of `n` ids that follow each other. Errors: `invalid_argument` (n), `not_found` (the parent has ended),
   // `overloaded` (also while the parent is so new that the engine thread does not know it), `shutting_down`. What cannot be forked when it
-  // comes to it (it has ended by then; max_tokens are there already; CoreConfig::max_fork_family) ends each with FinishReason::error.
+  // comes to it (it has ended by then; max_tokens are there already; CoreLimits::max_fork_family) ends each with FinishReason::error.
   virtual Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) = 0;
 
   // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.

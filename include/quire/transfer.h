@@ -50,7 +50,7 @@ struct TransferCompletion {
 // What a connector adds to a plan.
 class TransferList {
  public:
-  // `transfer.id` is ignored; its views are copied. nullopt: as many transfers are open as may be (CoreConfig::max_open_transfers), so ask
+  // `transfer.id` is ignored; its views are copied. nullopt: as many transfers are open as may be (CoreLimits::max_open_transfers), so ask
   // again with a later plan.
   virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 

@@ -327,7 +327,7 @@ class PauseState(enum.Enum):
 
 class CoreConfig:
     """
-    Every option of the core. Give at least num_blocks and max_model_len:
+    Every option of the core, without the groups that C++ has. Give at least num_blocks and max_model_len:
 
         CoreConfig(num_blocks=64, block_size=16, max_model_len=1024, max_num_seqs=8)
 

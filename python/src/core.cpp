@@ -32,7 +32,9 @@ Tokens tokens_of(nb::handle value) {
 class PyCore {
  public:
   explicit PyCore(const CoreConfig& config)
-      : core_(value_or_raise(Core::create(config))), max_plans_(config.max_outstanding_plans), num_groups_(config.kv.groups.size()) {}
+      : core_(value_or_raise(Core::create(config))),
+        max_plans_(config.limits.max_outstanding_plans),
+        num_groups_(config.kv.groups.size()) {}
 
   std::uint64_t add(const Tokens& prompt, const NewRequest& shape, std::optional<std::uint64_t> id, StepInput input) {
     NewRequest request = shape;

@@ -7,9 +7,10 @@ namespace quire {
 
 std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config) {
   std::vector<BlockHash> names;
-  if (!config.enable_prefix_caching) return names;
-  const auto hash = make_hash_function({.algorithm = config.hash, .seed = config.hash_seed, .root = config.root_hash});
-  QUIRE_CHECK(hash.has_value() && hash_size(config.hash) == sizeof(BlockHash), "the core was made with this hash");
+  if (!config.prefix_cache.enable_prefix_caching) return names;
+  const auto hash = make_hash_function(
+      {.algorithm = config.prefix_cache.hash, .seed = config.prefix_cache.hash_seed, .root = config.prefix_cache.root_hash});
+  QUIRE_CHECK(hash.has_value() && hash_size(config.prefix_cache.hash) == sizeof(BlockHash), "the core was made with this hash");
   names.reserve(request.prompt.size() / config.block_size);
   RequestContent content;
   content.tokens = request.prompt;

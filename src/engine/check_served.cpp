@@ -8,15 +8,20 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
   const auto refuse = [](const char* field, std::string message) { return fail(ErrorCode::unsupported, field, std::move(message)); };
   if (config.kv.groups.size() > worker.num_cache_groups)
     return refuse("kv", fmt::format("{} cache groups, and the worker has tables for {}", config.kv.groups.size(), worker.num_cache_groups));
-  if (config.num_spec_tokens > worker.num_spec_tokens) {
-    return refuse("num_spec_tokens",
-                  fmt::format("{} drafts per step, and the worker verifies {}", config.num_spec_tokens, worker.num_spec_tokens));
+  if (config.speculation.num_spec_tokens > worker.num_spec_tokens) {
+    return refuse("speculation.num_spec_tokens", fmt::format("{} drafts per step, and the worker verifies {}",
+                                                             config.speculation.num_spec_tokens, worker.num_spec_tokens));
   }
-  if (config.max_encoder_tokens > 0 && !worker.encoder_inputs) return refuse("max_encoder_tokens", "the worker runs no encoder");
-  if (config.is_encoder_decoder && !worker.encoder_inputs) return refuse("is_encoder_decoder", "the worker runs no encoder");
-  if (config.pipeline_parallel && !worker.pipeline) return refuse("pipeline_parallel", "the worker is no stage of a pipeline");
-  if (config.dcp_world_size > 1 && !worker.context_parallel) return refuse("dcp_world_size", "the worker has no ranks beside it");
-  if (config.pcp_world_size > 1 && !worker.context_parallel) return refuse("pcp_world_size", "the worker has no ranks beside it");
+  if (config.encoder.max_encoder_tokens > 0 && !worker.encoder_inputs)
+    return refuse("encoder.max_encoder_tokens", "the worker runs no encoder");
+  if (config.encoder.is_encoder_decoder && !worker.encoder_inputs)
+    return refuse("encoder.is_encoder_decoder", "the worker runs no encoder");
+  if (config.parallel.pipeline_parallel && !worker.pipeline)
+    return refuse("parallel.pipeline_parallel", "the worker is no stage of a pipeline");
+  if (config.parallel.dcp_world_size > 1 && !worker.context_parallel)
+    return refuse("parallel.dcp_world_size", "the worker has no ranks beside it");
+  if (config.parallel.pcp_world_size > 1 && !worker.context_parallel)
+    return refuse("parallel.pcp_world_size", "the worker has no ranks beside it");
   return {};
 }
 

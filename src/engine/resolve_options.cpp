@@ -92,22 +92,22 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   QUIRE_CHECK(plan.has_value(), "resolved options have a KV cache");
   CoreConfig config;
   config.scheduler = options.scheduler;
-  config.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
-  config.forget_unwritten_blocks = true;
-  config.discard_only_in_flight = true;
-  config.reserve_windows_only = true;
-  config.loaded_give_way = true;
+  config.limits.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
+  config.cures.forget_unwritten_blocks = true;
+  config.cures.discard_only_in_flight = true;
+  config.cures.reserve_windows_only = true;
+  config.cures.loaded_give_way = true;
   config.continuum.pins_give_way = true;
   config.continuum.pins_end_with_job = true;
   config.continuum.jobless_in_order = true;
-  config.count_common_prefix = false;
-  config.log_stats = false;  // the engine counts for itself
+  config.report.count_common_prefix = false;
+  config.report.log_stats = false;  // the engine counts for itself
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
   config.block_size = options.cache.block_size;
   config.kv = std::move(plan->config);
-  config.enable_prefix_caching = options.cache.enable_prefix_caching;
+  config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;
   return config;
 }
 

@@ -21,8 +21,8 @@ std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
   config.scheduler.max_num_waiting = 256;
   config.scheduler.max_num_batched_tokens = 8192;
   config.scheduler.max_model_len = 2048;
-  config.scheduler.async_scheduling = config.scheduler.reserve_full_isl = config.log_stats = false;
-  config.max_outstanding_plans = 1;
+  config.scheduler.async_scheduling = config.scheduler.reserve_full_isl = config.report.log_stats = false;
+  config.limits.max_outstanding_plans = 1;
   config.kv.num_blocks = num_blocks;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
   return Core::create(config, {.events = events}).value();

@@ -69,7 +69,7 @@ EngineOptions options_of(bool async_scheduling, std::uint32_t num_blocks) {
 struct TransferBench {
   explicit TransferBench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
     CoreConfig config = core_config(options_of(async_scheduling, num_blocks), simulated_model());
-    config.num_spec_tokens = num_spec_tokens;
+    config.speculation.num_spec_tokens = num_spec_tokens;
     auto made = Core::create(config, {.connector = &connector}).value();
     core = made.get();
     auto made_worker = std::make_unique<TransferWorker>();

@@ -104,7 +104,7 @@ class CoreEvents {
   // does.
   [[nodiscard]] bool can_progress() const {
     return config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ && !has_items_ &&
-           (!config_.scheduler.async_scheduling || config_.discard_only_in_flight);
+           (!config_.scheduler.async_scheduling || config_.cures.discard_only_in_flight);
   }
 
   // For whoever looks at a failure.
@@ -122,7 +122,7 @@ class CoreEvents {
                config_.scheduler.async_scheduling, plans_.size());
     fmt::print("max_num_batched_tokens {}, max_model_len {}, chunked {}, threshold {}, connector {}, discard_only_in_flight {}\n",
                config_.scheduler.max_num_batched_tokens, config_.scheduler.max_model_len, config_.scheduler.enable_chunked_prefill,
-               config_.scheduler.long_prefill_token_threshold, has_connector_, config_.discard_only_in_flight);
+               config_.scheduler.long_prefill_token_threshold, has_connector_, config_.cures.discard_only_in_flight);
     std::fflush(stdout);
   }
 
@@ -174,7 +174,7 @@ class CoreEvents {
   }
 
   void schedule() {
-    if (core_->num_outstanding_plans() == config_.max_outstanding_plans) return;
+    if (core_->num_outstanding_plans() == config_.limits.max_outstanding_plans) return;
     const StepPlan& plan = core_->schedule({.now = 1.0, .random = 7});
     QUIRE_CHECK(plan.num_scheduled_tokens <= config_.scheduler.max_num_batched_tokens, "the budget holds");
     QUIRE_CHECK(plan.scheduled.size() <= config_.scheduler.max_num_seqs, "the batch holds");
@@ -264,8 +264,8 @@ class CoreEvents {
   }
 
   void set_drafts() {
-    if (config_.num_spec_tokens == 0 || alive_.empty()) return;
-    std::vector<TokenId> tokens(in_.below(config_.num_spec_tokens + 1));
+    if (config_.speculation.num_spec_tokens == 0 || alive_.empty()) return;
+    std::vector<TokenId> tokens(in_.below(config_.speculation.num_spec_tokens + 1));
     for (TokenId& token : tokens) token = static_cast<TokenId>(in_.below(3));
     const Draft draft{alive_[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(alive_.size(), 200)))], tokens};
     chance(in_, 3) ? core_->set_drafts_in_plan({&draft, 1}) : core_->set_drafts({&draft, 1});

@@ -13,8 +13,8 @@ namespace {
 
 // 0: the core names no blocks.
 std::uint32_t hash_bytes_of(const CoreConfig& config, bool has_connector) {
-  if (!config.enable_prefix_caching && !has_connector) return 0;
-  return config.hash == HashAlgorithm::xxhash || config.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
+  if (!config.prefix_cache.enable_prefix_caching && !has_connector) return 0;
+  return config.prefix_cache.hash == HashAlgorithm::xxhash || config.prefix_cache.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
 }
 
 std::vector<TokenId> tokens_in(nb::handle list) {
@@ -42,9 +42,9 @@ Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
       core_(value_or_raise(Core::create(config, seams_.of_core()))),
       mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector)),
       outputs_(options_.outputs),
-      max_plans_(config.max_outstanding_plans),
+      max_plans_(config.limits.max_outstanding_plans),
       num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),
-      include_finished_set_(config.include_finished_set) {}
+      include_finished_set_(config.report.include_finished_set) {}
 
 Record* Bridge::lookup(nb::handle name) const {
   PyObject* id = PyDict_GetItemWithError(ids_.ptr(), name.ptr());

@@ -11,7 +11,7 @@ void Core::State::complete(PlanArena& arena) {
   released.clear();
   for (const RequestId id : finished) arena.finish(id);
   const std::span<std::uint32_t> common = arena.common_prefix_blocks(num_groups);
-  if (config.count_common_prefix && !running.empty()) kv.common_prefix_blocks(running.front()->blocks, common);
+  if (config.report.count_common_prefix && !running.empty()) kv.common_prefix_blocks(running.front()->blocks, common);
   if (zero_new_blocks) kv.take_new_block_ids(arena.blocks_to_zero());
   arena.free_encoder_outputs(encoder_cache.take_freed());
 }
@@ -33,7 +33,7 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     if (config.scheduler.async_scheduling) {
       plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;
       request.num_output_placeholders += 1 + static_cast<std::int32_t>(s.drafts.size());
-      request.draft_tokens.assign(config.num_spec_tokens, kDraftPlaceholder);
+      request.draft_tokens.assign(config.speculation.num_spec_tokens, kDraftPlaceholder);
     }
   }
   totals.num_scheduled_tokens += plan.num_scheduled_tokens;

@@ -27,23 +27,24 @@ Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::u
       hash(std::move(hash_function)),
       events(given_seams.events),
       kv(given.kv, kv_cache_options(given), events.sink()),
-      encoder_cache(given.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared, given.encoder_cache_size),
+      encoder_cache(given.encoder.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared,
+                    given.encoder.encoder_cache_size),
       table(std::size_t{given.scheduler.max_num_seqs} * 2 + std::min(given.scheduler.max_num_waiting, kExpectedWaiting)),
-      plans(given.max_outstanding_plans),
+      plans(given.limits.max_outstanding_plans),
       waiting(given.scheduler.policy, QueueName::waiting),
       skipped_waiting(given.scheduler.policy, QueueName::skipped),
       step_skipped(given.scheduler.policy, QueueName::step_skipped),
-      open_transfers(given.kv.num_blocks, given.max_open_transfers) {
+      open_transfers(given.kv.num_blocks, given.limits.max_open_transfers) {
   if (given.scheduler.policy == SchedulingPolicy::continuum) agent.emplace(given.continuum);
   const std::uint32_t max_num_seqs = given.scheduler.max_num_seqs;
-  plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.num_spec_tokens);
+  plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.speculation.num_spec_tokens);
   running.reserve(max_num_seqs);
   free_slots.reserve(max_num_seqs);
   for (std::uint32_t i = max_num_seqs; i > 0; --i) free_slots.push_back(Slot{i - 1});
   released.reserve(max_num_seqs);
   finished.reserve(max_num_seqs);
   out.updates.reserve(max_num_seqs);
-  out.updated_tokens.reserve(std::size_t{max_num_seqs} * (1 + given.num_spec_tokens));
+  out.updated_tokens.reserve(std::size_t{max_num_seqs} * (1 + given.speculation.num_spec_tokens));
   out.retired.reserve(max_num_seqs);
 }
 
@@ -51,7 +52,8 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
   if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
-    auto made = make_hash_function({.algorithm = config.hash, .seed = config.hash_seed, .root = config.root_hash});
+    auto made = make_hash_function(
+        {.algorithm = config.prefix_cache.hash, .seed = config.prefix_cache.hash_seed, .root = config.prefix_cache.root_hash});
     if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
@@ -74,7 +76,7 @@ const StepPlan& Core::schedule(const StepInput& input) {
   if (s.agent) s.before_step();
   if (s.events.wanted()) s.events.on_event({.what = EventKind::step_begins});
   s.token_budget = s.pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(s.config.scheduler.max_num_batched_tokens);
-  s.encoder_budget = s.config.max_encoder_tokens;
+  s.encoder_budget = s.config.encoder.max_encoder_tokens;
   s.kv.new_step_starts();
   s.schedule_running(arena);
   s.schedule_waiting(arena);
@@ -101,7 +103,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
       const bool in_flight = request.num_output_placeholders > 0;
       s.preempt(request);
       request.num_output_placeholders = 0;
-      request.discard_latest_async_tokens = in_flight || !s.config.discard_only_in_flight;
+      request.discard_latest_async_tokens = in_flight || !s.config.cures.discard_only_in_flight;
     }
     s.forget_last_plan = true;
   }
@@ -122,7 +124,7 @@ bool Core::has_connector() const {
 bool Core::reset_connector_cache() {
   State& s = *state_;
   const bool done = s.seams.connector != nullptr && s.seams.connector->reset();
-  s.connector_stats.reset |= done && s.config.log_stats;
+  s.connector_stats.reset |= done && s.config.report.log_stats;
   return done;
 }
 

@@ -26,7 +26,7 @@ void Core::set_drafts(std::span<const Draft> drafts) {
       continue;
     }
     std::span<const TokenId> tokens = s.fitting(*request, draft.tokens);
-    tokens = tokens.first(std::min<std::size_t>(tokens.size(), s.config.num_spec_tokens));
+    tokens = tokens.first(std::min<std::size_t>(tokens.size(), s.config.speculation.num_spec_tokens));
     request->draft_tokens.assign(tokens.begin(), tokens.end());
   }
 }

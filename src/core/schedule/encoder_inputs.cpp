@@ -17,7 +17,7 @@ EncoderGrant Core::State::schedule_encoder_inputs(const Request& request, std::i
   encoder_identifiers.clear();
   EncoderStep step{.num_computed_tokens = num_computed_tokens,
                    .num_new_tokens = num_new_tokens,
-                   .shift = config.use_eagle ? 1 : 0,
+                   .shift = config.speculation.use_eagle ? 1 : 0,
                    .compute_budget = encoder_budget};
   for (std::uint32_t input = 0; input < request.features.size(); ++input)
     if (!take_encoder_input(request, input, step)) break;
@@ -33,12 +33,12 @@ bool Core::State::take_encoder_input(const Request& request, std::uint32_t input
   const std::int32_t computed = step.num_computed_tokens;
   if (begin >= computed + step.num_new_tokens + step.shift) return false;
   // Cross-attention has what it needs as soon as one token is computed; otherwise an input that lies before is in the KV cache.
-  if ((config.is_encoder_decoder && computed > 0) || begin + length <= computed) return true;
-  if (!config.is_encoder_decoder) {
+  if ((config.encoder.is_encoder_decoder && computed > 0) || begin + length <= computed) return true;
+  if (!config.encoder.is_encoder_decoder) {
     const bool in_this_step = std::ranges::find(encoder_identifiers, feature.identifier) != encoder_identifiers.end();
     if (in_this_step || encoder_cache.check_and_reference(encoder_inputs(request), input)) return true;
   }
-  if (config.disable_chunked_mm_input && computed < begin && computed + step.num_new_tokens < begin + length) {
+  if (config.encoder.disable_chunked_mm_input && computed < begin && computed + step.num_new_tokens < begin + length) {
     step.num_new_tokens = std::max(0, begin - (computed + step.shift));
     return false;
   }
@@ -83,7 +83,7 @@ void Core::State::free_encoder_inputs(const Request& request) {
   encoder_cache.cached_inputs(encoder_inputs(request), cached_inputs);
   for (const std::uint32_t input : cached_inputs) {
     const auto end = static_cast<std::int32_t>(request.features[input].position.end());
-    if ((config.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens)
+    if ((config.encoder.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens)
       encoder_cache.release(encoder_inputs(request), input);
   }
 }

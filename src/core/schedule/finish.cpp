@@ -78,7 +78,7 @@ void Core::State::end(Request& request) {
   const std::optional<double> stay_until = agent ? on_finish(request) : std::nullopt;
   encoder_cache.release_all(encoder_inputs(request));
   finished.push_back(request.id);
-  if (config.include_finished_set) out.ended.emplace_back(request.client_index, request.id);
+  if (config.report.include_finished_set) out.ended.emplace_back(request.client_index, request.id);
   if (stay_until) pin(request, *stay_until);
   if (request.holders == 0) free_blocks(request);
 }

@@ -25,7 +25,7 @@ Result<void> check_kind(const Request& parent, const CoreConfig& config, const C
   if (parent.pooling) return cannot("a pooling request");
   if (parent.structured_output) return cannot("structured output");
   if (seams.connector != nullptr) return cannot("a request whose blocks a connector may fill");
-  if (config.is_encoder_decoder || config.kv.has_mamba_layers()) return cannot("a request of a model with states");
+  if (config.encoder.is_encoder_decoder || config.kv.has_mamba_layers()) return cannot("a request of a model with states");
   return {};
 }
 
@@ -91,8 +91,8 @@ Result<void> Core::State::check_room_for_fork(const Request& parent) const {
   if (num_waiting >= config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   const std::uint32_t num_open = parent.family == 0 ? 1 : families.at(parent.family);
-  if (num_open >= config.max_fork_family) {
-    return fail(ErrorCode::overloaded, "max_fork_family", fmt::format("{} requests that were forked from one are open", num_open),
+  if (num_open >= config.limits.max_fork_family) {
+    return fail(ErrorCode::overloaded, "limits.max_fork_family", fmt::format("{} requests that were forked from one are open", num_open),
                 "fork again when some have ended");
   }
   return {};

@@ -36,7 +36,7 @@ void check_request_state(const Request& request, const CoreConfig& config, std::
   QUIRE_CHECK(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens());
   if (running) {
     QUIRE_CHECK(request.num_computed_tokens <=
-                    request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.num_spec_tokens),
+                    request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.speculation.num_spec_tokens),
                 "no more is computed than is known or awaited");
   }
 }

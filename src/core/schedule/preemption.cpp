@@ -27,7 +27,7 @@ void Core::State::roll_back(Request& victim, PlanArena& arena) {
   for (const std::uint32_t input : arena.encoder_inputs(victim)) encoder_budget += victim.features[input].position.num_embeds();
   QUIRE_CHECK(token_budget <= static_cast<std::int32_t>(config.scheduler.max_num_batched_tokens), "no more comes back than was given");
   arena.unschedule(victim);
-  if (config.forget_unwritten_blocks) forget_unwritten_blocks(victim);
+  if (config.cures.forget_unwritten_blocks) forget_unwritten_blocks(victim);
 }
 
 // Those that the tokens it was given in this step would have filled.

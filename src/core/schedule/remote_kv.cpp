@@ -68,7 +68,7 @@ std::optional<Computed> Core::State::look_up(Request& request) {
 }
 
 void Core::State::count_look_up(const Request& request, const KvHit& hit) {
-  if (!config.enable_prefix_caching || request.skip_reading_prefix_cache) return;
+  if (!config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
   const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
   const bool first_time = request.num_preemptions == 0;
   (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += num_queried;
@@ -82,7 +82,7 @@ void Core::State::count_look_up(const Request& request, const KvHit& hit) {
 void Core::State::notify_connector(const Request& request, const Computed& computed) {
   if (seams.connector == nullptr) return;
   seams.connector->allocated(view(request), group_blocks(request), computed.num_external);
-  if (!config.log_stats || computed.num_connector_queries == 0) return;
+  if (!config.report.log_stats || computed.num_connector_queries == 0) return;
   PrefixCacheStats& stats = connector_stats;
   const bool preempted = request.num_preemptions > 0;
   ++(preempted ? stats.preempted_requests : stats.requests);

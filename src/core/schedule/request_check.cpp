@@ -35,13 +35,16 @@ Result<void> check_ranges(const CoreConfig& config) {
         check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1),
         check_range("max_model_len", scheduler.max_model_len, 2),
         check_range("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0),
-        check_range("num_spec_tokens", config.num_spec_tokens, 0, 1024),
-        check_range("num_lookahead_tokens", config.num_lookahead_tokens, 0, 1024),
-        check_range("max_outstanding_plans", config.max_outstanding_plans, 1, kMaxPlans),
-        check_range("max_open_transfers", config.max_open_transfers, 1, kMaxOpenTransfers), check_seconds("pin_s", config.continuum.pin_s),
-        check_seconds("longest_tool_s", config.continuum.longest_tool_s), check_range("max_jobs", config.continuum.max_jobs, 1),
-        check_range("max_tools", config.continuum.max_tools, 1), check_range("max_fork_family", config.max_fork_family, 1),
-        check_range("dcp_world_size", config.dcp_world_size, 1), check_range("pcp_world_size", config.pcp_world_size, 1)}) {
+        check_range("speculation.num_spec_tokens", config.speculation.num_spec_tokens, 0, 1024),
+        check_range("speculation.num_lookahead_tokens", config.speculation.num_lookahead_tokens, 0, 1024),
+        check_range("limits.max_outstanding_plans", config.limits.max_outstanding_plans, 1, kMaxPlans),
+        check_range("limits.max_open_transfers", config.limits.max_open_transfers, 1, kMaxOpenTransfers),
+        check_seconds("continuum.pin_s", config.continuum.pin_s),
+        check_seconds("continuum.longest_tool_s", config.continuum.longest_tool_s),
+        check_range("continuum.max_jobs", config.continuum.max_jobs, 1), check_range("continuum.max_tools", config.continuum.max_tools, 1),
+        check_range("limits.max_fork_family", config.limits.max_fork_family, 1),
+        check_range("parallel.dcp_world_size", config.parallel.dcp_world_size, 1),
+        check_range("parallel.pcp_world_size", config.parallel.pcp_world_size, 1)}) {
     if (!result) return result;
   }
   return {};
@@ -50,7 +53,7 @@ Result<void> check_ranges(const CoreConfig& config) {
 // Blocks that full attention needs for so many tokens; other kinds keep less, and what they keep is not counted here.
 std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config) {
   std::uint64_t num_blocks = 0;
-  const std::uint64_t num_ranks = std::uint64_t{config.dcp_world_size} * config.pcp_world_size;
+  const std::uint64_t num_ranks = std::uint64_t{config.parallel.dcp_world_size} * config.parallel.pcp_world_size;
   for (const KvCacheGroup& group : config.kv.groups) {
     if (is_full_attention(group.spec)) {
       const std::uint64_t block_size = block_size_of(group.spec) * num_ranks;
@@ -64,7 +67,7 @@ std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config)
 Result<void> check_fits_cache(const NewRequest& request, const CoreConfig& config) {
   const std::uint64_t num_outputs = max_tokens(request, config);
   const std::uint64_t num_blocks = config.kv.num_blocks - 1;
-  const std::uint64_t num_drafts = std::uint64_t{config.num_spec_tokens} + config.num_lookahead_tokens;
+  const std::uint64_t num_drafts = std::uint64_t{config.speculation.num_spec_tokens} + config.speculation.num_lookahead_tokens;
   const std::uint64_t most = std::min<std::uint64_t>(request.prompt.size() + num_outputs - 1 + num_drafts, config.scheduler.max_model_len);
   if (num_blocks_for(most, config) <= num_blocks) return {};
   const bool prompt_fits = num_blocks_for(request.prompt.size(), config) <= num_blocks;
@@ -79,7 +82,7 @@ Result<void> check_multimodal(const NewRequest& request, const CoreConfig& confi
   for (const MultimodalFeature& feature : request.multimodal) {
     const PlaceholderRange& position = feature.position;
     // Encoder-decoder models place their input before the prompt.
-    const bool outside = !config.is_encoder_decoder && std::uint64_t{position.offset()} + position.length() > request.prompt.size();
+    const bool outside = !config.encoder.is_encoder_decoder && std::uint64_t{position.offset()} + position.length() > request.prompt.size();
     if (position.offset() < last || outside || position.length() > kMaxCount) {
       return fail(ErrorCode::invalid_argument, "multimodal",
                   fmt::format("the item at token {} is out of order or leaves the prompt", position.offset()),
@@ -102,7 +105,7 @@ Result<void> check_always(const NewRequest& request, const CoreConfig& config, c
                 fmt::format("{} bytes are not rows of {} tokens", request.prompt_embeds.size(), request.prompt.size()),
                 "give one row for each token of the prompt");
   }
-  const std::size_t hash_bytes = hash_size(config.hash);
+  const std::size_t hash_bytes = hash_size(config.prefix_cache.hash);
   if (request.block_hashes.size() % hash_bytes != 0 ||
       request.block_hashes.size() / hash_bytes > request.prompt.size() / config.block_size) {
     return fail(ErrorCode::invalid_argument, "block_hashes",
@@ -117,22 +120,23 @@ Result<void> check_always(const NewRequest& request, const CoreConfig& config, c
 KvCacheOptions kv_cache_options(const CoreConfig& config) {
   return {.max_model_len = config.scheduler.max_model_len,
           .hash_block_size = config.block_size,
-          .hash_bytes = static_cast<std::uint32_t>(hash_size(config.hash)),
-          .max_step_tokens = config.reserve_windows_only ? config.scheduler.max_num_batched_tokens : 0,
-          .enable_caching = config.enable_prefix_caching,
-          .use_eagle = config.use_eagle,
-          .log_stats = config.log_stats,
-          .enable_events = config.enable_kv_events,
-          .residency_sample = config.kv_metrics_sample,
-          .lifo_free_blocks = config.lifo_free_blocks,
-          .dcp_world_size = config.dcp_world_size,
-          .pcp_world_size = config.pcp_world_size};
+          .hash_bytes = static_cast<std::uint32_t>(hash_size(config.prefix_cache.hash)),
+          .max_step_tokens = config.cures.reserve_windows_only ? config.scheduler.max_num_batched_tokens : 0,
+          .enable_caching = config.prefix_cache.enable_prefix_caching,
+          .use_eagle = config.speculation.use_eagle,
+          .log_stats = config.report.log_stats,
+          .enable_events = config.report.enable_kv_events,
+          .residency_sample = config.report.kv_metrics_sample,
+          .lifo_free_blocks = config.prefix_cache.lifo_free_blocks,
+          .dcp_world_size = config.parallel.dcp_world_size,
+          .pcp_world_size = config.parallel.pcp_world_size};
 }
 
 Result<void> CoreConfig::validate() const {
   if (auto valid = check_ranges(*this); !valid) return valid;
-  if (!(kv_metrics_sample >= 0.0 && kv_metrics_sample <= 1.0))
-    return fail(ErrorCode::invalid_argument, "kv_metrics_sample", fmt::format("is {}", kv_metrics_sample), "give a share from 0 to 1");
+  if (!(report.kv_metrics_sample >= 0.0 && report.kv_metrics_sample <= 1.0))
+    return fail(ErrorCode::invalid_argument, "report.kv_metrics_sample", fmt::format("is {}", report.kv_metrics_sample),
+                "give a share from 0 to 1");
   if (!scheduler.enable_chunked_prefill && !scheduler.admit_oversized && scheduler.max_num_batched_tokens < scheduler.max_model_len) {
     return fail(ErrorCode::invalid_argument, "max_num_batched_tokens",
                 fmt::format("is {}, but without chunked prefill a step must hold a whole request of {} tokens",

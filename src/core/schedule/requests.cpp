@@ -66,7 +66,7 @@ Request& Core::State::create_request(const NewRequest& given) {
     r.prompt_embeds.assign(given.prompt_embeds.begin(), given.prompt_embeds.end());
     r.embed_bytes = given.prompt_embeds.size() / given.prompt.size();
   }
-  const std::size_t hash_bytes = hash_size(config.hash);
+  const std::size_t hash_bytes = hash_size(config.prefix_cache.hash);
   if (names_blocks()) r.hashes.reserve(given.block_hashes.size() / hash_bytes);
   for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes)
     std::memcpy(r.hashes.emplace_back().bytes.data(), &given.block_hashes[at], hash_bytes);
@@ -96,15 +96,15 @@ void Core::State::reserve_memory(Request& request, std::size_t num_known_tokens)
   const std::uint64_t limit = std::max<std::uint64_t>(config.scheduler.max_model_len, num_known_tokens) + kSpareTokens;
   const std::uint64_t wanted = std::uint64_t{static_cast<std::uint32_t>(request.num_prompt_tokens)} + request.max_tokens + kSpareTokens;
   const auto num_tokens = static_cast<std::uint32_t>(std::min(limit, std::max<std::uint64_t>(wanted, num_known_tokens)) +
-                                                     config.num_spec_tokens + config.num_lookahead_tokens);
+                                                     config.speculation.num_spec_tokens + config.speculation.num_lookahead_tokens);
   request.tokens.reserve(num_tokens);
-  request.draft_tokens.reserve(config.num_spec_tokens);
+  request.draft_tokens.reserve(config.speculation.num_spec_tokens);
   if (names_blocks()) request.hashes.reserve(num_tokens / config.block_size);
   kv.reserve(request.blocks, num_tokens);
 }
 
 void Core::State::record(Request& request, RequestEventKind kind, double timestamp) {
-  if (config.log_stats) request.events.push_back({kind, timestamp});
+  if (config.report.log_stats) request.events.push_back({kind, timestamp});
 }
 
 void Core::State::release_slot(Request& request) {
@@ -132,7 +132,7 @@ KvRequest Core::State::kv_request(Request& request) {
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
   events.current = request.id;
-  if (config.enable_kv_events) {
+  if (config.report.enable_kv_events) {
     kv_content = content(request);
     kv_view.content = &kv_content;
     kv_view.lora_id = request.lora_id;

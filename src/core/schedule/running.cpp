@@ -14,7 +14,7 @@ void Core::State::schedule_running(PlanArena& arena) {
   while (cursor < running.size() && token_budget > 0 && schedule_one_running(*running[cursor], arena)) {
   }
   loras.clear();
-  if (config.max_loras == 0) return;
+  if (config.limits.max_loras == 0) return;
   for (const Request* request : arena.requests())
     if (request->lora_id > 0 && std::ranges::find(loras, request->lora_id) == loras.end()) loras.push_back(request->lora_id);
 }
@@ -41,7 +41,7 @@ bool Core::State::schedule_one_running(Request& request, PlanArena& arena) {
     if (const auto blocks = request.blocks.new_blocks(group); !blocks.empty())
       arena.table_delta(request, group, TableUpdate::append, blocks);
   if (!request.draft_tokens.empty()) take_drafts(request, num_new_tokens, arena);
-  if (config.pipeline_parallel) send_new_tokens(request, arena);
+  if (config.parallel.pipeline_parallel) send_new_tokens(request, arena);
   if (request.has_encoder_inputs()) allocate_encoder_inputs(request, encoder, arena);
   return true;
 }
@@ -63,7 +63,7 @@ std::int32_t Core::State::num_wanted_tokens(const Request& request) const {
 // False: the request itself was preempted.
 bool Core::State::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
-                          .num_lookahead_tokens = config.num_lookahead_tokens};
+                          .num_lookahead_tokens = config.speculation.num_lookahead_tokens};
   while (const std::uint32_t missing = kv.allocate_slots(kv_request(request), demand)) {
     if (end_oldest_pin() || give_up_share(EventCause::lack_of_blocks)) continue;
     Request& victim = take_victim(arena);
@@ -115,7 +115,7 @@ std::int32_t Core::State::align_for_mamba(const Request& request, std::int32_t n
   if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) return num_new_tokens;
   const auto block_size = static_cast<std::int32_t>(config.cache_block_size);
   std::int32_t last_kept = request.num_tokens() - request.num_tokens() % block_size;
-  if (config.use_eagle) last_kept = std::max(last_kept - block_size, 0);
+  if (config.speculation.use_eagle) last_kept = std::max(last_kept - block_size, 0);
   const std::int32_t end = num_computed_tokens + num_new_tokens;
   if (end < last_kept) return num_new_tokens / block_size * block_size;
   return num_computed_tokens < last_kept && last_kept < end ? last_kept - num_computed_tokens : num_new_tokens;

@@ -138,7 +138,7 @@ struct Core::State {
   void release_slot(Request& request);                                     // when it stops running
   [[nodiscard]] KvRequest kv_request(Request& request);                    // valid until the next call
   // Names are needed by the prefix cache, and by a connector of its own accord.
-  [[nodiscard]] bool names_blocks() const { return config.enable_prefix_caching || seams.connector != nullptr; }
+  [[nodiscard]] bool names_blocks() const { return config.prefix_cache.enable_prefix_caching || seams.connector != nullptr; }
   [[nodiscard]] RequestContent content(const Request& request) const;
   [[nodiscard]] RequestView view(const Request& request) const;
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call

@@ -6,22 +6,22 @@
 namespace quire {
 
 void Core::State::count_drafts(std::uint32_t num_drafts, std::uint32_t num_accepted) {
-  if (!config.log_stats) return;
+  if (!config.report.log_stats) return;
   if (!out.stats.spec_decoding) out.stats.spec_decoding.emplace();
   SpecDecodingStats& stats = *out.stats.spec_decoding;
   if (!std::exchange(out.counts_drafts, true)) {
-    stats.num_spec_tokens = config.num_spec_tokens;
+    stats.num_spec_tokens = config.speculation.num_spec_tokens;
     stats.num_drafts = stats.num_draft_tokens = stats.num_accepted_tokens = 0;
-    stats.num_accepted_per_position.assign(config.num_spec_tokens, 0);
+    stats.num_accepted_per_position.assign(config.speculation.num_spec_tokens, 0);
   }
   ++stats.num_drafts;
   stats.num_draft_tokens += num_drafts;
   stats.num_accepted_tokens += num_accepted;
-  for (std::uint32_t i = 0; i < std::min(num_accepted, config.num_spec_tokens); ++i) ++stats.num_accepted_per_position[i];
+  for (std::uint32_t i = 0; i < std::min(num_accepted, config.speculation.num_spec_tokens); ++i) ++stats.num_accepted_per_position[i];
 }
 
 const SchedulerStats* Core::State::collect_stats() {
-  if (!config.log_stats) return nullptr;
+  if (!config.report.log_stats) return nullptr;
   SchedulerStats& stats = out.stats;
   stats.num_running = static_cast<std::uint32_t>(running.size());
   stats.num_waiting = static_cast<std::uint32_t>(waiting.size() + skipped_waiting.size());

@@ -73,7 +73,7 @@ Core::State::Admission Core::State::try_admit(Request& request, RequestQueue& qu
 
 // False: something runs, or nobody else who waits holds blocks that have come.
 bool Core::State::take_back_loaded(const Request& beneficiary) {
-  if (!config.loaded_give_way || !running.empty()) return false;
+  if (!config.cures.loaded_give_way || !running.empty()) return false;
   Request* last = nullptr;
   const auto look = [&](Request& request) {
     if (&request != &beneficiary && !is_loading(request) && num_blocks(request) > 0) last = &request;
@@ -98,7 +98,7 @@ bool Core::State::take_back_loaded(const Request& beneficiary) {
 }
 
 bool Core::State::exceeds_max_loras(const Request& request) const {
-  return config.max_loras > 0 && request.lora_id != 0 && loras.size() == config.max_loras &&
+  return config.limits.max_loras > 0 && request.lora_id != 0 && loras.size() == config.limits.max_loras &&
          std::ranges::find(loras, request.lora_id) == loras.end();
 }
 
@@ -117,11 +117,11 @@ std::uint32_t Core::State::take_blocks(Request& request, const Computed& compute
   SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                     .num_new_computed_tokens = computed.hit.num_tokens,
                     // A request that starts anew has no drafts yet.
-                    .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : config.num_lookahead_tokens,
+                    .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : config.speculation.num_lookahead_tokens,
                     .num_external_tokens = computed.num_external,
                     .num_encoder_tokens = 0,
                     .delay_caching = computed.load_async};
-  if (config.is_encoder_decoder)
+  if (config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
   reserve_memory(request);
   const KvRequest view = kv_request(request);
@@ -136,7 +136,7 @@ void Core::State::admit(Request& request, std::int32_t num_computed_tokens, std:
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   running.push_back(&request);
   record(request, RequestEventKind::scheduled, now);
-  if (config.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras, request.lora_id) == loras.end())
+  if (config.limits.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras, request.lora_id) == loras.end())
     loras.push_back(request.lora_id);
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
@@ -151,7 +151,7 @@ void Core::State::admit(Request& request, std::int32_t num_computed_tokens, std:
   plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < num_groups; ++group)
     arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));
-  if (config.pipeline_parallel && kind == ScheduledKind::resumed) send_new_tokens(request, arena);
+  if (config.parallel.pipeline_parallel && kind == ScheduledKind::resumed) send_new_tokens(request, arena);
 }
 
 }  // namespace quire

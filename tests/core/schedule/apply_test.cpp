@@ -126,7 +126,7 @@ TEST(Apply, EventsAreToldOnceWithTheirTimes) {
 
 TEST(Apply, WithoutLogStatsNothingIsCounted) {
   CoreConfig config = sync_config();
-  config.log_stats = false;
+  config.report.log_stats = false;
   CoreDriver d(config);
   d.add(1, 3, 5);
   const Outcome outcome = d.step();
@@ -157,7 +157,7 @@ TEST(Apply, StatsAreOfTheStateAfterTheStep) {
 
 TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
   CoreConfig config = sync_config(3);
-  config.kv_metrics_sample = 1.0;
+  config.report.kv_metrics_sample = 1.0;
   CoreDriver d(config);
   d.add(1, 8, 1);
   EXPECT_TRUE(d.step().stats->evictions.empty());
@@ -170,13 +170,13 @@ TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
   const auto outcome = d.core->apply({.step = StepId{1}, .sampled = token}, {.now = d.now});
   for (const KvEvictionEvent& event : outcome.value()->stats->evictions) lifetimes.push_back(event.lifetime);
   EXPECT_EQ(lifetimes, std::vector<double>{evicted - born});
-  config.kv_metrics_sample = 1.5;
-  EXPECT_EQ(Core::create(config).error().field, "kv_metrics_sample");
+  config.report.kv_metrics_sample = 1.5;
+  EXPECT_EQ(Core::create(config).error().field, "report.kv_metrics_sample");
 }
 
 TEST(Apply, FinishedSetsAreToldPerClientAndOnce) {
   CoreConfig config = sync_config();
-  config.include_finished_set = true;
+  config.report.include_finished_set = true;
   CoreDriver d(config);
   for (std::uint64_t id = 1; id <= 4; ++id) {
     const Tokens prompt = CoreDriver::prompt(id, 3);
@@ -193,7 +193,7 @@ TEST(Apply, FinishedSetsAreToldPerClientAndOnce) {
 
 TEST(Apply, KvEventsOfTheStepAreTold) {
   CoreConfig config = sync_config();
-  config.enable_kv_events = true;
+  config.report.enable_kv_events = true;
   CoreDriver d(config);
   d.add(1, 8, 5);
   EXPECT_EQ(d.step().kv_events.size(), 1U);

@@ -127,7 +127,7 @@ TEST(AsyncOutput, SynchronousSchedulingCachesWhenItPlans) {
 // A request forced out of the batch when none of its tokens is in flight, and the steps after that.
 CoreDriver reset_between_steps(bool discard_only_in_flight) {
   CoreConfig config = async_config();
-  config.discard_only_in_flight = discard_only_in_flight;
+  config.cures.discard_only_in_flight = discard_only_in_flight;
   CoreDriver d(config);
   d.add(1, 3, 3);
   d.step({{1, {30}}});

@@ -251,11 +251,11 @@ TEST(ContinuumCures, ConfigurationsItCannotServeAreRefused) {
     CoreConfig config = continuum_config(32);
     config.continuum.pin_s = seconds;
     ASSERT_FALSE(config.validate().has_value()) << seconds;
-    EXPECT_EQ(config.validate().error().field, "pin_s");
+    EXPECT_EQ(config.validate().error().field, "continuum.pin_s");
   }
   CoreConfig config = continuum_config(32);
   config.continuum.max_jobs = 0;
-  EXPECT_EQ(config.validate().error().field, "max_jobs");
+  EXPECT_EQ(config.validate().error().field, "continuum.max_jobs");
 }
 
 }  // namespace

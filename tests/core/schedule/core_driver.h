@@ -33,14 +33,14 @@ inline CoreConfig sync_config(std::uint32_t num_blocks = 32) {
   config.scheduler.max_num_batched_tokens = 64;
   config.scheduler.max_model_len = 100;
   config.scheduler.async_scheduling = false;
-  config.max_outstanding_plans = 1;
+  config.limits.max_outstanding_plans = 1;
   return config;
 }
 
 inline CoreConfig async_config(std::uint32_t num_blocks = 32) {
   CoreConfig config = sync_config(num_blocks);
   config.scheduler.async_scheduling = true;
-  config.max_outstanding_plans = 2;
+  config.limits.max_outstanding_plans = 2;
   return config;
 }
 

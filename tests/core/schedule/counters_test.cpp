@@ -52,7 +52,7 @@ TEST(Counters, LookUpsOfThosePreemptedAreCountedApart) {
 
 TEST(Counters, WithoutStatisticsNothingIsKept) {
   CoreConfig config = sync_config();
-  config.log_stats = false;
+  config.report.log_stats = false;
   CoreDriver d(config);
   d.add(1, 9, 8);
   const Outcome outcome = d.step();
@@ -90,7 +90,7 @@ TEST(Counters, EventsOfARequestAreToldWithItsNextUpdate) {
 
 TEST(Counters, EndsAreToldOncePerClient) {
   CoreConfig config = sync_config();
-  config.include_finished_set = true;
+  config.report.include_finished_set = true;
   CoreDriver d(config);
   for (std::uint64_t id = 1; id <= 4; ++id) {
     const Tokens prompt = CoreDriver::prompt(id, 4);

@@ -6,7 +6,7 @@ namespace quire::test {
 namespace {
 
 CoreConfig speculating(CoreConfig config = sync_config()) {
-  config.num_spec_tokens = 3;
+  config.speculation.num_spec_tokens = 3;
   return config;
 }
 

@@ -61,15 +61,15 @@ struct NaiveScheduler {
     std::set<std::string> this_step;
     Run run{.id = s.id.value, .num_tokens = 0, .inputs = {}};
     std::vector<std::uint32_t> loads;
-    const std::int32_t shift = config.use_eagle ? 1 : 0;
+    const std::int32_t shift = config.speculation.use_eagle ? 1 : 0;
     for (std::uint32_t i = 0; i < s.items.size() && n > 0; ++i) {
       const MultimodalFeature& item = s.items[i];
       const auto begin = static_cast<std::int32_t>(item.position.offset());
       const auto end = static_cast<std::int32_t>(item.position.end());
       if (begin >= s.computed + n + shift) break;
-      if (config.is_encoder_decoder ? s.computed > 0 : end <= s.computed) continue;
-      if (!config.is_encoder_decoder && (this_step.contains(item.identifier) || cache.check_and_reference(s.inputs(), i))) continue;
-      const bool torn = config.disable_chunked_mm_input && s.computed < begin && s.computed + n < end;
+      if (config.encoder.is_encoder_decoder ? s.computed > 0 : end <= s.computed) continue;
+      if (!config.encoder.is_encoder_decoder && (this_step.contains(item.identifier) || cache.check_and_reference(s.inputs(), i))) continue;
+      const bool torn = config.encoder.disable_chunked_mm_input && s.computed < begin && s.computed + n < end;
       if (torn || !cache.can_allocate(s.inputs(), i, budget, planned)) {
         n = std::max(0, begin - (s.computed + shift));
         ++num_put_off;
@@ -119,7 +119,7 @@ struct NaiveScheduler {
       cache.cached_inputs(s.inputs(), cached);
       for (const std::uint32_t i : cached) {
         const bool in_kv_cache = static_cast<std::int32_t>(s.items[i].position.end()) <= s.computed;
-        if (config.is_encoder_decoder ? s.computed > 0 : in_kv_cache) cache.release(s.inputs(), i);
+        if (config.encoder.is_encoder_decoder ? s.computed > 0 : in_kv_cache) cache.release(s.inputs(), i);
       }
     }
   }
@@ -165,14 +165,14 @@ struct Mode {
 
 CoreConfig config_of(const Mode& mode) {
   CoreConfig config = sync_config(256);
-  config.enable_prefix_caching = false;
+  config.prefix_cache.enable_prefix_caching = false;
   config.scheduler.max_num_batched_tokens = kTokensPerStep;
   config.scheduler.max_num_seqs = kMostRunning;
-  config.max_encoder_tokens = kEmbedsPerStep;
-  config.encoder_cache_size = kCacheEmbeds;
-  config.use_eagle = mode.use_eagle;
-  config.is_encoder_decoder = mode.is_encoder_decoder;
-  config.disable_chunked_mm_input = mode.whole_items;
+  config.encoder.max_encoder_tokens = kEmbedsPerStep;
+  config.encoder.encoder_cache_size = kCacheEmbeds;
+  config.speculation.use_eagle = mode.use_eagle;
+  config.encoder.is_encoder_decoder = mode.is_encoder_decoder;
+  config.encoder.disable_chunked_mm_input = mode.whole_items;
   return config;
 }
 

@@ -120,7 +120,7 @@ TEST(Finish, Trap28AbortWhileLoadingHoldsTheBlocksUntilTheyAreFilled) {
 TEST(Finish, ALateTokenThatStopsALoadHoldsTheBlocksUntilTheyAreFilled) {
   ScriptedConnector connector;
   CoreConfig config = sync_config();
-  config.max_outstanding_plans = 2;
+  config.limits.max_outstanding_plans = 2;
   CoreDriver d(config, {.connector = &connector});
   d.add(1, 10, 1);
   d.plan();

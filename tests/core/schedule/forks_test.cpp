@@ -175,7 +175,7 @@ TEST(Forks, SharesAloneDoNotStandInTheWay) {
 TEST(Forks, APreemptedChildIsComputedAgain) {
   CoreConfig config = sync_config(7);
   config.scheduler.reserve_full_isl = false;
-  config.enable_prefix_caching = false;
+  config.prefix_cache.enable_prefix_caching = false;
   CoreDriver d(config);
   d.add(1, 6, 12);
   d.step();
@@ -323,12 +323,12 @@ TEST(Forks, OfOneThatHasEndedIsRefused) {
 
 TEST(Forks, AFamilyIsBounded) {
   CoreConfig config = sync_config();
-  config.max_fork_family = 4;
+  config.limits.max_fork_family = 4;
   CoreDriver d(config);
   d.add(1, 6, 10);
   d.step();
   for (std::uint64_t child = 2; child < 5; ++child) must_fork(d, child - 1, child);  // forks of forks
-  expect_refused(d, 4, {.id = RequestId{5}}, {"max_fork_family", ErrorCode::overloaded});
+  expect_refused(d, 4, {.id = RequestId{5}}, {"limits.max_fork_family", ErrorCode::overloaded});
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   must_fork(d, 4, 5);
   while (d.core->has_work()) d.step();

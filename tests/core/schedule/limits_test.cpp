@@ -32,9 +32,9 @@ TEST(Limits, OfAConfiguration) {
       {"max_model_len", 2, kMaxCount, [](CoreConfig& c) -> std::uint32_t& { return c.scheduler.max_model_len; }},
       {"long_prefill_token_threshold", 0, kMaxCount,
        [](CoreConfig& c) -> std::uint32_t& { return c.scheduler.long_prefill_token_threshold; }},
-      {"num_spec_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.num_spec_tokens; }},
-      {"num_lookahead_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.num_lookahead_tokens; }},
-      {"max_outstanding_plans", 1, 64, [](CoreConfig& c) -> std::uint32_t& { return c.max_outstanding_plans; }},
+      {"speculation.num_spec_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.speculation.num_spec_tokens; }},
+      {"speculation.num_lookahead_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.speculation.num_lookahead_tokens; }},
+      {"limits.max_outstanding_plans", 1, 64, [](CoreConfig& c) -> std::uint32_t& { return c.limits.max_outstanding_plans; }},
   };
   for (const Case& limit : cases) {
     EXPECT_EQ(refused([&](CoreConfig& c) { limit.of(c) = limit.low; }), "") << limit.field;
@@ -43,14 +43,14 @@ TEST(Limits, OfAConfiguration) {
     if (limit.low > 0) EXPECT_EQ(refused([&](CoreConfig& c) { limit.of(c) = limit.low - 1; }), limit.field);
   }
   EXPECT_EQ(refused([](CoreConfig& c) { c.block_size = 0; }), "block_size");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.dcp_world_size = 0; }), "dcp_world_size");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.pcp_world_size = 0; }), "pcp_world_size");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.dcp_world_size = 0; }), "parallel.dcp_world_size");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.pcp_world_size = 0; }), "parallel.pcp_world_size");
 }
 
 TEST(Limits, OfSharesAndOfStepsWithoutChunks) {
-  for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(refused([&](CoreConfig& c) { c.kv_metrics_sample = share; }), "") << share;
+  for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "") << share;
   for (const double share : {-0.1, 1.1, std::nan("")})
-    EXPECT_EQ(refused([&](CoreConfig& c) { c.kv_metrics_sample = share; }), "kv_metrics_sample") << share;
+    EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "report.kv_metrics_sample") << share;
   const auto unchunked = [](std::uint32_t max_num_batched_tokens, bool admit_oversized) {
     return refused([&](CoreConfig& c) {
       c.scheduler.enable_chunked_prefill = false;
@@ -97,21 +97,21 @@ TEST(Limits, OfTheCache) {
   EXPECT_EQ(refused(config, with(14)), "max_tokens");
   EXPECT_EQ(refused(config, with(1), 20), "");
   EXPECT_EQ(refused(config, with(1), 21), "prompt");
-  config.num_spec_tokens = 2;
+  config.speculation.num_spec_tokens = 2;
   EXPECT_EQ(refused(config, with(11)), "");
   EXPECT_EQ(refused(config, with(12)), "max_tokens") << "drafts need places";
-  config.num_lookahead_tokens = 1;
+  config.speculation.num_lookahead_tokens = 1;
   EXPECT_EQ(refused(config, with(11)), "max_tokens");
   config = sync_config(6);
   config.kv.groups.push_back(config.kv.groups[0]);
   EXPECT_EQ(refused(config, with(1), 8), "") << "two blocks in each group";
   EXPECT_EQ(refused(config, with(2), 8), "max_tokens");
   config = sync_config(6);
-  config.dcp_world_size = 2;
+  config.parallel.dcp_world_size = 2;
   EXPECT_EQ(refused(config, with(33)), "") << "each rank holds half of a block's tokens";
   EXPECT_EQ(refused(config, with(34)), "max_tokens");
-  config.dcp_world_size = 1;
-  config.pcp_world_size = 2;
+  config.parallel.dcp_world_size = 1;
+  config.parallel.pcp_world_size = 2;
   EXPECT_EQ(refused(config, with(33)), "");
   SlidingWindowSpec window;
   window.block_size = 1;
@@ -133,7 +133,7 @@ TEST(Limits, OfWhatComesWithAPrompt) {
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.structured_output = r.pooling = true; }), "") << "pooling has no output to structure";
   const auto with_items = [&](std::vector<MultimodalFeature> items, bool is_encoder_decoder = false) {
     CoreConfig changed = config;
-    changed.is_encoder_decoder = is_encoder_decoder;
+    changed.encoder.is_encoder_decoder = is_encoder_decoder;
     return refused(changed, [&](NewRequest& r) { r.multimodal = items; });
   };
   EXPECT_EQ(with_items({{"a", PlaceholderRange(4, 4U)}}), "") << "up to the end of the prompt";

@@ -34,7 +34,7 @@ class NaiveScheduler {
   };
 
   explicit NaiveScheduler(const CoreConfig& config)
-      : config_(config), kv_(config.kv.num_blocks, config.block_size, config.enable_prefix_caching) {}
+      : config_(config), kv_(config.kv.num_blocks, config.block_size, config.prefix_cache.enable_prefix_caching) {}
 
   void add(const NewRequest& given, double now = 0.0) {
     auto r = std::make_shared<Request>();

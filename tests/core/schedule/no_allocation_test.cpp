@@ -85,7 +85,7 @@ constexpr std::uint32_t kNumDrafts = 2;
 class Decoding {
  public:
   explicit Decoding(CoreConfig config) {
-    config.num_spec_tokens = kNumDrafts;
+    config.speculation.num_spec_tokens = kNumDrafts;
     config.kv.num_blocks = 8 * 2000;
     config.scheduler.max_model_len = 4000;
     core_ = Core::create(config).value();
@@ -95,7 +95,7 @@ class Decoding {
     }
     sampled_.reserve(kNumRequests * (1 + kNumDrafts));
     drafts_.reserve(kNumRequests);
-    depth_ = config.max_outstanding_plans;
+    depth_ = config.limits.max_outstanding_plans;
   }
 
   // Every second draft is accepted.

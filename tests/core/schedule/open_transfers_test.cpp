@@ -214,7 +214,7 @@ TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
 TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
   Planner planner;
   CoreConfig config = transfers_config(4);
-  config.enable_prefix_caching = false;
+  config.prefix_cache.enable_prefix_caching = false;
   CoreDriver d(config, {.connector = &planner});
   d.add(1, 8, 1);
   d.plan();
@@ -241,9 +241,9 @@ TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
   for (const bool give_way : {false, true}) {
     Planner planner;
     CoreConfig config = transfers_config(7);
-    config.loaded_give_way = give_way;
+    config.cures.loaded_give_way = give_way;
     config.scheduler.reserve_full_isl = false;
-    config.enable_prefix_caching = false;
+    config.prefix_cache.enable_prefix_caching = false;
     CoreDriver d(config, {.connector = &planner});
     for (const std::uint64_t id : {1U, 2U}) {
       planner.matches[RequestId{id}] = {.num_tokens = 12, .load_async = true};
@@ -266,7 +266,7 @@ TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
 TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
   Planner planner;
   CoreConfig config = transfers_config(16);
-  config.max_open_transfers = 2;
+  config.limits.max_open_transfers = 2;
   CoreDriver d(config, {.connector = &planner});
   d.add(1, 8, 4);
   planner.wanted.assign(3, {RequestId{1}, TransferDirection::store, 0, 0});

@@ -97,7 +97,7 @@ TEST(ConnectorLoad, ARequestThatWasPreemptedOnceComesBackAsResumed) {
 TEST(ConnectorReset, OnlyAResetThatTheConnectorTookIsCounted) {
   ScriptedConnector connector;
   CoreConfig config = sync_config();
-  config.log_stats = true;
+  config.report.log_stats = true;
   CoreDriver d(config, {.connector = &connector});
   connector.resets = false;
   EXPECT_FALSE(d.core->reset_connector_cache());
@@ -130,8 +130,8 @@ TEST(ConnectorLoad, Trap24APromotedRequestThatDoesNotFitStaysInFrontWithItsBlock
 
 CoreConfig encoder_config() {
   CoreConfig config = sync_config(64);
-  config.max_encoder_tokens = 8;
-  config.encoder_cache_size = 8;
+  config.encoder.max_encoder_tokens = 8;
+  config.encoder.encoder_cache_size = 8;
   return config;
 }
 
@@ -176,7 +176,7 @@ TEST(EncoderInputs, EqualItemsAreComputedOnce) {
 
 TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
   CoreConfig config = encoder_config();
-  config.disable_chunked_mm_input = true;
+  config.encoder.disable_chunked_mm_input = true;
   config.scheduler.max_num_batched_tokens = 8;
   CoreDriver d(config);
   const Tokens prompt = CoreDriver::prompt(1, 12);

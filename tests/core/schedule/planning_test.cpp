@@ -24,8 +24,8 @@ using test::Tokens;
 // Slots are taken for drafts to come too, but never beyond max_model_len.
 TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
   CoreConfig config = sync_config();
-  config.num_spec_tokens = config.num_lookahead_tokens = 4;
-  config.use_eagle = true;
+  config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = 4;
+  config.speculation.use_eagle = true;
   config.scheduler.max_model_len = 10;
   CoreDriver d(config);
   d.add(1, 4, 6);
@@ -41,8 +41,8 @@ TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
 // A request that was promoted with computed tokens gets the lookahead on admission, one that starts anew does not.
 TEST(Slots, Trap12LookaheadOnAdmissionDependsOnComputedTokens) {
   CoreConfig config = sync_config();
-  config.num_spec_tokens = config.num_lookahead_tokens = 4;
-  config.use_eagle = true;
+  config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = 4;
+  config.speculation.use_eagle = true;
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
   CoreDriver d(config, {.connector = &connector});
@@ -74,7 +74,7 @@ TEST(FullSequence, Trap13MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
 
 TEST(Running, Trap19ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
   CoreConfig config = sync_config(8);
-  config.max_outstanding_plans = 2;
+  config.limits.max_outstanding_plans = 2;
   config.scheduler.reserve_full_isl = false;
   config.scheduler.max_num_batched_tokens = 10;
   CoreDriver d(config);
@@ -177,7 +177,7 @@ TEST(Waiting, Trap23ByPriorityTheHeadsOfBothQueuesAreCompared) {
 
 TEST(Waiting, Trap24AnAdapterTooManyIsPassedOver) {
   CoreConfig config = sync_config();
-  config.max_loras = 1;
+  config.limits.max_loras = 1;
   CoreDriver d(config);
   for (const std::uint64_t id : {1U, 2U, 3U}) {
     const Tokens prompt = CoreDriver::prompt(id, 4);
@@ -265,7 +265,7 @@ TEST(Plan, Trap32CommonPrefixCountsEveryoneWithBlocks) {
 TEST(Plan, APipelineSendsTheSampledTokensBack) {
   for (const bool pipeline : {false, true}) {
     CoreConfig config = sync_config();
-    config.pipeline_parallel = pipeline;
+    config.parallel.pipeline_parallel = pipeline;
     CoreDriver d(config);
     d.add(1, 4, 8);
     d.step({{1, {77}}});
@@ -293,7 +293,7 @@ TEST(Async, PlaceholdersStandForTokensInFlight) {
 
 TEST(Async, DraftPlaceholdersFillTheNextPlan) {
   CoreConfig config = async_config();
-  config.num_spec_tokens = 2;
+  config.speculation.num_spec_tokens = 2;
   CoreDriver d(config);
   d.add(1, 4, 20);
   d.plan();
@@ -321,8 +321,8 @@ TEST(MambaAlign, Trap18ChunksEndAtBlockEnds) {
   for (const bool eagle : {false, true}) {
     CoreConfig config = sync_config(64);
     config.mamba_align = true;
-    config.use_eagle = eagle;
-    config.num_spec_tokens = config.num_lookahead_tokens = eagle ? 1 : 0;
+    config.speculation.use_eagle = eagle;
+    config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = eagle ? 1 : 0;
     config.cache_block_size = 4;
     config.scheduler.max_num_batched_tokens = 11;
     CoreDriver d(config);
@@ -350,7 +350,7 @@ TEST(MambaAlign, Trap18ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningO
 TEST(MambaAlign, DraftsBehindAFullBlockRunWithIt) {
   CoreConfig config = sync_config(64);
   config.mamba_align = true;
-  config.num_spec_tokens = 3;
+  config.speculation.num_spec_tokens = 3;
   CoreDriver d(config);
   d.add(1, 7, 20);
   d.step();
@@ -375,7 +375,7 @@ TEST(MambaAlign, ALoadedPrefixMayEndWithinABlock) {
 
 TEST(Plan, APipelineSendsWhatThisChunkComputes) {
   CoreConfig config = sync_config();
-  config.pipeline_parallel = true;
+  config.parallel.pipeline_parallel = true;
   config.scheduler.max_num_batched_tokens = 4;
   CoreDriver d(config);
   d.add(1, 10, 8);

@@ -65,7 +65,7 @@ TEST(Preemption, Trap20TheFirstOfEqualPrioritiesGivesWay) {
 // The victim stands before the cursor but was passed over in this step: the loop does not go back, and skips one request.
 TEST(Preemption, Trap20AVictimThatWasPassedOverMakesTheLoopSkipOne) {
   CoreConfig config = priority_config(9);
-  config.max_outstanding_plans = 3;
+  config.limits.max_outstanding_plans = 3;
   config.scheduler.reserve_full_isl = false;
   config.scheduler.long_prefill_token_threshold = 8;
   config.scheduler.max_num_batched_tokens = 24;
@@ -87,7 +87,7 @@ TEST(Preemption, UnwrittenBlocksStayFindableUnlessAskedOtherwise) {
     CoreConfig config = priority_config(9);
     config.scheduler.reserve_full_isl = false;
     config.scheduler.long_prefill_token_threshold = 8;
-    config.forget_unwritten_blocks = forget;
+    config.cures.forget_unwritten_blocks = forget;
     CoreDriver d(config);
     d.add_with_priority(1, 23, 5, 1.0);
     d.step();

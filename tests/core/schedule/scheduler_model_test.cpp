@@ -27,7 +27,7 @@ CoreConfig random_config(Random& random) {
   config.scheduler.max_model_len = static_cast<std::uint32_t>(random.between(24, 64));
   test::use_one_group(config,
                       2 + (config.scheduler.max_model_len * static_cast<std::uint32_t>(random.between(10, 40)) / 10) / config.block_size);
-  config.enable_prefix_caching = random.chance(0.7);
+  config.prefix_cache.enable_prefix_caching = random.chance(0.7);
   config.scheduler.max_num_seqs = static_cast<std::uint32_t>(random.between(1, 12));
   config.scheduler.enable_chunked_prefill = random.chance(0.7);
   config.scheduler.max_num_batched_tokens =
@@ -36,7 +36,7 @@ CoreConfig random_config(Random& random) {
   config.scheduler.reserve_full_isl = random.chance(0.5);
   config.scheduler.policy = random.chance(0.5) ? SchedulingPolicy::priority : SchedulingPolicy::fcfs;
   config.scheduler.async_scheduling = random.chance(0.5);
-  config.forget_unwritten_blocks = true;  // the worker sees every wrong block
+  config.cures.forget_unwritten_blocks = true;  // the worker sees every wrong block
   return config;
 }
 
@@ -189,7 +189,7 @@ TEST(SchedulerModel, DecidesLikeTheNaiveOne) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
-    config.forget_unwritten_blocks = false;
+    config.cures.forget_unwritten_blocks = false;
     num_preemptions += compare_with_naive(seed, config, random).num_preemptions;
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
@@ -202,7 +202,7 @@ TEST(SchedulerModel, ContinuumDecidesLikeTheNaiveOneWithEverySetOfCures) {
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
       Random random(seed);
       CoreConfig config = random_config(random);
-      config.forget_unwritten_blocks = false;
+      config.cures.forget_unwritten_blocks = false;
       config.scheduler.policy = SchedulingPolicy::continuum;
       config.continuum.pins_give_way = (cures & 1U) != 0;
       config.continuum.pins_end_with_job = (cures & 2U) != 0;
@@ -222,7 +222,7 @@ TEST(SchedulerModel, ForksDecideLikeTheNaiveOne) {
   for (std::uint64_t seed = 0; all.num_trees < 5000 && seed < 400; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
-    config.forget_unwritten_blocks = false;
+    config.cures.forget_unwritten_blocks = false;
     make_room_for_forks(config, random);
     all.add(compare_with_naive(seed, config, random, 0.35));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
@@ -264,7 +264,7 @@ Met run_with_plans_in_flight(std::uint64_t seed, double forks = 0.0) {
       h.add(random_request(random, RequestId{next_id++}, h.config.scheduler.max_model_len));
     else if (dice < 0.35 && !h.alive.empty())
       h.finish(std::next(h.alive.begin(), static_cast<std::ptrdiff_t>(random.below(h.alive.size())))->first);
-    else if (dice < 0.7 && h.results.size() < h.config.max_outstanding_plans)
+    else if (dice < 0.7 && h.results.size() < h.config.limits.max_outstanding_plans)
       h.plan();
     else if (!h.results.empty())
       h.apply_oldest();
@@ -303,7 +303,7 @@ TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {
   config.scheduler.reserve_full_isl = false;
   for (const bool caching : {true, false}) {
     for (const std::uint32_t budget : {3U, 16U, 2048U}) {
-      config.enable_prefix_caching = caching;
+      config.prefix_cache.enable_prefix_caching = caching;
       config.scheduler.max_num_batched_tokens = budget;
       Random random(budget);
       Harness h(config);
@@ -326,7 +326,7 @@ TEST(SchedulerModel, KeepsItsBooksWhenAllNamesAreEqual) {
   for (std::uint64_t seed = 200; seed < 220; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
-    config.enable_prefix_caching = true;
+    config.prefix_cache.enable_prefix_caching = true;
     EqualNames names;
     Harness h(config, {.hash = &names});
     h.worker.trust_nothing();

@@ -115,8 +115,8 @@ TEST(Sessions, Trap34MaxTokensStays) {
 
 TEST(Sessions, Trap34ItemsOfAnInputAreMovedBehindWhatIsThere) {
   CoreConfig config = sync_config();
-  config.max_encoder_tokens = 100;
-  config.encoder_cache_size = 100;
+  config.encoder.max_encoder_tokens = 100;
+  config.encoder.encoder_cache_size = 100;
   CoreDriver d(config);
   begin(d, 1, 3, 9);
   d.step({{1, {kEos}}});

@@ -106,8 +106,8 @@ TEST(Snapshot, QueuesAreToldInTheirOrder) {
 
 CoreConfig encoding(std::uint32_t cache_size) {
   CoreConfig config = sync_config();
-  config.max_encoder_tokens = 16;
-  config.encoder_cache_size = cache_size;
+  config.encoder.max_encoder_tokens = 16;
+  config.encoder.encoder_cache_size = cache_size;
   config.scheduler.max_num_batched_tokens = 4;
   return config;
 }
@@ -163,7 +163,7 @@ TEST(Snapshot, TellsOutputsThatNoRequestNames) {
 
 TEST(Snapshot, TellsWhichOutputsOfAnEncoderGo) {
   CoreConfig config = encoding(16);
-  config.is_encoder_decoder = true;
+  config.encoder.is_encoder_decoder = true;
   CoreDriver d(config);
   const Tokens prompt = CoreDriver::prompt(1, 4);
   const std::vector<MultimodalFeature> items{{"sound", PlaceholderRange(0, 8)}};
@@ -181,7 +181,7 @@ TEST(Snapshot, TellsWhichOutputsOfAnEncoderGo) {
 
 TEST(Snapshot, TellsResidencyOfSampledBlocks) {
   CoreConfig config = sync_config(8);
-  config.kv_metrics_sample = 1.0;
+  config.report.kv_metrics_sample = 1.0;
   CoreDriver d(config);
   d.add(1, 5, 1);
   d.step();
@@ -222,7 +222,7 @@ TEST(PlanContents, TheWorkerIsToldWhichEncoderOutputsMayGo) {
 
 TEST(PlanContents, FreshBlocksOfFullAttentionBesideStatesAreZeroed) {
   CoreConfig config = sync_config();
-  config.enable_prefix_caching = false;
+  config.prefix_cache.enable_prefix_caching = false;
   MambaSpec mamba;
   mamba.block_size = 100;
   config.kv.groups.push_back({.layer_names = {"state"}, .spec = mamba, .layer_specs = {}});
@@ -240,7 +240,7 @@ TEST(PlanContents, FreshBlocksOfFullAttentionBesideStatesAreZeroed) {
 
 TEST(PlanContents, APipelinesFirstStageLearnsSampledTokens) {
   CoreConfig config = sync_config();
-  config.pipeline_parallel = true;
+  config.parallel.pipeline_parallel = true;
   CoreDriver d(config);
   d.add(1, 5, 8);
   const StepPlan& first = d.plan();
@@ -269,7 +269,7 @@ TEST(PlanContents, APipelinesFirstStageLearnsSampledTokens) {
 
 TEST(PlanContents, AdaptersHaveALimit) {
   CoreConfig config = sync_config();
-  config.max_loras = 2;
+  config.limits.max_loras = 2;
   CoreDriver d(config);
   const std::int64_t adapters[] = {5, 6, 7, 5, 0};
   for (std::uint64_t id = 1; id <= 5; ++id) {

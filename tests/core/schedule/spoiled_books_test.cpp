@@ -101,7 +101,7 @@ TEST(SpoiledBooksDeathTest, WhatIsTakenOutOfAPlanWasInIt) {
 TEST(SpoiledBooksDeathTest, AHitLeavesATokenToCompute) {
   test::ScriptedConnector connector;
   CoreConfig config = sync_config();
-  config.enable_prefix_caching = false;  // it asks the same before
+  config.prefix_cache.enable_prefix_caching = false;  // it asks the same before
   CoreDriver d = one_is_added(config, {.connector = &connector});
   EXPECT_DEATH(
       {

@@ -19,7 +19,7 @@ Request& spoiled_request(const CoreDriver& d, std::uint64_t id) {
 // Request 1 runs, request 2 waits, and no plan is outstanding.
 CoreDriver one_runs_one_waits() {
   CoreConfig config = sync_config();
-  config.num_spec_tokens = 3;
+  config.speculation.num_spec_tokens = 3;
   CoreDriver d(config);
   d.add(1, 8, 20);
   d.step();

@@ -1,0 +1,103 @@
+#pragma once
+// What the core can be told, in groups. A field has the same name in the Python package, which shows all groups as one (quire.CoreConfig).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/api.h"
+#include "quire/error.h"
+#include "quire/hash_algorithm.h"
+#include "quire/kv_spec.h"
+#include "quire/options.h"
+
+namespace quire {
+
+enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
+
+// How blocks are named, found again and reused.
+struct PrefixCacheOptions {
+  bool enable_prefix_caching = true;
+  HashAlgorithm hash = HashAlgorithm::canonical;
+  std::string hash_seed;                // replicas with equal seeds name equal blocks alike
+  std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
+  bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
+};
+
+struct SpeculationOptions {
+  std::uint32_t num_spec_tokens = 0;       // drafts per step
+  std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
+  bool use_eagle = false;
+};
+
+// Images, sounds, and models of two halves.
+struct EncoderOptions {
+  std::uint32_t max_encoder_tokens = 0;  // encoder embeds computed per step
+  std::uint32_t encoder_cache_size = 0;  // embeds kept
+  bool is_encoder_decoder = false;
+  bool disable_chunked_mm_input = false;
+};
+
+struct ParallelOptions {
+  bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
+  std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
+};
+
+// Where vLLM goes wrong and quire need not. All off: decisions are vLLM's. ContinuumOptions has three more.
+struct CureOptions {
+  // Under SchedulingPolicy::priority a request that this step has scheduled already can be preempted by the same step. Its new blocks are
+  // in the prefix cache by then, but nothing will be written to them. vLLM keeps them there, so a later hit reads garbage; with this
+  // option they are removed.
+  bool forget_unwritten_blocks = false;
+  // With async scheduling, reset_prefix_cache(preempt_running) makes each preempted request drop the next token that arrives for it,
+  // because that one was in flight. vLLM drops it even if none was in flight: then a good token is lost, its placeholder is never taken
+  // back, and near its end the request is not scheduled any more but stays in the batch until it is aborted. With this option a token is
+  // dropped only if one is in flight.
+  bool discard_only_in_flight = false;
+  // reserve_full_isl counts a block for every token of a request, also where a window will have passed most of them by the time the last
+  // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
+  // option no more is reserved than the request holds at once.
+  bool reserve_windows_only = false;
+  // Requests whose blocks have been loaded hold them while they wait. In vLLM, when nothing runs and they hold so many that the first of
+  // them lacks blocks, all wait for ever. With this option the last of them then gives its blocks back.
+  bool loaded_give_way = false;
+};
+
+struct CoreLimits {
+  std::uint32_t max_outstanding_plans = 2;
+  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
+  std::uint32_t max_open_transfers = 4096;
+  std::uint32_t max_loras = 0;  // adapters in one step; 0: no limit
+};
+
+// What the core tells of itself.
+struct ReportOptions {
+  bool log_stats = true;
+  bool enable_kv_events = false;
+  double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
+  bool include_finished_set = false;
+  bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
+};
+
+// Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
+struct QUIRE_API CoreConfig {
+  SchedulerOptions scheduler;
+  KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
+  std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
+  std::uint32_t cache_block_size = 0;  // vLLM's cache_config.block_size (mamba_align splits by it); 0: block_size
+  bool mamba_align = false;            // mamba_cache_mode == "align"
+  KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
+
+  PrefixCacheOptions prefix_cache;
+  SpeculationOptions speculation;
+  EncoderOptions encoder;
+  ParallelOptions parallel;
+  ContinuumOptions continuum;
+  CureOptions cures;
+  CoreLimits limits;
+  ReportOptions report;
+
+  // Errors name the field; one of the groups after `kv` as in "speculation.num_spec_tokens".
+  [[nodiscard]] Result<void> validate() const;
+};
+
+}  // namespace quire
