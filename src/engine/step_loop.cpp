@@ -15,7 +15,7 @@ constexpr double kTransferPoll_s = 0.001;
 
 const char* words_of(SampleOutcome::Status status) {
   return status == SampleOutcome::Status::not_finite ? "the model gave no finite distribution for the next token"
-                                                     : "logit_bias, min_tokens and penalties leave no token to choose";
+                                                     : "the grammar, logit_bias, min_tokens and penalties leave no token to choose";
 }
 
 RequestStatus status_of(FinishReason reason) {

@@ -58,7 +58,7 @@ struct Sampler::SlotState {
 };
 
 struct Sampler::Scratch {
-  std::vector<float> logits;
+  std::vector<float> masked, logits;
   DrawScratch draw;
 };
 
@@ -70,6 +70,7 @@ Sampler::Sampler(std::uint32_t vocab_size, std::uint32_t max_num_seqs, std::vect
       scratch_(pool == nullptr ? 1 : pool->num_threads()) {
   std::erase_if(eos_ids_, [&](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; });
   for (Scratch& scratch : scratch_) {
+    scratch.masked.reserve(vocab_size);
     scratch.logits.reserve(vocab_size);
     scratch.draw.reserve(vocab_size);
   }
@@ -114,6 +115,15 @@ void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> o
   });
 }
 
+std::span<const float> Sampler::masked(const SampleRow& row, Scratch& scratch) const {
+  if (row.allowed.empty()) return row.logits;
+  QUIRE_CHECK(row.allowed.size() == (vocab_size_ + 31) / 32, "a mask has a bit per token of the vocabulary");
+  scratch.masked.assign(row.logits.begin(), row.logits.end());
+  for (std::uint32_t token = 0; token < vocab_size_; ++token)
+    if ((row.allowed[token / 32] >> token % 32 & 1U) == 0) scratch.masked[token] = kMasked;
+  return scratch.masked;
+}
+
 std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const {
   const bool masks = state.num_outputs < state.params.min_tokens;
   if (!masks && state.params.logit_bias.empty() && !state.has_penalties) return logits;
@@ -133,13 +143,15 @@ void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& 
   QUIRE_CHECK(row.logits.size() == vocab_size_);
   outcome.token = 0;
   outcome.logprobs.entries.clear();
-  const float raw_max = finite_row_max(row.logits);
-  if (std::isnan(raw_max)) {
+  const float given_max = finite_row_max(row.logits);
+  if (std::isnan(given_max)) {
     outcome.status = SampleOutcome::Status::not_finite;
     return;
   }
-  const std::span<const float> logits = adjusted(state, row.logits, scratch);
-  const float max = logits.data() == row.logits.data() ? raw_max : row_max(logits);
+  const std::span<const float> raw = masked(row, scratch);
+  const float raw_max = row.allowed.empty() ? given_max : row_max(raw);
+  const std::span<const float> logits = adjusted(state, raw, scratch);
+  const float max = logits.data() == raw.data() ? raw_max : row_max(logits);
   if (std::isnan(max)) {
     outcome.status = SampleOutcome::Status::all_masked;
     return;
@@ -152,8 +164,8 @@ void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     outcome.token = draw_token(logits, max, draw, random_uniform(state.seed, state.num_outputs), scratch.draw);
   }
   if (state.params.logprobs.has_value()) {
-    top_entries(row.logits, *state.params.logprobs, scratch.draw.candidates);
-    write_logprobs(row.logits, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
+    top_entries(raw, *state.params.logprobs, scratch.draw.candidates);
+    write_logprobs(raw, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
   }
   ++state.num_outputs;
   if (state.has_penalties) ++state.counts[outcome.token];

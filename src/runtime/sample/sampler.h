@@ -2,8 +2,9 @@
 // Turns rows of logits into tokens. What a request gets depends on its own logits, parameters, seed and number of outputs only: never on
 // the batch, the slot, or a preemption.
 //
-// The order is vLLM V1's: log probabilities of the raw distribution; logit_bias and the min_tokens mask; repetition, frequency and
-// presence penalties; greedy if temperature < 1e-5; else temperature, min_p, top_k, top_p and one draw.
+// The order is vLLM V1's: what a mask forbids is -infinity from the start; log probabilities of that distribution; logit_bias and the
+// min_tokens mask; repetition, frequency and presence penalties; greedy if temperature < 1e-5; else temperature, min_p, top_k, top_p and
+// one draw.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,7 +22,8 @@ inline constexpr float kGreedyTemperature = 1e-5F;
 
 struct SampleRow {
   Slot slot;
-  std::span<const float> logits;  // vocab_size
+  std::span<const float> logits;                // vocab_size
+  std::span<const std::uint32_t> allowed = {};  // token t if bit t % 32 of word t / 32 is set; empty: all
 };
 
 struct SampleOutcome {
@@ -51,6 +53,7 @@ class Sampler {
   struct SlotState;
   struct Scratch;
   void sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
+  std::span<const float> masked(const SampleRow& row, Scratch& scratch) const;
   std::span<const float> adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const;
 
   std::uint32_t vocab_size_;

@@ -35,7 +35,6 @@ void Batch::append(Slot slot, TokenId token) {
 
 // What a worker would have to do and does not know how: passing over it would change answers.
 void Batch::refuse_unserved(const StepPlan& plan) {
-  QUIRE_CHECK(!plan.has_structured_output, "this worker has no grammars");
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.empty(), "this worker verifies no drafts");
     QUIRE_CHECK(request.encoder_inputs.empty(), "this worker runs no encoder");

@@ -21,8 +21,8 @@ class Batch {
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
 
-  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, grammars,
-  // encoders or pipeline stages is a broken invariant.
+  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, encoders
+  // or pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "runtime/worker/token_masks.h"
 
 namespace quire {
 namespace {
@@ -56,6 +57,15 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
   return static_cast<TokenId>(extend(name, -1) % vocab_size);
 }
 
+TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
+  const auto first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
+  for (std::uint32_t i = 0; i < vocab_size; ++i) {
+    const std::uint32_t token = (first + i) % vocab_size;
+    if (allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0) return static_cast<TokenId>(token);
+  }
+  return -1;
+}
+
 SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
     : options_(std::move(options)),
       tables_(table_limits(options_)),
@@ -65,7 +75,7 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
       transfers_(std::move(options_.transport), cache_.pages()),
       params_(options_.limits.max_num_seqs, nullptr),
       pool_(options_.num_threads),
-      task_(pool_, options_.limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {}
+      task_(pool_, options_.limits.max_num_seqs, *this) {}
 
 void SimulatedWorker::update_batch(const StepPlan& plan) {
   for (const Slot slot : plan.released) {
@@ -85,10 +95,10 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
 }
 
 WorkerCapabilities SimulatedWorker::capabilities() const {
-  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport()};
+  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport(), .token_masks = true};
 }
 
-void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
+void SimulatedWorker::forward(const StepPlan& plan) {
   if (options_.before_step) options_.before_step(plan);
   update_batch(plan);
   batch_.build(plan);
@@ -96,18 +106,22 @@ void SimulatedWorker::run(const StepPlan& plan, StepResults& results) {
   transfers_.before_attention(0);
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
-  pool_.release_caller();
+  std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { verify(request); });
+}
+
+void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
   results.outcomes.clear();
   results.sampled.clear();
+  MaskReader reader(masks);
   for (const ScheduledRequest& request : plan.scheduled) {
-    verify(request);
     if (request.samples) {
-      results.outcomes.push_back(sample(request));
+      results.outcomes.push_back(sample_after(request, reader.of(request.id)));
       const TokenId token = results.outcomes.back().token;
       results.sampled.push_back({request.id, token});
       batch_.append(request.slot, token);
     }
   }
+  reader.check_all_read();
   transfers_.collect(results.transfers);
 }
 
@@ -142,14 +156,19 @@ void SimulatedWorker::verify(const ScheduledRequest& request) const {
   }
 }
 
-SampleOutcome SimulatedWorker::sample(const ScheduledRequest& request) const {
+SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const {
   const std::span<const TokenId> history = batch_.history(request.slot);
   SampleOutcome outcome;
   if (history.back() == options_.poison) {
     outcome.status = SampleOutcome::Status::not_finite;
     return outcome;
   }
-  outcome.token = simulated_token(history, options_.vocab_size);
+  const TokenId token = simulated_token(history, options_.vocab_size, allowed);
+  if (token < 0) {
+    outcome.status = SampleOutcome::Status::all_masked;
+    return outcome;
+  }
+  outcome.token = token;
   if (params_[request.slot.value]->logprobs.has_value())
     outcome.logprobs.entries.push_back({outcome.token, -1.0F / static_cast<float>(history.size()), 1});
   return outcome;

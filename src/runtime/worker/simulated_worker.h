@@ -36,25 +36,29 @@ struct SimulatedWorkerOptions {
 
 // What a simulated model says after this history.
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size);
+// The same under a mask (TokenMask; empty: none): the next allowed one, going round. -1: it allows none.
+TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
 
-class SimulatedWorker final : public WorkerBase {
+class SimulatedWorker final : public WorkerBase, private StepParts {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
   [[nodiscard]] WorkerCapabilities capabilities() const override;
   void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
   void start(const StepPlan& plan) override { task_.start(plan); }
+  void provide(std::span<const TokenMask> masks) override { task_.provide(masks); }
   void assist() override { task_.assist(); }
   WorkerResult finish() override { return task_.finish(); }
 
  private:
-  void run(const StepPlan& plan, StepResults& results);
+  void forward(const StepPlan& plan) override;
+  void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
   void write(const ScheduledRequest& request);
   void verify(const ScheduledRequest& request) const;
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
-  SampleOutcome sample(const ScheduledRequest& request) const;
+  SampleOutcome sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const;
 
   SimulatedWorkerOptions options_;
   BlockTables tables_;

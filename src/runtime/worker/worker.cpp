@@ -1,6 +1,6 @@
 #include "runtime/worker/worker.h"
 
-#include "base/check.h"
+#include "runtime/worker/token_masks.h"
 
 namespace quire {
 
@@ -16,22 +16,35 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
       observer_(observer),
-      task_(*pool_, limits.max_num_seqs, [this](const StepPlan& plan, StepResults& results) { run(plan, results); }) {
+      task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
 }
 
 Worker::~Worker() = default;
 
 WorkerCapabilities Worker::capabilities() const {
-  return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()), .transfers = transfers_.has_transport()};
+  return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()),
+          .transfers = transfers_.has_transport(),
+          .token_masks = true};
 }
 
-// By the thread that leads the step.
-void Worker::run(const StepPlan& plan, StepResults& results) {
+void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
-  forward(plan);
+  rows_.clear();
+  const std::size_t vocab_size = model_->info().vocab_size;
+  for (const ScheduledRequest& request : plan.scheduled)
+    if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
+  const BatchInput input = batch_.build(plan);
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {{logits_.get(), rows_.size() * vocab_size}}, this);
   if (observer_ != nullptr) show_logits(plan);
-  pool_->release_caller();
+}
+
+void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
+  std::size_t row = 0;
+  MaskReader reader(masks);
+  for (const ScheduledRequest& request : plan.scheduled)
+    if (request.samples) rows_[row++].allowed = reader.of(request.id);
+  reader.check_all_read();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
   results.sampled.clear();
@@ -61,15 +74,6 @@ void Worker::update_batch(const StepPlan& plan) {
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
   transfers_.load(plan);
-}
-
-void Worker::forward(const StepPlan& plan) {
-  rows_.clear();
-  const std::size_t vocab_size = model_->info().vocab_size;
-  for (const ScheduledRequest& request : plan.scheduled)
-    if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
-  const BatchInput input = batch_.build(plan);
-  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {{logits_.get(), rows_.size() * vocab_size}}, this);
 }
 
 void Worker::show_logits(const StepPlan& plan) const {

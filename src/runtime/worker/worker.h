@@ -36,7 +36,7 @@ class LogitsObserver {
 };
 
 // The model on this machine's processors.
-class Worker final : public WorkerBase, private PassHooks {
+class Worker final : public WorkerBase, private StepParts, private PassHooks {
  public:
   // `model` was loaded with `pool`. `transport` and `observer` may be null; the observer must outlive the worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
@@ -48,13 +48,14 @@ class Worker final : public WorkerBase, private PassHooks {
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
 
   void start(const StepPlan& plan) override { task_.start(plan); }
+  void provide(std::span<const TokenMask> masks) override { task_.provide(masks); }
   void assist() override { task_.assist(); }
   WorkerResult finish() override { return task_.finish(); }
 
  private:
-  void run(const StepPlan& plan, StepResults& results);
+  void forward(const StepPlan& plan) override;  // fills rows_
+  void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
-  void forward(const StepPlan& plan);  // fills rows_
   void show_logits(const StepPlan& plan) const;
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }

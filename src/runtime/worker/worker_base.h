@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "base/check.h"
 #include "quire/plan.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
@@ -19,11 +20,18 @@ struct WorkerResult {
   TransferTotals transfers = {};
 };
 
+// What a request may sample next: token t where bit t % 32 of word t / 32 is set. (vocab_size + 31) / 32 words.
+struct TokenMask {
+  RequestId id;
+  std::span<const std::uint32_t> allowed;
+};
+
 // What a worker can carry out: a core whose plans would ask for more is refused when the engine is made (engine/check_served.h).
 struct WorkerCapabilities {
   std::uint32_t num_cache_groups = 1;  // at most
   std::uint32_t num_spec_tokens = 0;   // drafts per step that it verifies
   bool transfers = false;
+  bool token_masks = false;  // provide()
   bool encoder_inputs = false;
   bool pipeline = false;  // it is one stage of several
   bool context_parallel = false;
@@ -35,6 +43,9 @@ class WorkerBase {
  public:
   virtual ~WorkerBase() = default;
   virtual void start(const StepPlan& plan) = 0;
+  // After start() of a plan with has_structured_output, and before its finish(): the masks of requests that sample in this step, in the
+  // plan's order; the others are free. The forward pass does not wait for them, sampling does. They are read until finish() returns.
+  virtual void provide(std::span<const TokenMask> /*masks*/) { QUIRE_CHECK(false, "this worker takes no token masks"); }
   // Computes with the others until the end of the step is near: the time to make the next plan.
   virtual void assist() {}
   // Computes with the others to the end.

@@ -38,6 +38,12 @@ class Bench {
     sampler_.sample({&row, 1}, {&outcome, 1});
     return outcome;
   }
+  SampleOutcome sample(std::uint32_t slot, const std::vector<float>& logits, const std::vector<std::uint32_t>& allowed) {
+    const SampleRow row{Slot{slot}, logits, allowed};
+    SampleOutcome outcome;
+    sampler_.sample({&row, 1}, {&outcome, 1});
+    return outcome;
+  }
   Sampler& sampler() { return sampler_; }
 
  private:
@@ -62,10 +68,104 @@ std::vector<float> flat_with(std::initializer_list<std::pair<TokenId, float>> pe
   return row;
 }
 
+// With garbage in the bits behind the vocabulary.
+std::vector<std::uint32_t> mask_of(std::initializer_list<TokenId> allowed) {
+  std::vector<std::uint32_t> mask((kVocab + 31) / 32);
+  for (const TokenId token : allowed) mask[static_cast<std::size_t>(token) / 32] |= 1U << static_cast<std::uint32_t>(token) % 32;
+  mask.back() |= 0xFFFFFFFFU << kVocab % 32;
+  return mask;
+}
+
 TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   Bench bench;
   bench.admit(0, greedy(), {1}, 1);
   EXPECT_EQ(bench.sample(0, flat_with({{7, 5.0F}, {300, 5.0F}})).token, 7);
+}
+
+TEST(SamplerMask, GreedyTakesTheBestThatIsAllowed) {
+  Bench bench;
+  bench.admit(0, greedy(), {1}, 1);
+  const std::vector<float> row = flat_with({{7, 9.0F}, {300, 5.0F}, {499, 7.0F}});
+  EXPECT_EQ(bench.sample(0, row, mask_of({3, 300, 499})).token, 499);
+  EXPECT_EQ(bench.sample(0, row, mask_of({3, 300})).token, 300);
+  EXPECT_EQ(bench.sample(0, row, mask_of({40, 41})).token, 40);
+}
+
+TEST(SamplerMask, WhatIsForbiddenIsNeverDrawn) {
+  std::mt19937 random(11);
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    SamplingParams params = seeded_params(i);
+    params.temperature = i % 3 == 0 ? 0.0F : 1.5F;
+    params.top_k = i % 4 == 1 ? 20 : 0;
+    params.top_p = i % 5 == 2 ? 0.8F : 1.0F;
+    params.min_p = i % 7 == 3 ? 0.05F : 0.0F;
+    params.logprobs = 5;
+    params.logit_bias = {{static_cast<TokenId>(random() % kVocab), 50.0F}};
+    params.repetition_penalty = i % 2 == 0 ? 1.3F : 1.0F;
+    std::vector<std::uint32_t> mask((kVocab + 31) / 32);
+    const std::uint32_t share = 1 + i % 40;
+    for (std::uint32_t token = 0; token < kVocab; ++token)
+      if (random() % share == 0) mask[token / 32] |= 1U << token % 32;
+    mask[0] |= 1;
+    Bench bench;
+    bench.admit(0, params, {1, 2, 3}, 3);
+    const SampleOutcome outcome = bench.sample(0, random_row(i), mask);
+    ASSERT_EQ(outcome.status, SampleOutcome::Status::ok);
+    for (const auto& entry : outcome.logprobs.entries) {
+      const auto token = static_cast<std::uint32_t>(entry.token);
+      EXPECT_TRUE(mask[token / 32] >> token % 32 & 1U) << token;
+    }
+    EXPECT_EQ(outcome.logprobs.entries[0].token, outcome.token);
+  }
+}
+
+TEST(SamplerMask, OneThatAllowsEverythingChangesNoBit) {
+  const std::vector<std::uint32_t> all((kVocab + 31) / 32, 0xFFFFFFFFU);
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    SamplingParams params = seeded_params(i);
+    params.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    params.top_p = i % 2 == 0 ? 0.9F : 1.0F;
+    params.logprobs = 3;
+    params.presence_penalty = i % 4 == 0 ? 0.5F : 0.0F;
+    Bench plain, masked;
+    plain.admit(0, params, {1, 2}, 2);
+    masked.admit(0, params, {1, 2}, 2);
+    const SampleOutcome expected = plain.sample(0, random_row(i)), given = masked.sample(0, random_row(i), all);
+    ASSERT_EQ(given.token, expected.token);
+    ASSERT_EQ(given.logprobs.entries.size(), expected.logprobs.entries.size());
+    for (std::size_t entry = 0; entry < expected.logprobs.entries.size(); ++entry) {
+      EXPECT_EQ(given.logprobs.entries[entry].token, expected.logprobs.entries[entry].token);
+      EXPECT_EQ(given.logprobs.entries[entry].logprob, expected.logprobs.entries[entry].logprob);
+    }
+  }
+}
+
+// As in vLLM, which masks the logits before it looks at them: what is allowed has the whole probability.
+TEST(SamplerMask, LogprobsAreOfWhatIsAllowed) {
+  SamplingParams params = greedy();
+  params.logprobs = 4;
+  Bench bench;
+  bench.admit(0, params, {1}, 1);
+  const SampleOutcome outcome = bench.sample(0, flat_with({{7, 9.0F}}), mask_of({20, 30}));
+  ASSERT_EQ(outcome.logprobs.entries.size(), 3U) << "the token, and the two that there are";
+  EXPECT_NEAR(outcome.logprobs.entries[0].logprob, std::log(0.5F), 1e-6F);
+  EXPECT_EQ(outcome.logprobs.entries[2].token, 30);
+}
+
+TEST(SamplerMask, OneThatAllowsNothingFailsItsRowAndNoOther) {
+  Bench bench;
+  std::vector<float> broken = random_row(1);
+  broken[9] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> row = random_row(2);
+  const std::vector<std::uint32_t> none = mask_of({}), some = mask_of({5});
+  for (std::uint32_t slot = 0; slot < 3; ++slot) bench.admit(slot, greedy(), {1}, 1);
+  const std::vector<SampleRow> rows{{Slot{0}, row, none}, {Slot{1}, row, some}, {Slot{2}, broken, some}};
+  std::vector<SampleOutcome> outcomes(3);
+  bench.sampler().sample(rows, outcomes);
+  EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::all_masked);
+  EXPECT_EQ(outcomes[1].token, 5);
+  EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite) << "also where the broken number is forbidden";
+  EXPECT_DEATH(bench.sample(1, row, {1, 2}), "a bit per token");
 }
 
 TEST(Sampler, BiasMovesTheChoice) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace quire {
 namespace {
 
@@ -39,6 +41,7 @@ class Drive {
     plan_.table_deltas = deltas_;
     plan_.scheduled = scheduled_;
     plan_.num_scheduled_tokens = count;
+    plan_.has_structured_output = is_structured;
     ++step_.value;
     worker_.start(plan_);
   }
@@ -54,6 +57,9 @@ class Drive {
     admitted_ = {{RequestId{7}, slot, tokens_, 1, &params_}};
   }
   std::vector<TokenId>& tokens() { return tokens_; }
+  SimulatedWorker& worker() { return worker_; }
+
+  bool is_structured = false;
 
  private:
   std::vector<TokenId> tokens_;
@@ -113,6 +119,36 @@ TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
 TEST(SimulatedWorker, PoisonGivesAFailedRow) {
   Drive drive({1, 2, 3}, 3);
   EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).outcomes[0].status, SampleOutcome::Status::not_finite);
+}
+
+TEST(SimulatedWorker, SamplesWhatAMaskAllows) {
+  const TokenId free = simulated_token(std::vector<TokenId>{1, 2, 3}, kVocab);
+  std::vector<std::uint32_t> words((kVocab + 31) / 32, 0xFFFFFFFFU);
+  const auto sample = [&](std::uint32_t num_threads, bool late) {
+    Drive drive({1, 2, 3}, -1, num_threads);
+    drive.is_structured = true;
+    const TokenMask mask{RequestId{7}, words};
+    drive.start(0, 3, {BlockId{1}});
+    if (late) drive.worker().assist();
+    drive.worker().provide({&mask, 1});
+    return drive.finish().outcomes[0];
+  };
+  for (const std::uint32_t num_threads : {1U, 2U}) {
+    for (const bool late : {false, true}) {
+      std::ranges::fill(words, 0xFFFFFFFFU);
+      EXPECT_EQ(sample(num_threads, late).token, free);
+      words[static_cast<std::size_t>(free) / 32] &= ~(1U << static_cast<std::uint32_t>(free) % 32);
+      EXPECT_EQ(sample(num_threads, late).token, (free + 1) % static_cast<TokenId>(kVocab));
+      std::ranges::fill(words, 0U);
+      EXPECT_EQ(sample(num_threads, late).status, SampleOutcome::Status::all_masked);
+    }
+  }
+}
+
+TEST(SimulatedWorkerDeath, AStepWithoutItsMasksStopsTheProgram) {
+  Drive drive({1, 2, 3});
+  drive.is_structured = true;
+  EXPECT_DEATH(drive.run(0, 3, {BlockId{1}}), "nobody provided masks");
 }
 
 TEST(SimulatedWorkerDeath, ReadingWhatWasNeverWrittenStopsTheProgram) {

@@ -16,8 +16,8 @@ constexpr WorkerLimits kLimits{.max_num_seqs = 4, .max_model_len = 128, .max_num
 // Two requests of the same prompt, request i in slot i and block 1 + i, as they are served: 16-bit activations, bf16 KV.
 class TwoRequests {
  public:
-  explicit TwoRequests(const std::string& path) {
-    auto pool = std::make_unique<ThreadPool>(1);
+  explicit TwoRequests(const std::string& path, std::uint32_t num_threads = 1) {
+    auto pool = std::make_unique<ThreadPool>(num_threads);
     auto model = load_model(path, {.max_num_batched_tokens = 64, .max_num_seqs = 4, .max_model_len = 128, .pool = pool.get()});
     EXPECT_TRUE(model) << (model ? "" : model.error().to_string());
     auto cache = KvCache::create(test::kv_layout_of((*model)->info(), {.block_size = 16, .num_blocks = 4}));
@@ -40,6 +40,17 @@ class TwoRequests {
     plan_.table_deltas = deltas_;
     return step(0, 5);
   }
+  // Masks for the next steps; they come before the forward pass, or when it is over.
+  void mask(std::vector<TokenMask> masks, bool late = false) {
+    masks_ = std::move(masks);
+    plan_.has_structured_output = true;
+    late_ = late;
+  }
+  void forget_masks() {
+    mask({});
+    provides_ = false;
+  }
+  Worker& worker() { return *worker_; }
   // One more token.
   WorkerResult decode(std::uint32_t num_computed) {
     plan_.admitted = {};
@@ -76,7 +87,11 @@ class TwoRequests {
     plan_.scheduled = scheduled_;
     plan_.num_scheduled_tokens = 2 * count;
     ++plan_.step.value;
-    return worker_->execute(plan_);
+    if (!plan_.has_structured_output) return worker_->execute(plan_);
+    worker_->start(plan_);
+    if (late_ || !provides_) worker_->assist();  // comes back when the forward pass is over
+    if (provides_) worker_->provide(masks_);
+    return worker_->finish();
   }
 
   std::vector<TokenId> prompt_{5, 6, 7, 8, 9};
@@ -86,6 +101,8 @@ class TwoRequests {
   std::vector<BlockTableDelta> deltas_;
   std::vector<ScheduledRequest> scheduled_;
   StepPlan plan_;
+  std::vector<TokenMask> masks_;
+  bool late_ = false, provides_ = true;
   std::unique_ptr<Worker> worker_;
   std::span<std::byte> block_of_request_0_;
   std::vector<std::span<std::byte>> pages_of_free_block_;
@@ -121,6 +138,70 @@ TEST(Worker, ZeroesTheBlocksThatThePlanNamesAndNoOther) {
   EXPECT_TRUE(zeroing.free_block_is_zero());
 }
 
+class WorkerMasks : public testing::Test {
+ protected:
+  WorkerMasks() { tiny::write_gguf(path, tiny::small_llama(), "Q4_1"); }
+  static std::vector<std::uint32_t> all_but(TokenId token) {
+    std::vector<std::uint32_t> words((tiny::small_llama().vocab_size + 31) / 32, 0xFFFFFFFFU);
+    words[static_cast<std::size_t>(token) / 32] &= ~(1U << static_cast<std::uint32_t>(token) % 32);
+    return words;
+  }
+  const tiny::TempFolder folder;
+  const std::string path = folder.file("model.gguf");
+};
+
+TEST_F(WorkerMasks, AForbiddenTokenIsNotSampledAndTheOtherRequestKeepsItsOwn) {
+  TwoRequests plain(path);
+  const TokenId first = plain.prefill().outcomes[0].token, second = plain.decode(5).outcomes[0].token;
+  for (const std::uint32_t num_threads : {1U, 2U}) {
+    for (const bool late : {false, true}) {
+      TwoRequests masked(path, num_threads);
+      const std::vector<std::uint32_t> words = all_but(first), all = all_but(second == 0 ? 1 : 0);
+      masked.mask({{RequestId{1}, words}}, late);
+      const WorkerResult result = masked.prefill();
+      EXPECT_EQ(result.outcomes[0].token, first);
+      EXPECT_NE(result.outcomes[1].token, first);
+      EXPECT_EQ(result.outcomes[1].status, SampleOutcome::Status::ok);
+      masked.mask({{RequestId{0}, all}}, late);
+      EXPECT_EQ(masked.decode(5).outcomes[0].token, second) << "what was sampled is fed back";
+      masked.mask({}, late);
+      EXPECT_EQ(masked.decode(6).outcomes[0].status, SampleOutcome::Status::ok) << "everybody is free";
+    }
+  }
+}
+
+TEST_F(WorkerMasks, OneThatAllowsNothingFailsItsRequestAndNoOther) {
+  TwoRequests plain(path), masked(path);
+  const std::vector<std::uint32_t> none((tiny::small_llama().vocab_size + 31) / 32);
+  masked.mask({{RequestId{0}, none}});
+  const WorkerResult result = masked.prefill();
+  EXPECT_EQ(result.outcomes[0].status, SampleOutcome::Status::all_masked);
+  EXPECT_EQ(result.outcomes[1].token, plain.prefill().outcomes[1].token);
+}
+
+TEST_F(WorkerMasks, ThePassDoesNotWaitForMasksAndTheEndOfTheStepDoesNotHang) {
+  for (const std::uint32_t num_threads : {1U, 2U}) {
+    EXPECT_DEATH(
+        {
+          TwoRequests pair(path, num_threads);
+          pair.forget_masks();
+          pair.prefill();
+        },
+        "nobody provided masks");
+  }
+}
+
+TEST_F(WorkerMasks, OnlyThoseThatThePlanAsksForAreTaken) {
+  TwoRequests pair(path);
+  EXPECT_TRUE(pair.worker().capabilities().token_masks);
+  const std::vector<std::uint32_t> words = all_but(3);
+  EXPECT_DEATH(pair.worker().provide({}), "where the plan asks for them");
+  pair.mask({{RequestId{1}, words}, {RequestId{0}, words}});
+  EXPECT_DEATH(pair.prefill(), "out of the plan's order");
+  pair.mask({{RequestId{7}, words}});
+  EXPECT_DEATH(pair.prefill(), "does not sample");
+}
+
 // What a plan may ask of other workers and this one does not do is refused, never passed over.
 TEST(BatchDeath, RefusesPlansThatItCannotServe) {
   const std::vector<TokenId> tokens{1, 2, 3};
@@ -139,7 +220,6 @@ TEST(BatchDeath, RefusesPlansThatItCannotServe) {
     return batch.build(plan).tokens.size();
   };
   EXPECT_EQ(build([](StepPlan&, ScheduledRequest&) {}), 3U);
-  EXPECT_DEATH(build([&](StepPlan& plan, ScheduledRequest&) { plan.has_structured_output = true; }), "no grammars");
   EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "no drafts");
   EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.encoder_inputs = inputs; }), "no encoder");
   EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.new_tokens = tokens; }), "pipeline");

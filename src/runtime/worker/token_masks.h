@@ -1,0 +1,28 @@
+#pragma once
+// The masks of a step, which come in the plan's order.
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "runtime/worker/worker_base.h"
+
+namespace quire {
+
+class MaskReader {
+ public:
+  explicit MaskReader(std::span<const TokenMask> masks) : left_(masks) {}
+
+  // To be asked of each request that samples, in the plan's order; empty: it is free.
+  std::span<const std::uint32_t> of(RequestId id) {
+    if (left_.empty() || left_.front().id != id) return {};
+    const std::span<const std::uint32_t> allowed = left_.front().allowed;
+    left_ = left_.subspan(1);
+    return allowed;
+  }
+  void check_all_read() const { QUIRE_CHECK(left_.empty(), "a mask of a request that does not sample, or out of the plan's order"); }
+
+ private:
+  std::span<const TokenMask> left_;
+};
+
+}  // namespace quire
