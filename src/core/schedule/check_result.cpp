@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
-#include "core/schedule/state.h"
+#include "core/schedule/results.h"
 
 namespace quire {
+
 namespace {
 
 std::unexpected<Error> mismatch(const char* field, std::string message) {
@@ -18,19 +19,7 @@ std::size_t count_of(std::span<const SampledToken> sampled, RequestId id) {
   return static_cast<std::size_t>(end - sampled.begin());
 }
 
-}  // namespace
-
-Result<void> Core::State::check_result(const StepResult& result) const {
-  if (plans.size() == 0) return mismatch("step", fmt::format("a result of step {}, but no plan is outstanding", result.step.value));
-  const PlanArena& arena = plans.at(0);
-  if (result.step != arena.plan().step)
-    return mismatch("step", fmt::format("a result of step {}, but step {} comes next", result.step.value, arena.plan().step.value));
-  if (Result<void> checked = check_tokens(arena, result); !checked) return checked;
-  if (Result<void> checked = check_completions(result); !checked) return checked;
-  return result.has_connector_output ? check_transfers(result) : Result<void>{};
-}
-
-Result<void> Core::State::check_tokens(const PlanArena& arena, const StepResult& result) const {
+Result<void> check_tokens(const PlanArena& arena, const StepResult& result) {
   std::span<const SampledToken> sampled = result.sampled;
   std::span<const RequestId> pooled = result.pooled;
   for (std::size_t i = 0; i < arena.requests().size(); ++i) {
@@ -52,25 +41,14 @@ Result<void> Core::State::check_tokens(const PlanArena& arena, const StepResult&
   return {};
 }
 
-Result<void> Core::State::check_transfers(const StepResult& result) const {
-  for (RequestId id : result.finished_receiving) {
-    const Request* request = table.find(id);
-    if (request == nullptr || !(HoldLedger::holds(*request, Holder::transfer) || request->status == RequestStatus::waiting_for_remote_kv))
-      return mismatch("finished_receiving", fmt::format("request {} does not wait for blocks", id.value));
-  }
-  for (RequestId id : result.finished_sending) {
-    const Request* request = table.find(id);
-    if (request == nullptr || !HoldLedger::holds(*request, Holder::transfer))
-      return mismatch("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
-  }
-  if (!result.invalid_blocks.empty() && kv.num_groups() != 1) {
-    return fail(ErrorCode::unsupported, "invalid_blocks", fmt::format("there are {} cache groups", kv.num_groups()),
-                "failed loads can be mended with one cache group only");
-  }
-  for (BlockId block : result.invalid_blocks)
-    if (block.value >= kv.pool().num_blocks())
-      return mismatch("invalid_blocks", fmt::format("block {} of {}", block.value, kv.pool().num_blocks()));
-  return {};
+}  // namespace
+
+Result<void> Results::check(const PlanRing& plans, const StepResult& result) {
+  if (plans.size() == 0) return mismatch("step", fmt::format("a result of step {}, but no plan is outstanding", result.step.value));
+  const PlanArena& arena = plans.at(0);
+  if (result.step != arena.plan().step)
+    return mismatch("step", fmt::format("a result of step {}, but step {} comes next", result.step.value, arena.plan().step.value));
+  return check_tokens(arena, result);
 }
 
 }  // namespace quire

@@ -1,7 +1,10 @@
-// The facade: the frame of a step, and what is asked from outside. The other parts of a step are in the files that state.h names.
+// The facade: what is asked from outside. The steps are in step.cpp, the views in snapshot.cpp.
 #include "quire/core.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -9,43 +12,35 @@
 #include "core/schedule/state.h"
 
 namespace quire {
-namespace {
 
-// cache_block_size is written out.
-CoreConfig resolved(CoreConfig config) {
-  config.cache_block_size = config.cache_block_size == 0 ? config.block_size : config.cache_block_size;
-  return config;
-}
-
-}  // namespace
-
-Core::State::State(const CoreConfig& given, const CoreSeams& given_seams, std::unique_ptr<HashFunction> hash_function)
-    : config(resolved(given)),
-      seams(given_seams),
-      num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
-      zero_new_blocks(given.kv.has_mamba_layers()),
-      hash(std::move(hash_function)),
-      events(given_seams.events),
-      kv(given.kv, kv_cache_options(given), events.sink()),
-      encoder_cache(given.encoder.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared,
-                    given.encoder.encoder_cache_size),
+Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_ptr<HashFunction> hash)
+    : context(given, seams),
+      kv(given.kv, kv_cache_options(given), context.events.sink()),
       table(std::size_t{given.scheduler.max_num_seqs} * 2 + std::min(given.scheduler.max_num_waiting, kExpectedWaiting)),
       plans(given.limits.max_outstanding_plans),
-      waiting(given.scheduler.policy, QueueName::waiting),
-      skipped_waiting(given.scheduler.policy, QueueName::skipped),
-      step_skipped(given.scheduler.policy, QueueName::step_skipped),
-      open_transfers(given.kv.num_blocks, given.limits.max_open_transfers) {
-  if (given.scheduler.policy == SchedulingPolicy::continuum) agent.emplace(given.continuum);
-  const std::uint32_t max_num_seqs = given.scheduler.max_num_seqs;
-  plans.reserve(max_num_seqs, given.kv.num_blocks, num_groups, given.speculation.num_spec_tokens);
-  running.reserve(max_num_seqs);
-  free_slots.reserve(max_num_seqs);
-  for (std::uint32_t i = max_num_seqs; i > 0; --i) free_slots.push_back(Slot{i - 1});
-  released.reserve(max_num_seqs);
-  finished.reserve(max_num_seqs);
-  out.updates.reserve(max_num_seqs);
-  out.updated_tokens.reserve(std::size_t{max_num_seqs} * (1 + given.speculation.num_spec_tokens));
-  out.retired.reserve(max_num_seqs);
+      requests(context, kv, table, std::move(hash)),
+      slots(given.scheduler.max_num_seqs),
+      jobs(context),
+      queues(context, jobs),
+      ended(kv, table, jobs),
+      policy(context, table, jobs, ended),
+      forks(context, kv, table, requests),
+      encoder(context),
+      budget(context),
+      ending(context, kv, requests, queues, slots, ended, policy, forks, encoder),
+      preemption(context, kv, requests, queues, slots, policy, encoder, budget),
+      running_loop(context, kv, requests, queues, policy, forks, encoder, budget, preemption),
+      look_up(context, kv, requests),
+      waiting_loop(context, kv, requests, queues, slots, policy, forks, encoder, budget, look_up),
+      drafts(context, table),
+      sessions(context, requests, queues),
+      stats(context, kv, queues, encoder, look_up),
+      updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
+      transfers(context, kv, table, queues, ended),
+      failed_loads(context, kv, table, queues, ending, updates),
+      results(context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats) {
+  plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
+  retired.reserve(given.scheduler.max_num_seqs);
 }
 
 Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreSeams& seams) {
@@ -61,53 +56,118 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
 }
 
 void Core::State::begin_call(const StepInput& input) {
-  now = input.now;
+  context.now = input.now;
   kv.residency().begin(static_cast<std::int64_t>(input.now * 1e9), input.random);
 }
 
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Core::~Core() = default;
 
-const StepPlan& Core::schedule(const StepInput& input) {
+Result<void> Core::add(const NewRequest& request, const StepInput& input) {
   State& s = *state_;
-  PlanArena& arena = s.plans.begin();
+  if (s.table.find_any(request.id) != nullptr)
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", request.id.value), "give each request an id of its own");
+  if (auto valid = check_request(request, s.context.config, s.context.seams); !valid) return valid;
+  const std::size_t num_waiting = s.queues.num_waiting();
+  if (num_waiting >= s.context.config.scheduler.max_num_waiting)
+    return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
+  Request& created = s.requests.create(request);
+  s.jobs.join(created, input.now);
+  s.queues.enqueue(created, input.now);
+  s.requests.record(created, RequestEventKind::queued, input.now);
+  return {};
+}
+
+Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
+  State& s = *state_;
+  Request* parent = s.table.find_any(parent_id);
+  if (parent == nullptr)
+    return fail(ErrorCode::not_found, "parent", fmt::format("no request {}", parent_id.value), "fork one that is open");
+  if (parent->finished())
+    return fail(ErrorCode::invalid_argument, "parent", fmt::format("request {} has ended", parent_id.value), "fork one that is open");
+  if (s.table.find_any(child.id) != nullptr)
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", child.id.value), "give each request an id of its own");
+  if (auto valid = s.forks.check(*parent, child, s.queues.num_waiting()); !valid) return valid;
   s.begin_call(input);
-  s.events.step = arena.plan().step;
-  if (s.agent) s.before_step();
-  if (s.events.wanted()) s.events.on_event({.what = EventKind::step_begins});
-  s.token_budget = s.pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(s.config.scheduler.max_num_batched_tokens);
-  s.encoder_budget = s.config.encoder.max_encoder_tokens;
-  s.kv.new_step_starts();
-  s.schedule_running(arena);
-  s.schedule_waiting(arena);
-  s.complete(arena);
-  StepPlan& plan = arena.seal();
-  if (s.seams.connector != nullptr) {
-    s.seams.connector->planned(plan);
-    s.plan_transfers(arena);
+  Request& created = s.forks.create(*parent, child);
+  if (s.context.events.wanted())
+    s.context.events.on_event(
+        {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
+  s.jobs.join(created, input.now);
+  s.queues.waiting.prepend(created);
+  s.requests.record(created, RequestEventKind::queued, input.now);
+  ++s.context.totals.num_forks;
+  return {};
+}
+
+Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
+  State& s = *state_;
+  s.begin_call(now);
+  Request* session = s.table.find(id);
+  if (session == nullptr) return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
+  if (!session->resumable)
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
+  if (Result<void> checked = input == nullptr ? Result<void>{} : s.sessions.check(*session, *input); !checked) return checked;
+  if (!s.sessions.give(*session, input)) {
+    s.ending.finish({&session, 1}, RequestStatus::finished_aborted);
+    s.ended.destroy_gone();
   }
-  s.advance(arena, plan);
-  return plan;
+  return {};
+}
+
+FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& input) {
+  State& s = *state_;
+  Request* request = s.table.find(id);
+  if (request == nullptr || request->finished()) return FinishEffect::unknown;
+  s.begin_call(input);
+  s.ending.finish({&request, 1}, status);
+  if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
+  s.ended.destroy(*request);
+  return FinishEffect::retired;
+}
+
+void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input) {
+  State& s = *state_;
+  s.begin_call(input);
+  s.ending_now.clear();
+  for (RequestId id : ids) {
+    Request* request = s.table.find(id);
+    if (request != nullptr && !request->finished() && std::ranges::find(s.ending_now, request) == s.ending_now.end()) {
+      s.ending_now.push_back(request);
+      finished.push_back(id);
+    }
+  }
+  s.ending.finish(s.ending_now, status);
+  s.ended.destroy_gone();
+}
+
+void Core::set_drafts(std::span<const Draft> drafts) {
+  state_->drafts.set(drafts);
+}
+
+void Core::set_drafts_in_plan(std::span<const Draft> drafts) {
+  State& s = *state_;
+  if (s.plans.size() > 0) s.drafts.set_in_plan(drafts, s.plans.newest());
 }
 
 Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
   State& s = *state_;
   s.begin_call(input);
   if (preempt_running) {
-    while (s.give_up_share(EventCause::ended_by_host)) {
+    while (s.forks.give_up_share(EventCause::ended_by_host)) {
     }
     // From the last on, so that they come back in order.
-    while (!s.running.empty()) {
-      Request& request = *s.running.back();
-      s.running.pop_back();
+    while (!s.queues.running.empty()) {
+      Request& request = *s.queues.running.back();
+      s.queues.running.pop_back();
       const bool in_flight = request.num_output_placeholders > 0;
-      s.preempt(request);
+      s.preemption.preempt(request);
       request.num_output_placeholders = 0;
-      request.discard_latest_async_tokens = in_flight || !s.config.cures.discard_only_in_flight;
+      request.discard_latest_async_tokens = in_flight || !s.context.config.cures.discard_only_in_flight;
     }
-    s.forget_last_plan = true;
+    s.budget.forget_last_plan();
   }
-  if (s.config.continuum.pins_end_with_job) s.end_pins();
+  if (s.context.config.continuum.pins_end_with_job) s.policy.end_pins();
   bool done = s.kv.reset_prefix_cache();
   if (preempt_running && !done) {
     return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
@@ -117,81 +177,57 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
   return done;
 }
 
+void Core::end_pins() {
+  state_->policy.end_pins();
+  state_->ended.destroy_gone();
+}
+
 bool Core::has_connector() const {
-  return state_->seams.connector != nullptr;
+  return state_->context.seams.connector != nullptr;
 }
 
 bool Core::reset_connector_cache() {
   State& s = *state_;
-  const bool done = s.seams.connector != nullptr && s.seams.connector->reset();
-  s.connector_stats.reset |= done && s.config.report.log_stats;
+  const bool done = s.context.seams.connector != nullptr && s.context.seams.connector->reset();
+  if (done) s.look_up.connector_was_reset();
   return done;
 }
 
 void Core::reset_encoder_cache() {
-  state_->encoder_cache.reset();
+  state_->encoder.cache().reset();
 }
 
 PauseState Core::pause_state() const {
-  return state_->pause;
+  return state_->queues.pause;
 }
 
 void Core::set_pause_state(PauseState state) {
-  state_->pause = state;
+  state_->queues.pause = state;
+}
+
+const SchedulerStats* Core::make_stats() {
+  state_->stats.begin();
+  return state_->stats.collect();
 }
 
 bool Core::has_work() const {
   const State& s = *state_;
-  return !s.running.empty() || !s.waiting.empty() || !s.skipped_waiting.empty();
+  return !s.queues.running.empty() || s.queues.num_waiting() > 0;
 }
 
 bool Core::has_finished_requests() const {
-  return !state_->finished.empty();
+  return !state_->ending.finished().empty();
+}
+
+std::optional<double> Core::next_deadline() const {
+  const State& s = *state_;
+  if (!s.jobs.has_agent()) return std::nullopt;
+  if (s.ended.has_news()) return -std::numeric_limits<double>::infinity();
+  return s.jobs.next_expiry();
 }
 
 std::uint32_t Core::num_outstanding_plans() const {
   return state_->plans.size();
-}
-
-CoreCounters Core::counters() const {
-  const State& s = *state_;
-  CoreCounters counters = s.totals;
-  counters.num_running = static_cast<std::uint32_t>(s.running.size());
-  counters.num_waiting = static_cast<std::uint32_t>(s.waiting.size() + s.skipped_waiting.size());
-  QUIRE_CHECK(s.num_waiting_for_input <= s.skipped_waiting.size(), "sessions between two inputs are passed over");
-  switch (s.pause) {
-    case PauseState::unpaused:
-      counters.num_unfinished = counters.num_running + counters.num_waiting - s.num_waiting_for_input;
-      break;
-    case PauseState::paused_new:
-      counters.num_unfinished = counters.num_running;
-      break;
-    case PauseState::paused_all:
-      counters.num_unfinished = 0;
-      break;
-  }
-  counters.num_awaiting_transfers = s.num_loading + s.hold_ledger.count(Holder::transfer);
-  counters.num_open_transfers = static_cast<std::uint32_t>(s.open_transfers.num_open());
-  counters.num_pinned = s.hold_ledger.count(Holder::pin);
-  counters.num_blocks = s.config.kv.num_blocks - 1;
-  counters.num_free_blocks = s.kv.pool().num_free_blocks();
-  counters.num_cached_blocks = s.kv.pool().index().size();
-  counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
-  return counters;
-}
-
-bool Core::all_blocks_free() const {
-  return state_->kv.pool().num_free_blocks() == state_->config.kv.num_blocks - 1;
-}
-
-std::optional<RequestView> Core::view(RequestId id) const {
-  const Request* request = state_->table.find(id);
-  return request != nullptr ? std::optional(state_->view(*request)) : std::nullopt;
-}
-
-std::span<const BlockId> Core::blocks(RequestId id, std::uint32_t group) const {
-  const Request* request = state_->table.find(id);
-  return request != nullptr ? request->blocks.blocks(group) : std::span<const BlockId>();
 }
 
 }  // namespace quire

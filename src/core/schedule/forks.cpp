@@ -1,20 +1,14 @@
-// Forks: a child begins with its parent's tokens, and with the blocks that hold what of them is computed.
-//
-//   (none) -> waiting       fork: with its share, if the parent has computed anything
-//   waiting -> running      as any other; what it has counts as computed (waiting.cpp)
-//   waiting -> waiting      give_up_share: its share is gone, and it begins as one that was just added
-//
-// A block that is not full is shared too, until somebody writes to it (group_manager.cpp). What the parent has in flight does not matter:
-// of tokens that are known, it is written before any later plan runs; a token that is not known yet is not the child's.
+#include "core/schedule/forks.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "core/schedule/request_check.h"
-#include "core/schedule/state.h"
 
 namespace quire {
+
 namespace {
 
 Result<void> cannot(const char* what) {
@@ -60,46 +54,33 @@ Result<void> check_counts(const ForkRequest& child, const Request& parent, const
 
 }  // namespace
 
-Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
-  State& s = *state_;
-  Request* parent = s.table.find_any(parent_id);
-  if (parent == nullptr)
-    return fail(ErrorCode::not_found, "parent", fmt::format("no request {}", parent_id.value), "fork one that is open");
-  if (parent->finished())
-    return fail(ErrorCode::invalid_argument, "parent", fmt::format("request {} has ended", parent_id.value), "fork one that is open");
-  if (s.table.find_any(child.id) != nullptr)
-    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", child.id.value), "give each request an id of its own");
-  if (auto valid = check_kind(*parent, s.config, s.seams); !valid) return valid;
-  if (auto valid = check_request(as_added(child, *parent), s.config, s.seams); !valid) return valid;
-  if (auto valid = check_counts(child, *parent, s.config); !valid) return valid;
-  if (auto valid = s.check_room_for_fork(*parent); !valid) return valid;
-  s.begin_call(input);
-  Request& created = s.create_fork(*parent, child);
-  s.share_blocks(*parent, created);
-  s.join_family(*parent, created);
-  if (s.events.wanted())
-    s.events.on_event({.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = s.num_blocks(created)});
-  if (s.agent) s.join_job(created, input.now);
-  s.waiting.prepend(created);
-  s.record(created, RequestEventKind::queued, input.now);
-  ++s.totals.num_forks;
-  return {};
+Result<void> Forks::check(const Request& parent, const ForkRequest& child, std::size_t num_waiting) const {
+  if (auto valid = check_kind(parent, context_.config, context_.seams); !valid) return valid;
+  if (auto valid = check_request(as_added(child, parent), context_.config, context_.seams); !valid) return valid;
+  if (auto valid = check_counts(child, parent, context_.config); !valid) return valid;
+  return check_room(parent, num_waiting);
 }
 
-Result<void> Core::State::check_room_for_fork(const Request& parent) const {
-  const std::size_t num_waiting = waiting.size() + skipped_waiting.size();
-  if (num_waiting >= config.scheduler.max_num_waiting)
+Result<void> Forks::check_room(const Request& parent, std::size_t num_waiting) const {
+  if (num_waiting >= context_.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
-  const std::uint32_t num_open = parent.family == 0 ? 1 : families.at(parent.family);
-  if (num_open >= config.limits.max_fork_family) {
+  const std::uint32_t num_open = parent.family == 0 ? 1 : families_.at(parent.family);
+  if (num_open >= context_.config.limits.max_fork_family) {
     return fail(ErrorCode::overloaded, "limits.max_fork_family", fmt::format("{} requests that were forked from one are open", num_open),
                 "fork again when some have ended");
   }
   return {};
 }
 
-Request& Core::State::create_fork(const Request& parent, const ForkRequest& given) {
-  Request& r = table.create(given.id);
+Request& Forks::create(Request& parent, const ForkRequest& given) {
+  Request& child = create_request(parent, given);
+  share_blocks(parent, child);
+  join_family(parent, child);
+  return child;
+}
+
+Request& Forks::create_request(const Request& parent, const ForkRequest& given) {
+  Request& r = table_.create(given.id);
   const std::uint32_t num_tokens = num_tokens_of(given, parent);
   r.name = given.name;
   r.client_index = given.client_index;
@@ -107,7 +88,7 @@ Request& Core::State::create_fork(const Request& parent, const ForkRequest& give
   r.arrival_time = given.arrival_time;
   r.num_prompt_tokens = parent.num_prompt_tokens;
   r.num_output_tokens = static_cast<std::int32_t>(num_tokens) - parent.num_prompt_tokens;
-  r.max_tokens = max_tokens(as_added(given, parent), config);
+  r.max_tokens = max_tokens(as_added(given, parent), context_.config);
   r.min_tokens = std::min(parent.min_tokens, r.max_tokens);
   r.eos_ids = parent.eos_ids;
   r.stop_token_ids = parent.stop_token_ids;
@@ -121,58 +102,58 @@ Request& Core::State::create_fork(const Request& parent, const ForkRequest& give
   r.embed_bytes = parent.embed_bytes;
   r.tags.tenant = parent.tags.tenant;
   r.sampling = given.sampling;
-  reserve_memory(r, num_tokens);
+  requests_.reserve_memory(r, num_tokens);
   r.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
-  if (names_blocks()) r.hashes.assign(parent.hashes.begin(), parent.hashes.begin() + num_tokens / config.block_size);
+  if (requests_.names_blocks()) r.hashes.assign(parent.hashes.begin(), parent.hashes.begin() + num_tokens / context_.config.block_size);
   return r;
 }
 
-void Core::State::share_blocks(Request& parent, Request& child) {
+void Forks::share_blocks(Request& parent, Request& child) {
   const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - 1);
   // Its own tokens in flight are written, and those of drafts may be again.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
-  if (num_computed <= 0 || !kv.fork(kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed))) return;
+  if (num_computed <= 0 || !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed))) return;
   child.num_computed_tokens = num_computed;
-  sharing.push_back(&child);
+  sharing_.push_back(&child);
 }
 
-void Core::State::join_family(Request& parent, Request& child) {
+void Forks::join_family(Request& parent, Request& child) {
   if (parent.family == 0) {
-    parent.family = ++last_family;
-    families.emplace(parent.family, 1);
+    parent.family = ++last_family_;
+    families_.emplace(parent.family, 1);
   }
   child.family = parent.family;
-  ++families.at(child.family);
+  ++families_.at(child.family);
 }
 
-void Core::State::leave_family(Request& request) {
+void Forks::leave_family(Request& request) {
   if (request.family == 0) return;
-  const auto family = families.find(request.family);
-  QUIRE_CHECK(family != families.end() && family->second > 0, "each is counted until it ends");
-  if (--family->second == 0) families.erase(family);
+  const auto family = families_.find(request.family);
+  QUIRE_CHECK(family != families_.end() && family->second > 0, "each is counted until it ends");
+  if (--family->second == 0) families_.erase(family);
   request.family = 0;
 }
 
-// It waits no more.
-void Core::State::leave_sharing(const Request& request) {
-  if (!sharing.empty()) [[unlikely]]
-    std::erase(sharing, &request);
+void Forks::leave_sharing(const Request& request) {
+  if (!sharing_.empty()) [[unlikely]]
+    std::erase(sharing_, &request);
 }
 
-bool Core::State::give_up_share(EventCause cause, const Request* beneficiary) {
-  const auto newest = std::find_if(sharing.rbegin(), sharing.rend(), [&](const Request* request) { return request != beneficiary; });
-  if (newest == sharing.rend()) return false;
+bool Forks::give_up_share(EventCause cause, const Request* beneficiary) {
+  const auto newest = std::find_if(sharing_.rbegin(), sharing_.rend(), [&](const Request* request) { return request != beneficiary; });
+  if (newest == sharing_.rend()) return false;
   Request& request = **newest;
   QUIRE_CHECK(request.status == RequestStatus::waiting && request.num_in_flight == 0, "it has never run");
-  if (events.wanted()) events.on_event({.what = EventKind::unshared, .cause = cause, .owner = request.id, .amount = num_blocks(request)});
-  sharing.erase(std::next(newest).base());
-  kv.free(request.blocks);
+  if (context_.events.wanted())
+    context_.events.on_event({.what = EventKind::unshared, .cause = cause, .owner = request.id, .amount = Requests::num_blocks(request)});
+  sharing_.erase(std::next(newest).base());
+  kv_.free(request.blocks);
   request.num_computed_tokens = 0;
   return true;
 }
 
-void Core::State::plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) {
-  for (std::uint32_t group = 0; group < num_groups; ++group) {
+void Forks::plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) const {
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
     if (const std::optional<OwnCopy> copy = request.blocks.own_copy(group)) [[unlikely]] {
       if (kind == ScheduledKind::running) arena.replace_block(request, group, *copy);
       arena.copy_block(request, group, *copy);

@@ -59,43 +59,44 @@ void Core::check_invariants() const {
   std::size_t num_with_family = 0;
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_CHECK(id == request->id);
-    check_request_state(*request, s.config, s.num_groups);
-    check_cached_blocks(*request, s.config, s.num_groups);
+    check_request_state(*request, s.context.config, s.context.num_groups);
+    check_cached_blocks(*request, s.context.config, s.context.num_groups);
     QUIRE_CHECK(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
-    if (s.names_blocks()) QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.config.block_size, "a name for each full block");
+    if (s.requests.names_blocks())
+      QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.context.config.block_size, "a name for each full block");
     sequences.push_back(&request->blocks);
     num_running += request->status == RequestStatus::running ? 1 : 0;
     num_queued += request->queue != QueueName::none ? 1 : 0;
     num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
     num_with_family += request->family != 0 ? 1 : 0;
-    num_loading += State::is_loading(*request) ? 1 : 0;
+    num_loading += is_loading(*request) ? 1 : 0;
     num_kept_by_transfers += HoldLedger::holds(*request, Holder::transfer) ? 1 : 0;
     num_kept_by_pins += HoldLedger::holds(*request, Holder::pin) ? 1 : 0;
     num_gone += request->known ? 0 : 1;
   }
-  QUIRE_CHECK(num_gone == s.out.gone.size(), "what is forgotten is destroyed once no outstanding plan names it");
+  QUIRE_CHECK(num_gone == s.ended.num_gone(), "what is forgotten is destroyed once no outstanding plan names it");
   s.kv.check_invariants(sequences);
-  s.encoder_cache.check_invariants();
-  for (const Request* request : s.sharing)
+  s.encoder.cache().check_invariants();
+  for (const Request* request : s.forks.sharing())
     QUIRE_CHECK(request->status == RequestStatus::waiting && request->num_computed_tokens > 0, "who shares while it waits has something");
   std::size_t num_in_families = 0;
-  for (const auto& [family, num_open] : s.families) num_in_families += num_open;
+  for (const auto& [family, num_open] : s.forks.families()) num_in_families += num_open;
   QUIRE_CHECK(num_in_families == num_with_family, "relatives are counted until they end");
-  s.open_transfers.check_invariants();
-  QUIRE_CHECK(num_running == s.running.size(), "everything that runs is in the batch");
-  QUIRE_CHECK(num_queued == s.waiting.size() + s.skipped_waiting.size() && s.step_skipped.empty(), "each request is in one queue");
-  QUIRE_CHECK(num_waiting_for_input == s.num_waiting_for_input, "sessions between two inputs are counted");
-  QUIRE_CHECK(num_loading == s.num_loading && num_kept_by_transfers == s.hold_ledger.count(Holder::transfer),
+  s.transfers.open().check_invariants();
+  QUIRE_CHECK(num_running == s.queues.running.size(), "everything that runs is in the batch");
+  QUIRE_CHECK(num_queued == s.queues.num_waiting() && s.queues.step_skipped.empty(), "each request is in one queue");
+  QUIRE_CHECK(num_waiting_for_input == s.queues.num_waiting_for_input, "sessions between two inputs are counted");
+  QUIRE_CHECK(num_loading == s.queues.num_loading && num_kept_by_transfers == s.ended.ledger().count(Holder::transfer),
               "requests that a transfer holds are counted");
-  QUIRE_CHECK(num_kept_by_pins == s.hold_ledger.count(Holder::pin) && num_kept_by_pins == (s.agent ? s.agent->pins.all().size() : 0),
+  QUIRE_CHECK(num_kept_by_pins == s.ended.ledger().count(Holder::pin) && num_kept_by_pins == s.jobs.pins().size(),
               "requests that are pinned are counted");
 
-  std::unordered_set<Slot> slots(s.free_slots.begin(), s.free_slots.end());
-  for (const Request* request : s.running) {
+  std::unordered_set<Slot> slots(s.slots.free().begin(), s.slots.free().end());
+  for (const Request* request : s.queues.running) {
     QUIRE_CHECK(request->status == RequestStatus::running);
     slots.insert(request->slot);
   }
-  QUIRE_CHECK(slots.size() == s.config.scheduler.max_num_seqs && s.free_slots.size() + s.running.size() == slots.size(),
+  QUIRE_CHECK(slots.size() == s.context.config.scheduler.max_num_seqs && s.slots.free().size() + s.queues.running.size() == slots.size(),
               "each slot is free or has one owner");
 }
 

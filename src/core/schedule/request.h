@@ -1,6 +1,6 @@
 #pragma once
-// One request as the scheduler sees it. Plain data: request_table owns them, the parts of Core::State move them. Counters are signed where
-// vLLM's arithmetic may pass below 0 on its way.
+// One request as the scheduler sees it. Plain data: request_table owns them, the parts of the scheduler move them. Counters are signed
+// where vLLM's arithmetic may pass below 0 on its way.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -106,6 +106,17 @@ struct Request {
   [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
   [[nodiscard]] bool finished() const { return is_finished(status); }
 };
+
+// A transfer fills its blocks.
+inline bool is_loading(const Request& request) {
+  return request.status == RequestStatus::waiting_for_remote_kv && !request.finished_receiving;
+}
+
+// It waits for something else than its turn.
+inline bool is_blocked(const Request& request) {
+  return request.status == RequestStatus::waiting_for_grammar || request.status == RequestStatus::waiting_for_remote_kv ||
+         request.status == RequestStatus::waiting_for_input;
+}
 
 // vLLM's Request.__lt__: a total order.
 inline bool goes_before(const Request& a, const Request& b) {

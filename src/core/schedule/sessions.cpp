@@ -1,19 +1,13 @@
-// Streaming sessions: requests whose input comes in parts. After each part the session stops like a request; what it put out, but the last
-// token, becomes prompt, and the next part is appended. The rules are vLLM V1's _handle_stopped_request and _update_request_as_session
-// (v0.19.0).
-//
-//   stopped -> waiting               the next input is there
-//   stopped -> waiting_for_input     it is not
-//   waiting_for_input -> waiting     it comes
-//   waiting_for_input -> finished    no more will come
+#include "core/schedule/sessions.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/check.h"
-#include "core/schedule/state.h"
 
 namespace quire {
+
 namespace {
 
 SessionUpdate kept(const SessionInput& input) {
@@ -63,49 +57,43 @@ Result<void> check_input(const Request& session, const SessionInput& input, cons
 
 }  // namespace
 
-Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
-  State& s = *state_;
-  s.begin_call(now);
-  Request* session = s.table.find(id);
-  if (session == nullptr) return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
-  if (!session->resumable)
-    return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
-  if (Result<void> checked = input == nullptr ? Result<void>{} : check_input(*session, *input, s.config.scheduler); !checked)
-    return checked;
-  if (session->status != RequestStatus::waiting_for_input) {
-    session->next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
-  } else if (input != nullptr) {
-    s.take_input(*session, kept(*input));
-  } else {
-    s.finish({&session, 1}, RequestStatus::finished_aborted);
-    s.destroy_gone();
-  }
-  return {};
+Result<void> Sessions::check(const Request& session, const SessionInput& input) const {
+  return check_input(session, input, context_.config.scheduler);
 }
 
-bool Core::State::continue_stopped_session(Request& session, RequestStatus before) {
+bool Sessions::give(Request& session, const SessionInput* input) {
+  if (session.status != RequestStatus::waiting_for_input)
+    session.next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
+  else if (input != nullptr)
+    take_input(session, kept(*input));
+  else
+    return false;
+  return true;
+}
+
+bool Sessions::go_on(Request& session, RequestStatus before) {
   QUIRE_CHECK(session.resumable && session.known, "a session");
   if (session.next_inputs.empty()) {
     session.status = RequestStatus::waiting_for_input;
-    num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
+    queues_.num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
   } else {
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
     // One that was given in time, and does not fit behind what was put out since, ends the session too.
-    if (!next || !fits(session, next->tokens.size(), config.scheduler)) return false;
+    if (!next || !fits(session, next->tokens.size(), context_.config.scheduler)) return false;
     take_input(session, *next);
   }
   // One that was stopped while it waited is in a queue already.
-  if (session.status == RequestStatus::waiting_for_input && waiting.contains(session)) {
+  if (session.status == RequestStatus::waiting_for_input && queues_.waiting.contains(session)) {
     Request* moved = &session;
-    waiting.remove({&moved, 1});
+    queues_.waiting.remove({&moved, 1});
   }
-  if (session.queue == QueueName::none) enqueue(session, now);
+  if (session.queue == QueueName::none) queues_.enqueue(session, context_.now);
   return true;
 }
 
 // The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
-void Core::State::take_input(Request& session, const SessionUpdate& input) {
+void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
   QUIRE_CHECK(num_kept >= 0, "a count");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
@@ -114,17 +102,18 @@ void Core::State::take_input(Request& session, const SessionUpdate& input) {
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();
-  name_blocks(session);
+  requests_.name_blocks(session);
   session.arrival_time = input.arrival_time;
   session.min_tokens = input.min_tokens;
   session.eos_ids = input.eos_ids;
   session.stop_token_ids = input.stop_token_ids;
   session.repetition = input.repetition;
   session.sampling = input.sampling;
-  QUIRE_CHECK(session.status != RequestStatus::waiting_for_input || num_waiting_for_input > 0, "sessions between two inputs are counted");
-  num_waiting_for_input -= session.status == RequestStatus::waiting_for_input ? 1 : 0;
+  QUIRE_CHECK(session.status != RequestStatus::waiting_for_input || queues_.num_waiting_for_input > 0,
+              "sessions between two inputs are counted");
+  queues_.num_waiting_for_input -= session.status == RequestStatus::waiting_for_input ? 1 : 0;
   session.status = RequestStatus::waiting;
-  record(session, RequestEventKind::queued, now);
+  requests_.record(session, RequestEventKind::queued, context_.now);
 }
 
 }  // namespace quire

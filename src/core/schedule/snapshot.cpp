@@ -1,7 +1,8 @@
-// Everything the core holds, copied out.
+// What the core holds, shown and copied out.
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -53,26 +54,66 @@ void prefetch_parts(const Request& request) {
 
 }  // namespace
 
+CoreCounters Core::counters() const {
+  const State& s = *state_;
+  CoreCounters counters = s.context.totals;
+  counters.num_running = static_cast<std::uint32_t>(s.queues.running.size());
+  counters.num_waiting = static_cast<std::uint32_t>(s.queues.num_waiting());
+  QUIRE_CHECK(s.queues.num_waiting_for_input <= s.queues.skipped_waiting.size(), "sessions between two inputs are passed over");
+  switch (s.queues.pause) {
+    case PauseState::unpaused:
+      counters.num_unfinished = counters.num_running + counters.num_waiting - s.queues.num_waiting_for_input;
+      break;
+    case PauseState::paused_new:
+      counters.num_unfinished = counters.num_running;
+      break;
+    case PauseState::paused_all:
+      counters.num_unfinished = 0;
+      break;
+  }
+  counters.num_awaiting_transfers = s.queues.num_loading + s.ended.ledger().count(Holder::transfer);
+  counters.num_open_transfers = static_cast<std::uint32_t>(s.transfers.open().num_open());
+  counters.num_pinned = s.ended.ledger().count(Holder::pin);
+  counters.num_blocks = s.context.config.kv.num_blocks - 1;
+  counters.num_free_blocks = s.kv.pool().num_free_blocks();
+  counters.num_cached_blocks = s.kv.pool().index().size();
+  counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
+  return counters;
+}
+
+bool Core::all_blocks_free() const {
+  return state_->kv.pool().num_free_blocks() == state_->context.config.kv.num_blocks - 1;
+}
+
+std::optional<RequestView> Core::view(RequestId id) const {
+  const Request* request = state_->table.find(id);
+  return request != nullptr ? std::optional(Requests::view(*request)) : std::nullopt;
+}
+
+std::span<const BlockId> Core::blocks(RequestId id, std::uint32_t group) const {
+  const Request* request = state_->table.find(id);
+  return request != nullptr ? request->blocks.blocks(group) : std::span<const BlockId>();
+}
+
 void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const {
   running.clear();
-  for (const Request* request : state_->running) running.push_back(request->id);
-  waiting = ids_of(state_->waiting);
-  skipped_waiting = ids_of(state_->skipped_waiting);
+  for (const Request* request : state_->queues.running) running.push_back(request->id);
+  waiting = ids_of(state_->queues.waiting);
+  skipped_waiting = ids_of(state_->queues.skipped_waiting);
 }
 
 void Core::visit(const std::function<void(QueueKind, const RequestView&)>& visit) const {
   const State& s = *state_;
   // A thousand requests lie all over a memory that the model has gone through since the last step: the next ones are fetched meanwhile.
   constexpr std::size_t kNear = 4, kFar = 8;
-  for (std::size_t i = 0; i < s.running.size(); ++i) {
-    if (i + kFar < s.running.size()) prefetch(*s.running[i + kFar]);
-    if (i + kNear < s.running.size()) prefetch_parts(*s.running[i + kNear]);
-    visit(QueueKind::running, s.view(*s.running[i]));
+  for (std::size_t i = 0; i < s.queues.running.size(); ++i) {
+    if (i + kFar < s.queues.running.size()) prefetch(*s.queues.running[i + kFar]);
+    if (i + kNear < s.queues.running.size()) prefetch_parts(*s.queues.running[i + kNear]);
+    visit(QueueKind::running, Requests::view(*s.queues.running[i]));
   }
-  s.waiting.for_each([&](const Request& request) { visit(QueueKind::waiting, s.view(request)); });
-  s.skipped_waiting.for_each([&](const Request& request) { visit(QueueKind::skipped_waiting, s.view(request)); });
-  if (!s.agent) return;
-  for (const Pin& pin : s.agent->pins.all()) visit(QueueKind::pinned, s.view(*s.table.find(pin.request)));
+  s.queues.waiting.for_each([&](const Request& request) { visit(QueueKind::waiting, Requests::view(request)); });
+  s.queues.skipped_waiting.for_each([&](const Request& request) { visit(QueueKind::skipped_waiting, Requests::view(request)); });
+  for (const Pin& pin : s.jobs.pins()) visit(QueueKind::pinned, Requests::view(*s.table.find(pin.request)));
 }
 
 std::uint32_t Core::ref_count(BlockId block) const {
@@ -89,7 +130,7 @@ void Core::snapshot(CoreSnapshot& out) const {
   queues(out.running, out.waiting, out.skipped_waiting);
   for (const auto& [id, request] : s.table.all()) {
     if (request->known) {
-      out.requests.push_back(copy_of(*request, s.num_groups));
+      out.requests.push_back(copy_of(*request, s.context.num_groups));
       if (request->finished_receiving) out.finished_receiving.push_back(id);
       if (request->failed_receiving) out.failed_receiving.push_back(id);
     }
@@ -97,11 +138,10 @@ void Core::snapshot(CoreSnapshot& out) const {
   std::ranges::sort(out.requests, {}, &CoreSnapshot::Request::id);
   std::ranges::sort(out.finished_receiving);
   std::ranges::sort(out.failed_receiving);
-  out.finished = s.finished;
-  if (s.agent)
-    for (const Pin& pin : s.agent->pins.all()) out.pinned.emplace_back(pin.request, pin.expiry);
+  out.finished.assign(s.ending.finished().begin(), s.ending.finished().end());
+  for (const Pin& pin : s.jobs.pins()) out.pinned.emplace_back(pin.request, pin.expiry);
   out.free_blocks = s.kv.pool().free_queue().to_vector();
-  for (std::uint32_t i = 0; i < s.config.kv.num_blocks; ++i)
+  for (std::uint32_t i = 0; i < s.context.config.kv.num_blocks; ++i)
     out.blocks.push_back({s.kv.pool().ref_count(BlockId{i}), s.kv.pool().key_of(BlockId{i})});
   out.cached_blocks = s.kv.pool().index().to_vector();
   for (const KvResidency::Followed& life : s.kv.pool().residency().followed())
@@ -110,26 +150,27 @@ void Core::snapshot(CoreSnapshot& out) const {
 }
 
 void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
-  const auto entry = [this](std::string_view identifier) {
-    const auto holders = encoder_cache.references(identifier);
-    const auto num_embeds = static_cast<std::uint32_t>(encoder_cache.evictable_embeds(identifier));
+  const EncoderCache& cache = encoder.cache();
+  const auto entry = [&cache](std::string_view identifier) {
+    const auto holders = cache.references(identifier);
+    const auto num_embeds = static_cast<std::uint32_t>(cache.evictable_embeds(identifier));
     return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}, num_embeds};
   };
   // What nobody refers to can be evicted; whoever refers to something has it among its inputs.
   std::set<std::string_view> cached;
-  for (const std::string_view identifier : encoder_cache.evictable()) {
+  for (const std::string_view identifier : cache.evictable()) {
     to.encoder_freeable.push_back(entry(identifier));
     cached.insert(identifier);
   }
   for (const auto& [id, request] : table.all()) {
     for (const MultimodalFeature& feature : request->features)
-      if (encoder_cache.contains(feature.identifier)) cached.insert(feature.identifier);
+      if (cache.contains(feature.identifier)) cached.insert(feature.identifier);
   }
   for (const std::string_view identifier : cached) to.encoder_cached.push_back(entry(identifier));
-  to.encoder_freed.assign(encoder_cache.freed().begin(), encoder_cache.freed().end());
-  to.encoder_to_report.assign(encoder_cache.to_report().begin(), encoder_cache.to_report().end());
-  to.encoder_free_slots = static_cast<std::uint32_t>(encoder_cache.num_free());
-  to.encoder_freeable_slots = static_cast<std::uint32_t>(encoder_cache.num_freeable());
+  to.encoder_freed.assign(cache.freed().begin(), cache.freed().end());
+  to.encoder_to_report.assign(cache.to_report().begin(), cache.to_report().end());
+  to.encoder_free_slots = static_cast<std::uint32_t>(cache.num_free());
+  to.encoder_freeable_slots = static_cast<std::uint32_t>(cache.num_freeable());
 }
 
 }  // namespace quire

@@ -1,129 +1,164 @@
-// What a connector's workers report: loads that failed, and transfers that are over. The rules are vLLM V1's _handle_invalid_blocks and
-// _update_from_kv_xfer_finished (v0.19.0).
-//
-//   waiting_for_remote_kv -> same, finished_receiving   the waiting loop promotes it
-//   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
-//   finished, known -> unknown                          its transfer was what kept the blocks
+#include "core/schedule/transfers.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "core/schedule/state.h"
 
 namespace quire {
+
 namespace {
 
-std::int32_t num_scheduled_tokens(const PlanArena& arena, const Request& request) {
-  const auto found = std::ranges::find(arena.requests(), &request);
-  return found == arena.requests().end()
-             ? 0
-             : static_cast<std::int32_t>(arena.plan().scheduled[static_cast<std::size_t>(found - arena.requests().begin())].num_tokens);
+std::unexpected<Error> wrong_completion(std::string message) {
+  return fail(ErrorCode::invalid_argument, "completions", std::move(message), "tell of the end of each open transfer once");
 }
+
+std::unexpected<Error> wrong_list(const char* field, std::string message) {
+  return fail(ErrorCode::invalid_argument, field, std::move(message), "give the result of the oldest plan that is not applied yet");
+}
+
+// Opens transfers on the connector's behalf.
+class TransferOpener final : public TransferList {
+ public:
+  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena) : open_(&open), table_(&table), arena_(&arena) {}
+  std::optional<TransferId> add(const Transfer& transfer) override {
+    Request* request = table_->find(transfer.request);
+    QUIRE_CHECK(request != nullptr, "a transfer is for a request that is known");
+    const std::optional<Transfer> opened = open_->open(transfer);
+    if (!opened) return std::nullopt;
+    ++(opened->direction == TransferDirection::load ? request->num_open_loads : request->num_open_stores);
+    arena_->add_transfer(*opened);
+    return opened->id;
+  }
+
+ private:
+  OpenTransfers* open_;
+  RequestTable* table_;
+  PlanArena* arena_;
+};
 
 }  // namespace
 
-void Core::State::find_failed_loads(const PlanArena& arena, std::span<const BlockId> invalid) {
-  out.invalid.assign(invalid.begin(), invalid.end());
-  std::ranges::sort(out.invalid);
-  out.to_evict.clear();
-  out.marked.clear();
-  const bool recompute = config.kv_load_failure == KvLoadFailurePolicy::recompute;
-  skipped_waiting.for_each([&](Request& request) {
-    if (request.status == RequestStatus::waiting_for_remote_kv &&
-        cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
-      (recompute ? request.failed_receiving : request.load_failed) = true;
-      if (!recompute) out.failed_loads.push_back(&request);
+void Transfers::plan(PlanArena& arena, std::span<const RequestId> finished) {
+  const TransferId first_new = open_.next_id();
+  TransferOpener opener(open_, table_, arena);
+  context_.seams.connector->plan_transfers(arena.plan(), opener);
+  for (const RequestId id : finished)
+    if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
+  if (open_.num_open() > 0) find_fences(arena, first_new);
+  arena.seal_transfers();
+}
+
+// Blocks that the plan's pass, or a load that begins with it, writes to.
+void Transfers::find_fences(PlanArena& arena, TransferId first_new) const {
+  for (const BlockTableDelta& delta : arena.plan().table_deltas) {
+    std::span<const BlockId> written = delta.blocks;
+    if (delta.update == TableUpdate::replace_all) {
+      const std::size_t num_computed = arena.num_computed_tokens(*table_.find(delta.id)) / kv_.block_size(delta.group);
+      written = written.subspan(std::min(num_computed, written.size()));
     }
-  });
-  out.num_failed_async = out.failed_loads.size();
-  out.marked.clear();
-  for (Request* request : running) {
-    if (cut_at_invalid_block(*request, num_scheduled_tokens(arena, *request), true)) {
-      request->load_failed = true;
-      out.failed_loads.push_back(request);
+    for (const BlockId block : written) open_.add_fences(block, first_new, arena.fences());
+  }
+  for (const Transfer& transfer : arena.transfers())
+    if (transfer.direction == TransferDirection::load)
+      for (const BlockId block : transfer.blocks) open_.add_fences(block, first_new, arena.fences());
+}
+
+Result<void> Transfers::check(const StepResult& result) const {
+  if (Result<void> checked = check_completions(result); !checked) return checked;
+  return result.has_connector_output ? check_lists(result) : Result<void>{};
+}
+
+Result<void> Transfers::check_completions(const StepResult& result) const {
+  const std::span<const TransferCompletion> all = result.completions;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const OpenTransfers::Entry* open = open_.find(all[i].transfer);
+    if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
+    if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
+      return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
+    const bool load_failed = all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load;
+    if (load_failed && kv_.num_groups() != 1) {
+      return fail(ErrorCode::unsupported, "completions", fmt::format("a load failed, and there are {} cache groups", kv_.num_groups()),
+                  "failed loads can be mended with one cache group only");
     }
+    for (const BlockId block : all[i].bad_blocks)
+      if (std::ranges::find(open->blocks, block) == open->blocks.end())
+        return wrong_completion(fmt::format("block {} is not of transfer {}", block.value, open->id.value));
   }
-  if (!recompute) evict_invalid();
+  return {};
 }
 
-// The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
-// True: it holds an invalid block.
-bool Core::State::cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict) {
-  const std::int32_t num_computed = request.num_computed_tokens - num_scheduled;
-  const auto block_size = static_cast<std::int32_t>(config.block_size);
-  const std::span<const BlockId> blocks = request.blocks.blocks(0);
-  const std::int32_t num_blocks = std::min((num_computed + block_size - 1) / block_size, static_cast<std::int32_t>(blocks.size()));
-  bool affected = false;
-  bool cut = false;
-  for (std::int32_t i = 0; i < num_blocks; ++i) {
-    const BlockId block = blocks[static_cast<std::size_t>(i)];
-    if (!std::ranges::binary_search(out.invalid, block)) continue;
-    affected = true;
-    if (std::ranges::find(out.marked, block) != out.marked.end()) continue;
-    out.marked.push_back(block);
-    if (!std::exchange(cut, true)) {
-      request.num_computed_tokens = i * block_size;
-      request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
-      for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) add_to_evict(lost);
-    }
-  }
-  if (affected && !cut) request.num_computed_tokens = num_computed;
-  return affected;
-}
-
-void Core::State::add_to_evict(BlockId block) {
-  if (std::ranges::find(out.to_evict, block.value) == out.to_evict.end()) out.to_evict.push_back(block.value);
-}
-
-// In the order in which CPython iterates over the set, which shows in the events.
-void Core::State::evict_invalid() {
-  out.evict_order.apply(out.to_evict);
-  out.evicted.clear();
-  for (std::uint32_t block : out.to_evict) out.evicted.push_back(BlockId{block});
-  kv.evict_blocks(out.evicted);
-}
-
-void Core::State::fail_loads() {
-  out.failed_ids.clear();
-  for (Request* request : out.failed_loads) {
-    QUIRE_CHECK(request->load_failed && request->known, "its result was skipped");
-    request->load_failed = false;
-    out.failed_ids.push_back(request->id);
-  }
-  if (config.kv_load_failure == KvLoadFailurePolicy::fail && !out.failed_loads.empty()) finish_failed_loads();
-  out.failed_loads.clear();
-}
-
-void Core::State::finish_failed_loads() {
-  out.failed_finishing = out.failed_ids;
-  out.failed_reported = out.failed_ids;
-  if (seams.connector != nullptr) seams.connector->order_failed(out.num_failed_async, out.failed_finishing, out.failed_reported);
-  out.ending.clear();
-  for (RequestId id : out.failed_finishing) out.ending.push_back(table.find(id));
-  QUIRE_CHECK(std::ranges::find(out.ending, nullptr) == out.ending.end(), "the connector orders only what failed");
-  finish(out.ending, RequestStatus::finished_error);
-  for (RequestId id : out.failed_reported) {
-    Request& request = *table.find_any(id);
-    RequestUpdate& update = report(request, UINT32_MAX, {});
-    update.finished = true;
-    update.reason = FinishReason::error;
-    update.stop_token.reset();
-    update.num_external_computed_tokens = 0;
-  }
-}
-
-void Core::State::take_transfers(const StepResult& result) {
-  if (seams.connector != nullptr) seams.connector->step_output();
+Result<void> Transfers::check_lists(const StepResult& result) const {
   for (RequestId id : result.finished_receiving) {
-    Request* request = table.find(id);
-    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
-      num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
-    else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer))
-      let_go(*request, Holder::transfer);
+    const Request* request = table_.find(id);
+    if (request == nullptr || !(HoldLedger::holds(*request, Holder::transfer) || request->status == RequestStatus::waiting_for_remote_kv))
+      return wrong_list("finished_receiving", fmt::format("request {} does not wait for blocks", id.value));
   }
   for (RequestId id : result.finished_sending) {
-    Request* request = table.find(id);
-    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) let_go(*request, Holder::transfer);
+    const Request* request = table_.find(id);
+    if (request == nullptr || !HoldLedger::holds(*request, Holder::transfer))
+      return wrong_list("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
+  }
+  if (!result.invalid_blocks.empty() && kv_.num_groups() != 1) {
+    return fail(ErrorCode::unsupported, "invalid_blocks", fmt::format("there are {} cache groups", kv_.num_groups()),
+                "failed loads can be mended with one cache group only");
+  }
+  for (BlockId block : result.invalid_blocks)
+    if (block.value >= kv_.pool().num_blocks())
+      return wrong_list("invalid_blocks", fmt::format("block {} of {}", block.value, kv_.pool().num_blocks()));
+  return {};
+}
+
+// The result as a host that begins none would give it.
+StepResult Transfers::take_completions(const StepResult& result) {
+  if (result.completions.empty()) return result;
+  sent_.assign(result.finished_sending.begin(), result.finished_sending.end());
+  received_.assign(result.finished_receiving.begin(), result.finished_receiving.end());
+  not_loaded_.assign(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  for (const TransferCompletion& completion : result.completions) {
+    if (context_.seams.connector != nullptr) context_.seams.connector->completed(completion);
+    end(completion);
+  }
+  StepResult told = result;
+  told.has_connector_output = true;
+  told.finished_sending = sent_;
+  told.finished_receiving = received_;
+  told.invalid_blocks = not_loaded_;
+  return told;
+}
+
+void Transfers::end(const TransferCompletion& completion) {
+  const OpenTransfers::Entry& open = *open_.find(completion.transfer);
+  const bool is_load = open.direction == TransferDirection::load;
+  if (is_load && completion.outcome == TransferOutcome::failed) {
+    const std::span<const BlockId> bad = completion.bad_blocks.empty() ? std::span<const BlockId>(open.blocks) : completion.bad_blocks;
+    not_loaded_.insert(not_loaded_.end(), bad.begin(), bad.end());
+  }
+  if (Request* request = table_.find(open.request); request != nullptr) {
+    std::uint32_t& num_open = is_load ? request->num_open_loads : request->num_open_stores;
+    QUIRE_CHECK(num_open > 0, "the transfers of a request are counted");
+    --num_open;
+    if (is_load && num_open == 0 && is_loading(*request)) received_.push_back(request->id);
+    const bool has_none = request->num_open_loads + request->num_open_stores == 0 && !request->awaits_transfer;
+    if (has_none && HoldLedger::holds(*request, Holder::transfer)) sent_.push_back(request->id);
+  }
+  open_.close(completion.transfer);
+}
+
+void Transfers::take(const StepResult& result) {
+  if (context_.seams.connector != nullptr) context_.seams.connector->step_output();
+  for (RequestId id : result.finished_receiving) {
+    Request* request = table_.find(id);
+    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
+      queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
+    else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer))
+      ended_.let_go(*request, Holder::transfer);
+  }
+  for (RequestId id : result.finished_sending) {
+    Request* request = table_.find(id);
+    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) ended_.let_go(*request, Holder::transfer);
   }
 }
 

@@ -31,7 +31,7 @@ CoreDriver one_is_planned(const CoreConfig& config) {
 CoreDriver one_is_added(const CoreConfig& config, const CoreSeams& seams = {}) {
   CoreDriver d(config, seams);
   d.add(1, 8, 20);
-  EXPECT_TRUE(d.core->state_->waiting.contains(booked(d, 1)));
+  EXPECT_TRUE(d.core->state_->queues.waiting.contains(booked(d, 1)));
   return d;
 }
 
@@ -69,14 +69,14 @@ TEST(SpoiledBooksDeathTest, OnlyWhatRunsGivesWay) {
   Core::State& s = *d.core->state_;
   EXPECT_DEATH(
       {
-        s.running.clear();
-        s.take_victim(s.plans.newest());
+        s.queues.running.clear();
+        s.preemption.take_victim(s.plans.newest(), s.running_loop.cursor_);
       },
       "who asks for room runs");
   EXPECT_DEATH(
       {
         booked(d, 1).status = RequestStatus::waiting;
-        s.preempt(booked(d, 1));
+        s.preemption.preempt(booked(d, 1));
       },
       "only what runs is preempted");
 }
@@ -86,14 +86,14 @@ TEST(SpoiledBooksDeathTest, WhatIsTakenOutOfAPlanWasInIt) {
   Core::State& s = *d.core->state_;
   EXPECT_DEATH(
       {
-        s.cursor = 0;
-        s.take_victim(s.plans.newest());
+        s.running_loop.cursor_ = 0;
+        s.preemption.take_victim(s.plans.newest(), s.running_loop.cursor_);
       },
       "what was scheduled lies before the cursor");
   EXPECT_DEATH(
       {
-        s.token_budget = 64;
-        s.take_victim(s.plans.newest());
+        s.budget.tokens_ = 64;
+        s.preemption.take_victim(s.plans.newest(), s.running_loop.cursor_);
       },
       "no more comes back than was given");
 }
@@ -106,7 +106,7 @@ TEST(SpoiledBooksDeathTest, AHitLeavesATokenToCompute) {
   EXPECT_DEATH(
       {
         booked(d, 1).tokens.clear();
-        (void)d.core->state_->look_up(booked(d, 1));
+        (void)d.core->state_->look_up.find(booked(d, 1));
       },
       "a hit leaves a token to compute");
 }
@@ -118,22 +118,22 @@ TEST(SpoiledBooksDeathTest, KnownTokensAreLoadedAndCounted) {
   EXPECT_DEATH(
       {
         request.num_computed_tokens = -1;
-        s.take_received(request);
+        s.look_up.take_received(request);
       },
       "known tokens were loaded");
   EXPECT_DEATH(
       {
         request.num_computed_tokens = 9;
-        s.take_received(request);
+        s.look_up.take_received(request);
       },
       "known tokens were loaded");
   EXPECT_DEATH(
       {
         request.num_computed_tokens = -1;
-        (void)s.kv_request(request);
+        (void)s.requests.kv_request(request);
       },
       "requests.cpp.*num_computed_tokens >= 0: a count");
-  EXPECT_DEATH((void)s.align_for_mamba(request, 0, 0), "a chunk has tokens");
+  EXPECT_DEATH((void)s.budget.align_for_mamba(request, 0, 0), "a chunk has tokens");
 }
 
 TEST(SpoiledBooksDeathTest, ARequestBeginsBlank) {
@@ -176,11 +176,11 @@ TEST(SpoiledBooksDeathTest, ASlotIsReleasedByItsOwner) {
   CoreDriver d = one_is_added(sync_config());
   Core::State& s = *d.core->state_;
   Request& request = booked(d, 1);
-  EXPECT_DEATH(s.release_slot(request), "requests.cpp.*request.slot != kNoSlot");
+  EXPECT_DEATH(s.slots.release(request), "who runs has a slot");
   EXPECT_DEATH(
       {
         request.slot = Slot{0};
-        s.release_slot(request);
+        s.slots.release(request);
       },
       "a slot has one owner");
 }
@@ -189,12 +189,12 @@ TEST(SpoiledBooksDeathTest, OnlyASessionGoesOn) {
   CoreDriver d = one_is_planned(sync_config());
   Core::State& s = *d.core->state_;
   Request& request = booked(d, 1);
-  EXPECT_DEATH((void)s.continue_stopped_session(request, RequestStatus::running), "session.known: a session");
+  EXPECT_DEATH((void)s.sessions.go_on(request, RequestStatus::running), "session.known: a session");
   EXPECT_DEATH(
       {
         request.resumable = true;
         request.known = false;
-        (void)s.continue_stopped_session(request, RequestStatus::running);
+        (void)s.sessions.go_on(request, RequestStatus::running);
       },
       "session.known: a session");
 }
@@ -208,18 +208,18 @@ TEST(SpoiledBooksDeathTest, SessionsBetweenTwoInputsAreCounted) {
   d.step({{1, {test::kStop}}});
   Core::State& s = *d.core->state_;
   ASSERT_EQ(booked(d, 1).status, RequestStatus::waiting_for_input);
-  ASSERT_EQ(s.num_waiting_for_input, 1U);
+  ASSERT_EQ(s.queues.num_waiting_for_input, 1U);
   const test::Tokens next = {61};
   const SessionInput input{.tokens = next};
   EXPECT_DEATH(
       {
         booked(d, 1).num_computed_tokens = -1;
-        s.take_input(booked(d, 1), {});
+        s.sessions.take_input(booked(d, 1), {});
       },
       "sessions.cpp.*num_kept >= 0: a count");
   EXPECT_DEATH(
       {
-        s.num_waiting_for_input = 0;
+        s.queues.num_waiting_for_input = 0;
         (void)d.core->continue_session(RequestId{1}, &input);
       },
       "sessions.cpp.*sessions between two inputs are counted");
@@ -231,16 +231,16 @@ TEST(SpoiledBooksDeathTest, OnlyALoadWhoseResultWasSkippedFails) {
   Request& request = booked(d, 1);
   EXPECT_DEATH(
       {
-        s.out.failed_loads.push_back(&request);
-        s.fail_loads();
+        s.failed_loads.failed_.push_back(&request);
+        s.failed_loads.handle();
       },
       "its result was skipped");
   EXPECT_DEATH(
       {
-        s.out.failed_loads.push_back(&request);
+        s.failed_loads.failed_.push_back(&request);
         request.load_failed = true;
         request.known = false;
-        s.fail_loads();
+        s.failed_loads.handle();
       },
       "its result was skipped");
 }
@@ -253,17 +253,17 @@ TEST(SpoiledBooksDeathTest, WhoSharesWaitsAndRelativesAreCounted) {
   d.core->check_invariants();
   Core::State& s = *d.core->state_;
   Request& child = booked(d, 2);
-  ASSERT_EQ(s.sharing.size(), 1U);
+  ASSERT_EQ(s.forks.sharing().size(), 1U);
   EXPECT_DEATH(
       {
         child.status = RequestStatus::running;
-        s.give_up_share(EventCause::none);
+        s.forks.give_up_share(EventCause::none);
       },
       "forks.cpp.*it has never run");
   EXPECT_DEATH(
       {
         child.num_in_flight = 1;
-        s.give_up_share(EventCause::none);
+        s.forks.give_up_share(EventCause::none);
       },
       "forks.cpp.*it has never run");
   EXPECT_DEATH(
@@ -274,13 +274,13 @@ TEST(SpoiledBooksDeathTest, WhoSharesWaitsAndRelativesAreCounted) {
       "who shares while it waits has something");
   EXPECT_DEATH(
       {
-        s.families.clear();
-        s.leave_family(child);
+        s.forks.families_.clear();
+        s.forks.leave_family(child);
       },
       "each is counted until it ends");
   EXPECT_DEATH(
       {
-        ++s.families.at(child.family);
+        ++s.forks.families_.at(child.family);
         d.core->check_invariants();
       },
       "relatives are counted until they end");
@@ -291,10 +291,10 @@ TEST(SpoiledBooksDeathTest, SomebodyWaitsAndNobodyIsLeftBetweenTheQueues) {
   d.add(1, 8, 20);
   d.step();
   Core::State& s = *d.core->state_;
-  EXPECT_DEATH((void)s.queue_to_take_from(), "waiting.cpp.*somebody waits");
+  EXPECT_DEATH((void)s.waiting_loop.queue_to_take_from(), "waiting.cpp.*somebody waits");
   EXPECT_DEATH(
       {
-        s.step_skipped.add(booked(d, 1));
+        s.queues.step_skipped.add(booked(d, 1));
         (void)d.core->schedule();
       },
       "waiting.cpp.*that queue lives for one step");

@@ -34,7 +34,7 @@ TEST(SpoiledScheduleDeathTest, APlanKeepsToTheLimits) {
   PlanArena& arena = s.plans.begin();
   EXPECT_DEATH(
       {
-        s.running.resize(9);
+        s.queues.running.resize(9);
         s.complete(arena);
       },
       "the batch has a limit");
@@ -59,10 +59,10 @@ TEST(SpoiledScheduleDeathTest, APlanIsAppliedOnceAndWithPlausibleTokens) {
         (void)d.core->apply(nothing_sampled);
       },
       "a plan is applied once");
-  EXPECT_DEATH(s.take_back_rejected(s.plans.at(0), 0, 0), "drafts and one token more");
-  EXPECT_DEATH(s.take_back_rejected(s.plans.at(0), 0, 5), "drafts and one token more");
+  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 0), "drafts and one token more");
+  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 5), "drafts and one token more");
   std::span<const TokenId> none;
-  EXPECT_DEATH((void)s.take_tokens(request, none), "a result with tokens");
+  EXPECT_DEATH((void)s.results.take_tokens(request, none), "a result with tokens");
 }
 
 TEST(SpoiledScheduleDeathTest, ARequestKnowsItsPlaceInThePlan) {
@@ -81,29 +81,29 @@ TEST(SpoiledScheduleDeathTest, ARequestKnowsItsPlaceInThePlan) {
 
 TEST(SpoiledScheduleDeathTest, OtherPoliciesHaveNoJobs) {
   CoreDriver d(sync_config());
-  EXPECT_DEATH((void)d.core->state_->the_agent(), "only CONTINUUM has jobs");
+  EXPECT_DEATH((void)d.core->state_->jobs.agent(), "only CONTINUUM has jobs");
 }
 
 TEST(SpoiledScheduleDeathTest, ARequestEndsOnce) {
   CoreDriver d = one_runs_one_waits();
   Core::State& s = *d.core->state_;
   Request* request = &spoiled_request(d, 1);
-  EXPECT_DEATH(s.free_blocks(*request), "blocks are given back once");
-  EXPECT_DEATH(s.hold_ledger.take(*request, Holder::pin), "only a finished request's blocks need a holder");
-  EXPECT_DEATH(s.let_go(*request, Holder::transfer), "only a holder lets go");
+  EXPECT_DEATH(s.ended.free_blocks(*request), "blocks are given back once");
+  EXPECT_DEATH(s.ended.keep(*request, Holder::pin), "only a finished request's blocks need a holder");
+  EXPECT_DEATH(s.ended.let_go(*request, Holder::transfer), "only a holder lets go");
   EXPECT_DEATH(
       {
-        s.out.gone.push_back(request);
-        s.destroy_gone();
+        s.ended.gone_.push_back(request);
+        s.ended.destroy_gone();
       },
       "what is gone was forgotten");
   request->status = RequestStatus::finished_stopped;
-  EXPECT_DEATH(s.handle_stopped(*request, {}), "a request stops once");
-  EXPECT_DEATH(s.finish({&request, 1}, RequestStatus::finished_aborted), "a request ends once");
+  EXPECT_DEATH(s.results.handle_stopped(*request, {}), "a request stops once");
+  EXPECT_DEATH(s.ending.finish({&request, 1}, RequestStatus::finished_aborted), "a request ends once");
   EXPECT_DEATH(
       {
         request->known = false;
-        s.free_blocks(*request);
+        s.ended.free_blocks(*request);
       },
       "blocks are given back once");
   request->status = RequestStatus::running;
@@ -205,26 +205,26 @@ TEST(SpoiledScheduleDeathTest, TheBatchOwnsItsSlots) {
   Core::State& s = *d.core->state_;
   EXPECT_DEATH(
       {
-        s.running[0] = &spoiled_request(d, 2);
+        s.queues.running[0] = &spoiled_request(d, 2);
         d.core->check_invariants();
       },
       "invariant broken: request->status == RequestStatus::running");
   EXPECT_DEATH(
       {
-        s.free_slots.pop_back();
+        s.slots.free_.pop_back();
         d.core->check_invariants();
       },
       "each slot is free or has one owner");
   EXPECT_DEATH(
       {
-        s.free_slots.back() = s.running[0]->slot;
+        s.slots.free_.back() = s.queues.running[0]->slot;
         d.core->check_invariants();
       },
       "each slot is free or has one owner");
   // All slots are there, and one is there twice.
   EXPECT_DEATH(
       {
-        s.free_slots.push_back(s.free_slots.back());
+        s.slots.free_.push_back(s.slots.free_.back());
         d.core->check_invariants();
       },
       "each slot is free or has one owner");

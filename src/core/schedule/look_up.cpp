@@ -1,12 +1,9 @@
-// What a waiting request has already: the local prefix cache, then the connector. And the way out of the blocked states.
-//
-//   waiting_for_remote_kv -> waiting, preempted   when its transfer is over: what arrived becomes findable, or, if nothing did, its blocks
-//                                                 go back
-//   waiting_for_grammar -> waiting                when its grammar is compiled
+#include "core/schedule/look_up.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
-#include "core/schedule/state.h"
 
 namespace quire {
 
@@ -29,22 +26,21 @@ Held held(const KvBlocks& blocks) {
 
 }  // namespace
 
-// nullopt: the connector does not know yet.
-std::optional<Computed> Core::State::look_up(Request& request) {
+std::optional<Computed> LookUp::find(Request& request) {
   Computed computed;
   // A request whose transfer is over has computed tokens and blocks already.
   if (request.num_computed_tokens != 0) {
     computed.num_tokens = request.num_computed_tokens;
     return computed;
   }
-  computed.hit = kv.find_prefix(kv_request(request));
-  count_look_up(request, computed.hit);
+  computed.hit = kv_.find_prefix(requests_.kv_request(request));
+  count(request, computed.hit);
   // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
-  if (seams.connector != nullptr) {
-    const ExternalMatch match = seams.connector->match(view(request), computed.hit.num_tokens);
+  if (context_.seams.connector != nullptr) {
+    const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
     if (!match.num_tokens) return std::nullopt;
     // At least one token must run unless all are awaited.
     const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
@@ -56,41 +52,43 @@ std::optional<Computed> Core::State::look_up(Request& request) {
     request.num_external_computed_tokens = computed.num_external;
   }
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
-  if (events.wanted()) {
-    events.on_event({.what = EventKind::admission_tried,
-                     .load_async = computed.load_async,
-                     .owner = request.id,
-                     .amount = computed.hit.num_tokens,
-                     .total = static_cast<std::uint32_t>(request.num_tokens()),
-                     .external = computed.num_external});
+  if (context_.events.wanted()) {
+    context_.events.on_event({.what = EventKind::admission_tried,
+                              .load_async = computed.load_async,
+                              .owner = request.id,
+                              .amount = computed.hit.num_tokens,
+                              .total = static_cast<std::uint32_t>(request.num_tokens()),
+                              .external = computed.num_external});
   }
   return computed;
 }
 
-void Core::State::count_look_up(const Request& request, const KvHit& hit) {
-  if (!config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
+void LookUp::count(const Request& request, const KvHit& hit) {
+  if (!context_.config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
   const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
   const bool first_time = request.num_preemptions == 0;
-  (first_time ? totals.prefix_query_tokens : totals.preempted_prefix_query_tokens) += num_queried;
-  (first_time ? totals.prefix_hit_tokens : totals.preempted_prefix_hit_tokens) += hit.num_tokens;
-  if (events.wanted())
-    events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
+  (first_time ? context_.totals.prefix_query_tokens : context_.totals.preempted_prefix_query_tokens) += num_queried;
+  (first_time ? context_.totals.prefix_hit_tokens : context_.totals.preempted_prefix_hit_tokens) += hit.num_tokens;
+  if (context_.events.wanted())
+    context_.events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
 }
 
-// The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external
-// tokens when it is admitted.
-void Core::State::notify_connector(const Request& request, const Computed& computed) {
-  if (seams.connector == nullptr) return;
-  seams.connector->allocated(view(request), group_blocks(request), computed.num_external);
-  if (!config.report.log_stats || computed.num_connector_queries == 0) return;
-  PrefixCacheStats& stats = connector_stats;
+void LookUp::notify_connector(const Request& request, const Computed& computed) {
+  if (context_.seams.connector == nullptr) return;
+  context_.seams.connector->allocated(Requests::view(request), requests_.group_blocks(request), computed.num_external);
+  if (!context_.config.report.log_stats || computed.num_connector_queries == 0) return;
+  PrefixCacheStats& stats = connector_stats_;
   const bool preempted = request.num_preemptions > 0;
   ++(preempted ? stats.preempted_requests : stats.requests);
   (preempted ? stats.preempted_queries : stats.queries) += computed.num_connector_queries;
   (preempted ? stats.preempted_hits : stats.hits) += computed.num_external;
 }
 
-bool Core::State::try_promote(Request& request) {
+PrefixCacheStats LookUp::take_connector_stats() {
+  return std::exchange(connector_stats_, {});
+}
+
+bool LookUp::try_promote(Request& request) {
   switch (request.status) {
     case RequestStatus::waiting_for_remote_kv:
       if (!request.finished_receiving) return false;
@@ -98,7 +96,7 @@ bool Core::State::try_promote(Request& request) {
       request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
       return true;
     case RequestStatus::waiting_for_grammar:
-      if (seams.grammar == nullptr || !seams.grammar->ready(request.id)) return false;
+      if (context_.seams.grammar == nullptr || !context_.seams.grammar->ready(request.id)) return false;
       request.status = RequestStatus::waiting;
       return true;
     default:
@@ -107,17 +105,17 @@ bool Core::State::try_promote(Request& request) {
   }
 }
 
-void Core::State::take_received(Request& request) {
+void LookUp::take_received(Request& request) {
   QUIRE_CHECK(request.num_computed_tokens >= 0 && request.num_computed_tokens <= request.num_tokens(), "known tokens were loaded");
   if (!request.failed_receiving) {
-    kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+    kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
     // Something must run to have a token to sample from.
     if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
     if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
   } else if (request.num_computed_tokens != 0) {
-    kv.cache_blocks(kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+    kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
   } else {
-    kv.free(request.blocks);
+    kv_.free(request.blocks);
   }
   request.failed_receiving = false;
   request.finished_receiving = false;

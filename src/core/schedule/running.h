@@ -1,0 +1,58 @@
+#pragma once
+// The running loop: every request in the batch gets the tokens it lacks, in order of admission, as far as budget and blocks go.
+//
+// A request that can have no token now is passed over, and later ones go on; one that finds too few free blocks makes others give way
+// (preemption.cpp), and if it has to give way itself, the loop ends.
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/context.h"
+#include "core/schedule/encoder_inputs.h"
+#include "core/schedule/forks.h"
+#include "core/schedule/plan_arena.h"
+#include "core/schedule/policy.h"
+#include "core/schedule/preemption.h"
+#include "core/schedule/queues.h"
+#include "core/schedule/request.h"
+#include "core/schedule/requests.h"
+#include "core/schedule/step_budget.h"
+
+namespace quire {
+
+class RunningLoop {
+ public:
+  RunningLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Policy& policy, Forks& forks,
+              EncoderScheduler& encoder, StepBudget& budget, Preemption& preemption)
+      : context_(context),
+        kv_(kv),
+        requests_(requests),
+        queues_(queues),
+        policy_(policy),
+        forks_(forks),
+        encoder_(encoder),
+        budget_(budget),
+        preemption_(preemption) {}
+
+  void schedule(PlanArena& arena);
+
+ private:
+  bool schedule_one(Request& request, PlanArena& arena);  // false: the request gave way itself
+  [[nodiscard]] static bool surely_reached_max_tokens(const Request& request);
+  [[nodiscard]] std::int32_t num_wanted_tokens(const Request& request) const;
+  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);  // false: the request itself was preempted
+  static void take_drafts(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
+
+  Context& context_;
+  KvCacheManager& kv_;
+  Requests& requests_;
+  Queues& queues_;
+  Policy& policy_;
+  Forks& forks_;
+  EncoderScheduler& encoder_;
+  StepBudget& budget_;
+  Preemption& preemption_;
+  std::size_t cursor_ = 0;  // vLLM's req_index
+};
+
+}  // namespace quire

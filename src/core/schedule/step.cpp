@@ -1,0 +1,116 @@
+// The frame of a step: a plan is made and its tokens count as computed from then on, so that the next plan can be made before this one has
+// run; and its result is taken.
+#include <utility>
+
+#include "base/check.h"
+#include "core/schedule/state.h"
+#include "quire/core.h"
+
+namespace quire {
+
+const StepPlan& Core::schedule(const StepInput& input) {
+  State& s = *state_;
+  PlanArena& arena = s.plans.begin();
+  s.begin_call(input);
+  s.begin_step(arena);
+  s.running_loop.schedule(arena);
+  s.waiting_loop.schedule(arena);
+  s.complete(arena);
+  StepPlan& plan = arena.seal();
+  if (Connector* connector = s.context.seams.connector; connector != nullptr) {
+    connector->planned(plan);
+    s.transfers.plan(arena, s.ending.finished());
+  }
+  s.advance(arena, plan);
+  return plan;
+}
+
+void Core::State::begin_step(const PlanArena& arena) {
+  context.events.step = arena.plan().step;
+  policy.before_step();
+  if (context.events.wanted()) context.events.on_event({.what = EventKind::step_begins});
+  budget.begin_step(queues.pause);
+  encoder.begin_step();
+  kv.new_step_starts();
+}
+
+void Core::State::complete(PlanArena& arena) {
+  QUIRE_CHECK(queues.running.size() <= context.config.scheduler.max_num_seqs, "the batch has a limit");
+  for (const Slot slot : slots.released()) arena.release(slot);
+  slots.forget_released();
+  for (const RequestId id : ending.finished()) arena.finish(id);
+  const std::span<std::uint32_t> common = arena.common_prefix_blocks(context.num_groups);
+  if (context.config.report.count_common_prefix && !queues.running.empty()) kv.common_prefix_blocks(queues.running.front()->blocks, common);
+  if (context.config.kv.has_mamba_layers()) kv.take_new_block_ids(arena.blocks_to_zero());
+  arena.free_encoder_outputs(encoder.cache().take_freed());
+}
+
+// _update_after_schedule, of both schedulers.
+void Core::State::advance(PlanArena& arena, StepPlan& plan) {
+  const std::span<Request* const> planned = arena.requests();
+  QUIRE_CHECK(plan.num_scheduled_tokens <= context.config.scheduler.max_num_batched_tokens, "a step keeps to its budget");
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    Request& request = *planned[i];
+    const ScheduledRequest& s = plan.scheduled[i];
+    QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "what is planned runs");
+    ++request.num_in_flight;
+    request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
+    request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
+    if (request.has_encoder_inputs()) encoder.release_computed(request);
+    if (request.is_prefill_chunk) continue;
+    plan.has_structured_output |= request.structured_output;
+    if (context.config.scheduler.async_scheduling) {
+      plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;
+      request.num_output_placeholders += 1 + static_cast<std::int32_t>(s.drafts.size());
+      request.draft_tokens.assign(context.config.speculation.num_spec_tokens, kDraftPlaceholder);
+    }
+  }
+  context.totals.num_scheduled_tokens += plan.num_scheduled_tokens;
+  context.totals.num_copied_blocks += plan.copies.size();
+  ++context.totals.num_steps;
+  ending.forget_finished();
+  budget.end_step();
+}
+
+Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput& input) {
+  State& s = *state_;
+  if (Result<void> checked = Results::check(s.plans, result); !checked) return std::unexpected(std::move(checked.error()));
+  if (Result<void> checked = s.transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
+  s.begin_call(input);
+  s.take(s.transfers.take_completions(result));
+  return &s.outcome;
+}
+
+void Core::State::take(const StepResult& result) {
+  const PlanArena& arena = plans.pop();
+  for (Request* request : arena.requests()) {
+    QUIRE_CHECK(request->num_in_flight > 0, "a plan is applied once");
+    --request->num_in_flight;
+  }
+  updates.begin(result.sampled.size());
+  stats.begin();
+  if (result.has_connector_output && !result.invalid_blocks.empty()) failed_loads.find(arena, result.invalid_blocks);
+  results.take(arena, result);
+  failed_loads.handle();
+  if (result.has_connector_output) transfers.take(result);
+  report(arena);
+}
+
+void Core::State::report(const PlanArena& arena) {
+  kv_events.clear();
+  kv.take_events(kv_events);
+  const std::span<const FinishedSet> finished_sets = stats.collect_finished_sets(ending.by_client());
+  ended.destroy_gone();
+  ended.take_retired(retired);
+  outcome = {.step = arena.plan().step,
+             .updates = updates.all(),
+             .first_admissions = arena.first_admissions(),
+             .preempted = arena.preempted(),
+             .failed_loads = failed_loads.ids(),
+             .retired = retired,
+             .kv_events = kv_events,
+             .finished_sets = finished_sets,
+             .stats = stats.collect()};
+}
+
+}  // namespace quire

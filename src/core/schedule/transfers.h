@@ -1,0 +1,60 @@
+#pragma once
+// A connector's transfers: they begin with a plan, and their ends become what vLLM's workers report of a request, which a host that begins
+// none reports itself. The rules of the latter are vLLM V1's _update_from_kv_xfer_finished (v0.19.0).
+//
+//   waiting_for_remote_kv -> same, finished_receiving   its last load is over: the waiting loop promotes it
+//   finished, known -> unknown                          its last transfer was what kept the blocks
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/context.h"
+#include "core/schedule/ended_requests.h"
+#include "core/schedule/open_transfers.h"
+#include "core/schedule/plan_arena.h"
+#include "core/schedule/queues.h"
+#include "core/schedule/request_table.h"
+#include "quire/error.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+class Transfers {
+ public:
+  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Queues& queues, EndedRequests& ended)
+      : context_(context),
+        kv_(kv),
+        table_(table),
+        queues_(queues),
+        ended_(ended),
+        open_(context.config.kv.num_blocks, context.config.limits.max_open_transfers) {}
+
+  // There is a connector; `finished` are those that the plan says have ended. Completes the plan.
+  void plan(PlanArena& arena, std::span<const RequestId> finished);
+
+  [[nodiscard]] Result<void> check(const StepResult& result) const;
+  // The result as a host that begins none would give it; valid until the next call.
+  [[nodiscard]] StepResult take_completions(const StepResult& result);
+  // Those that are over.
+  void take(const StepResult& result);
+
+  [[nodiscard]] const OpenTransfers& open() const { return open_; }
+
+ private:
+  void find_fences(PlanArena& arena, TransferId first_new) const;
+  [[nodiscard]] Result<void> check_completions(const StepResult& result) const;
+  [[nodiscard]] Result<void> check_lists(const StepResult& result) const;
+  void end(const TransferCompletion& completion);
+
+  Context& context_;
+  const KvCacheManager& kv_;
+  RequestTable& table_;
+  Queues& queues_;
+  EndedRequests& ended_;
+  OpenTransfers open_;
+  std::vector<RequestId> sent_, received_;  // what the result says and what follows from the completions
+  std::vector<BlockId> not_loaded_;
+};
+
+}  // namespace quire

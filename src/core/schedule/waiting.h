@@ -1,0 +1,67 @@
+#pragma once
+// The waiting loop: requests are admitted to the batch in the order of the queues. One that must wait for a reason of its own (its grammar,
+// its transfer, its adapter) is skipped, and goes before those skipped earlier; one that lacks blocks or tokens ends the loop.
+//
+//   waiting, preempted -> running          admit: with the blocks of its cached prefix and of its first chunk
+//   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
+//   waiting_for_remote_kv -> waiting, preempted   take_back_loaded: they came, and another needs them more
+#include <cstdint>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/context.h"
+#include "core/schedule/encoder_inputs.h"
+#include "core/schedule/forks.h"
+#include "core/schedule/look_up.h"
+#include "core/schedule/plan_arena.h"
+#include "core/schedule/policy.h"
+#include "core/schedule/queues.h"
+#include "core/schedule/request.h"
+#include "core/schedule/requests.h"
+#include "core/schedule/slots.h"
+#include "core/schedule/step_budget.h"
+
+namespace quire {
+
+class WaitingLoop {
+ public:
+  WaitingLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, Policy& policy, Forks& forks,
+              EncoderScheduler& encoder, StepBudget& budget, LookUp& look_up)
+      : context_(context),
+        kv_(kv),
+        requests_(requests),
+        queues_(queues),
+        slots_(slots),
+        policy_(policy),
+        forks_(forks),
+        encoder_(encoder),
+        budget_(budget),
+        look_up_(look_up) {}
+
+  void schedule(PlanArena& arena);
+
+ private:
+  enum class Admission : std::uint8_t { admitted, skipped, blocked };
+
+  RequestQueue& queue_to_take_from();  // one at least is not empty
+  Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
+  // False: something runs, or nobody else who waits holds blocks that have come.
+  bool take_back_loaded(const Request& beneficiary);
+  // 0: without chunked prefill, it does not fit into what is left of the step.
+  [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;
+  // The number of blocks that lack; 0: it has them.
+  std::uint32_t take_blocks(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
+  void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
+
+  Context& context_;
+  KvCacheManager& kv_;
+  Requests& requests_;
+  Queues& queues_;
+  Slots& slots_;
+  Policy& policy_;
+  Forks& forks_;
+  EncoderScheduler& encoder_;
+  StepBudget& budget_;
+  LookUp& look_up_;
+};
+
+}  // namespace quire
