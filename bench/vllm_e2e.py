@@ -1,11 +1,12 @@
 """vLLM itself, on the CPU, with its own scheduler and with quire.vllm.Scheduler.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py exact MODEL_FOLDER        same tokens, same steps
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py shadow MODEL_FOLDER       ShadowScheduler is silent, and finds a planted difference
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py throughput MODEL_FOLDER   paired ratios, alternating
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py serve MODEL_FOLDER        vllm serve answers
 
 MODEL_FOLDER is a Hugging Face folder (tools/gguf_to_hf.py makes one). The engine runs in one process, all requests are queued before the first
-step, greedy sampling. `exact` uses a cache so small that requests are preempted.
+step, greedy sampling. `exact` and `shadow` use a cache so small that requests are preempted.
 """
 
 import argparse
@@ -66,9 +67,29 @@ def logged(base, log: list):
     return Logged
 
 
+def planted_shadow():
+    """quire's half has one place less in the batch."""
+    import quire.vllm.v0_19 as adapter
+    from quire.vllm import ShadowScheduler
+
+    whole = adapter.core_config
+
+    def smaller(scheduler):
+        config = whole(scheduler)
+        config.max_num_seqs -= 1
+        return config
+
+    adapter.core_config = smaller
+    return ShadowScheduler
+
+
 def scheduler_class(name: str):
     if name == "quire":
         from quire.vllm import Scheduler
+    elif name == "shadow":
+        from quire.vllm import ShadowScheduler as Scheduler
+    elif name == "planted":
+        Scheduler = planted_shadow()
     else:
         from vllm.v1.core.sched.scheduler import Scheduler
     return Scheduler
@@ -94,8 +115,10 @@ def one_run(arguments) -> None:
     llm = engine(arguments.model, logged(scheduler_class(arguments.side), log), max_num_seqs=32, max_num_batched_tokens=256,
                  num_gpu_blocks_override=arguments.blocks)  # fmt: skip
     tokens = generate(llm, mix(arguments.requests))
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    shadow = {name: getattr(scheduler, name, None) for name in ("difference", "script", "num_steps")}
     with open(arguments.out, "w", encoding="utf-8") as file:
-        json.dump({"tokens": tokens, "steps": log}, file)
+        json.dump({"tokens": tokens, "steps": log, "shadow": shadow}, file)
 
 
 def child(command: list) -> None:
@@ -120,6 +143,26 @@ def exact(arguments) -> int:
         number = next(i for i, (a, b) in enumerate(zip(stock["steps"], ours["steps"])) if a != b)
         print(f"first at step {number}:\n  vLLM:  {stock['steps'][number]}\n  quire: {ours['steps'][number]}")
     return 0 if same_tokens and same_steps else 1
+
+
+def shadow(arguments) -> int:
+    failures = []
+    for side, num_requests in (("shadow", arguments.requests), ("planted", 60)):
+        out = os.path.join(arguments.work, f"{side}.json")
+        os.environ["QUIRE_SHADOW_DIR"] = arguments.work
+        child(["run", arguments.model, "--side", side, "--out", out, "--requests", num_requests, "--blocks", arguments.blocks])
+        with open(out, encoding="utf-8") as file:
+            run = json.load(file)
+        difference, steps = run["shadow"]["difference"], run["steps"]
+        preempted = sum(len(step[5]) for step in steps)
+        print(f"{side}: {len(run['tokens'])} requests, {sum(map(len, run['tokens']))} tokens, {len(steps)} steps, {preempted} preemptions; "
+              f"{run['shadow']['num_steps']} compared, {difference or 'no difference'}")  # fmt: skip
+        if (difference is None) != (side == "shadow"):
+            failures.append(side)
+        if difference is not None:
+            print(f"its script: {run['shadow']['script']}")
+    print(f"WRONG: {failures}" if failures else "silent where both agree, and the planted difference was found")
+    return 1 if failures else 0
 
 
 def interval(ratios: list) -> tuple:
@@ -198,10 +241,10 @@ def serve(arguments) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("exact", "throughput", "serve", "run"))
+    parser.add_argument("what", choices=("exact", "shadow", "throughput", "serve", "run"))
     parser.add_argument("model")
     parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--blocks", type=int, default=160, help="KV-cache blocks of `exact`")
+    parser.add_argument("--blocks", type=int, default=160, help="KV-cache blocks of `exact` and `shadow`")
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--tokens", type=int, default=64, help="output tokens of `throughput`")
     parser.add_argument("--port", type=int, default=8123)
@@ -209,7 +252,7 @@ def main() -> int:
     parser.add_argument("--side")
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    return {"exact": exact, "throughput": throughput, "serve": serve, "run": one_run}[arguments.what](arguments) or 0
+    return {"exact": exact, "shadow": shadow, "throughput": throughput, "serve": serve, "run": one_run}[arguments.what](arguments) or 0
 
 
 if __name__ == "__main__":

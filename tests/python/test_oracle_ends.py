@@ -32,6 +32,9 @@ def test_shares_are_judged_by_what_chance_allows():
     # 7.8 of 1,000: 156 of 20,000. Poisson's 0.0001 quantile is near 205.
     assert ends.judge({"negative count": 195}, 20_000, "default") == []
     assert "negative count: 220 of 20,000" in ends.judge({"negative count": 220}, 20_000, "default")[0]
+    # A common one, of which exp(-mean) is no number any more: 3,400 are expected, with a deviation of 58.
+    assert ends.judge({"pinned and sent": 3_428}, 20_000, "continuum") == []
+    assert ends.judge({"pinned and sent": 3_700}, 20_000, "continuum") != []
     # A rare one: 0.6 are expected.
     assert ends.judge({"missing name": 5}, 20_000, "default") == []
     assert ends.judge({"missing name": 7}, 20_000, "default") != []

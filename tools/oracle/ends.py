@@ -22,21 +22,16 @@ def kind_of(place: str) -> str | None:
     return _KIND_AT.get(place)
 
 
-def _tail(mean: float, count: int) -> float:
-    """The probability of `count` or more."""
-    term, below = math.exp(-mean), 0.0
-    for i in range(count):
-        below += term
-        term *= mean / (i + 1)
-    return max(0.0, 1.0 - below)
-
-
 def _most(mean: float) -> int:
-    """The largest count that is not significantly above `mean`."""
-    count = 0
-    while _tail(mean, count + 1) >= SIGNIFICANCE:
+    """The largest count that is not significantly above `mean`: so many, or more, come with a probability of SIGNIFICANCE at least."""
+    if mean == 0.0:
+        return 0
+    count, below = 0, 0.0
+    while True:
+        below += math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+        if 1.0 - below < SIGNIFICANCE:
+            return count
         count += 1
-    return count
 
 
 def listed(end: dict, profile: str) -> float:
