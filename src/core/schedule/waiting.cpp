@@ -49,8 +49,9 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     if (num_new_tokens <= 0) return Admission::blocked;
   }
   while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    if (policy_.end_oldest_pin() || (queues_.running.empty() && forks_.give_up_share(EventCause::lack_of_blocks, &request)) ||
-        take_back_loaded(request))
+    // While somebody runs, blocks come free when he ends: what is kept for later stays.
+    if (queues_.running.empty() &&
+        (policy_.end_oldest_pin() || forks_.give_up_share(EventCause::lack_of_blocks, &request) || take_back_loaded(request)))
       continue;
     if (request.has_encoder_inputs()) encoder_.release_all(request);
     if (context_.events.wanted())
@@ -73,7 +74,7 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
 }
 
 bool WaitingLoop::take_back_loaded(const Request& beneficiary) {
-  if (!context_.config.cures.loaded_give_way || !queues_.running.empty()) return false;
+  if (!context_.config.cures.loaded_give_way) return false;
   Request* last = nullptr;
   const auto look = [&](Request& request) {
     if (&request != &beneficiary && !is_loading(request) && Requests::num_blocks(request) > 0) last = &request;

@@ -44,7 +44,7 @@ class WaitingLoop {
 
   RequestQueue& queue_to_take_from();  // one at least is not empty
   Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
-  // False: something runs, or nobody else who waits holds blocks that have come.
+  // False: nobody else who waits holds blocks that have come.
   bool take_back_loaded(const Request& beneficiary);
   // 0: without chunked prefill, it does not fit into what is left of the step.
   [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;

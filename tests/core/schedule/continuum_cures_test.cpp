@@ -105,7 +105,10 @@ TEST(ContinuumCures, PinsGiveWayTheOldestFirst) {
   EXPECT_EQ(pinned(d), Ids({2})) << "one was enough for its 4 blocks";
   for (int i = 0; i < 6; ++i) d.step();
   EXPECT_EQ(pinned(d), Ids({2}));
-  d.add(4, 12, 1);
+  d.add(4, 28, 1);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({3}));
+  d.apply();
+  EXPECT_EQ(pinned(d), Ids({2})) << "who waits while another runs ends none";
   d.step();
   EXPECT_EQ(pinned(d), Ids());
   EXPECT_EQ(d.core->counters().num_preemptions, 0U);

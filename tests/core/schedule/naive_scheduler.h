@@ -257,7 +257,7 @@ class NaiveScheduler {
     std::size_t n = limited(r->tokens.size() - num_hit);
     if (!config_.scheduler.enable_chunked_prefill && n > budget) return false;
     n = std::min(n, budget);
-    const auto make_way = [&] { return give_way() || (running_.empty() && give_up_share(r)); };
+    const auto make_way = [&] { return running_.empty() && (give_way() || give_up_share(r)); };
     while (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size(), num_hit) > 0)
       if (!make_way()) return false;
     std::vector<NaiveKv::Copy> copies;
