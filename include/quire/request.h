@@ -96,14 +96,16 @@ struct NewRequest {
   const SamplingParams* sampling = nullptr;  // handed through to the plans, never read; must live until the request is retired
 };
 
-// A request that goes on from where another one is (Core::fork). What is not here it has from its parent; it is no session, and has no job.
+// A request that goes on from where another one is (Core::fork). What is not here it has from its parent; it has no job.
 struct ForkRequest {
   RequestId id;
   std::string_view name{};  // see NewRequest
   std::uint32_t client_index = 0;
-  double arrival_time = 0.0;     // s; not the parent's: equal ones can preempt each other for ever (SchedulingPolicy::priority)
-  std::uint32_t num_tokens = 0;  // of the parent's that it begins with, the prompt at least; 0: all that are known
+  double arrival_time = 0.0;            // s; not the parent's: equal ones can preempt each other for ever (SchedulingPolicy::priority)
+  std::uint32_t num_tokens = 0;         // of the parent's that it begins with, the prompt at least; 0: all that are known
+  std::optional<TokenId> next_token{};  // an output behind these that the parent need not have sampled
   std::optional<std::uint32_t> max_tokens{};  // outputs, those that it begins with among them; nullopt: the parent's
+  bool resumable = false;                     // a streaming session
   const SamplingParams* sampling = nullptr;
 };
 

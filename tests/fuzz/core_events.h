@@ -165,11 +165,14 @@ class CoreEvents {
     ForkRequest child{.id = chance(in_, 12) ? parent : RequestId{next_id_++}, .arrival_time = static_cast<double>(next_id_)};
     child.num_tokens = chance(in_, 2) ? in_.below(60) : 0;
     if (chance(in_, 3)) child.max_tokens = in_.below(20);
+    if (chance(in_, 3)) child.next_token = static_cast<TokenId>(in_.below(2));
+    child.resumable = chance(in_, 6);
     const auto before = core_->view(parent);
     const bool is_open = before && !is_finished(before->status);
     if (core_->fork(parent, child)) {
       QUIRE_CHECK(is_open, "only an open request is forked");
       alive_.push_back(child.id);
+      if (child.resumable) sessions_.ids.push_back(child.id.value);
     }
   }
 

@@ -23,6 +23,7 @@ Result<void> check_kind(const Request& parent, const CoreConfig& config, const C
   return {};
 }
 
+// Of the parent's.
 std::uint32_t num_tokens_of(const ForkRequest& child, const Request& parent) {
   return child.num_tokens == 0 ? static_cast<std::uint32_t>(parent.num_tokens()) : child.num_tokens;
 }
@@ -44,9 +45,9 @@ Result<void> check_counts(const ForkRequest& child, const Request& parent, const
                 fmt::format("the parent has {} prompt tokens, and {} in all: fork between these", num_prompt, parent.tokens.size()));
   }
   const NewRequest added = as_added(child, parent);
-  if (const std::uint32_t most = max_tokens(added, config); num_tokens - num_prompt >= most && most > 0) {
-    return fail(ErrorCode::invalid_argument, "max_tokens",
-                fmt::format("is {}, and {} outputs are there already", most, num_tokens - num_prompt),
+  const std::uint32_t num_outputs = num_tokens - num_prompt + (child.next_token.has_value() ? 1 : 0);
+  if (const std::uint32_t most = max_tokens(added, config); num_outputs >= most && most > 0) {
+    return fail(ErrorCode::invalid_argument, "max_tokens", fmt::format("is {}, and {} outputs are there already", most, num_outputs),
                 "raise it, or fork where the parent has fewer tokens");
   }
   return {};
@@ -101,10 +102,12 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.prompt_embeds = parent.prompt_embeds;
   r.embed_bytes = parent.embed_bytes;
   r.tags.tenant = parent.tags.tenant;
+  r.resumable = given.resumable;
   r.sampling = given.sampling;
-  requests_.reserve_memory(r, num_tokens);
+  requests_.reserve_memory(r, std::size_t{num_tokens} + 1);
   r.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
   if (requests_.names_blocks()) r.hashes.assign(parent.hashes.begin(), parent.hashes.begin() + num_tokens / context_.config.block_size);
+  if (given.next_token.has_value()) requests_.append_token(r, *given.next_token);
   return r;
 }
 

@@ -263,6 +263,93 @@ TEST(Forks, OfASessionTheChildIsAnOrdinaryRequest) {
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
 }
 
+// Instead of the token that the parent has sampled: the two part there, and what comes before is in blocks of both.
+TEST(Forks, AChildMayGoOnWithATokenOfItsOwn) {
+  CoreDriver d(sync_config());
+  d.add(1, 9, 20);
+  d.step();
+  d.step();  // 11 tokens, 10 of them computed
+  const auto forked = fork(d, 1, {.id = RequestId{2}, .arrival_time = 2.0, .num_tokens = 10, .next_token = 77});
+  ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
+  Tokens tokens(d.view(1).tokens.begin(), d.view(1).tokens.end() - 1);
+  tokens.push_back(77);
+  EXPECT_EQ(Tokens(d.view(2).tokens.begin(), d.view(2).tokens.end()), tokens);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 10U);
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(d.scheduled(2), 1U);
+  EXPECT_EQ(plan.copies.size(), 1U);
+  EXPECT_EQ(plan.admitted[0].tokens.back(), 77);
+  d.apply();
+  EXPECT_EQ(d.outputs(2).size(), 3U);
+}
+
+// The block that the token fills has the name that any request with these tokens gives it.
+TEST(Forks, ATokenOfItsOwnMayFillABlock) {
+  CoreDriver d(sync_config());
+  d.add(1, 7, 20);
+  d.step();
+  ASSERT_TRUE(fork(d, 1, {.id = RequestId{2}, .arrival_time = 2.0, .num_tokens = 7, .next_token = 77}).has_value());
+  d.step();
+  Tokens same(d.view(2).tokens.begin(), d.view(2).tokens.begin() + 8);
+  same.push_back(5);
+  d.add(CoreDriver::request(3, same, 4));
+  EXPECT_EQ(d.plan().scheduled.back().num_computed_tokens, 8U);
+  d.apply();
+}
+
+TEST(Forks, ATokenOfItsOwnCountsAsAnOutput) {
+  CoreDriver d(sync_config());
+  d.add(1, 6, 10);
+  d.step();
+  d.step();
+  const ForkRequest child{.id = RequestId{2}, .arrival_time = 2.0, .next_token = 77, .max_tokens = 3};
+  const auto refused = fork(d, 1, child);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().field, "max_tokens");
+  EXPECT_TRUE(fork(d, 1, {.id = RequestId{2}, .arrival_time = 2.0, .next_token = 77, .max_tokens = 4}).has_value());
+  d.step();
+  EXPECT_FALSE(d.known(2)) << "it has its four outputs";
+}
+
+// As in a beam search: each waits after one token, its children go on with tokens that somebody chose, and it ends.
+TEST(Forks, ASessionThatWaitsHasChildrenThatAreSessions) {
+  for (const bool async : {false, true}) {
+    CoreDriver d(async ? async_config() : sync_config());
+    const Tokens prompt = CoreDriver::prompt(1, 10);
+    NewRequest session = CoreDriver::request(1, prompt, 1);
+    session.resumable = true;
+    d.add(session);
+    d.step();
+    std::uint64_t parent = 1;
+    for (std::uint32_t step = 0; step < 6; ++step) {
+      ASSERT_EQ(d.view(parent).status, RequestStatus::waiting_for_input);
+      EXPECT_EQ(d.plan().num_scheduled_tokens, 0U) << "nothing runs on with what nobody chose";
+      d.apply();
+      for (const std::uint64_t child : {parent + 1, parent + 2}) {
+        const auto forked = fork(d, parent,
+                                 {.id = RequestId{child},
+                                  .arrival_time = static_cast<double>(child),
+                                  .num_tokens = 10 + step,
+                                  .next_token = static_cast<TokenId>(child),
+                                  .max_tokens = step + 2,
+                                  .resumable = true});
+        ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
+      }
+      d.core->finish(RequestId{parent}, RequestStatus::finished_stopped);
+      if (parent > 1) d.core->finish(RequestId{parent - 1}, RequestStatus::finished_stopped);
+      d.core->check_invariants();
+      const StepPlan& plan = d.plan();
+      EXPECT_EQ(plan.num_scheduled_tokens, 2U) << "one token of each";
+      EXPECT_EQ(plan.copies.size(), (10 + step) % 4 == 0 ? 0U : 1U);
+      d.apply();
+      parent += 2;
+    }
+    for (const std::uint64_t id : {parent, parent - 1}) d.core->finish(RequestId{id}, RequestStatus::finished_stopped);
+    d.step();
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
 TEST(Forks, ContentIsRightInWindows) {
   for (const std::uint32_t window : {3U, 4U, 9U}) {
     CoreConfig config = test::small_config(64);

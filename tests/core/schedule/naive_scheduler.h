@@ -62,6 +62,7 @@ class NaiveScheduler {
     r->id = given.id.value;
     r->arrival = given.arrival_time;
     if (given.num_tokens > 0) r->tokens.resize(given.num_tokens);
+    if (given.next_token) r->tokens.push_back(*given.next_token);
     r->max_tokens = std::min<std::size_t>(given.max_tokens.value_or(static_cast<std::uint32_t>(from.max_tokens)),
                                           config_.scheduler.max_model_len - r->num_prompt);
     r->min_tokens = std::min(from.min_tokens, r->max_tokens);

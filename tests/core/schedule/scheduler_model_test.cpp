@@ -96,8 +96,10 @@ class Forester {
     ForkRequest fork{.id = RequestId{child}, .arrival_time = static_cast<double>(child)};
     if (random_.chance(0.3)) fork.num_tokens = static_cast<std::uint32_t>(random_.between(view.num_prompt_tokens, view.tokens.size()));
     if (random_.chance(0.3)) fork.max_tokens = static_cast<std::uint32_t>(random_.between(1, view.max_tokens + 8));
-    const std::size_t num_tokens = fork.num_tokens == 0 ? view.tokens.size() : fork.num_tokens;
-    if (num_tokens - view.num_prompt_tokens >= fork.max_tokens.value_or(view.max_tokens)) return std::nullopt;
+    if (random_.chance(0.3)) fork.next_token = static_cast<TokenId>(random_.below(test::kVocabulary));
+    const std::size_t num_tokens = (fork.num_tokens == 0 ? view.tokens.size() : fork.num_tokens) + (fork.next_token ? 1 : 0);
+    const std::uint32_t room = h.config.scheduler.max_model_len - view.num_prompt_tokens;
+    if (num_tokens - view.num_prompt_tokens >= std::min(room, fork.max_tokens.value_or(view.max_tokens))) return std::nullopt;
     return std::pair(parent.value, fork);
   }
   // True: its tree has its first fork.
