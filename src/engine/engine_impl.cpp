@@ -126,8 +126,10 @@ void EngineImpl::run() {
 }
 
 void EngineImpl::handle(Intake& intake) {
-  if (intake.aborting) num_aborted_ += static_cast<std::uint32_t>(intake.cancelled.size());
-  for (const Cancelled& cancelled : intake.cancelled) loop_.cancel(cancelled.submission, cancelled.reason);
+  for (const Cancelled& cancelled : intake.cancelled) {
+    if (intake.aborting) num_aborted_ += cancelled.submission.request.n;
+    loop_.cancel(cancelled.submission, cancelled.reason);
+  }
   for (Command& command : intake.commands)
     if (const Ending* ending = std::get_if<Ending>(&command))
       loop_.finish(ending->id, ending->reason);
