@@ -45,6 +45,12 @@ class OutputSink {
 // output.
 using NameTool = std::function<std::string(std::span<const TokenId> outputs)>;
 
+// Instead of drawing tokens, the likeliest answers are searched for, as vLLM's server does (docs/beam_search.md).
+struct BeamSearchOptions {
+  // A hypothesis is judged by the log probability of its outputs over the number of its tokens, prompt and outputs, to this power.
+  double length_penalty = 1.0;  // [-10, 10]
+};
+
 struct EngineRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
@@ -55,6 +61,9 @@ struct EngineRequest {
   // forked from it when its prompt is planned, and compute only the last token of the prompt again.
   std::uint32_t n = 1;
   NameTool name_tool{};  // under SchedulingPolicy::continuum, where the tags name no tool
+  // Then `n` is the width of the search, at most 10, and its answers come at once when it is over, best first. It ends with the first of
+  // them that is finished. What says how tokens are drawn (temperature, top_k, ...) does not matter to it.
+  std::optional<BeamSearchOptions> beam_search{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it.

@@ -103,8 +103,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.report.count_common_prefix = false;
   config.report.log_stats = false;  // the engine counts for itself
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one.
-  config.scheduler.max_num_waiting += options.scheduler.max_num_seqs;
+  // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one. A beam ends
+  // when the last of those that go on from it is there: one more.
+  config.scheduler.max_num_waiting += options.scheduler.max_num_seqs + 1;
   config.block_size = options.cache.block_size;
   config.kv = std::move(plan->config);
   config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;

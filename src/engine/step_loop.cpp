@@ -38,6 +38,7 @@ RequestStatus status_of(FinishReason reason) {
 
 StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock)
     : core_(std::move(core)),
+      searches_(*core_, options.eos_ids),
       worker_(std::move(worker)),
       options_(std::move(options)),
       clock_(std::move(clock)),
@@ -69,6 +70,7 @@ NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
 }
 
 void StepLoop::add(Submission submission) {
+  if (submission.request.beam_search.has_value()) return add_search(std::move(submission));
   const RequestId id = submission.id;
   const Live& live = make_live(id, submission, 0);
   expect_siblings(submission);
@@ -103,6 +105,7 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
   if (found == requests_.end() || found->second.ended) return;
   next_step_s_.reset();
   Live& live = found->second;
+  if (live.search.has_value()) return end_search(*live.search, reason, {});
   if (live.elder.has_value()) {
     std::erase(requests_.at(*live.elder).siblings, id);
     end(id, live, reason, {});
@@ -121,7 +124,7 @@ std::uint32_t StepLoop::abort_all() {
   for (const auto& [id, live] : requests_)
     if (!live.ended) ids.push_back(id);
   std::ranges::sort(ids);
-  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });
+  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // some end with others
   return static_cast<std::uint32_t>(ids.size());
 }
 
@@ -148,6 +151,8 @@ StepLoop::Planned StepLoop::plan() {
   fork_siblings(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
+  // What waits lacks blocks, perhaps, that beams hold which wait for it.
+  if (is_empty && !running_.has_value()) searches_.give_back(end_s);
   return {&plan,
           {.planned_s = end_s,
            .started_s = end_s,
@@ -197,6 +202,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   take_updates(outcome, result, ran_s);
   end_unloaded(outcome.failed_loads);
   for (const RequestId id : outcome.retired) requests_.erase(id);
+  advance_searches(ran_s);
   wait_for_transfers(step, result.step);
   const double apply_time_s = clock_->now_s() - begin_s;
   observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
@@ -209,6 +215,7 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
                 "leave it out");
   }
   next_step_s_.reset();
+  if (options.preempt_running) searches_.give_back(clock_->now_s());
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
@@ -217,6 +224,10 @@ void StepLoop::end_failed(const WorkerResult& result) {
   for (std::size_t i = 0; i < result.outcomes.size(); ++i) {
     if (result.outcomes[i].status != SampleOutcome::Status::ok) {
       const RequestId id = result.step.sampled[i].id;
+      if (Searches::is_beam(id)) {
+        if (const auto search = searches_.search_of(id)) end_search(*search, FinishReason::error, words_of(result.outcomes[i].status));
+        continue;
+      }
       Live& live = requests_.at(id);
       if (!live.ended) {
         core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
@@ -228,18 +239,27 @@ void StepLoop::end_failed(const WorkerResult& result) {
 
 // What ran on blocks that were not loaded has computed nothing good. Who only waited for them is computed instead.
 void StepLoop::end_unloaded(std::span<const RequestId> failed) {
+  constexpr const char* kUnloaded = "the blocks of its prompt could not be loaded";
   for (const RequestId id : failed) {
+    if (const auto search = searches_.search_of(id); search && core_->view(id)->status == RequestStatus::running) {
+      end_search(*search, FinishReason::error, kUnloaded);
+      continue;
+    }
     const auto found = requests_.find(id);
     const std::optional<RequestView> view = core_->view(id);
     if (found == requests_.end() || found->second.ended || !view || view->status != RequestStatus::running) continue;
     const FinishEffect effect = core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
-    end(id, found->second, FinishReason::error, "the blocks of its prompt could not be loaded");
+    end(id, found->second, FinishReason::error, kUnloaded);
     if (effect == FinishEffect::retired) requests_.erase(found);
   }
 }
 
 void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
   for (const FirstAdmission& admission : outcome.first_admissions) {
+    if (const auto search = searches_.search_of(admission.id)) {
+      admit_search(*search, admission, now_s);
+      continue;
+    }
     admitted_.push_back(admission.id);
     if (const auto found = requests_.find(admission.id); found != requests_.end()) {
       // A child has outputs of its parent beyond the prompt.
@@ -255,6 +275,10 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
   for (const RequestUpdate& update : outcome.updates) {
     while (!update.tokens.empty() && i < sampled.size() && sampled[i].id != update.id) ++i;
     QUIRE_CHECK(update.tokens.size() <= sampled.size() - i, "an update without its samples");
+    if (Searches::is_beam(update.id)) {
+      take_offer(update, result.outcomes[i++].logprobs);
+      continue;
+    }
     Live& live = requests_.at(update.id);
     RequestOutput output;
     output.id = update.id;
@@ -273,27 +297,6 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
   }
 }
 
-void StepLoop::count_transfers(const TransferTotals& totals) {
-  stats_.num_loads = totals.num_loads;
-  stats_.num_stores = totals.num_stores;
-  stats_.bytes_loaded = totals.bytes_loaded;
-  stats_.bytes_stored = totals.bytes_stored;
-  stats_.num_failed_transfers = totals.num_failed;
-  stats_.num_stray_transfers = totals.num_stray;
-}
-
-void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
-  stats_.generation_tokens += num_tokens;
-  if (live.last_token_s < 0.0) {
-    stats_.prompt_tokens += live.num_prompt_tokens;
-    stats_.prompt_tokens_cached += live.num_cached_tokens;
-    observe(stats_.time_to_first_token_s, now_s - live.arrival_s);
-  } else {
-    observe(stats_.inter_token_latency_s, now_s - live.last_token_s);
-  }
-  live.last_token_s = now_s;
-}
-
 void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string error) {
   RequestOutput output;
   output.id = id;
@@ -303,28 +306,6 @@ void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string er
   output.num_cached_tokens = live.num_cached_tokens;
   send(live.sink, std::move(output));
   count_end(id, live, reason);
-}
-
-void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
-  live.ended = true;
-  options_.tools->forget(id);
-  ended_.push_back(id);
-  observe(stats_.e2e_latency_s, clock_->now_s() - live.arrival_s);
-  switch (reason) {
-    case FinishReason::stop:
-    case FinishReason::repetition:
-      ++stats_.finished_stop;
-      break;
-    case FinishReason::length:
-      ++stats_.finished_length;
-      break;
-    case FinishReason::abort:
-      ++stats_.finished_abort;
-      break;
-    case FinishReason::error:
-      ++stats_.finished_error;
-      break;
-  }
 }
 
 void StepLoop::deliver() {
@@ -344,30 +325,6 @@ void StepLoop::deliver() {
 void StepLoop::clear_news() {
   admitted_.clear();
   ended_.clear();
-}
-
-const EngineStats& StepLoop::stats() {
-  const CoreCounters counters = core_->counters();
-  stats_.num_steps = counters.num_steps;
-  stats_.num_running = counters.num_running;
-  stats_.num_waiting = counters.num_waiting;
-  for (const RequestId elder : elders_) stats_.num_waiting += static_cast<std::uint32_t>(requests_.at(elder).siblings.size());
-  stats_.num_blocks = counters.num_blocks;
-  stats_.num_free_blocks = counters.num_free_blocks;
-  stats_.num_pinned = counters.num_pinned;
-  if (options_.tracer != nullptr) {
-    stats_.trace_steps = options_.tracer->num_written();
-    stats_.trace_steps_dropped = options_.tracer->num_dropped();
-  }
-  stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
-  stats_.num_open_transfers = counters.num_open_transfers;
-  stats_.num_preemptions = counters.num_preemptions;
-  stats_.num_evicted_blocks = counters.num_evicted_blocks;
-  stats_.num_forks = counters.num_forks;
-  stats_.num_copied_blocks = counters.num_copied_blocks;
-  stats_.prefix_cache_queries = counters.prefix_query_tokens;
-  stats_.prefix_cache_hits = counters.prefix_hit_tokens;
-  return stats_;
 }
 
 void StepLoop::check_all_free() const {

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "engine/event_fan.h"
 #include "engine/inbox.h"
+#include "engine/searches.h"
 #include "engine/tool_names.h"
 #include "engine/tracer.h"
 #include "quire/core.h"
@@ -102,8 +103,10 @@ class StepLoop {
     std::uint32_t num_prompt_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     bool ended = false;
+    bool is_admitted = false;           // of a search, its first
     std::vector<RequestId> siblings{};  // to be forked from it
     std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
+    std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
     double arrival_s = 0.0;
     double last_token_s = -1.0;  // negative: none yet
   };
@@ -133,6 +136,12 @@ class StepLoop {
   void fork_sibling(RequestId elder, RequestId id);
   void part_from_siblings(RequestId elder, Live& live);
   void add_alone(RequestId id, Live& live, const RequestView& elder);
+  void add_search(Submission submission);
+  void admit_search(RequestId search, const FirstAdmission& admission, double now_s);
+  void advance_searches(double now_s);
+  void take_offer(const RequestUpdate& update, const PositionLogprobs& sampled);
+  void answer(RequestId id, BeamSearch::Hypothesis found);
+  void end_search(RequestId search, FinishReason reason, const std::string& error);
   [[nodiscard]] NewRequest request_of(RequestId id, const Live& live) const;
   [[nodiscard]] Planned plan();
   void start(Planned planned);
@@ -149,6 +158,7 @@ class StepLoop {
   void count_end(RequestId id, Live& live, FinishReason reason);
 
   std::unique_ptr<Core> core_;
+  Searches searches_;
   std::unique_ptr<WorkerBase> worker_;
   Options options_;
   std::optional<Running> running_;

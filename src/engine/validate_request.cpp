@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/searches.h"
+
 namespace quire {
 namespace {
 
 constexpr std::size_t kMaxTagBytes = 256;
 constexpr std::uint32_t kMaxSiblings = 128;
+constexpr double kMaxLengthPenalty = 10.0;
 
 Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
@@ -22,6 +25,28 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
   for (const auto& [token, bias] : request.sampling.logit_bias)
     if (unknown(token)) return refuse("logit_bias", token);
+  return {};
+}
+
+// A search judges by the log probabilities of the model itself, and ends at EOS or max_tokens alone.
+Result<void> check_search(const EngineRequest& request, std::uint32_t vocab_size) {
+  const auto refuse = [](const char* field, std::string problem, std::string remedy) {
+    return fail(ErrorCode::invalid_argument, field, std::move(problem), std::move(remedy));
+  };
+  const std::uint32_t widest = std::min(Searches::kMaxWidth, vocab_size / 2);
+  if (request.n > widest) return refuse("n", fmt::format("is {}", request.n), fmt::format("a beam search is 1 to {} wide", widest));
+  if (const double penalty = request.beam_search->length_penalty; !(penalty >= -kMaxLengthPenalty && penalty <= kMaxLengthPenalty))
+    return refuse("length_penalty", fmt::format("is {}", penalty), fmt::format("give {} to {}", -kMaxLengthPenalty, kMaxLengthPenalty));
+  const SamplingParams& sampling = request.sampling;
+  const std::pair<const char*, bool> given[] = {{"stop_token_ids", !sampling.stop_token_ids.empty()},
+                                                {"min_tokens", sampling.min_tokens > 0},
+                                                {"logit_bias", !sampling.logit_bias.empty()},
+                                                {"repetition_penalty", sampling.repetition_penalty != 1.0F},
+                                                {"presence_penalty", sampling.presence_penalty != 0.0F},
+                                                {"frequency_penalty", sampling.frequency_penalty != 0.0F},
+                                                {"job_id", !request.tags.job.empty()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
   return {};
 }
 
@@ -53,6 +78,8 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   }
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
+  if (request.beam_search.has_value())
+    if (auto valid = check_search(request, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());
   request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);

@@ -1,6 +1,7 @@
 #include "runtime/worker/simulated_worker.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "runtime/worker/token_masks.h"
@@ -15,6 +16,12 @@ std::uint64_t extend(std::uint64_t name, TokenId token) {
   std::uint64_t x = (name ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 29U)) * 0xBF58476D1CE4E5B9;
   return x ^ (x >> 32U);
+}
+
+std::uint64_t what_follows(std::span<const TokenId> history) {
+  std::uint64_t name = kEmptyHistory;
+  for (const TokenId token : history) name = extend(name, token);
+  return extend(name, -1);
 }
 
 // What a group keeps of a history: no group's blocks serve another.
@@ -52,9 +59,18 @@ std::span<std::uint64_t> names_in(const KvCache& cache) {
 }  // namespace
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
-  std::uint64_t name = kEmptyHistory;
-  for (const TokenId token : history) name = extend(name, token);
-  return static_cast<TokenId>(extend(name, -1) % vocab_size);
+  return static_cast<TokenId>(what_follows(history) % vocab_size);
+}
+
+std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count) {
+  const std::uint64_t follows = what_follows(history);
+  std::vector<TokenLogprob> likeliest;
+  float logprob = -1.0F / static_cast<float>(history.size());
+  for (std::uint32_t i = 0; i < std::min(count, vocab_size); ++i) {
+    likeliest.push_back({static_cast<TokenId>((follows % vocab_size + i) % vocab_size), logprob, i + 1});
+    logprob -= static_cast<float>(follows >> (i % 20U * 3U) & 3U) / 4.0F;
+  }
+  return likeliest;
 }
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
@@ -169,8 +185,10 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     return outcome;
   }
   outcome.token = token;
-  if (params_[request.slot.value]->logprobs.has_value())
-    outcome.logprobs.entries.push_back({outcome.token, -1.0F / static_cast<float>(history.size()), 1});
+  if (const auto count = params_[request.slot.value]->logprobs; count.has_value()) {
+    outcome.logprobs.entries.push_back({token, -1.0F / static_cast<float>(history.size()), 1});
+    std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count), std::back_inserter(outcome.logprobs.entries));
+  }
   return outcome;
 }
 

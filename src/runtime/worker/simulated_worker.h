@@ -38,6 +38,8 @@ struct SimulatedWorkerOptions {
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size);
 // The same under a mask (TokenMask; empty: none): the next allowed one, going round. -1: it allows none.
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
+// The `count` likeliest tokens without a mask; many are equally likely.
+std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
 
 class SimulatedWorker final : public WorkerBase, private StepParts {
  public:
