@@ -60,6 +60,8 @@ Result<void> Completion::submit_all() {
 }
 
 Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start start) const {
+  if (request_.beam_search)
+    return fail(ErrorCode::unsupported, "id", "is a beam search, and what it finds is known at its end", "fork an answer that is drawn");
   if (call.choice >= choices_.size())
     return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}", call.choice), fmt::format("there are {}", choices_.size()));
   const std::optional<RequestId> parent = choices_[call.choice].running;
@@ -109,7 +111,7 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     const TokenId token = output.tokens[i];
     const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
     const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
-    if (ends && by_id) choice.cause.token = token;
+    if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search tells of EOS too
     // The token that ends an answer is not part of it.
     if (ends && !(by_id && request_.include_stop)) continue;
     const std::string_view text = choice.detokenizer.push(token);

@@ -133,6 +133,14 @@ void read_limits(ObjectReader& reader, CompletionRequest& request) {
   if (request.api == Api::completion) request.best_of = static_cast<std::uint32_t>(reader.integer("best_of", request.n, 1, kMaxInt));
 }
 
+void read_beam_search(ObjectReader& reader, CompletionRequest& request) {
+  if (!reader.boolean("use_beam_search", false)) return reader.only("length_penalty", "1", "it belongs to use_beam_search");
+  request.beam_search = BeamSearchOptions{.length_penalty = reader.number("length_penalty", 1.0)};
+  if (request.stream) reader.reject("stream", "is not possible with use_beam_search: what is found is known at the end", "do not stream");
+  if (!request.stop.empty()) reader.reject("stop", "is given, and a beam search does not heed it", "leave it out, or draw tokens");
+  if (request.best_of != request.n) reader.reject("best_of", "is given with use_beam_search", "n is the width of the search; leave it out");
+}
+
 void read_stream(ObjectReader& reader, CompletionRequest& request) {
   request.stream = reader.boolean("stream", false);
   json::value* options = reader.find("stream_options");
@@ -190,9 +198,7 @@ void read_known_others(ObjectReader& reader, Api api) {
   for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
     reader.ignore(hint);
   reader.only("store", "false", "nothing is stored here");
-  reader.only("use_beam_search", "false", "remove it");
-  reader.only("length_penalty", "1", "it belongs to beam search; remove it");
-  reader.only("early_stopping", "false", "it belongs to beam search; remove it");
+  reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
   reader.only("truncate_prompt_tokens", "-1", "shorten the prompt");
   reader.only("prompt_logprobs", "0", "logprobs are given for outputs");
   reader.only("bad_words", "[]", "use logit_bias");
@@ -242,7 +248,7 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
     return fail(ErrorCode::unsupported, "echo", "is not supported together with logprobs",
                 "logprobs are given for outputs only; drop one of them");
   }
-  if (request.best_of > 1 && request.sampling.temperature == 0.0F)
+  if (request.best_of > 1 && request.sampling.temperature == 0.0F && !request.beam_search)
     return fail(ErrorCode::invalid_argument, count, "must be 1 with temperature 0: all choices would be the same", "raise temperature");
   if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
@@ -270,6 +276,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_sampling(reader, limits.vocab_size, request);
   read_limits(reader, request);
   read_stream(reader, request);
+  read_beam_search(reader, request);
   read_logprobs(reader, request);
   read_scheduling(reader, request);
   read_agent(reader, request);

@@ -39,7 +39,8 @@ struct CompletionRequest {
   SamplingParams sampling;         // max_tokens absent: the largest integer
   std::optional<std::uint32_t> max_tokens;
   std::uint32_t n = 1;
-  std::uint32_t best_of = 1;  // choices to draw of each prompt, of which the n likeliest are the answer
+  std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
+  std::optional<BeamSearchOptions> beam_search;  // n wide
   bool echo = false;
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage

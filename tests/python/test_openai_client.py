@@ -119,6 +119,23 @@ def test_best_of(client):
     assert [choice.text for choice in best] == [choice.text for choice in drawn[:2]]
 
 
+def test_beam_search(client):
+    options = dict(model="smol", prompt="My favourite colour is", max_tokens=8, logprobs=0, temperature=0)
+    found = client.completions.create(**options, n=4, extra_body={"use_beam_search": True, "ignore_eos": True}).choices
+    likelihoods = [sum(choice.logprobs.token_logprobs) for choice in found]
+    assert likelihoods == sorted(likelihoods, reverse=True) and len({choice.text for choice in found}) == 4
+    greedy = client.completions.create(**options, extra_body={"ignore_eos": True}).choices[0]
+    narrow = client.completions.create(**options, extra_body={"use_beam_search": True, "ignore_eos": True}).choices[0]
+    assert narrow.text == greedy.text and narrow.logprobs.token_logprobs == greedy.logprobs.token_logprobs
+    assert likelihoods[0] >= sum(greedy.logprobs.token_logprobs)
+    chat = client.chat.completions.create(model="smol", messages=QUESTION, max_tokens=200, n=3, extra_body={"use_beam_search": True})
+    assert [choice.index for choice in chat.choices] == [0, 1, 2] and chat.choices[0].message.content
+    for field, more in [("stream", {"stream": True}), ("n", {"n": 11}), ("stop", {"stop": "x"}), ("min_tokens", {"min_tokens": 2})]:
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.completions.create(**options, extra_body={"use_beam_search": True} | more)
+        assert refused.value.param == field
+
+
 def test_a_fork_goes_on_from_an_answer_under_way(client):
     options = dict(model="smol", prompt="Once upon a time", max_tokens=150, temperature=0, extra_body={"ignore_eos": True})
     whole = client.completions.create(**options).choices[0].text
