@@ -3,6 +3,7 @@
 quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(format format DEPS base LIBS Boost::json)
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
+quire_room(log log DEPS base text LIBS spdlog::spdlog NO_PCH)
 
 quire_room(core_kv core/kv DEPS base)
 quire_room(core_offload core/offload DEPS base)
@@ -16,8 +17,8 @@ quire_room(model runtime/model DEPS base format memory kernel)
 quire_room(transport runtime/transport DEPS base)
 quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
-quire_room(engine engine DEPS base core_kv core_schedule memory model sample transport worker)
-quire_room(server server DEPS base text LINKS engine LIBS Boost::json Boost::url spdlog::spdlog NO_PCH)
+quire_room(engine engine DEPS base core_kv core_schedule memory model sample transport worker LINKS log)
+quire_room(server server DEPS base text LINKS engine log LIBS Boost::json Boost::url NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)
 file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)

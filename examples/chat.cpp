@@ -6,7 +6,7 @@
 
 #include "quire/chat_template.h"
 #include "quire/detokenizer.h"
-#include "quire/engine.h"
+#include "quire/engine_builder.h"
 #include "quire/tokenizer.h"
 
 // Called on the engine's thread: hands the outputs to main().
@@ -35,7 +35,7 @@ T value(quire::Result<T> result) {
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "usage: chat MODEL.gguf QUESTION\n"), 2;
   Sink sink;
-  const auto engine = value(quire::Engine::create({.model = argv[1]}));
+  const auto engine = value(quire::EngineBuilder({.model = argv[1]}).build());
   const quire::TokenizerSpec& spec = *engine->model().tokenizer;
   const auto tokenizer = value(quire::Tokenizer::create(spec));
   const auto chat = value(quire::ChatTemplate::parse(spec.chat_template));

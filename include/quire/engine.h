@@ -9,16 +9,13 @@
 #include <vector>
 
 #include "quire/api.h"
-#include "quire/connector.h"
 #include "quire/error.h"
-#include "quire/events.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
-#include "quire/transport.h"
 
 namespace quire {
 
@@ -130,21 +127,9 @@ struct EngineStats {
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
 };
 
-// What an engine may be given of one's own; each may be null. The engine keeps them to its end and calls them on its threads.
-struct EngineSeams {
-  // Says what is loaded and stored, and the transport does it: both or neither. With one cache group only. A request that waits for
-  // blocks which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false) ends in error.
-  std::shared_ptr<Connector> connector = {};
-  std::shared_ptr<Transport> transport = {};
-  std::shared_ptr<EventSink> events = {};  // what the core decides and why
-};
-
+// Made by an EngineBuilder (engine_builder.h).
 class QUIRE_API Engine {
  public:
-  // Loads the model and starts the engine thread. Progress of the load goes to `progress` (0 to 1), if given.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, void (*progress)(double) = nullptr,
-                                                const EngineSeams& seams = {});
-
   virtual ~Engine() = default;
 
   // Thread-safe. Outputs go to `sink`, which must outlive the request. Errors: `invalid_argument` (a field is out of range, the prompt is

@@ -30,9 +30,9 @@ struct Figures {
   double gap_p50_ms = 0.0, gap_p99_ms = 0.0;
 };
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
-double milliseconds(Clock::duration duration) {
+double milliseconds(Stopwatch::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
@@ -48,20 +48,20 @@ class Round {
       : engine_(engine), queue_(queue), flags_(flags), random_(random) {}
 
   Result<Figures> run(std::uint32_t concurrency) {
-    const Clock::time_point start = Clock::now();
+    const Stopwatch::time_point start = Stopwatch::now();
     for (std::uint32_t request = 0; request < concurrency; ++request) {
       const Result<RequestId> id = engine_.submit(make_request(), queue_);
       if (!id.has_value()) return std::unexpected(id.error());
     }
     for (std::uint32_t finished = 0; finished < concurrency;) {
       const std::vector<RequestOutput> outputs = queue_.take();
-      const Clock::time_point now = Clock::now();
+      const Stopwatch::time_point now = Stopwatch::now();
       for (const RequestOutput& output : outputs) {
         note(output, start, now);
         finished += output.finished ? 1 : 0;
       }
     }
-    const double seconds = milliseconds(Clock::now() - start) / 1e3;
+    const double seconds = milliseconds(Stopwatch::now() - start) / 1e3;
     return Figures{static_cast<double>(num_tokens_) / seconds, percentile(first_ms_, 0.5), percentile(first_ms_, 0.99),
                    percentile(gap_ms_, 0.5), percentile(gap_ms_, 0.99)};
   }
@@ -80,7 +80,7 @@ class Round {
     return request;
   }
 
-  void note(const RequestOutput& output, Clock::time_point start, Clock::time_point now) {
+  void note(const RequestOutput& output, Stopwatch::time_point start, Stopwatch::time_point now) {
     if (output.tokens.empty()) return;
     num_tokens_ += output.tokens.size();
     const auto [entry, is_first] = last_.try_emplace(output.id, now);
@@ -92,7 +92,7 @@ class Round {
   OutputQueue& queue_;
   const BenchFlags& flags_;
   std::mt19937& random_;
-  std::unordered_map<RequestId, Clock::time_point> last_;
+  std::unordered_map<RequestId, Stopwatch::time_point> last_;
   std::vector<double> first_ms_, gap_ms_;
   std::uint64_t num_tokens_ = 0;
 };

@@ -125,8 +125,8 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
       {{"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}});
 }
 
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options) {
-  return Engine::create(options, isatty(STDERR_FILENO) != 0 ? &show_progress : nullptr);
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger) {
+  return EngineBuilder(options).logger(std::move(logger)).build(isatty(STDERR_FILENO) != 0 ? &show_progress : nullptr);
 }
 
 }  // namespace quire

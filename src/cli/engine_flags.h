@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "quire/engine.h"
+#include "quire/engine_builder.h"
 #include "quire/error.h"
 #include "quire/options.h"
 
@@ -21,6 +21,6 @@ std::string format_bytes(std::uint64_t bytes);
 void add_engine_flags(CLI::App& app, EngineOptions& options);
 
 // Loads the model with a progress bar on a terminal.
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options);
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr);
 
 }  // namespace quire

@@ -54,11 +54,11 @@ void print_ready(const Server& server, const ServeFlags& flags, const Engine& en
 Result<int> serve(const ServeFlags& flags) {
   if (const Result<void> valid = flags.server.validate(); !valid.has_value()) return std::unexpected(valid.error());
   const auto start = std::chrono::steady_clock::now();
-  auto engine = start_engine(flags.engine);
+  const auto logger = std::make_shared<Logger>(flags.log);
+  auto engine = start_engine(flags.engine, logger);
   if (!engine.has_value()) return std::unexpected(engine.error());
   raise_descriptor_limit();
-  Logger logger(flags.log);
-  auto server = Server::create(**engine, flags.server, logger);
+  auto server = Server::create(**engine, flags.server, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
   print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();

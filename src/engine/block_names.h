@@ -2,9 +2,9 @@
 // The names of a prompt's blocks, computed by the client's thread: hashing a long prompt takes longer than a step may wait.
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "quire/core.h"
 #include "quire/engine.h"
+#include "quire/hash_function.h"
 
 namespace quire {
 

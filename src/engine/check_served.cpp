@@ -34,6 +34,10 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
     return fail(ErrorCode::invalid_argument, "connector", "is missing, and nobody else plans what the transport is to do",
                 "give a connector with the transport");
   }
+  if (seams.encoder_connector != nullptr && !worker.encoder_inputs)
+    return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
+  if (seams.grammar != nullptr && !worker.token_masks)
+    return fail(ErrorCode::unsupported, "grammar", "the worker samples without masks", "leave it out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
   if (config.kv.groups.size() != 1) {

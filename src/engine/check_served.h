@@ -1,7 +1,7 @@
 #pragma once
 // Nothing is planned that the worker cannot carry out.
 #include "quire/core.h"
-#include "quire/engine.h"
+#include "quire/engine_builder.h"
 #include "quire/error.h"
 #include "runtime/worker/worker_base.h"
 

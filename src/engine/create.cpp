@@ -1,4 +1,4 @@
-// Engine::create: a model on this machine's processors.
+// EngineBuilder::build: a model on this machine's processors.
 #include "engine/create.h"
 
 #include "base/usable_cores.h"
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, void (*progress)(double), const EngineSeams& seams) {
-  return create_engine(options, progress, nullptr, seams);
+Result<std::unique_ptr<Engine>> EngineBuilder::build(void (*progress)(double)) const {
+  return create_engine(options_, progress, nullptr, seams_);
 }
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   const ModelInfo info = (*model)->info();
   auto worker =
       std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), seams.transport, observer);
-  return make_engine(*resolved, info, std::move(worker), std::make_shared<SteadyClock>(), seams);
+  return make_engine(*resolved, info, std::move(worker), seams);
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

@@ -12,18 +12,18 @@ namespace quire {
 namespace {
 
 // The core's sink: the trace, one's own, both, or none.
-EventSink* tell_events(const EngineSeams& seams, StepLoop::Options& loop) {
-  loop.events = seams.events;
-  if (loop.events == nullptr) return loop.tracer.get();
-  if (loop.tracer == nullptr) return loop.events.get();
-  loop.fan = std::make_shared<EventFan>(std::vector<EventSink*>{loop.tracer.get(), loop.events.get()});
+EventSink* tell_events(StepLoop::Options& loop) {
+  EventSink* own = loop.seams.events.get();
+  if (own == nullptr) return loop.tracer.get();
+  if (loop.tracer == nullptr) return own;
+  loop.fan = std::make_shared<EventFan>(std::vector<EventSink*>{loop.tracer.get(), own});
   return loop.fan.get();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            std::shared_ptr<const Clock> clock, const EngineSeams& seams) {
+                                            const EngineSeams& seams) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
@@ -34,23 +34,31 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   }
   if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
-  loop.connector = seams.connector;
-  auto core = Core::create(config, {.connector = loop.connector.get(), .tools = loop.tools.get(), .events = tell_events(seams, loop)});
+  loop.seams = seams;
+  if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
+  auto core = Core::create(config, {.connector = seams.connector.get(),
+                                    .encoder_connector = seams.encoder_connector.get(),
+                                    .grammar = seams.grammar.get(),
+                                    .tools = loop.tools.get(),
+                                    .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
-  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(clock));
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker));
 }
 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock)
+                       std::unique_ptr<WorkerBase> worker)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
-      clock_(std::move(clock)),
+      clock_(loop.seams.clock),
+      log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
-      loop_(std::move(core), std::move(worker), std::move(loop), clock_),
+      loop_(std::move(core), std::move(worker), std::move(loop)),
       stats_(loop_.stats()),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }) {
+  log_.started(model_, options_);
+}
 
 EngineImpl::~EngineImpl() {
   stop(0.0);
@@ -97,6 +105,7 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
     if (!inbox_.wait_until_done(timeout_s)) inbox_.abort_rest();
     thread_.join();
     loop_.check_all_free();
+    log_.stopped(loop_.stats(), num_aborted_);
     stopped_ = true;
   }
   return num_aborted_;
@@ -149,6 +158,7 @@ void EngineImpl::publish(const Intake& intake) {
     stats_.num_waiting += intake.num_left;
     stats_.is_paused = controls_.is_paused();
   }
+  log_.report(stats_);
   loop_.deliver();
   controls_.answer();
   inbox_.ended(loop_.ended());

@@ -1,29 +1,30 @@
 #pragma once
-// The engine around any worker. Engine::create (create.cpp) builds it around a model on this machine.
+// The engine around any worker. EngineBuilder (create.cpp) builds it around a model on this machine.
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
 
-#include "base/clock.h"
 #include "engine/controls.h"
+#include "engine/engine_log.h"
 #include "engine/inbox.h"
 #include "engine/step_loop.h"
-#include "quire/engine.h"
+#include "quire/clock.h"
+#include "quire/engine_builder.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
 
-// `options` are resolved (resolve_options.h) and are those the worker was built for; `clock` is read by every thread; the worker has the
-// transport of `seams` already. Starts the engine thread. Errors: a trace that cannot be written, what the worker cannot carry out.
+// `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. Starts the
+// engine thread. Errors: a trace that cannot be written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            std::shared_ptr<const Clock> clock, const EngineSeams& seams = {});
+                                            const EngineSeams& seams = {});
 
 class EngineImpl final : public Engine {
  public:
   EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-             std::unique_ptr<WorkerBase> worker, std::shared_ptr<const Clock> clock);
+             std::unique_ptr<WorkerBase> worker);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
@@ -46,6 +47,7 @@ class EngineImpl final : public Engine {
   const CoreConfig core_config_;
   const ModelInfo model_;
   const std::shared_ptr<const Clock> clock_;
+  EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;
   std::atomic<bool> transfer_is_over_ = false;  // and no step has looked yet
   StepLoop loop_;                               // the engine thread's

@@ -17,9 +17,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "quire/engine.h"
 #include "quire/error.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 
 namespace quire {

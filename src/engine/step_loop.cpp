@@ -36,12 +36,12 @@ RequestStatus status_of(FinishReason reason) {
 
 }  // namespace
 
-StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock)
+StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options)
     : core_(std::move(core)),
       searches_(*core_, options.eos_ids),
       worker_(std::move(worker)),
       options_(std::move(options)),
-      clock_(std::move(clock)),
+      clock_(options_.seams.clock),
       stats_(make_engine_stats()) {}
 
 StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, std::uint32_t number) {

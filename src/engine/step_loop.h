@@ -20,14 +20,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/clock.h"
 #include "engine/event_fan.h"
 #include "engine/inbox.h"
 #include "engine/searches.h"
 #include "engine/tool_names.h"
 #include "engine/tracer.h"
+#include "quire/clock.h"
 #include "quire/core.h"
-#include "quire/engine.h"
+#include "quire/engine_builder.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
@@ -40,11 +40,10 @@ class StepLoop {
     bool async_scheduling = false;                                     // as the core was built
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
-    std::shared_ptr<Connector> connector = {};                         // the core's; may be null
-    std::shared_ptr<EventSink> events = {};                            // of one's own, told by `fan`; may be null
+    EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
   };
-  StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options, std::shared_ptr<const Clock> clock);
+  StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options);
 
   // The request is accepted: the core takes it, and forks its siblings from it when its prompt is planned.
   void add(Submission submission);

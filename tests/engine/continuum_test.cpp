@@ -35,8 +35,10 @@ TEST(Continuum, AnIdleLoopWaitsForTheExpiryOfAPinAndThenFreesItsBlocks) {
         .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = -1, .before_step = {}};
     const auto clock = std::make_shared<ManualClock>(100.0);
     Collector sink;
+    StepLoop::Options looping{.eos_ids = {kEos}, .async_scheduling = async_scheduling};
+    looping.seams.clock = clock;
     StepLoop loop(Core::create(core_config(options, simulated_model())).value(), std::make_unique<SimulatedWorker>(std::move(worker)),
-                  StepLoop::Options{{kEos}, 0, async_scheduling}, clock);
+                  std::move(looping));
     loop.add({.id = RequestId{7}, .request = turn("job", "ls"), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
     while (loop.has_work()) loop.step();
     loop.deliver();

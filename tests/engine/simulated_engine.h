@@ -80,9 +80,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),
                                 .transport = setup.seams.transport};
-  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>(),
-                     setup.seams)
-      .value();
+  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams).value();
 }
 
 struct Expected {

@@ -59,9 +59,9 @@ struct Bench {
     const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
     SimulatedWorkerOptions worker{
         .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = poison, .before_step = {}};
-    loop = std::make_unique<StepLoop>(Core::create(core_config(options, simulated_model())).value(),
-                                      std::make_unique<LoggingWorker>(std::move(worker), log),
-                                      StepLoop::Options{{kEos}, 0, async_scheduling}, std::make_shared<SteadyClock>());
+    loop =
+        std::make_unique<StepLoop>(Core::create(core_config(options, simulated_model())).value(),
+                                   std::make_unique<LoggingWorker>(std::move(worker), log), StepLoop::Options{{kEos}, 0, async_scheduling});
   }
   void add(std::uint64_t id, EngineRequest request) {
     loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
 
 #include "engine/simulated_engine.h"
@@ -118,40 +117,6 @@ TEST_P(ToyTierTest, ATransferThatNeverEndsHoldsUpNobodyElse) {
   expect_equal(toy.sink.wait(toy.engine->submit(other, toy.sink).value()), expected(other));
   EXPECT_EQ(toy.engine->stop(0.05), 0U) << "both have ended";
   EXPECT_GE(toy.engine->stats().num_open_transfers, 2U) << "their blocks are being stored";
-}
-
-TEST(EngineSeamsTest, HalfAConnectorIsRefused) {
-  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
-  const EngineOptions options = resolve_options(small_cache(), simulated_model(), {1, 0}).value();
-  const auto make = [&](const EngineSeams& seams) {
-    SimulatedWorkerOptions worker{.limits = worker_limits(options),
-                                  .block_size = options.cache.block_size,
-                                  .num_blocks = options.cache.num_blocks,
-                                  .vocab_size = kVocab};
-    return make_engine(options, simulated_model(), std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>(),
-                       seams)
-        .error()
-        .field;
-  };
-  EXPECT_EQ(make({.connector = tier, .transport = nullptr}), "transport");
-  EXPECT_EQ(make({.connector = nullptr, .transport = tier}), "connector");
-  EXPECT_EQ(make({.connector = tier, .transport = tier}), "transport") << "this worker was made without it";
-}
-
-class CountingSink final : public EventSink {
- public:
-  void on_event(const Event& event) override { ++count[event.what]; }
-  std::map<EventKind, std::uint32_t> count;
-};
-
-TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
-  const auto events = std::make_shared<CountingSink>();
-  const auto engine = start(kModes[0], {.options = small_cache(), .seams = {.events = events}});
-  Collector sink;
-  sink.wait(engine->submit(make_request(20, 4), sink).value());
-  engine->stop(10.0);
-  EXPECT_GE(events->count[EventKind::step_begins], 4U);
-  EXPECT_EQ(events->count[EventKind::block_cached], 5U);
 }
 
 }  // namespace

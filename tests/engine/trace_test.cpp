@@ -144,8 +144,7 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
                                   .vocab_size = kVocab,
                                   .poison = -1,
                                   .before_step = wait_for_writer};
-    StepLoop loop(std::move(core), std::make_unique<SimulatedWorker>(std::move(worker)), {.eos_ids = {kEos}, .tracer = tracer},
-                  std::make_shared<SteadyClock>());
+    StepLoop loop(std::move(core), std::make_unique<SimulatedWorker>(std::move(worker)), {.eos_ids = {kEos}, .tracer = tracer});
     Collector sink;
     for (std::uint32_t i = 0; i < 30; ++i)
       loop.add({.id = RequestId{i},

@@ -74,7 +74,9 @@ struct TransferBench {
     core = made.get();
     auto made_worker = std::make_unique<TransferWorker>();
     worker = made_worker.get();
-    loop = std::make_unique<StepLoop>(std::move(made), std::move(made_worker), StepLoop::Options{{kEos}, 0, async_scheduling}, clock);
+    StepLoop::Options options{.eos_ids = {kEos}, .async_scheduling = async_scheduling};
+    options.seams.clock = clock;
+    loop = std::make_unique<StepLoop>(std::move(made), std::move(made_worker), std::move(options));
   }
   void add(std::uint64_t id, EngineRequest request) {
     loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
@@ -230,8 +232,7 @@ TEST(EngineTransfers, StopWaitsForThemOrSaysHowManyAreLeft) {
     if (ends) made_worker->sends_0_at_step = 30;  // long after the request has ended
     auto core = Core::create(core_config(options, simulated_model()), {.connector = &connector}).value();
     StepLoop::Options loop{.eos_ids = {kEos}, .async_scheduling = options.scheduler.async_scheduling};
-    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), std::move(made_worker),
-                      std::make_shared<SteadyClock>());
+    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), std::move(made_worker));
     Collector sink;
     sink.wait(engine.submit(make_request(10, 3), sink).value());
     EXPECT_EQ(engine.stop(ends ? 60.0 : 0.05), 0U);

@@ -3,7 +3,6 @@
 #include <memory>
 #include <thread>
 
-#include "base/clock.h"
 #include "engine/engine_impl.h"
 #include "engine/resolve_options.h"
 #include "runtime/worker/simulated_worker.h"
@@ -25,7 +24,7 @@ std::unique_ptr<Engine> slow_engine() {
       worker_limits(options), options.cache.block_size, options.cache.num_blocks, kFakeVocab, -1, [](const StepPlan&) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }};
-  return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker)), std::make_shared<SteadyClock>()).value();
+  return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker))).value();
 }
 
 class DisconnectTest : public RunningServer {

@@ -2,7 +2,7 @@
 // Time that stands still until a test moves it; from any thread.
 #include <atomic>
 
-#include "base/clock.h"
+#include "quire/clock.h"
 
 namespace quire {
 

@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "core/kv/free_queue.h"
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
 #include "core/kv/residency.h"
 #include "quire/events.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 
 namespace quire {

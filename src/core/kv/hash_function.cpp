@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/xxhash.h"
 #include "core/kv/hash_encode.h"
 
@@ -29,8 +30,6 @@ class PlainHash final : public HashFunction {
       std::ranges::copy(options.root, root_.hash.bytes.begin());
     }
   }
-
-  [[nodiscard]] std::span<const std::uint8_t> root() const override { return root_.view(); }
 
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
     if (extra_keys_ != nullptr && input.num_extra_keys() > 0) return extra_keys_->hash(parent, input);

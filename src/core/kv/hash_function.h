@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "core/kv/hash_input.h"
 #include "quire/error.h"
 #include "quire/hash_algorithm.h"
+#include "quire/hash_function.h"
 
 namespace quire {
 
@@ -23,16 +23,6 @@ std::string_view to_string(HashAlgorithm algorithm);
 constexpr std::size_t hash_size(HashAlgorithm algorithm) {
   return algorithm == HashAlgorithm::xxhash || algorithm == HashAlgorithm::xxhash_cbor ? 16 : 32;
 }
-
-// A seam: vLLM's own bytes can be taken over, and tests can make all names equal. Not thread-safe.
-class HashFunction {
- public:
-  virtual ~HashFunction() = default;
-  // vLLM's NONE_HASH, the parent of every first block.
-  [[nodiscard]] virtual std::span<const std::uint8_t> root() const = 0;
-  // `parent` is null for a first block.
-  virtual BlockHash hash(const BlockHash* parent, const HashInput& input) = 0;
-};
 
 struct HashOptions {
   HashAlgorithm algorithm = HashAlgorithm::canonical;

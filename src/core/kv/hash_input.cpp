@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/digest.h"
 
 namespace quire {
 namespace {
@@ -13,11 +14,6 @@ Sha256Digest digest_of_rows(const PromptEmbeds& embeds, std::size_t start, std::
 }
 
 }  // namespace
-
-std::size_t HashInput::num_extra_keys() const {
-  const auto items = std::ranges::count_if(multimodal, [&](const MultimodalFeature& feature) { return counts(feature); });
-  return static_cast<std::size_t>(items) + (lora_name.empty() ? 0 : 1) + (cache_salt.empty() ? 0 : 1) + (embeds_digest ? 1 : 0);
-}
 
 HashInputs::HashInputs(const RequestContent& content, std::uint32_t block_size, std::size_t first_block)
     : content_(content), block_size_(block_size), start_(first_block * block_size) {

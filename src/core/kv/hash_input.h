@@ -1,12 +1,12 @@
 #pragma once
-// What goes into the name of a block, in the order of vLLM V1 (v0.19.0, generate_block_hash_extra_keys).
+// What goes into the names of a request's blocks.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 
-#include "base/digest.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 #include "quire/multimodal.h"
 
@@ -25,24 +25,6 @@ struct RequestContent {
   std::span<const MultimodalFeature> multimodal;  // ascending by offset
   std::string_view cache_salt;                    // empty: none; goes into the first block only, and through the chain into all
   PromptEmbeds prompt_embeds;
-};
-
-// One full block of a request.
-struct HashInput {
-  std::span<const TokenId> tokens;
-  std::uint32_t start = 0;  // position of tokens[0] in the request
-  std::string_view lora_name;
-  std::span<const MultimodalFeature> multimodal;  // candidates: an item counts if it has not ended before `start`
-  std::string_view cache_salt;                    // empty but in the first block
-  std::optional<Sha256Digest> embeds_digest;
-
-  [[nodiscard]] bool counts(const MultimodalFeature& feature) const { return start < feature.position.end(); }
-  // Where the item begins, counted from the start of this block; negative where it began in an earlier one.
-  [[nodiscard]] std::int64_t placed(const MultimodalFeature& feature) const {
-    return std::int64_t{feature.position.offset()} - std::int64_t{start};
-  }
-  // Keys besides the tokens: 0 is None in vLLM.
-  [[nodiscard]] std::size_t num_extra_keys() const;
 };
 
 // Walks the blocks of a request from block `first_block` on. From the first block every item is looked at; from a later one, as in vLLM,

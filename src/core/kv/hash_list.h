@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "core/kv/block_hash.h"
+#include "quire/hash_function.h"
 
 namespace quire {
 

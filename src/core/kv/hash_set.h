@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/kv/block_hash.h"
+#include "quire/hash_function.h"
 
 namespace quire {
 

@@ -7,13 +7,13 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/hash_input.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
 #include "quire/error.h"
 #include "quire/events.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
 #include "quire/kv_spec.h"

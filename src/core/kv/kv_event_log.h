@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "core/kv/block_hash.h"
 #include "core/kv/hash_input.h"
 #include "core/kv/hash_list.h"
 #include "core/kv/prefix_index.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 #include "quire/kv_events.h"
 

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/block_hash.h"
 #include "core/kv/hash_input.h"
 #include "core/kv/kv_blocks.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 
 namespace quire {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/block_hash.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 
 namespace quire {

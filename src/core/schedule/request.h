@@ -10,9 +10,9 @@
 
 #include "base/intrusive_list.h"
 #include "core/agent/job_table.h"
-#include "core/kv/block_hash.h"
 #include "core/kv/kv_blocks.h"
 #include "quire/core.h"
+#include "quire/hash_function.h"
 #include "quire/ids.h"
 #include "quire/multimodal.h"
 #include "quire/request.h"

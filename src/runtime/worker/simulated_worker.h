@@ -41,7 +41,7 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 // The `count` likeliest tokens without a mask; many are equally likely.
 std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
 
-class SimulatedWorker final : public WorkerBase, private StepParts {
+class SimulatedWorker : public WorkerBase, private StepParts {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
   [[nodiscard]] WorkerCapabilities capabilities() const override;

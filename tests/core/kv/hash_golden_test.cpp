@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/random.h"
 #include "base/xxhash.h"
 #include "core/kv/hash_function.h"

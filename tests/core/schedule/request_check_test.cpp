@@ -57,7 +57,6 @@ TEST(CoreConfig, RefusesConfigurationsThatCannotWork) {
 // Counts how many blocks the core names itself.
 class CountingHash final : public HashFunction {
  public:
-  [[nodiscard]] std::span<const std::uint8_t> root() const override { return plain_->root(); }
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
     ++num_calls;
     return plain_->hash(parent, input);

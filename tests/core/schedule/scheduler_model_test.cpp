@@ -320,7 +320,6 @@ TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {
 // A hasher whose names say nothing: hits are wrong by intent, but the books must balance and everyone must finish.
 class EqualNames final : public HashFunction {
  public:
-  [[nodiscard]] std::span<const std::uint8_t> root() const override { return {}; }
   BlockHash hash(const BlockHash*, const HashInput&) override { return {}; }
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Time comes in through an interface, so that tests and simulations can hold it.
+// Time as a seam: tests and simulations hold it.
 #include <chrono>
 
 namespace quire {
@@ -7,10 +7,11 @@ namespace quire {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Seconds since an arbitrary origin, never going back. Thread-safe.
+  // Seconds since an arbitrary origin, never going back. Called by any thread.
   [[nodiscard]] virtual double now_s() const = 0;
 };
 
+// The machine's.
 class SteadyClock final : public Clock {
  public:
   [[nodiscard]] double now_s() const override {

@@ -1,0 +1,77 @@
+#pragma once
+// Makes an engine, with parts of one's own where they are given:
+//
+//   const auto engine = EngineBuilder({.model = "model.gguf"}).events(sink).build();
+#include <memory>
+#include <utility>
+
+#include "quire/api.h"
+#include "quire/clock.h"
+#include "quire/connector.h"
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "quire/events.h"
+#include "quire/logger.h"
+#include "quire/options.h"
+#include "quire/transport.h"
+
+namespace quire {
+
+// What a builder was given; each may be null. The engine keeps them to its end.
+struct EngineSeams {
+  std::shared_ptr<Connector> connector = {};
+  std::shared_ptr<Transport> transport = {};
+  std::shared_ptr<EncoderConnector> encoder_connector = {};
+  std::shared_ptr<Grammar> grammar = {};
+  std::shared_ptr<EventSink> events = {};
+  std::shared_ptr<const Clock> clock = {};
+  std::shared_ptr<Logger> logger = {};
+};
+
+class QUIRE_API EngineBuilder {
+ public:
+  explicit EngineBuilder(EngineOptions options) : options_(std::move(options)) {}
+
+  // One says what is loaded and stored, the other does it: both are needed. With one cache group only. A request that waits for blocks
+  // which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false) ends in error.
+  EngineBuilder& connector(std::shared_ptr<Connector> connector, std::shared_ptr<Transport> transport) {
+    seams_.connector = std::move(connector);
+    seams_.transport = std::move(transport);
+    return *this;
+  }
+  // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.
+  EngineBuilder& encoder_connector(std::shared_ptr<EncoderConnector> connector) {
+    seams_.encoder_connector = std::move(connector);
+    return *this;
+  }
+  // Which tokens structured output may have; the worker must mask the others. No EngineRequest can ask for structured output yet.
+  EngineBuilder& grammar(std::shared_ptr<Grammar> grammar) {
+    seams_.grammar = std::move(grammar);
+    return *this;
+  }
+  // What the core decides and why, told on the engine's thread.
+  EngineBuilder& events(std::shared_ptr<EventSink> sink) {
+    seams_.events = std::move(sink);
+    return *this;
+  }
+  // Every time that the engine takes, decides by or reports. It waits in real time, for as long as this one says is left.
+  EngineBuilder& clock(std::shared_ptr<const Clock> clock) {
+    seams_.clock = std::move(clock);
+    return *this;
+  }
+  // Beginning and end of the engine, requests that failed, transfers that did, steps that the trace lost. Without one it is silent.
+  EngineBuilder& logger(std::shared_ptr<Logger> logger) {
+    seams_.logger = std::move(logger);
+    return *this;
+  }
+
+  // Loads the model and starts the engine thread. Progress of the load goes to `progress` (0 to 1), if given. Errors: what the options
+  // ask for, the model or the machine lacks; a half of a connector; `unsupported`, and the seam, where nothing would serve what it plans.
+  [[nodiscard]] Result<std::unique_ptr<Engine>> build(void (*progress)(double) = nullptr) const;
+
+ private:
+  EngineOptions options_;
+  EngineSeams seams_;
+};
+
+}  // namespace quire

@@ -1,0 +1,136 @@
+// What an engine may be given of one's own: checked when it is made, and used.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "engine/simulated_engine.h"
+#include "quire/engine_builder.h"
+#include "support/manual_clock.h"
+#include "support/pipe.h"
+#include "support/toy_tier.h"
+
+namespace quire {
+namespace {
+
+struct NoEncoderOutputs final : EncoderConnector {
+  bool has(std::string_view /*identifier*/) override { return false; }
+  void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
+};
+
+struct AnyToken final : Grammar {
+  bool ready(RequestId /*id*/) override { return true; }
+  bool should_advance(const RequestView& /*request*/) override { return false; }
+  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return true; }
+  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> drafts) override {
+    return static_cast<std::uint32_t>(drafts.size());
+  }
+};
+
+// Says that it can what no worker yet can.
+class AbleWorker final : public SimulatedWorker {
+ public:
+  AbleWorker(SimulatedWorkerOptions options, WorkerCapabilities capabilities)
+      : SimulatedWorker(std::move(options)), capabilities_(capabilities) {}
+  [[nodiscard]] WorkerCapabilities capabilities() const override { return capabilities_; }
+
+ private:
+  WorkerCapabilities capabilities_;
+};
+
+EngineOptions seams_options() {
+  EngineOptions options;
+  options.cache.num_blocks = 50;
+  return resolve_options(options, simulated_model(), {1, 0}).value();
+}
+
+// The seam that the error names; empty: the engine was made.
+std::string refused(const EngineSeams& seams, const WorkerCapabilities& worker) {
+  const EngineOptions options = seams_options();
+  SimulatedWorkerOptions simulated{.limits = worker_limits(options),
+                                   .block_size = options.cache.block_size,
+                                   .num_blocks = options.cache.num_blocks,
+                                   .vocab_size = kVocab};
+  const auto engine = make_engine(options, simulated_model(), std::make_unique<AbleWorker>(std::move(simulated), worker), seams);
+  return engine ? "" : engine.error().field;
+}
+
+TEST(EngineSeamsTest, AConnectorNeedsItsTransportAndAWorkerThatHasIt) {
+  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
+  EXPECT_EQ(refused({.connector = tier}, {.transfers = true}), "transport");
+  EXPECT_EQ(refused({.transport = tier}, {.transfers = true}), "connector");
+  EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.transfers = false}), "transport");
+  EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.transfers = true}), "");
+}
+
+TEST(EngineSeamsTest, WhatNoWorkerWouldServeIsRefused) {
+  const auto encoder = std::make_shared<NoEncoderOutputs>();
+  const auto grammar = std::make_shared<AnyToken>();
+  EXPECT_EQ(refused({.encoder_connector = encoder}, {}), "encoder_connector");
+  EXPECT_EQ(refused({.encoder_connector = encoder}, {.encoder_inputs = true}), "");
+  EXPECT_EQ(refused({.grammar = grammar}, {}), "grammar");
+  EXPECT_EQ(refused({.grammar = grammar}, {.token_masks = true}), "");
+}
+
+TEST(EngineBuilderTest, NamesTheModelThatIsNotThere) {
+  EngineOptions options;
+  options.model = "/nonexistent.gguf";
+  const auto engine = EngineBuilder(options).clock(std::make_shared<ManualClock>()).build();
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_NE(engine.error().to_string().find("/nonexistent.gguf"), std::string::npos);
+}
+
+class CountingSink final : public EventSink {
+ public:
+  void on_event(const Event& event) override { ++count[event.what]; }
+  std::map<EventKind, std::uint32_t> count;
+};
+
+TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
+  const auto events = std::make_shared<CountingSink>();
+  const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
+  Collector sink;
+  sink.wait(engine->submit(make_request(20, 4), sink).value());
+  engine->stop(10.0);
+  EXPECT_GE(events->count[EventKind::step_begins], 4U);
+  EXPECT_EQ(events->count[EventKind::block_cached], 1U);
+}
+
+TEST(EngineSeamsTest, EveryTimeIsTheClocks) {
+  const auto clock = std::make_shared<ManualClock>(1000.0);
+  const auto engine = start(kModes[1], {.options = {}, .seams = {.clock = clock}});
+  Collector sink;
+  sink.wait(engine->submit(make_request(20, 4), sink).value());
+  engine->stop(10.0);
+  const EngineStats stats = engine->stats();
+  for (const HistogramSnapshot& times : {stats.time_to_first_token_s, stats.inter_token_latency_s, stats.e2e_latency_s, stats.queue_time_s,
+                                         stats.step_time_s, stats.scheduler_time_s}) {
+    EXPECT_GT(std::accumulate(times.counts.begin(), times.counts.end(), std::uint64_t{0}), 0U);
+    EXPECT_EQ(times.sum, 0.0) << "it stood still";
+  }
+}
+
+TEST(EngineSeamsTest, TheLogTellsBeginningEndAndWhatFailed) {
+  Pipe pipe;
+  {
+    const auto logger = std::make_shared<Logger>(LogOptions{.descriptor = pipe.writer()});
+    const auto engine = start(kModes[0], {.options = {}, .poison = 7, .seams = {.logger = logger}});
+    Collector sink;
+    sink.wait(engine->submit(make_request(20, 4), sink).value());
+    EngineRequest poisoned = make_request(20, 4);
+    poisoned.prompt.back() = 7;
+    sink.wait(engine->submit(poisoned, sink).value());
+    engine->stop(10.0);
+  }
+  const auto lines = pipe.lines();
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_NE(lines[0].find("info engine_started model=simulated blocks=199"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("warning requests_failed count=1 total=1"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("info engine_stopped"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("aborted=0 transfers_left=0"), std::string::npos) << lines[2];
+}
+
+}  // namespace
+}  // namespace quire
