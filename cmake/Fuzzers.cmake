@@ -1,6 +1,7 @@
 # libFuzzer targets: quire_fuzzer(name room...), one line each.
 quire_fuzzer(core core_schedule)
 quire_fuzzer(offload core_offload)
+quire_fuzzer(seam_record core_journal)
 quire_fuzzer(gguf format)
 quire_fuzzer(safetensors format)
 quire_fuzzer(json format)

@@ -1,0 +1,70 @@
+#pragma once
+// The calls that a core was given, as bytes. With what its seams answered (seam_record.h) and its configuration they are all that its
+// decisions depend on.
+//
+//   CoreCallWriter calls;  calls.add(request);  core.add(request);  calls.schedule(now);  core.schedule(now);  ...  calls.take()
+//   CoreCallReader reader(bytes);  while (*reader.next()) if (const StepPlan* plan = reader.play(core)) ...
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quire/api.h"
+#include "quire/core.h"
+#include "quire/error.h"
+
+namespace quire {
+
+// One function for each call of Core that changes it. What the core only hands through (sampling parameters) is left out.
+class QUIRE_API CoreCallWriter {
+ public:
+  CoreCallWriter();
+  ~CoreCallWriter();
+  CoreCallWriter(const CoreCallWriter&) = delete;
+  CoreCallWriter& operator=(const CoreCallWriter&) = delete;
+
+  // Before the core takes over prompt_storage.
+  void add(const NewRequest& request, const StepInput& input = {});
+  void continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
+  void fork(RequestId parent, const ForkRequest& child, const StepInput& input = {});
+  void schedule(const StepInput& input = {});
+  void apply(const StepResult& result, const StepInput& input = {});
+  void set_drafts(std::span<const Draft> drafts);
+  void set_drafts_in_plan(std::span<const Draft> drafts);
+  void finish(RequestId id, RequestStatus status, const StepInput& input = {});
+  void reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input = {});
+  void end_pins();
+  void reset_connector_cache();
+  void reset_encoder_cache();
+  void set_pause_state(PauseState state);
+  void make_stats();
+
+  // What was written since the last call; parts follow each other as one. The first begins with a version.
+  [[nodiscard]] std::vector<std::uint8_t> take();
+
+ private:
+  struct QUIRE_HIDDEN Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class QUIRE_API CoreCallReader {
+ public:
+  // The bytes outlive it.
+  explicit CoreCallReader(std::span<const std::uint8_t> bytes);
+  ~CoreCallReader();
+  CoreCallReader(const CoreCallReader&) = delete;
+  CoreCallReader& operator=(const CoreCallReader&) = delete;
+
+  // Reads a call; false: there is none left. Errors: `invalid_argument`, and the byte at which it is none. Takes memory in proportion to
+  // the bytes, whatever they say.
+  Result<bool> next();
+  // Makes the call that was read. Answers the plan where it was schedule(), else null. Only of calls that a core has taken: others, such as
+  // one plan too many, are a host's that makes them.
+  const StepPlan* play(Core& core);
+
+ private:
+  struct QUIRE_HIDDEN Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

@@ -1,0 +1,74 @@
+#include "core/journal/answer_queue.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+namespace quire {
+namespace {
+
+constexpr std::array<std::string_view, 13> kCallNames = {"nothing",
+                                                         "Connector::match",
+                                                         "Connector::finished",
+                                                         "Connector::plan_transfers",
+                                                         "Connector::order_failed",
+                                                         "Connector::reset",
+                                                         "EncoderConnector::has",
+                                                         "Grammar::ready",
+                                                         "Grammar::should_advance",
+                                                         "Grammar::accept",
+                                                         "Grammar::count_valid",
+                                                         "ToolNamer::tool_of",
+                                                         "HashFunction::hash"};
+
+std::string describe(SeamCall call, RequestId request) {
+  return fmt::format("{} for request {}", kCallNames.at(static_cast<std::size_t>(call)), request.value);
+}
+
+}  // namespace
+
+const SeamAnswer* AnswerQueue::take(SeamCall call, RequestId request, const Question& question) {
+  if (!status_) return nullptr;
+  if (next_ == record_.answers.size()) {
+    status_ = fail(ErrorCode::invalid_argument, "record", fmt::format("ends before {}", describe(call, request)),
+                   "make the calls that were made when it was recorded");
+    return nullptr;
+  }
+  const SeamAnswer& answer = record_.answers[next_];
+  if (answer.call != call || answer.request != request || answer.question != question.digest()) {
+    const bool is_same = answer.call == call && answer.request == request;
+    status_ = fail(ErrorCode::invalid_argument, "record",
+                   is_same ? fmt::format("answer {} is to {} in another state or of other content", next_, describe(call, request))
+                           : fmt::format("answer {} is to {}, and the core asks {}", next_, describe(answer.call, answer.request),
+                                         describe(call, request)),
+                   "make the calls that were made when it was recorded, on a core of the same configuration");
+    return nullptr;
+  }
+  ++next_;
+  return &answer;
+}
+
+std::optional<AnswerValues> AnswerQueue::take_numbers(SeamCall call, RequestId request, const Question& question, std::size_t count) {
+  const SeamAnswer* answer = take(call, request, question);
+  if (answer == nullptr) return std::nullopt;
+  if (answer->values.size() != count) {
+    damaged();
+    return std::nullopt;
+  }
+  return AnswerValues(answer->values);
+}
+
+bool AnswerQueue::take_flag(SeamCall call, RequestId request, const Question& question) {
+  auto values = take_numbers(call, request, question, 1);
+  return values && values->next() != 0;
+}
+
+void AnswerQueue::damaged() {
+  const SeamAnswer& answer = record_.answers[next_ - 1];
+  status_ =
+      fail(ErrorCode::invalid_argument, "record", fmt::format("answer {} is none to {}", next_ - 1, describe(answer.call, answer.request)),
+           "give what a SeamRecorder has taken");
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+#pragma once
+// The answers of a record, given out in order as long as the questions are those that were recorded.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/journal/question.h"
+#include "quire/seam_record.h"
+
+namespace quire {
+
+// The numbers of an answer, read in order.
+class AnswerValues {
+ public:
+  explicit AnswerValues(std::span<const std::uint64_t> values) : left_(values) {}
+  // 0 where there is none left.
+  std::uint64_t next() {
+    lacks_ = lacks_ || left_.empty();
+    if (left_.empty()) return 0;
+    const std::uint64_t value = left_.front();
+    left_ = left_.subspan(1);
+    return value;
+  }
+  // As many as the next number says.
+  std::span<const std::uint64_t> list() {
+    const std::uint64_t size = next();
+    lacks_ = lacks_ || size > left_.size();
+    if (lacks_) return {};
+    return std::exchange(left_, left_.subspan(size)).first(size);
+  }
+  [[nodiscard]] bool empty() const { return left_.empty(); }
+  [[nodiscard]] bool lacks() const { return lacks_; }
+
+ private:
+  std::span<const std::uint64_t> left_;
+  bool lacks_ = false;
+};
+
+class AnswerQueue {
+ public:
+  explicit AnswerQueue(SeamRecord record) : record_(std::move(record)) {}
+
+  // Null: not what was recorded, now or before.
+  const SeamAnswer* take(SeamCall call, RequestId request, const Question& question = {});
+  // An answer of so many numbers; nullopt as above.
+  std::optional<AnswerValues> take_numbers(SeamCall call, RequestId request, const Question& question, std::size_t count);
+  bool take_flag(SeamCall call, RequestId request, const Question& question = {});
+  // The answer taken last is none to its call.
+  void damaged();
+
+  [[nodiscard]] const SeamRecord& record() const { return record_; }
+  [[nodiscard]] const Result<void>& status() const { return status_; }
+  [[nodiscard]] std::size_t num_left() const { return record_.answers.size() - next_; }
+
+ private:
+  SeamRecord record_;
+  std::size_t next_ = 0;
+  Result<void> status_;
+};
+
+}  // namespace quire

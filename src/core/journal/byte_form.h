@@ -1,0 +1,80 @@
+#pragma once
+// Numbers and texts as bytes: numbers in LEB128, what has 8 bytes for good in 8.
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+class ByteWriter {
+ public:
+  void byte(std::uint8_t value) { bytes.push_back(value); }
+  void number(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7U) byte(static_cast<std::uint8_t>(value | 0x80U));
+    byte(static_cast<std::uint8_t>(value));
+  }
+  void fixed(std::uint64_t value) {
+    for (unsigned shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint8_t>(value >> shift));
+  }
+  void text(std::string_view value) {
+    number(value.size());
+    bytes.insert(bytes.end(), value.begin(), value.end());
+  }
+
+  std::vector<std::uint8_t> bytes;
+};
+
+// Whatever the bytes are: once it has failed it gives zeros and empty texts.
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+
+  [[nodiscard]] bool failed() const { return failed_; }
+  [[nodiscard]] bool at_end() const { return at_ == bytes_.size(); }
+  [[nodiscard]] std::size_t position() const { return at_; }
+  void fail() { failed_ = true; }
+
+  std::uint8_t byte() {
+    if (failed_ || at_end()) failed_ = true;
+    return failed_ ? std::uint8_t{0} : bytes_[at_++];
+  }
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const std::uint64_t part = byte();
+      if (shift == 63 && part > 1) break;
+      value |= (part & 0x7FU) << shift;
+      if ((part & 0x80U) == 0) return value;
+    }
+    failed_ = true;
+    return 0;
+  }
+  std::uint64_t fixed() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 8) value |= std::uint64_t{byte()} << shift;
+    return value;
+  }
+  // How many things follow, of which each takes a byte at least: what it lets a reader allocate is bounded by the bytes.
+  std::size_t count() {
+    const std::uint64_t value = number();
+    if (value > bytes_.size() - at_) failed_ = true;
+    return failed_ ? 0 : static_cast<std::size_t>(value);
+  }
+  // A view into the bytes.
+  std::string_view text() {
+    const std::size_t size = count();
+    const std::span<const std::uint8_t> part = bytes_.subspan(at_, size);
+    at_ += size;
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
+  }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+  std::size_t at_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace quire

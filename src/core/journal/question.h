@@ -1,0 +1,29 @@
+#pragma once
+// What a seam was asked, in 64 bits: enough to tell that a replay has left its record.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "quire/hash_function.h"
+#include "quire/ids.h"
+#include "quire/request.h"
+
+namespace quire {
+
+// FNV-1a over the fields in order.
+class Question {
+ public:
+  Question& add(std::uint64_t value);
+  Question& add(std::string_view text);
+  Question& add(std::span<const TokenId> tokens);
+  Question& add(std::span<const RequestId> ids);
+  // How far the request is.
+  Question& add(const RequestView& request);
+  Question& add(const BlockHash* parent, const HashInput& input);
+  [[nodiscard]] std::uint64_t digest() const { return digest_; }
+
+ private:
+  std::uint64_t digest_ = 0xcbf29ce484222325U;
+};
+
+}  // namespace quire
