@@ -89,6 +89,7 @@ std::vector<SearchStep> Searches::advance(double now_s) {
   for (const RequestId id : std::exchange(ready_, {})) {
     Search& search = searches_.at(id);
     std::vector<std::vector<TokenLogprob>> offers;
+    offers.reserve(search.open.size());
     for (Beam& beam : search.open) offers.push_back(std::move(beam.offer));
     search.beams.step(offers);
     steps.push_back({.search = id, .num_tokens = static_cast<std::uint32_t>(offers.size())});

@@ -29,13 +29,13 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
 }
 
 // A search judges by the log probabilities of the model itself, and ends at EOS or max_tokens alone.
-Result<void> check_search(const EngineRequest& request, std::uint32_t vocab_size) {
+Result<void> check_search(const EngineRequest& request, const BeamSearchOptions& search, std::uint32_t vocab_size) {
   const auto refuse = [](const char* field, std::string problem, std::string remedy) {
     return fail(ErrorCode::invalid_argument, field, std::move(problem), std::move(remedy));
   };
   const std::uint32_t widest = std::min(Searches::kMaxWidth, vocab_size / 2);
   if (request.n > widest) return refuse("n", fmt::format("is {}", request.n), fmt::format("a beam search is 1 to {} wide", widest));
-  if (const double penalty = request.beam_search->length_penalty; !(penalty >= -kMaxLengthPenalty && penalty <= kMaxLengthPenalty))
+  if (const double penalty = search.length_penalty; !(penalty >= -kMaxLengthPenalty && penalty <= kMaxLengthPenalty))
     return refuse("length_penalty", fmt::format("is {}", penalty), fmt::format("give {} to {}", -kMaxLengthPenalty, kMaxLengthPenalty));
   const SamplingParams& sampling = request.sampling;
   const std::pair<const char*, bool> given[] = {{"stop_token_ids", !sampling.stop_token_ids.empty()},
@@ -79,7 +79,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
   if (request.beam_search.has_value())
-    if (auto valid = check_search(request, vocab_size); !valid) return valid;
+    if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());
   request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);

@@ -29,7 +29,7 @@ std::vector<NaiveHypothesis> naive_answers(const EngineRequest& request) {
   const NaiveSearch search{.prompt = request.prompt,
                            .width = request.n,
                            .max_tokens = std::min(request.sampling.max_tokens, 256U - static_cast<std::uint32_t>(request.prompt.size())),
-                           .length_penalty = request.beam_search->length_penalty,
+                           .length_penalty = request.beam_search.value_or(BeamSearchOptions{}).length_penalty,
                            .ignore_eos = request.sampling.ignore_eos,
                            .eos_ids = {kEos}};
   return naive_beam_search(
