@@ -70,6 +70,7 @@ TEST(BeamSearch, FindsWhatTheNaiveOneFinds) {
     std::vector<std::vector<TokenId>> histories{wanted.prompt};
     while (!search.is_over()) {
       std::vector<Offer> offers;
+      offers.reserve(histories.size());
       for (const auto& history : histories) offers.push_back(model(history, 2 * wanted.width));
       search.step(offers);
       histories.assign(search.beams().size(), wanted.prompt);
