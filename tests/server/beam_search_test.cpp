@@ -18,7 +18,7 @@ TEST_F(BeamSearchHttp, ItsAnswersAreTheChoicesBestFirst) {
   ASSERT_TRUE(engine.wait_submitted(3));
   const EngineRequest request = engine.at(0).request;
   ASSERT_TRUE(request.beam_search.has_value());
-  EXPECT_EQ(request.beam_search->length_penalty, 0.5);
+  EXPECT_EQ(request.beam_search.value_or(BeamSearchOptions{0.0}).length_penalty, 0.5);
   EXPECT_EQ(request.sampling.max_tokens, 4U);
   for (std::uint64_t i = 0; i < 3; ++i) {
     const bool by_eos = i == 1;
@@ -48,7 +48,7 @@ TEST_F(BeamSearchHttp, OfAChatToo) {
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/chat/completions", std::string("{") + kMessages + R"("n": 2, "use_beam_search": true})"));
   ASSERT_TRUE(engine.wait_submitted(2));
-  EXPECT_EQ(engine.at(0).request.beam_search->length_penalty, 1.0);
+  EXPECT_EQ(engine.at(0).request.beam_search.value_or(BeamSearchOptions{0.0}).length_penalty, 1.0);
   for (std::uint64_t i = 0; i < 2; ++i) engine.deliver(last_output_of(RequestId{i}, bytes_to_tokens("y"), FinishReason::length));
   EXPECT_EQ(client.receive().json().at("choices").as_array()[1].at("message").at("content"), "y");
 }
