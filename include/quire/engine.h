@@ -125,6 +125,8 @@ struct EngineStats {
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
   bool is_paused = false;
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
+  // The worker's part of steps that compute.
+  HistogramSnapshot forward_time_s, sample_time_s;
 };
 
 // Made by an EngineBuilder (engine_builder.h).

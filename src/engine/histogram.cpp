@@ -14,6 +14,7 @@ EngineStats make_engine_stats() {
   stats.queue_time_s = make_histogram(request_bounds);
   stats.step_time_s =
       make_histogram({0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0});
+  stats.forward_time_s = stats.sample_time_s = stats.step_time_s;
   stats.scheduler_time_s =
       make_histogram({1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0});
   return stats;

@@ -194,7 +194,7 @@ void StepLoop::start(Planned planned) {
 void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
   const double begin_s = clock_->now_s();
   end_failed(result);
-  const auto applied = core_->apply(result.step, {.now = begin_s});
+  const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
   count_transfers(result.transfers);
@@ -207,6 +207,9 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const double apply_time_s = clock_->now_s() - begin_s;
   observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
   observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
+  if (step.is_empty) return;
+  observe(stats_.forward_time_s, result.timings.forward_s);
+  observe(stats_.sample_time_s, result.timings.sample_s);
 }
 
 Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
@@ -219,21 +222,29 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
+StepResult StepLoop::for_core(const WorkerResult& result) {
+  sampled_.clear();
+  for (const RequestResult& request : result.requests)
+    for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
+  StepResult step = result.step;
+  step.sampled = sampled_;
+  return step;
+}
+
 // Before apply(), so that the core drops the token that stands for the failure.
 void StepLoop::end_failed(const WorkerResult& result) {
-  for (std::size_t i = 0; i < result.outcomes.size(); ++i) {
-    if (result.outcomes[i].status != SampleOutcome::Status::ok) {
-      const RequestId id = result.step.sampled[i].id;
-      if (Searches::is_beam(id)) {
-        if (const auto search = searches_.search_of(id)) end_search(*search, FinishReason::error, words_of(result.outcomes[i].status));
-        continue;
-      }
-      Live& live = requests_.at(id);
-      if (!live.ended) {
-        core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
-        end(id, live, FinishReason::error, words_of(result.outcomes[i].status));
-      }
+  for (const RequestResult& request : result.requests) {
+    const auto failed =
+        std::ranges::find_if(request.samples, [](const auto& sample) { return sample.status != SampleOutcome::Status::ok; });
+    if (failed == request.samples.end()) continue;
+    if (Searches::is_beam(request.id)) {
+      if (const auto search = searches_.search_of(request.id)) end_search(*search, FinishReason::error, words_of(failed->status));
+      continue;
     }
+    Live& live = requests_.at(request.id);
+    if (live.ended) continue;
+    core_->finish(request.id, RequestStatus::finished_error, {.now = clock_->now_s()});
+    end(request.id, live, FinishReason::error, words_of(failed->status));
   }
 }
 
@@ -270,21 +281,21 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
 }
 
 void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
-  const std::span<const SampledToken> sampled = result.step.sampled;
-  std::size_t i = 0;  // of `sampled`: updates keep its order and omit what was finished from outside
+  auto request = result.requests.begin();  // updates keep their order and omit who was finished from outside
   for (const RequestUpdate& update : outcome.updates) {
-    while (!update.tokens.empty() && i < sampled.size() && sampled[i].id != update.id) ++i;
-    QUIRE_CHECK(update.tokens.size() <= sampled.size() - i, "an update without its samples");
+    if (!update.tokens.empty()) request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
+    const std::size_t num_samples = request == result.requests.end() ? 0 : request->samples.size();
+    QUIRE_CHECK(update.tokens.size() <= num_samples, "an update without its samples");
     if (Searches::is_beam(update.id)) {
-      take_offer(update, result.outcomes[i++].logprobs);
+      take_offer(update, request->samples[0].logprobs);
       continue;
     }
     Live& live = requests_.at(update.id);
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());
-    for (std::size_t end = i + update.tokens.size(); i < end; ++i)
-      if (live.sampling.logprobs.has_value()) output.logprobs.push_back(std::move(result.outcomes[i].logprobs));
+    for (std::size_t i = 0; live.sampling.logprobs.has_value() && i < update.tokens.size(); ++i)
+      output.logprobs.push_back(std::move(request->samples[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
     if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
     if (update.finished) {

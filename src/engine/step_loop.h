@@ -146,6 +146,7 @@ class StepLoop {
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
+  [[nodiscard]] StepResult for_core(const WorkerResult& result);
   void end_failed(const WorkerResult& result);
   void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
   void end_unloaded(std::span<const RequestId> failed);
@@ -164,7 +165,8 @@ class StepLoop {
   std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
-  std::vector<RequestId> elders_;  // have siblings that are not forked yet
+  std::vector<RequestId> elders_;      // have siblings that are not forked yet
+  std::vector<SampledToken> sampled_;  // of the step that is applied
   std::vector<Outgoing> outgoing_;
   std::vector<RequestId> admitted_, ended_;
   EngineStats stats_;

@@ -96,6 +96,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
               engine.trace_steps_dropped);
   out.histogram("quire:step_seconds", "One engine step.", engine.step_time_s);
   out.histogram("quire:scheduler_seconds", "The scheduler's part of a step.", engine.scheduler_time_s);
+  out.histogram("quire:forward_seconds", "The forward pass of a step.", engine.forward_time_s);
+  out.histogram("quire:sample_seconds", "The sampling of a step.", engine.sample_time_s);
 }
 
 void write_server(Writer& out, const ServerStats& server) {

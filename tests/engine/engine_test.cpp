@@ -163,6 +163,9 @@ TEST_P(EngineTest, StatisticsAddUp) {
   EXPECT_EQ(stats.e2e_latency_s.counts.back(), 10U);
   EXPECT_EQ(stats.inter_token_latency_s.counts.back(), num_tokens - 10);
   EXPECT_EQ(stats.step_time_s.counts.back(), stats.num_steps);
+  EXPECT_EQ(stats.forward_time_s.counts.back(), stats.sample_time_s.counts.back());
+  EXPECT_GT(stats.forward_time_s.counts.back(), 0U);
+  EXPECT_LE(stats.forward_time_s.counts.back(), stats.num_steps) << "an empty step runs no forward pass";
 }
 
 struct Storm {

@@ -28,18 +28,19 @@ class TransferWorker final : public WorkerBase {
     std::swap(results.sent, sent);
     std::swap(results.received, received);
     for (const ScheduledRequest& request : plan_->scheduled) {
-      for (TokenId i = 0; request.samples && i <= static_cast<TokenId>(request.drafts.size()); ++i) {
-        results.sampled.push_back({request.id, kFirstToken + i});
-        results.outcomes.emplace_back().token = kFirstToken + i;
-        results.outcomes.back().logprobs.entries = {{kFirstToken + i, -1.0F, 1}};
+      if (!request.samples) continue;
+      std::vector<SampleOutcome>& samples = results.samples.emplace_back(request.drafts.size() + 1);
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        samples[i].token = kFirstToken + static_cast<TokenId>(i);
+        samples[i].logprobs.entries = {{samples[i].token, -1.0F, 1}};
       }
+      results.requests.push_back({request.id, samples});
     }
-    return {{.step = plan_->step,
-             .sampled = results.sampled,
-             .has_connector_output = true,
-             .finished_sending = results.sent,
-             .finished_receiving = results.received},
-            results.outcomes};
+    return {.step = {.step = plan_->step,
+                     .has_connector_output = true,
+                     .finished_sending = results.sent,
+                     .finished_receiving = results.received},
+            .requests = results.requests};
   }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return due_s; }
 
@@ -50,8 +51,8 @@ class TransferWorker final : public WorkerBase {
 
  private:
   struct Results {
-    std::vector<SampledToken> sampled;
-    std::vector<SampleOutcome> outcomes;
+    std::vector<std::vector<SampleOutcome>> samples;
+    std::vector<RequestResult> requests;
     std::vector<RequestId> sent, received;
   };
   const StepPlan* plan_ = nullptr;

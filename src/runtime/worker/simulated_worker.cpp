@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
 #include "base/check.h"
 #include "runtime/worker/token_masks.h"
@@ -126,16 +127,15 @@ void SimulatedWorker::forward(const StepPlan& plan) {
 }
 
 void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
-  results.outcomes.clear();
-  results.sampled.clear();
+  const auto samples = [](const ScheduledRequest& request) { return request.samples; };
+  results.outcomes.resize(static_cast<std::size_t>(std::ranges::count_if(plan.scheduled, samples)));
+  results.requests.clear();
   MaskReader reader(masks);
-  for (const ScheduledRequest& request : plan.scheduled) {
-    if (request.samples) {
-      results.outcomes.push_back(sample_after(request, reader.of(request.id)));
-      const TokenId token = results.outcomes.back().token;
-      results.sampled.push_back({request.id, token});
-      batch_.append(request.slot, token);
-    }
+  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples)) {
+    SampleOutcome& outcome = results.outcomes[results.requests.size()];
+    outcome = sample_after(request, reader.of(request.id));
+    results.requests.push_back({request.id, {&outcome, 1}});
+    batch_.append(request.slot, outcome.token);
   }
   reader.check_all_read();
   transfers_.collect(results.transfers);

@@ -6,10 +6,11 @@
 
 namespace quire {
 
-StepTask::StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts) : pool_(&pool), parts_(&parts) {
+StepTask::StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts, std::shared_ptr<const Clock> clock)
+    : pool_(&pool), parts_(&parts), clock_(std::move(clock)) {
   for (StepResults& results : results_) {
     results.outcomes.reserve(max_num_seqs);
-    results.sampled.reserve(max_num_seqs);
+    results.requests.reserve(max_num_seqs);
   }
 }
 
@@ -35,13 +36,19 @@ void StepTask::provide(std::span<const TokenMask> masks) {
 
 // By the thread that leads the step.
 void StepTask::run() {
+  begin_s_ = clock_->now_s();
   parts_->forward(*plan_);
+  current_->timings.forward_s = clock_->now_s() - begin_s_;
   pool_->release_caller();
   if (has_masks_) sample();
 }
 
 void StepTask::sample() {
+  const double sample_begin_s = clock_->now_s();
   parts_->sample(*plan_, masks_, *current_);
+  const double end_s = clock_->now_s();
+  current_->timings.sample_s = end_s - sample_begin_s;
+  current_->timings.step_s = end_s - begin_s_;
   has_sampled_ = true;
 }
 
@@ -54,10 +61,10 @@ WorkerResult StepTask::finish() {
   pool_->join();
   QUIRE_CHECK(has_masks_, "the plan has structured output, and nobody provided masks");
   if (!has_sampled_) sample();
-  return {
-      .step = {.step = std::exchange(plan_, nullptr)->step, .sampled = current_->sampled, .completions = current_->transfers.completions},
-      .outcomes = current_->outcomes,
-      .transfers = current_->transfers.totals};
+  return {.step = {.step = std::exchange(plan_, nullptr)->step, .completions = current_->transfers.completions},
+          .requests = current_->requests,
+          .transfers = current_->transfers.totals,
+          .timings = current_->timings};
 }
 
 }  // namespace quire

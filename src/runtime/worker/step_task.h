@@ -3,20 +3,22 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "quire/clock.h"
 #include "quire/plan.h"
 #include "runtime/worker/worker_base.h"
 
 namespace quire {
 
 struct StepResults {
-  std::vector<SampleOutcome> outcomes;
-  std::vector<SampledToken> sampled;
+  std::vector<SampleOutcome> outcomes;  // the memory behind the views in `requests`
+  std::vector<RequestResult> requests;
   CollectedTransfers transfers;
+  StepTimings timings;
 };
 
 // The two parts of a worker's step, each on any thread of the pool.
@@ -25,7 +27,7 @@ class StepParts {
   virtual ~StepParts() = default;
   // The plan's changes and the forward pass.
   virtual void forward(const StepPlan& plan) = 0;
-  // The tokens after it, into `results`, which hold those of two steps ago.
+  // The tokens after it, into `results`, which hold those of two steps ago. Timings are not its business.
   virtual void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) = 0;
 };
 
@@ -33,7 +35,9 @@ class StepParts {
 // finish() samples.
 class StepTask {
  public:
-  StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts);
+  // `clock` measures the timings.
+  StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts,
+           std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>());
   // Waits for a step under way.
   ~StepTask();
   StepTask(const StepTask&) = delete;
@@ -50,12 +54,14 @@ class StepTask {
 
   ThreadPool* pool_;
   StepParts* parts_;
+  std::shared_ptr<const Clock> clock_;
   std::array<StepResults, 2> results_;
   StepResults* current_ = &results_.front();
   const StepPlan* plan_ = nullptr;  // started and not finished
   std::span<const TokenMask> masks_;
   std::atomic<bool> has_masks_ = false;  // all that the plan asks for
   bool has_sampled_ = false;
+  double begin_s_ = 0.0;
 };
 
 }  // namespace quire

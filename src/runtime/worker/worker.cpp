@@ -47,12 +47,12 @@ void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, Step
   reader.check_all_read();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
-  results.sampled.clear();
+  results.requests.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     if (request.samples) {
-      const TokenId token = results.outcomes[results.sampled.size()].token;
-      batch_.append(request.slot, token);
-      results.sampled.push_back({request.id, token});
+      const std::span samples = std::span(results.outcomes).subspan(results.requests.size(), 1);
+      batch_.append(request.slot, samples[0].token);
+      results.requests.push_back({request.id, samples});
     }
   }
   transfers_.collect(results.transfers);

@@ -12,12 +12,27 @@
 
 namespace quire {
 
-// Views, valid until the finish() after the next one. `outcomes` is parallel to step.sampled; a failed one has token 0 there, and what its
-// request samples after it means nothing. Log probabilities may be moved out.
+// What a step has to say about one request.
+struct RequestResult {
+  RequestId id;
+  // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. What comes after a failed one, in
+  // this step or a later one, means nothing.
+  std::span<SampleOutcome> samples = {};
+};
+
+// s
+struct StepTimings {
+  double step_s = 0.0;     // from its begin to its last token, masks awaited in between included
+  double forward_s = 0.0;  // the plan's changes and the pass, transfers waited for included
+  double sample_s = 0.0;
+};
+
+// Views, valid until the finish() after the next one.
 struct WorkerResult {
-  StepResult step;
-  std::span<SampleOutcome> outcomes;
+  StepResult step;                               // for the core, but for its `sampled`, which the engine makes from `requests`
+  std::span<const RequestResult> requests = {};  // in the plan's order; of whom there is nothing to say is not there
   TransferTotals transfers = {};
+  StepTimings timings = {};
 };
 
 // What a request may sample next: token t where bit t % 32 of word t / 32 is set. (vocab_size + 31) / 32 words.

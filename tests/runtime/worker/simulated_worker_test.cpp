@@ -77,11 +77,11 @@ class Drive {
 TEST(SimulatedWorker, FeedsItsOwnSamplesBack) {
   Drive drive({1, 2, 3});
   std::vector<TokenId> history = drive.tokens();
-  TokenId token = drive.run(0, 3, {BlockId{1}}).step.sampled[0].token;
+  TokenId token = drive.run(0, 3, {BlockId{1}}).requests[0].samples[0].token;
   for (std::uint32_t i = 3; i < 8; ++i) {
     EXPECT_EQ(token, simulated_token(history, kVocab));
     history.push_back(token);
-    token = drive.run(i, 1, i == 4 ? std::vector{BlockId{2}} : std::vector<BlockId>{}).step.sampled[0].token;
+    token = drive.run(i, 1, i == 4 ? std::vector{BlockId{2}} : std::vector<BlockId>{}).requests[0].samples[0].token;
   }
 }
 
@@ -92,9 +92,9 @@ TEST(SimulatedWorker, AResultOutlivesTheNextStep) {
     WorkerResult before = drive.run(0, 3, {BlockId{1}});
     for (std::uint32_t i = 3; i < 60; ++i) {
       drive.start(i, 1, i % 4 == 0 ? std::vector{BlockId{i / 4 + 1}} : std::vector<BlockId>{});
-      ASSERT_EQ(before.step.sampled[0].token, simulated_token(history, kVocab)) << "while the next one runs";
+      ASSERT_EQ(before.requests[0].samples[0].token, simulated_token(history, kVocab)) << "while the next one runs";
       ASSERT_EQ(before.step.step.value, i - 3);
-      history.push_back(before.step.sampled[0].token);
+      history.push_back(before.requests[0].samples[0].token);
       before = drive.finish();
     }
   }
@@ -102,23 +102,23 @@ TEST(SimulatedWorker, AResultOutlivesTheNextStep) {
 
 TEST(SimulatedWorker, ChunksGiveNoSampleBeforeTheLast) {
   Drive drive({1, 2, 3, 4, 5});
-  EXPECT_TRUE(drive.run(0, 2, {BlockId{3}}, false).step.sampled.empty());
+  EXPECT_TRUE(drive.run(0, 2, {BlockId{3}}, false).requests.empty());
   const std::vector<TokenId> history = drive.tokens();
-  EXPECT_EQ(drive.run(2, 3, {BlockId{5}}).step.sampled[0].token, simulated_token(history, kVocab));
+  EXPECT_EQ(drive.run(2, 3, {BlockId{5}}).requests[0].samples[0].token, simulated_token(history, kVocab));
 }
 
 TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
   Drive drive({1, 2, 3, 4, 5});
-  drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).step.sampled[0].token);
+  drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).requests[0].samples[0].token);
   drive.move_to(Slot{2});
   const std::vector<TokenId> history = drive.tokens();
   const WorkerResult result = drive.run(4, 2, {BlockId{1}, BlockId{9}}, true, Slot{2});
-  EXPECT_EQ(result.step.sampled[0].token, simulated_token(history, kVocab));
+  EXPECT_EQ(result.requests[0].samples[0].token, simulated_token(history, kVocab));
 }
 
 TEST(SimulatedWorker, PoisonGivesAFailedRow) {
   Drive drive({1, 2, 3}, 3);
-  EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).outcomes[0].status, SampleOutcome::Status::not_finite);
+  EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).requests[0].samples[0].status, SampleOutcome::Status::not_finite);
 }
 
 TEST(SimulatedWorker, SamplesWhatAMaskAllows) {
@@ -131,7 +131,7 @@ TEST(SimulatedWorker, SamplesWhatAMaskAllows) {
     drive.start(0, 3, {BlockId{1}});
     if (late) drive.worker().assist();
     drive.worker().provide({&mask, 1});
-    return drive.finish().outcomes[0];
+    return drive.finish().requests[0].samples[0];
   };
   for (const std::uint32_t num_threads : {1U, 2U}) {
     for (const bool late : {false, true}) {

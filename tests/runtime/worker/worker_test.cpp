@@ -115,15 +115,15 @@ TEST(Worker, ABrokenKvBlockFailsTheRequestThatAttendsToItAndNoOther) {
   TwoRequests sound(folder.file("model.gguf")), spoilt(folder.file("model.gguf"));
   for (TwoRequests* pair : {&sound, &spoilt}) {
     const WorkerResult first = pair->prefill();
-    ASSERT_EQ(first.outcomes[0].status, SampleOutcome::Status::ok);
-    ASSERT_EQ(first.outcomes[0].token, first.outcomes[1].token);
+    ASSERT_EQ(first.requests[0].samples[0].status, SampleOutcome::Status::ok);
+    ASSERT_EQ(first.requests[0].samples[0].token, first.requests[1].samples[0].token);
   }
   spoilt.spoil_key_of_request_0();
   const WorkerResult expected = sound.decode(5), result = spoilt.decode(5);
-  EXPECT_EQ(expected.outcomes[0].status, SampleOutcome::Status::ok);
-  EXPECT_EQ(result.outcomes[0].status, SampleOutcome::Status::not_finite);
-  EXPECT_EQ(result.outcomes[1].status, SampleOutcome::Status::ok);
-  EXPECT_EQ(result.outcomes[1].token, expected.outcomes[1].token);
+  EXPECT_EQ(expected.requests[0].samples[0].status, SampleOutcome::Status::ok);
+  EXPECT_EQ(result.requests[0].samples[0].status, SampleOutcome::Status::not_finite);
+  EXPECT_EQ(result.requests[1].samples[0].status, SampleOutcome::Status::ok);
+  EXPECT_EQ(result.requests[1].samples[0].token, expected.requests[1].samples[0].token);
 }
 
 TEST(Worker, ZeroesTheBlocksThatThePlanNamesAndNoOther) {
@@ -134,7 +134,7 @@ TEST(Worker, ZeroesTheBlocksThatThePlanNamesAndNoOther) {
   zeroing.prefill();
   zeroing.ask_for_zeros();
   EXPECT_FALSE(zeroing.free_block_is_zero());
-  EXPECT_EQ(zeroing.decode(5).outcomes[0].token, plain.decode(5).outcomes[0].token);
+  EXPECT_EQ(zeroing.decode(5).requests[0].samples[0].token, plain.decode(5).requests[0].samples[0].token);
   EXPECT_TRUE(zeroing.free_block_is_zero());
 }
 
@@ -152,20 +152,20 @@ class WorkerMasks : public testing::Test {
 
 TEST_F(WorkerMasks, AForbiddenTokenIsNotSampledAndTheOtherRequestKeepsItsOwn) {
   TwoRequests plain(path);
-  const TokenId first = plain.prefill().outcomes[0].token, second = plain.decode(5).outcomes[0].token;
+  const TokenId first = plain.prefill().requests[0].samples[0].token, second = plain.decode(5).requests[0].samples[0].token;
   for (const std::uint32_t num_threads : {1U, 2U}) {
     for (const bool late : {false, true}) {
       TwoRequests masked(path, num_threads);
       const std::vector<std::uint32_t> words = all_but(first), all = all_but(second == 0 ? 1 : 0);
       masked.mask({{RequestId{1}, words}}, late);
       const WorkerResult result = masked.prefill();
-      EXPECT_EQ(result.outcomes[0].token, first);
-      EXPECT_NE(result.outcomes[1].token, first);
-      EXPECT_EQ(result.outcomes[1].status, SampleOutcome::Status::ok);
+      EXPECT_EQ(result.requests[0].samples[0].token, first);
+      EXPECT_NE(result.requests[1].samples[0].token, first);
+      EXPECT_EQ(result.requests[1].samples[0].status, SampleOutcome::Status::ok);
       masked.mask({{RequestId{0}, all}}, late);
-      EXPECT_EQ(masked.decode(5).outcomes[0].token, second) << "what was sampled is fed back";
+      EXPECT_EQ(masked.decode(5).requests[0].samples[0].token, second) << "what was sampled is fed back";
       masked.mask({}, late);
-      EXPECT_EQ(masked.decode(6).outcomes[0].status, SampleOutcome::Status::ok) << "everybody is free";
+      EXPECT_EQ(masked.decode(6).requests[0].samples[0].status, SampleOutcome::Status::ok) << "everybody is free";
     }
   }
 }
@@ -175,8 +175,8 @@ TEST_F(WorkerMasks, OneThatAllowsNothingFailsItsRequestAndNoOther) {
   const std::vector<std::uint32_t> none((tiny::small_llama().vocab_size + 31) / 32);
   masked.mask({{RequestId{0}, none}});
   const WorkerResult result = masked.prefill();
-  EXPECT_EQ(result.outcomes[0].status, SampleOutcome::Status::all_masked);
-  EXPECT_EQ(result.outcomes[1].token, plain.prefill().outcomes[1].token);
+  EXPECT_EQ(result.requests[0].samples[0].status, SampleOutcome::Status::all_masked);
+  EXPECT_EQ(result.requests[1].samples[0].token, plain.prefill().requests[1].samples[0].token);
 }
 
 TEST_F(WorkerMasks, ThePassDoesNotWaitForMasksAndTheEndOfTheStepDoesNotHang) {
