@@ -19,13 +19,14 @@
 #include <vector>
 
 #include "quire/core.h"
+#include "runtime/worker/step_time_model.h"
 
 namespace {
 
 using namespace quire;
 
 constexpr std::uint32_t kShared = 150, kMaxLen = 1U << 18;
-constexpr double kStep_s = 0.008, kPromptToken_s = 50e-6;
+constexpr StepTimeModel kStepTime{.step_s = 0.008, .prompt_token_s = 50e-6};
 
 struct Turn {
   std::uint32_t num_prompt_tokens = 0, num_output_tokens = 0;
@@ -140,7 +141,7 @@ class Replay {
     sampled_.clear();
     for (const ScheduledRequest& s : plan.scheduled)
       if (s.samples) sampled_.push_back({s.id, token_at(requests_[s.id.value].arrival.job, requests_[s.id.value].num_tokens++)});
-    now_s_ += kStep_s + kPromptToken_s * static_cast<double>(plan.num_scheduled_tokens - sampled_.size());
+    now_s_ += std::max(kStepTime.step_s, kStepTime(plan));  // also a step that plans nothing: else time stands still
     StepResult result;
     result.step = plan.step;
     result.sampled = sampled_;

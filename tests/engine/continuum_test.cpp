@@ -4,9 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "base/manual_clock.h"
 #include "engine/simulated_engine.h"
 #include "engine/step_loop.h"
-#include "support/manual_clock.h"
 
 namespace quire {
 namespace {

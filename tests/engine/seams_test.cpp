@@ -6,9 +6,9 @@
 #include <numeric>
 #include <string>
 
+#include "base/manual_clock.h"
 #include "engine/simulated_engine.h"
 #include "quire/engine_builder.h"
-#include "support/manual_clock.h"
 #include "support/pipe.h"
 #include "support/toy_tier.h"
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/manual_clock.h"
 #include "engine/resolve_options.h"
 #include "engine/simulated_engine.h"
 
@@ -143,6 +144,37 @@ TEST(StepLoop, APausedLoopFinishesWhatItHasBegunAndStandsStill) {
   EXPECT_EQ(bench.log.text, "+0 =0 d7");
   bench.loop->set_pause_state(PauseState::unpaused);
   EXPECT_EQ(bench.run().substr(9), "+1 =1 +2 d7 =2 +3 d7 =3 +4 d7 =4");
+}
+
+// A whole engine in virtual time: what requests wait for is what the model says of the steps.
+TEST(StepLoop, InVirtualTimeOnlyStepsTakeTime) {
+  EngineOptions given;
+  given.cache.num_blocks = 100;
+  given.scheduler.async_scheduling = false;
+  const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
+  const auto clock = std::make_shared<ManualClock>();
+  auto worker = std::make_unique<SimulatedWorker>(SimulatedWorkerOptions{.limits = worker_limits(options),
+                                                                         .block_size = 16,
+                                                                         .num_blocks = 100,
+                                                                         .vocab_size = kVocab,
+                                                                         .clock = clock,
+                                                                         .step_time = {.step_s = 1.0, .prompt_token_s = 0.5}});
+  StepLoop loop(Core::create(core_config(options, simulated_model())).value(), std::move(worker),
+                {.eos_ids = {kEos}, .seams = {.clock = clock}});
+  Collector sink;
+  EngineRequest request = make_request(21, 5);
+  request.sampling.ignore_eos = true;
+  loop.add({.id = RequestId{0}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+  while (loop.has_work()) {
+    loop.step();
+    loop.deliver();
+  }
+  const EngineStats& stats = loop.stats();
+  EXPECT_EQ(stats.time_to_first_token_s.sum, 1.0 + 20 * 0.5);
+  EXPECT_EQ(stats.inter_token_latency_s.sum, 4.0);
+  EXPECT_EQ(stats.forward_time_s.sum, 15.0);
+  EXPECT_EQ(stats.sample_time_s.sum, 0.0);
+  EXPECT_EQ(stats.e2e_latency_s.sum, 15.0);
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ TEST_P(ToyTierTest, LoadsAndStoresChangeNoToken) {
     const EngineStats stats = toy.engine->stats();
     EXPECT_GT(stats.num_loads, 10U) << "too little was met";
     EXPECT_GT(stats.num_stores, 50U);
+    EXPECT_GT(toy.tier->num_overtaking(), 10U) << "ends come in the order of the begins";
     EXPECT_EQ(stats.bytes_loaded % (4 * sizeof(std::uint64_t)), 0U);
     EXPECT_GT(stats.num_preemptions, 0U);
     EXPECT_EQ(stats.num_awaiting_transfers, 0U);

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <optional>
 
+#include "base/manual_clock.h"
 #include "engine/simulated_engine.h"
 #include "engine/step_loop.h"
-#include "support/manual_clock.h"
 #include "support/scripted_connector.h"
 
 namespace quire {

@@ -162,6 +162,12 @@ class ToyTier final : public Connector, public Transport {
     changed_.wait(lock, [&] { return !queue_.contains(id); });
   }
 
+  // Transfers that ended before one that had begun earlier.
+  std::uint64_t num_overtaking() {
+    const std::lock_guard lock(mutex_);
+    return num_overtaking_;
+  }
+
   void detach() override {
     {
       const std::lock_guard lock(mutex_);
@@ -261,6 +267,7 @@ class ToyTier final : public Connector, public Transport {
         queue_.at(id).is_lost = true;
         continue;
       }
+      num_overtaking_ += id > queue_.begin()->first ? 1 : 0;
       Over over = run(id, queue_.at(id));
       queue_.erase(id);
       if (draws(options_.faults.twice)) over_.push_back(over);
@@ -312,6 +319,7 @@ class ToyTier final : public Connector, public Transport {
   std::vector<Over> over_, told_;
   std::map<std::uint64_t, std::vector<std::byte>> content_;  // by place
   bool stops_ = false;
+  std::uint64_t num_overtaking_ = 0;
   std::thread mover_;
 };
 

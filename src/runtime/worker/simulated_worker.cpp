@@ -53,6 +53,11 @@ KvCache make_cache(const SimulatedWorkerOptions& options) {
   return std::move(*cache);
 }
 
+std::shared_ptr<const Clock> step_clock(const SimulatedWorkerOptions& options) {
+  if (options.clock != nullptr) return options.clock;
+  return std::make_shared<SteadyClock>();
+}
+
 std::span<std::uint64_t> names_in(const KvCache& cache) {
   return {reinterpret_cast<std::uint64_t*>(cache.keys(0)), cache.layout().total_bytes() / sizeof(std::uint64_t)};
 }
@@ -92,7 +97,7 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
       transfers_(std::move(options_.transport), cache_.pages()),
       params_(options_.limits.max_num_seqs, nullptr),
       pool_(options_.num_threads),
-      task_(pool_, options_.limits.max_num_seqs, *this) {}
+      task_(pool_, options_.limits.max_num_seqs, *this, step_clock(options_)) {}
 
 void SimulatedWorker::update_batch(const StepPlan& plan) {
   for (const Slot slot : plan.released) {
@@ -124,6 +129,7 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
   std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { verify(request); });
+  if (options_.clock != nullptr) options_.clock->now += options_.step_time(plan);
 }
 
 void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {

@@ -10,12 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "base/manual_clock.h"
 #include "quire/ids.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/step_task.h"
+#include "runtime/worker/step_time_model.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
@@ -32,6 +34,9 @@ struct SimulatedWorkerOptions {
   std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: on a thread of its own
   std::vector<std::uint32_t> windows = {};    // tokens, by cache group; 0: none; empty: one group without
   std::shared_ptr<Transport> transport = {};  // may be null
+  // Virtual time, which each step moves on by what the model says; null: steps take what they take.
+  std::shared_ptr<ManualClock> clock = {};
+  StepTimeModel step_time = {};
 };
 
 // What a simulated model says after this history.

@@ -12,8 +12,17 @@ constexpr std::uint32_t kVocab = 1000;
 // One request of `prompt` in slot 0, driven by hand.
 class Drive {
  public:
-  explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1, std::uint32_t num_threads = 1)
-      : tokens_(std::move(prompt)), worker_({{4, 64, 64}, 4, 16, kVocab, poison, {}, num_threads}) {
+  explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1, std::uint32_t num_threads = 1, std::shared_ptr<ManualClock> clock = {},
+                 const StepTimeModel& step_time = {})
+      : tokens_(std::move(prompt)),
+        worker_({.limits = {4, 64, 64},
+                 .block_size = 4,
+                 .num_blocks = 16,
+                 .vocab_size = kVocab,
+                 .poison = poison,
+                 .num_threads = num_threads,
+                 .clock = std::move(clock),
+                 .step_time = step_time}) {
     admitted_ = {{RequestId{7}, Slot{0}, tokens_, static_cast<std::uint32_t>(tokens_.size()), &params_}};
   }
 
@@ -119,6 +128,31 @@ TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
 TEST(SimulatedWorker, PoisonGivesAFailedRow) {
   Drive drive({1, 2, 3}, 3);
   EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).requests[0].samples[0].status, SampleOutcome::Status::not_finite);
+}
+
+TEST(SimulatedWorker, AStepTakesWhatTheModelSays) {
+  const StepTimeModel model{.step_s = 8.0, .request_s = 0.5, .prompt_token_s = 0.25, .sampled_token_s = 2.0, .context_token_s = 0.125};
+  for (const std::uint32_t num_threads : {1U, 2U}) {
+    const auto clock = std::make_shared<ManualClock>(100.0);
+    Drive drive({1, 2, 3, 4, 5}, -1, num_threads, clock, model);
+    const StepTimings chunk = drive.run(0, 2, {BlockId{3}}, false).timings;
+    EXPECT_EQ(chunk.forward_s, 8.0 + 0.5 + 2 * 0.25);
+    EXPECT_EQ(chunk.step_s, chunk.forward_s);
+    const StepTimings last = drive.run(2, 3, {BlockId{5}}).timings;
+    EXPECT_EQ(last.forward_s, 8.0 + 0.5 + 2 * 0.25 + 2.0 + 2 * 0.125);
+    EXPECT_EQ(last.sample_s, 0.0);
+    EXPECT_EQ(clock->now, 100.0 + chunk.step_s + last.step_s);
+  }
+  EXPECT_EQ(model(StepPlan{}), 0.0);
+}
+
+TEST(SimulatedWorker, WithoutAClockAStepTakesWhatItTakes) {
+  Drive drive({1, 2, 3});
+  const StepTimings timings = drive.run(0, 3, {BlockId{1}}).timings;
+  EXPECT_GT(timings.forward_s, 0.0);
+  EXPECT_GT(timings.sample_s, 0.0);
+  EXPECT_GE(timings.step_s, timings.forward_s + timings.sample_s);
+  EXPECT_LT(timings.step_s, 100.0);
 }
 
 TEST(SimulatedWorker, SamplesWhatAMaskAllows) {

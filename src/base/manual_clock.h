@@ -1,5 +1,5 @@
 #pragma once
-// Time that stands still until a test moves it; from any thread.
+// Time that stands still until somebody moves it on; from any thread.
 #include <atomic>
 
 #include "quire/clock.h"
@@ -10,7 +10,7 @@ class ManualClock final : public Clock {
  public:
   explicit ManualClock(double start_s = 0.0) : now(start_s) {}
   [[nodiscard]] double now_s() const override { return now; }
-  std::atomic<double> now;
+  std::atomic<double> now;  // s
 };
 
 }  // namespace quire
