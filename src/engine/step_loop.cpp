@@ -181,13 +181,14 @@ void StepLoop::wait_for_transfers(const Running& step, const StepResult& result)
   next_step_s_.reset();
   const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty() ||
                         !result.completions.empty();
-  if (step.is_idle && !has_news && awaits_transfers())
+  if (step.is_idle && !has_news && !told_since_start_ && awaits_transfers())
     next_step_s_ = worker_->next_transfer_s().value_or(clock_->now_s() + kTransferPoll_s);
 }
 
 void StepLoop::start(Planned planned) {
   planned.running.started_s = clock_->now_s();
   running_ = planned.running;
+  told_since_start_ = false;
   worker_->start(*planned.plan);
 }
 
@@ -252,13 +253,14 @@ void StepLoop::end_failed(const WorkerResult& result) {
 void StepLoop::end_unloaded(std::span<const RequestId> failed) {
   constexpr const char* kUnloaded = "the blocks of its prompt could not be loaded";
   for (const RequestId id : failed) {
-    if (const auto search = searches_.search_of(id); search && core_->view(id)->status == RequestStatus::running) {
+    const std::optional<RequestView> view = core_->view(id);
+    if (!view || view->status != RequestStatus::running) continue;
+    if (const auto search = searches_.search_of(id)) {
       end_search(*search, FinishReason::error, kUnloaded);
       continue;
     }
     const auto found = requests_.find(id);
-    const std::optional<RequestView> view = core_->view(id);
-    if (found == requests_.end() || found->second.ended || !view || view->status != RequestStatus::running) continue;
+    if (found == requests_.end() || found->second.ended) continue;
     const FinishEffect effect = core_->finish(id, RequestStatus::finished_error, {.now = clock_->now_s()});
     end(id, found->second, FinishReason::error, kUnloaded);
     if (effect == FinishEffect::retired) requests_.erase(found);

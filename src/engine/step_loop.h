@@ -66,7 +66,10 @@ class StepLoop {
   // Before the first step: called after each end of a transfer, from any thread. look_for_transfers() is to follow.
   void notify_with(const std::function<void()>& notify) { worker_->notify_with(notify); }
   // The next step is due if a transfer is awaited.
-  void look_for_transfers() { next_step_s_.reset(); }
+  void look_for_transfers() {
+    next_step_s_.reset();
+    told_since_start_ = true;
+  }
   // Blocks stay for the next turn of their job.
   [[nodiscard]] bool has_pins() const { return core_->next_deadline().has_value(); }
   void end_pins() { core_->end_pins(); }
@@ -163,6 +166,7 @@ class StepLoop {
   Options options_;
   std::optional<Running> running_;
   std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
+  bool told_since_start_ = false;      // of one that the step under way may have been too early for
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<RequestId> elders_;      // have siblings that are not forked yet

@@ -120,9 +120,10 @@ void TraceWriter::run() {
     requests.clear();
     text_.append(*step, steps, requests);
     const bool written = files_.requests.append(requests) && files_.steps.append(steps);
-    (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
     lock.lock();
     blank_.push_back(std::move(step));
+    // After that: whoever waits for the count gets the step back that has its memory already.
+    (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
   }
 }
 

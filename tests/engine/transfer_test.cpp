@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 #include <optional>
 
 #include "base/manual_clock.h"
@@ -128,6 +129,24 @@ TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
   EXPECT_FALSE(bench.loop->wait_s().has_value()) << "until a command comes";
   bench.loop->check_all_free();
   EXPECT_EQ(bench.loop->stats().num_free_blocks, bench.loop->stats().num_blocks);
+}
+
+// An empty step has looked already when the transfer ends: the loop hears of it, and looks again.
+TEST(AsyncTransfers, AnEndThatTheStepUnderWayIsTooEarlyForIsLookedFor) {
+  TransferBench bench(true);
+  bench.connector.keeps_blocks = {RequestId{7}};
+  bench.worker->due_s = std::numeric_limits<double>::infinity();
+  bench.add(7, make_request(10, 3));
+  bench.run();
+  ASSERT_EQ(bench.loop->wait_s(), std::nullopt) << "until it is told";
+  bench.loop->look_for_transfers();
+  bench.loop->step();
+  bench.loop->look_for_transfers();
+  bench.loop->step();
+  EXPECT_EQ(bench.loop->wait_s(), 0.0);
+  bench.worker->sent = {RequestId{7}};
+  bench.run();
+  EXPECT_FALSE(bench.loop->awaits_transfers());
 }
 
 TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
