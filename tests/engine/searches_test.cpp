@@ -68,7 +68,7 @@ EngineRequest random_search(Random& random) {
 // Searches beside each other and beside requests that draw, under every policy, in pools with room for all and for hardly one.
 TEST_P(SearchesTest, FindWhatTheNaiveOneFinds) {
   std::uint64_t num_copies = 0, num_preemptions = 0;
-  for (const auto [num_blocks, policy] :
+  for (const auto& [num_blocks, policy] :
        {std::pair(400U, SchedulingPolicy::fcfs), std::pair(60U, SchedulingPolicy::priority), std::pair(20U, SchedulingPolicy::fcfs),
         std::pair(20U, SchedulingPolicy::priority), std::pair(20U, SchedulingPolicy::continuum)}) {
     EngineOptions options;
