@@ -7,6 +7,7 @@
 
 MODEL_FOLDER is a Hugging Face folder (tools/gguf_to_hf.py makes one). The engine runs in one process, all requests are queued before the first
 step, greedy sampling. `exact` and `shadow` use a cache so small that requests are preempted.
+On a machine that does other work, too, set OMP_NUM_THREADS=1: vLLM's threads wait for each other without sleeping.
 """
 
 import argparse

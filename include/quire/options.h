@@ -32,7 +32,8 @@ struct ContinuumOptions {
   double longest_tool_s = 2.0;     // they do not stay at all for a tool that takes longer, in the mean
   std::uint32_t max_jobs = 65536;  // remembered between turns; the job unused longest is forgotten
   std::uint32_t max_tools = 4096;  // whose times are remembered
-  bool pins_give_way = false;      // where blocks lack, pins end before anybody is preempted or kept waiting: the oldest expiry first
+  // Where blocks lack, pins end before anybody is preempted, or kept waiting while nobody runs: the oldest expiry first.
+  bool pins_give_way = false;
   bool pins_end_with_job = false;  // a job's pin ends with its last step, with an aborted or failed turn, and at a reset of the cache
   bool jobless_in_order = false;   // a request without a job counts as entered when it was added: else any job goes before it
 };

@@ -36,7 +36,7 @@ enum class SeamCall : std::uint8_t {
 struct SeamAnswer {
   SeamCall call{};
   RequestId request{};                // whom it is about; 0 where it is about none
-  std::uint64_t question = 0;         // a digest of all that was asked
+  std::uint64_t question = 0;         // a digest of what was asked; of a request its state and counts, not its tokens
   std::vector<std::uint64_t> values;  // the answer: numbers, ids, flags, in the order of the seam's fields
   std::string bytes;                  // a name
 

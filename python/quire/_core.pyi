@@ -439,7 +439,7 @@ class CoreConfig:
     @property
     def pins_give_way(self) -> bool:
         """
-        CONTINUUM: where blocks lack, pins end first, the oldest before others.
+        CONTINUUM: where blocks lack, pins end before anybody is preempted, or kept waiting while nobody runs; the oldest first.
         """
 
     @pins_give_way.setter

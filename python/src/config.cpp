@@ -80,7 +80,7 @@ void bind_continuum(Class& c) {
   option(c, "max_jobs", &CoreConfig::continuum, &ContinuumOptions::max_jobs, "CONTINUUM: jobs remembered between turns.");
   option(c, "max_tools", &CoreConfig::continuum, &ContinuumOptions::max_tools, "CONTINUUM: tools whose times are remembered.");
   option(c, "pins_give_way", &CoreConfig::continuum, &ContinuumOptions::pins_give_way,
-         "CONTINUUM: where blocks lack, pins end first, the oldest before others.");
+         "CONTINUUM: where blocks lack, pins end before anybody is preempted, or kept waiting while nobody runs; the oldest first.");
   option(c, "pins_end_with_job", &CoreConfig::continuum, &ContinuumOptions::pins_end_with_job,
          "CONTINUUM: a pin ends with its job's last step, an aborted turn, and a reset of the prefix cache.");
   option(c, "jobless_in_order", &CoreConfig::continuum, &ContinuumOptions::jobless_in_order,

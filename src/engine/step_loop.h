@@ -166,7 +166,7 @@ class StepLoop {
   Options options_;
   std::optional<Running> running_;
   std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
-  bool told_since_start_ = false;      // of one that the step under way may have been too early for
+  bool told_since_start_ = false;      // of an end that the step under way may have been too early for
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<RequestId> elders_;      // have siblings that are not forked yet
