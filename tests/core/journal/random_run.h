@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/journal/told.h"
 #include "fuzz/random_core.h"
 #include "quire/core_calls.h"
 #include "quire/hash_function.h"
@@ -55,10 +57,10 @@ class OddEncoderCache final : public EncoderConnector {
 // Calls at random, written down as they are made.
 class RecordedRun {
  public:
-  explicit RecordedRun(std::uint64_t seed) : in_(seed, 600), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
+  explicit RecordedRun(std::uint64_t seed) : in_(seed, 1000), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
     do config = random_config(in_);
     while (!config.validate());
-    if (chance(in_, 3)) config.scheduler.policy = SchedulingPolicy::continuum;
+    draw_more_options();
     CoreSeams seams;
     if (chance(in_, 2)) seams.connector = &connector_;
     if (chance(in_, 2)) seams.grammar = &grammar_;
@@ -67,21 +69,55 @@ class RecordedRun {
     if (chance(in_, 2)) seams.hash = &names_;
     has_connector_ = seams.connector != nullptr;
     recorder_ = std::make_unique<SeamRecorder>(seams);
-    core_ = Core::create(config, recorder_->seams()).value();
-    for (; !in_.empty(); in_.count()) one_call();
+    CoreSeams recorded = recorder_->seams();
+    recorded.events = &told_;
+    core_ = Core::create(config, recorded).value();
+    for (std::uint32_t i = 1; !in_.empty(); in_.count(), ++i) {
+      one_call();
+      if (i % 8 == 0) tell_state();
+      if (i % 100 == 0) digests.push_back(static_cast<std::uint32_t>(told_.digest() ^ (told_.digest() >> 32U)));
+    }
   }
 
   CoreConfig config;
   std::string plans;
+  std::vector<std::uint32_t> digests;  // of all that was told, events too, after each 100 calls
   std::uint32_t num_steps = 0;
+  [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   std::vector<std::uint8_t> calls() { return calls_.take(); }
   SeamRecord answers() { return recorder_->take(); }
 
  private:
+  struct Scheduled {
+    RequestId id;
+    bool samples;
+    std::uint32_t num_drafts;
+  };
   struct Outstanding {
     StepId step;
-    std::vector<ScheduledRequest> scheduled;
+    std::vector<Scheduled> scheduled;
   };
+
+  void draw_more_options() {
+    if (chance(in_, 3)) config.scheduler.policy = SchedulingPolicy::continuum;
+    config.continuum.pin_s = 0.5 * in_.below(12);
+    config.continuum.longest_tool_s = 1.0 + in_.below(6);
+    config.continuum.max_jobs = 1 + in_.below(5);
+    config.continuum.max_tools = 1 + in_.below(3);
+    config.continuum.pins_give_way = chance(in_, 2);
+    config.continuum.pins_end_with_job = chance(in_, 2);
+    config.continuum.jobless_in_order = chance(in_, 2);
+    config.cures.loaded_give_way = chance(in_, 2);
+    config.prefix_cache.hash = static_cast<HashAlgorithm>(in_.below(5));
+    config.report.kv_metrics_sample = chance(in_, 3) ? 1.0 : 0.0;
+  }
+
+  void tell_state() {
+    core_->snapshot(snapshot_);
+    told_(snapshot_, core_->counters(), core_->next_deadline(), core_->has_work(), core_->has_finished_requests(),
+          core_->all_blocks_free());
+    core_->visit([this](QueueKind kind, const RequestView& view) { told_(kind, view); });
+  }
 
   void one_call() {
     now_ += 0.25;
@@ -114,7 +150,11 @@ class RecordedRun {
       const std::uint8_t mask[] = {1, 0, 1};
       items.push_back({"a", chance(in_, 2) ? PlaceholderRange(1, 3) : PlaceholderRange(1, mask)});
     }
-    const RequestTags tags{.job = fmt::format("job{}", in_.below(4)), .is_last_step = chance(in_, 4), .hints = {{"size", "small"}}};
+    const std::string adapter = fmt::format("adapter{}", in_.below(3));
+    const RequestTags tags{.job = fmt::format("job{}", in_.below(4)),
+                           .is_last_step = chance(in_, 4),
+                           .tool = chance(in_, 2) ? "ls" : "",
+                           .hints = {{"size", "small"}}};
     NewRequest request{.id = RequestId{next_id_++}, .name = "name", .prompt = prompt, .arrival_time = now_};
     request.max_tokens = 1 + in_.below(6);
     request.stop_token_ids = std::span(stops).first(in_.below(2));
@@ -123,9 +163,20 @@ class RecordedRun {
     request.multimodal = items;
     request.structured_output = chance(in_, 5);
     request.resumable = chance(in_, 8);
+    request.pooling = !request.resumable && chance(in_, 10);
+    if (request.pooling) {
+      request.max_tokens = 1;
+      pooling_.insert(request.id.value);
+    }
+    request.skip_reading_prefix_cache = chance(in_, 8);
+    request.client_index = in_.below(2);
+    request.min_tokens = in_.below(3);
+    request.repetition = chance(in_, 4) ? RepetitionDetection{1, 2, 2} : RepetitionDetection{};
+    request.lora_id = adapter.back() - '0';
+    request.lora_name = request.lora_id == 0 ? "" : adapter;
     request.tags = chance(in_, 2) ? &tags : nullptr;
     calls_.add(request, {.now = now_});
-    (void)core_->add(request, {.now = now_});
+    told_(core_->add(request, {.now = now_}).has_value());
   }
 
   void schedule() {
@@ -133,81 +184,105 @@ class RecordedRun {
     calls_.schedule({.now = now_, .random = next_id_});
     const StepPlan& plan = core_->schedule({.now = now_, .random = next_id_});
     plans += text_of(plan);
+    told_(plan);
     ++num_steps;
-    outstanding_.push_back({plan.step, {plan.scheduled.begin(), plan.scheduled.end()}});
+    outstanding_.push_back({plan.step, {}});
+    for (const ScheduledRequest& s : plan.scheduled)
+      outstanding_.back().scheduled.push_back({s.id, s.samples, static_cast<std::uint32_t>(s.drafts.size())});
   }
 
   void apply() {
     if (outstanding_.empty()) return;
     std::vector<SampledToken> sampled;
-    for (const ScheduledRequest& s : outstanding_.front().scheduled)
-      if (s.samples) sampled.push_back({s.id, static_cast<TokenId>(in_.below(3))});
-    std::vector<RequestId> sent, received;
+    std::vector<RequestId> sent, received, pooled;
+    for (const Scheduled& s : outstanding_.front().scheduled) {
+      if (!s.samples) continue;
+      if (pooling_.contains(s.id.value))
+        pooled.push_back(s.id);
+      else
+        for (std::uint32_t n = 1 + in_.below(s.num_drafts + 1); n > 0; --n) sampled.push_back({s.id, static_cast<TokenId>(in_.below(3))});
+    }
     for (std::uint64_t id = 0; has_connector_ && id < next_id_; ++id) {
       const auto view = core_->view(RequestId{id});
       if (!view || !chance(in_, 2)) continue;
       if (is_finished(view->status)) sent.push_back(view->id);
-      if (view->status == RequestStatus::waiting_for_remote_kv && !told_.contains(id)) {
+      if (view->status == RequestStatus::waiting_for_remote_kv && !received_.contains(id)) {
         received.push_back(view->id);
-        told_.insert(id);
+        received_.insert(id);
       }
     }
     std::vector<BlockId> invalid;
     if (has_connector_ && config.kv.groups.size() == 1 && chance(in_, 6)) invalid.push_back(BlockId{in_.below(config.kv.num_blocks)});
     const StepResult result{.step = outstanding_.front().step,
                             .sampled = sampled,
+                            .pooled = pooled,
                             .has_connector_output = has_connector_,
                             .finished_sending = sent,
                             .finished_receiving = received,
                             .invalid_blocks = invalid};
     calls_.apply(result, {.now = now_});
     // Refused where a pin, not a transfer, keeps the blocks of one that was told of: then nothing has happened.
-    if (!core_->apply(result, {.now = now_})) return;
+    const auto applied = core_->apply(result, {.now = now_});
+    told_(applied.has_value());
+    if (!applied) return;
+    told_(**applied);
     outstanding_.pop_front();
-    std::erase_if(told_, [this](std::uint64_t id) {
+    std::erase_if(received_, [this](std::uint64_t id) {
       const auto view = core_->view(RequestId{id});
       return !view || view->status != RequestStatus::waiting_for_remote_kv;
     });
   }
 
-  RequestId some_id() { return RequestId{in_.below(static_cast<std::uint32_t>(next_id_) + 1)}; }
+  // Rather one that is still open.
+  RequestId some_id() {
+    const auto newest = static_cast<std::uint32_t>(next_id_);
+    const std::uint32_t back = in_.below(chance(in_, 4) ? newest + 1 : std::min(newest, 8U) + 1);
+    return RequestId{newest - back};
+  }
 
   void finish() {
     const RequestId id = some_id();
-    calls_.finish(id, RequestStatus::finished_aborted, {.now = now_});
-    core_->finish(id, RequestStatus::finished_aborted, {.now = now_});
+    const RequestStatus status = chance(in_, 4) ? RequestStatus::finished_error : RequestStatus::finished_aborted;
+    calls_.finish(id, status, {.now = now_});
+    told_(core_->finish(id, status, {.now = now_}));
   }
 
   void continue_session() {
     const RequestId id = some_id();
     const std::vector<TokenId> tokens(1 + in_.below(4), 1);
-    const SessionInput input{.tokens = tokens};
+    const SessionInput input{.tokens = tokens, .arrival_time = now_, .min_tokens = in_.below(2)};
     const SessionInput* given = chance(in_, 4) ? nullptr : &input;
     calls_.continue_session(id, given, {.now = now_});
-    (void)core_->continue_session(id, given, {.now = now_});
+    told_(core_->continue_session(id, given, {.now = now_}).has_value());
   }
 
   void fork() {
     const RequestId parent = some_id();
-    ForkRequest child{.id = RequestId{next_id_++}, .arrival_time = now_, .max_tokens = in_.below(6), .resumable = chance(in_, 8)};
+    ForkRequest child{.id = RequestId{next_id_++}, .arrival_time = now_, .resumable = chance(in_, 8)};
+    if (chance(in_, 2)) child.max_tokens = 1 + in_.below(8);
     if (chance(in_, 2)) child.next_token = 0;
     calls_.fork(parent, child, {.now = now_});
-    (void)core_->fork(parent, child, {.now = now_});
+    told_(core_->fork(parent, child, {.now = now_}).has_value());
   }
 
   void drafts() {
     if (config.speculation.num_spec_tokens == 0) return;
     const std::vector<TokenId> tokens(in_.below(config.speculation.num_spec_tokens + 1), 1);
     const Draft draft{some_id(), tokens};
+    if (!outstanding_.empty() && chance(in_, 3)) {
+      calls_.set_drafts_in_plan({&draft, 1});
+      return core_->set_drafts_in_plan({&draft, 1});
+    }
     calls_.set_drafts({&draft, 1});
     core_->set_drafts({&draft, 1});
   }
 
   void reset() {
     calls_.reset_prefix_cache(true, has_connector_, {.now = now_});
-    (void)core_->reset_prefix_cache(true, has_connector_, {.now = now_});
+    const auto reset = core_->reset_prefix_cache(true, has_connector_, {.now = now_});
+    told_(reset.has_value(), reset.value_or(false));
     calls_.reset_connector_cache();
-    (void)core_->reset_connector_cache();
+    told_(core_->reset_connector_cache());
     calls_.reset_encoder_cache();
     core_->reset_encoder_cache();
     calls_.end_pins();
@@ -215,11 +290,13 @@ class RecordedRun {
   }
 
   void pause() {
-    const auto state = chance(in_, 4) ? PauseState::paused_new : PauseState::unpaused;
+    const auto state = chance(in_, 4) ? chance(in_, 2) ? PauseState::paused_new : PauseState::paused_all : PauseState::unpaused;
     calls_.set_pause_state(state);
     core_->set_pause_state(state);
     calls_.make_stats();
-    (void)core_->make_stats();
+    const SchedulerStats* stats = core_->make_stats();
+    told_(stats != nullptr);
+    if (stats != nullptr) told_(*stats);
   }
 
   SeedSource in_, answers_;
@@ -233,7 +310,10 @@ class RecordedRun {
   std::unique_ptr<Core> core_;
   CoreCallWriter calls_;
   std::deque<Outstanding> outstanding_;
-  std::set<std::uint64_t> told_;
+  std::set<std::uint64_t> received_;  // told once
+  std::set<std::uint64_t> pooling_;
+  Told told_;
+  CoreSnapshot snapshot_;
   std::uint64_t next_id_ = 1;
   double now_ = 100.0;
 };

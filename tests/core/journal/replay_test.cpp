@@ -7,10 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "core/journal/byte_form.h"
+#include "core/journal/question.h"
 #include "core/journal/random_run.h"
 
 namespace quire::test {
 namespace {
+
+std::uint64_t naive_fnv(const std::vector<std::uint8_t>& bytes) {
+  std::uint64_t digest = 0xcbf29ce484222325U;
+  for (const std::uint8_t byte : bytes) {
+    digest ^= byte;
+    digest *= 0x100000001b3U;
+  }
+  return digest;
+}
 
 // Until the record or the calls end.
 std::string replay(const CoreConfig& config, std::span<const std::uint8_t> calls, SeamPlayer& player) {
@@ -68,6 +79,90 @@ TEST(Replay, StopsAtAQuestionThatTheRecordDoesNotAnswer) {
     ++num_noticed;
   }
   EXPECT_GT(num_noticed, 30U);
+}
+
+TEST(Replay, NamesTheRequestThatTheRecordAnswersFor) {
+  for (std::uint64_t seed = 0;; ++seed) {
+    ASSERT_LT(seed, 100U);
+    RecordedRun run(seed);
+    SeamRecord answers = run.answers();
+    if (answers.answers.size() < 4) continue;
+    const std::size_t middle = answers.answers.size() / 2;
+    answers.answers[middle].request = RequestId{987654};
+    SeamPlayer player(answers);
+    replay(run.config, run.calls(), player);
+    ASSERT_FALSE(player.status().has_value());
+    const std::string error = player.status().error().to_string();
+    EXPECT_NE(error.find("for request 987654, and the core asks "), std::string::npos) << error;
+    return;
+  }
+}
+
+// Answers in turn true and false to whatever can be answered so.
+class InTurn final : public Connector, public EncoderConnector, public Grammar {
+ public:
+  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override {
+    return {.num_tokens = {}, .load_async = flip()};
+  }
+  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
+  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return flip(); }
+  void planned(const StepPlan& /*plan*/) override {}
+  void step_output() override {}
+  bool reset() override { return flip(); }
+  bool has(std::string_view /*identifier*/) override { return flip(); }
+  void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
+  bool ready(RequestId /*id*/) override { return flip(); }
+  bool should_advance(const RequestView& /*request*/) override { return flip(); }
+  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return flip(); }
+  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> /*drafts*/) override { return flip() ? 3 : 0; }
+
+ private:
+  bool flip() { return last_ = !last_; }
+  bool last_ = false;
+};
+
+std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
+  const TokenId tokens[] = {5, 6, 7};
+  RequestView view;
+  view.id = RequestId{3};
+  view.tokens = tokens;
+  std::vector<std::uint32_t> answers;
+  for (int round = 0; round < 2; ++round) {
+    const ExternalMatch match = seams.connector->match(view, 2);
+    answers.insert(answers.end(), {match.num_tokens.value_or(99), match.load_async ? 1U : 0U});
+    for (const bool answer : {seams.connector->finished(view, {}), seams.connector->reset(), seams.encoder_connector->has("image"),
+                              seams.grammar->ready(view.id), seams.grammar->should_advance(view), seams.grammar->accept(view.id, tokens)})
+      answers.push_back(answer ? 1 : 0);
+    answers.push_back(seams.grammar->count_valid(view.id, tokens));
+  }
+  return answers;
+}
+
+TEST(Replay, RecorderAndPlayerPassOnWhatWasAnswered) {
+  InTurn itself, recorded;
+  const auto expected = ask_all({.connector = &itself, .encoder_connector = &itself, .grammar = &itself});
+  EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 99, 1, 0, 1, 0, 1, 0, 1, 0}));
+  SeamRecorder recorder({.connector = &recorded, .encoder_connector = &recorded, .grammar = &recorded});
+  EXPECT_EQ(ask_all(recorder.seams()), expected);
+  SeamPlayer player(recorder.take());
+  EXPECT_EQ(ask_all(player.seams()), expected);
+  EXPECT_EQ(player.num_left(), 0U);
+}
+
+// Records of earlier versions stay readable: a question has the same digest for good.
+TEST(Replay, QuestionsHaveTheDigestsOfFnv) {
+  EXPECT_EQ(Question().digest(), 0xcbf29ce484222325U);
+  EXPECT_EQ(Question().add(std::uint64_t{0x0102030405060708}).digest(), naive_fnv({8, 7, 6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(Question().add(std::string_view("ab")).digest(), naive_fnv({2, 0, 0, 0, 0, 0, 0, 0, 'a', 'b'}));
+}
+
+TEST(ByteForm, ACountIsAtMostWhatIsLeft) {
+  const std::uint8_t enough[] = {2, 7, 7}, one_less[] = {2, 7};
+  ByteReader good(enough), bad(one_less);
+  EXPECT_EQ(good.count(), 2U);
+  EXPECT_FALSE(good.failed());
+  EXPECT_EQ(bad.count(), 0U);
+  EXPECT_TRUE(bad.failed());
 }
 
 struct Added {
