@@ -58,11 +58,13 @@ class OddEncoderCache final : public EncoderConnector {
 class RecordedRun {
  public:
   explicit RecordedRun(std::uint64_t seed) : in_(seed, 1000), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
-    do config = random_config(in_);
-    while (!config.validate());
-    draw_more_options();
+    do {
+      config = random_config(in_);
+      draw_more_options();
+      draw_more_groups();
+    } while (!config.validate());
     CoreSeams seams;
-    if (chance(in_, 2)) seams.connector = &connector_;
+    if (!config.mamba_align && chance(in_, 2)) seams.connector = &connector_;
     if (chance(in_, 2)) seams.grammar = &grammar_;
     if (chance(in_, 2)) seams.encoder_connector = &encoders_;
     if (chance(in_, 2)) seams.tools = &tools_;
@@ -112,6 +114,41 @@ class RecordedRun {
     config.report.kv_metrics_sample = chance(in_, 3) ? 1.0 : 0.0;
   }
 
+  // Kinds of layers that random_config leaves out.
+  void draw_more_groups() {
+    switch (in_.below(16)) {
+      case 0: {
+        ChunkedLocalSpec chunked;
+        chunked.attention_chunk_size = 1 + in_.below(12);
+        config.kv.groups.push_back(group_of(chunked, config.block_size));
+        break;
+      }
+      case 1: {
+        SinkFullAttentionSpec sink;
+        sink.sink_len = config.block_size * (1 + in_.below(2));
+        config.kv.groups = {group_of(sink, config.block_size)};
+        break;
+      }
+      case 2: {
+        MambaSpec mamba;
+        mamba.mode = chance(in_, 2) ? MambaCacheMode::all : MambaCacheMode::align;
+        config.mamba_align = mamba.mode == MambaCacheMode::align;
+        mamba.num_speculative_blocks = config.speculation.num_spec_tokens;
+        config.kv.groups = {group_of(FullAttentionSpec{}, config.block_size), group_of(mamba, config.block_size)};
+        break;
+      }
+      case 3:
+        config.kv.groups = {group_of(FullAttentionSpec{}, config.block_size), group_of(CrossAttentionSpec{}, config.block_size)};
+        config.encoder.is_encoder_decoder = true;
+        config.encoder.encoder_cache_size += 4;
+        config.encoder.max_encoder_tokens += 4;
+        config.prefix_cache.enable_prefix_caching = false;
+        break;
+      default:
+        break;
+    }
+  }
+
   void tell_state() {
     core_->snapshot(snapshot_);
     told_(snapshot_, core_->counters(), core_->next_deadline(), core_->has_work(), core_->has_finished_requests(),
@@ -146,7 +183,7 @@ class RecordedRun {
     for (TokenId& token : prompt) token = static_cast<TokenId>(in_.below(2));
     const TokenId stops[] = {1};
     std::vector<MultimodalFeature> items;
-    if (chance(in_, 5) && prompt.size() > 4) {
+    if (prompt.size() > 4 && (config.encoder.is_encoder_decoder || chance(in_, 5))) {
       const std::uint8_t mask[] = {1, 0, 1};
       items.push_back({"a", chance(in_, 2) ? PlaceholderRange(1, 3) : PlaceholderRange(1, mask)});
     }

@@ -54,6 +54,12 @@ TEST(CacheGroups, LayersAlikeShareOneGroup) {
   EXPECT_EQ(group_sizes(layers({{full(), 12}})), std::vector<std::size_t>{12});
 }
 
+TEST(CacheGroups, AHeadSizeOfValuesMayBeWrittenOut) {
+  FullAttentionSpec written = full();
+  written.head_size_v = written.head_size;
+  EXPECT_EQ(group_sizes(layers({{full(), 3}, {written, 2}})), std::vector<std::size_t>{5});
+}
+
 TEST(CacheGroups, PatternsBecomeGroupsOfEquallyManyLayers) {
   EXPECT_EQ(group_sizes(layers({{full(), 10}, {window(64), 20}})), (std::vector<std::size_t>{10, 10, 10}));
   EXPECT_EQ(group_sizes(layers({{full(), 2}, {window(64), 3}})), (std::vector<std::size_t>{2, 2, 1}));

@@ -107,6 +107,28 @@ TEST(EncodePickle, FramesEndAsInThePickler) {
   }
 }
 
+// An item's pair begins a frame where the one before is full, as the list of items does.
+TEST(EncodePickle, FramesEndBetweenItems) {
+  const std::string parent = "parent";
+  const std::vector<TokenId> tokens(4, 7);
+  // About the length at which the first item's texts, the number after them, or the second pair fills the frame.
+  for (std::size_t length = kFrameTarget - 80; length < kFrameTarget; ++length) {
+    const std::string first(length, 'i'), second(7, 'j');
+    const std::vector<MultimodalFeature> items{{first, PlaceholderRange(16, 2)}, {second, PlaceholderRange(18, 1)}};
+    const HashInput input{.tokens = tokens, .start = 16, .lora_name = {}, .multimodal = items, .cache_salt = {}, .embeds_digest = {}};
+    HashBytes bytes;
+    encode_pickle(bytes_of(parent), input, bytes);
+    NaivePickle pickle;
+    pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
+    pickle.object().put("(");
+    for (const TokenId token : tokens) pickle.integer(token);
+    pickle.put("t\x94").object();
+    pickle.object().text(first).integer(0).put("\x86\x94");
+    pickle.object().text(second).integer(2).put("\x86\x94");
+    ASSERT_TRUE(written(bytes) == pickle.put("\x86\x94").put("\x87\x94").finish()) << length;
+  }
+}
+
 TEST(EncodePickle, LongTextsStandBetweenFrames) {
   for (const std::size_t length :
        {std::size_t{1}, std::size_t{0xFF}, std::size_t{0x100}, kFrameTarget - 1, kFrameTarget, kFrameTarget + 1}) {

@@ -107,6 +107,10 @@ TEST(EncodeCanonical, WritesTagLengthAndBytes) {
             "03010000006c"
             "0403000000636174ffffffff"
             "050100000073");
+  encode_canonical("seed", bytes);
+  const std::string root = hex_of(bytes);
+  encode_canonical("seed", bytes);
+  EXPECT_EQ(hex_of(bytes), root) << "what was written before is gone";
 }
 
 TEST(HashBytes, GrowsAndKeepsWhatWasWritten) {

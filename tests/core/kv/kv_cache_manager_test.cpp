@@ -170,6 +170,33 @@ TEST(KvCacheManagerCheck, NamesWhatVllmWouldStopOn) {
   EXPECT_EQ(field(config_of(9, {test::window(8)}), parallel), "kv.groups[0]");
   EXPECT_EQ(field(config_of(9, {test::full(), test::mla()}), parallel), "kv.groups");
   EXPECT_EQ(field(config_of(9, {test::sink(6)}), options), "kv.groups[0].sink_len");
+  EXPECT_EQ(field(config_of(9, {test::sink(0)}), options), "kv.groups[0].sink_len");
+  EXPECT_EQ(field(config_of(9, {test::sink(4)}), options), "fine");
+  EXPECT_EQ(field(config_of(9, {test::window(0)}), options), "kv.groups[0].sliding_window");
+  EXPECT_EQ(field(config_of(9, {test::window(1)}), options), "fine");
+  EXPECT_EQ(field(config_of(9, {test::chunked(0)}), options), "kv.groups[0].attention_chunk_size");
+  EXPECT_EQ(field(config_of(9, {test::chunked(1)}), options), "fine");
+  for (const std::uint32_t bytes : {0U, 33U}) {
+    KvCacheOptions changed = options;
+    changed.hash_bytes = bytes;
+    EXPECT_EQ(field(config_of(9, {test::full()}), changed), "hash_bytes") << bytes;
+  }
+  for (const std::uint32_t bytes : {1U, 32U}) {
+    KvCacheOptions changed = options;
+    changed.hash_bytes = bytes;
+    EXPECT_EQ(field(config_of(9, {test::full()}), changed), "fine") << bytes;
+  }
+  KvCacheOptions unsized = options;
+  unsized.hash_block_size = 0;
+  EXPECT_EQ(field(config_of(9, {test::full()}), unsized), "hash_block_size");
+  unsized.enable_caching = false;
+  EXPECT_EQ(field(config_of(9, {test::full()}), unsized), "fine");
+  KvCacheOptions no_rank = options;
+  no_rank.pcp_world_size = 0;
+  EXPECT_EQ(field(config_of(9, {test::full()}), no_rank), "dcp_world_size, pcp_world_size");
+  no_rank.max_model_len = 0;
+  EXPECT_EQ(field(config_of(9, {test::full()}), no_rank), "max_model_len");
+  EXPECT_EQ(field(config_of(3, {test::sink(8)}), options), "fine");
   EXPECT_EQ(field(config_of(2, {test::sink(8)}), options), "kv.num_blocks");
   EXPECT_EQ(field(config_of(0, {test::full()}), options), "kv.num_blocks");
   EXPECT_EQ(field(config_of(9, {test::full(0)}), options), "kv.groups[0].block_size");

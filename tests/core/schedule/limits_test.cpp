@@ -35,6 +35,10 @@ TEST(Limits, OfAConfiguration) {
       {"speculation.num_spec_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.speculation.num_spec_tokens; }},
       {"speculation.num_lookahead_tokens", 0, 1024, [](CoreConfig& c) -> std::uint32_t& { return c.speculation.num_lookahead_tokens; }},
       {"limits.max_outstanding_plans", 1, 64, [](CoreConfig& c) -> std::uint32_t& { return c.limits.max_outstanding_plans; }},
+      {"limits.max_open_transfers", 1, 1U << 16, [](CoreConfig& c) -> std::uint32_t& { return c.limits.max_open_transfers; }},
+      {"limits.max_fork_family", 1, kMaxCount, [](CoreConfig& c) -> std::uint32_t& { return c.limits.max_fork_family; }},
+      {"continuum.max_jobs", 1, kMaxCount, [](CoreConfig& c) -> std::uint32_t& { return c.continuum.max_jobs; }},
+      {"continuum.max_tools", 1, kMaxCount, [](CoreConfig& c) -> std::uint32_t& { return c.continuum.max_tools; }},
   };
   for (const Case& limit : cases) {
     EXPECT_EQ(refused([&](CoreConfig& c) { limit.of(c) = limit.low; }), "") << limit.field;
@@ -47,10 +51,18 @@ TEST(Limits, OfAConfiguration) {
   EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.pcp_world_size = 0; }), "parallel.pcp_world_size");
 }
 
-TEST(Limits, OfSharesAndOfStepsWithoutChunks) {
+TEST(Limits, OfSharesTimesAndStepsWithoutChunks) {
   for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "") << share;
   for (const double share : {-0.1, 1.1, std::nan("")})
     EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "report.kv_metrics_sample") << share;
+  for (const double seconds : {0.0, 3600.0}) {
+    EXPECT_EQ(refused([&](CoreConfig& c) { c.continuum.pin_s = seconds; }), "") << seconds;
+    EXPECT_EQ(refused([&](CoreConfig& c) { c.continuum.longest_tool_s = seconds; }), "") << seconds;
+  }
+  for (const double seconds : {-0.1, 3600.1, std::nan("")}) {
+    EXPECT_EQ(refused([&](CoreConfig& c) { c.continuum.pin_s = seconds; }), "continuum.pin_s") << seconds;
+    EXPECT_EQ(refused([&](CoreConfig& c) { c.continuum.longest_tool_s = seconds; }), "continuum.longest_tool_s") << seconds;
+  }
   const auto unchunked = [](std::uint32_t max_num_batched_tokens, bool admit_oversized) {
     return refused([&](CoreConfig& c) {
       c.scheduler.enable_chunked_prefill = false;
@@ -97,6 +109,12 @@ TEST(Limits, OfTheCache) {
   EXPECT_EQ(refused(config, with(14)), "max_tokens");
   EXPECT_EQ(refused(config, with(1), 20), "");
   EXPECT_EQ(refused(config, with(1), 21), "prompt");
+  const Tokens prompt(21, 7);
+  NewRequest request = CoreDriver::request(1, prompt, 1);
+  EXPECT_NE(check_request(request, config, {}).error().to_string().find("shorten the prompt"), std::string::npos);
+  request.prompt = std::span(prompt).first(8);
+  request.max_tokens = 14;
+  EXPECT_NE(check_request(request, config, {}).error().to_string().find("ask for fewer tokens"), std::string::npos);
   config.speculation.num_spec_tokens = 2;
   EXPECT_EQ(refused(config, with(11)), "");
   EXPECT_EQ(refused(config, with(12)), "max_tokens") << "drafts need places";
