@@ -9,11 +9,22 @@
 
 namespace quire {
 
+// Who sends this key is this tenant. A tenant may have several keys.
+struct TenantKey {
+  std::string tenant;  // letters, digits, '-', '_' and '.', at most 64
+  std::string key;
+};
+
 struct QUIRE_API ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;        // 0: any free one
-  std::string api_key{};            // empty: no key asked for
+  std::string api_key{};            // of who operates the server; empty: no key asked for, unless tenants have some
   bool allow_remote_admin = false;  // /pause, /resume, /reset_prefix_cache also for clients on other machines; needs api_key
+  // Tenants may use the model, and neither operate nor watch the server. Each sees its own requests only.
+  std::vector<TenantKey> tenant_keys{};
+  // Goes with the tenant into the names of cached blocks: no tenant finds, by a hit or by the time of an answer, what another has sent.
+  // Blocks have the same names wherever the secret is the same. Empty: equal prefixes are shared by all.
+  std::string tenant_secret{};
   // Names besides localhost, 127.0.0.0/8 and [::1] under which clients may reach this over loopback; "*": any.
   std::vector<std::string> allowed_hosts{};
   std::vector<std::string> cors_allow_origins{};  // web pages that may use this, "https://chat.example.com"; "*": any

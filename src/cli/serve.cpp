@@ -14,6 +14,7 @@
 #include "quire/server.h"
 #include "quire/server_options.h"
 #include "server/descriptors.h"
+#include "server/tenants.h"
 
 namespace quire {
 
@@ -22,6 +23,8 @@ namespace {
 struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
+  std::vector<std::string> tenant_keys;
+  std::string tenant_keys_file;
   LogOptions log;
 };
 
@@ -35,32 +38,49 @@ void print_kv_cache(const Engine& engine) {
     for (const std::string& line : describe_kv_groups(*layout)) fmt::print("  {}\n", line);
 }
 
-void print_ready(const Server& server, const ServeFlags& flags, const Engine& engine, double seconds) {
-  const std::string url = fmt::format("http://{}:{}", flags.server.host, server.port());
+void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, double seconds) {
+  const std::string url = fmt::format("http://{}:{}", options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
-  if (server.max_connections() < flags.server.max_connections) {
+  if (server.max_connections() < options.max_connections) {
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
-               flags.server.max_connections);
+               options.max_connections);
   }
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
-             flags.server.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
+             options.api_key.empty() && options.tenant_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
   fmt::print("    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Name three rivers.\"}}], \"max_tokens\": 64}}'\n");
   std::fflush(stdout);
 }
 
+Result<ServerOptions> server_options_of(const ServeFlags& flags) {
+  ServerOptions options = flags.server;
+  if (!flags.tenant_keys_file.empty()) {
+    auto keys = read_tenant_keys(flags.tenant_keys_file);
+    if (!keys.has_value()) return std::unexpected(keys.error());
+    options.tenant_keys = std::move(*keys);
+  }
+  for (const std::string& text : flags.tenant_keys) {
+    auto key = parse_tenant_key(text, "tenant_key");
+    if (!key.has_value()) return std::unexpected(key.error());
+    options.tenant_keys.push_back(std::move(*key));
+  }
+  if (const Result<void> valid = options.validate(); !valid.has_value()) return std::unexpected(valid.error());
+  return options;
+}
+
 Result<int> serve(const ServeFlags& flags) {
-  if (const Result<void> valid = flags.server.validate(); !valid.has_value()) return std::unexpected(valid.error());
+  const auto options = server_options_of(flags);
+  if (!options.has_value()) return std::unexpected(options.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
   auto engine = start_engine(flags.engine, logger);
   if (!engine.has_value()) return std::unexpected(engine.error());
   raise_descriptor_limit();
-  auto server = Server::create(**engine, flags.server, *logger);
+  auto server = Server::create(**engine, *options, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
-  print_ready(**server, flags, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  print_ready(**server, *options, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
   const std::uint32_t aborted = (*engine)->stop(0.0);
   fmt::print("Stopped; {} requests aborted, all blocks free.\n", aborted);
@@ -70,7 +90,6 @@ Result<int> serve(const ServeFlags& flags) {
 void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--host", server.host, "Address to listen on; 0.0.0.0 opens it to the network: set --api-key then")->capture_default_str();
   app.add_option("--port", server.port, "Port; 0: any free one")->capture_default_str();
-  app.add_option("--api-key", server.api_key, "Clients must send it as a Bearer token")->envname("QUIRE_API_KEY");
   app.add_flag("--allow-remote-admin", server.allow_remote_admin,
                "Let clients on other machines pause, resume and reset the prefix cache; needs --api-key (default: this machine only)");
   app.add_option(
@@ -87,6 +106,21 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--max-connections", server.max_connections, "Connections at once; beyond it the longest idle one makes room")
       ->capture_default_str();
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
+}
+
+void add_key_flags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--api-key", flags.server.api_key, "Clients must send it as a Bearer token, unless they are tenants")
+      ->envname("QUIRE_API_KEY");
+  app.add_option("--tenant-keys-file", flags.tenant_keys_file,
+                 "Lines NAME=KEY: who sends such a key is the tenant of that name, may not operate or watch the server, and forks its own "
+                 "requests only; a tenant may have several keys")
+      ->type_name("PATH");
+  app.add_option("--tenant-key", flags.tenant_keys, "One such line; repeatable. Others on this machine can read it: prefer the file")
+      ->type_name("NAME=KEY");
+  app.add_option("--tenant-secret", flags.server.tenant_secret,
+                 "Tenants share no cached prefixes: their blocks get names that nobody has who lacks the secret (default: equal prefixes "
+                 "are shared by all)")
+      ->envname("QUIRE_TENANT_SECRET");
 }
 
 void add_log_flags(CLI::App& app, ServeFlags& flags) {
@@ -119,11 +153,13 @@ Command add_serve_command(CLI::App& app) {
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
   add_server_flags(*command, flags->server);
+  add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
   add_trace_flags(*command, flags->engine.trace);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
-      "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n\n"
+      "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n"
+      "  QUIRE_API_KEY=... QUIRE_TENANT_SECRET=... quire serve model.gguf --tenant-keys-file keys.txt\n\n"
       "Operating it, from the same machine:\n"
       "  curl -X POST 'URL/pause?mode=keep'   keep: freeze requests; wait: let running ones end; abort (default): end all\n"
       "  curl -X POST URL/resume              new requests waited meanwhile; GET URL/is_paused tells\n"

@@ -58,7 +58,7 @@ void StepLoop::add_alone(RequestId id, Live& live, const RequestView& elder) {
   NewRequest request = request_of(id, live);
   request.prompt = elder.tokens.first(live.num_prompt_tokens);
   request.priority = elder.priority;
-  const RequestTags tags{.tenant = elder.tags->tenant};
+  const RequestTags tags{.tenant = elder.tags->tenant, .hints = elder.tags->hints};
   request.tags = &tags;
   request.cache_salt = elder.cache_salt;
   const Result<void> added = core_->add(request, {.now = clock_->now_s()});

@@ -61,7 +61,7 @@ void Searches::add(Submission& submission, double now_s) {
                                                   .arrival_s = submission.arrival_s,
                                                   .priority = given.priority,
                                                   .cache_salt = std::move(given.cache_salt),
-                                                  .tags = {.job = {}, .tool = {}, .tenant = std::move(given.tags.tenant), .hints = {}}});
+                                                  .tags = {.tenant = std::move(given.tags.tenant), .hints = std::move(given.tags.hints)}});
   QUIRE_CHECK(fresh, "an id is used once");
   NewRequest request = request_of(place->second.open[0].id, place->second);
   request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),

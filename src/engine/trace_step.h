@@ -21,6 +21,7 @@ struct TracedFacts {
   RequestId id;
   bool is_last_step = false;
   std::string name{}, job{}, tenant{}, cache_salt{};
+  std::vector<std::pair<std::string, std::string>> hints{};
   std::vector<TokenId> prompt_prefix{}, prompt_suffix{};
   std::int64_t priority = 0;
   double arrival_time = 0.0;

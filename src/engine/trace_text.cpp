@@ -77,6 +77,18 @@ class Line {
       append_json_string(out_, value);
     out_ += ',';
   }
+  // As an object.
+  void texts(const char* name, const std::vector<std::pair<std::string, std::string>>& values) {
+    add("\"{}\":{{", name);
+    for (const auto& [key, value] : values) {
+      append_json_string(out_, key);
+      out_ += ':';
+      append_json_string(out_, value);
+      out_ += ',';
+    }
+    close('}');
+    out_ += ',';
+  }
   void tokens(const char* name, std::span<const TokenId> tokens) { add("\"{}\":[{}],", name, fmt::join(tokens, ",")); }
   void id(RequestId id) {
     out_ += '"';
@@ -170,6 +182,7 @@ void TraceText::append_request(const TracedRequest& r, const Known& known, const
            r.num_blocks);
   line.text("name", f.name);
   line.text("tenant", f.tenant);
+  line.texts("hints", f.hints);
   line.close('}');
   line.end();
 }

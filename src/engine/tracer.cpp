@@ -77,6 +77,7 @@ void Tracer::send_facts(const RequestView& view, std::uint32_t place) {
                           .job = view.tags->job,
                           .tenant = view.tags->tenant,
                           .cache_salt = std::string(view.cache_salt),
+                          .hints = view.tags->hints,
                           .prompt_prefix = {prefix.begin(), prefix.end()},
                           .prompt_suffix = {suffix.begin(), suffix.end()},
                           .priority = view.priority,

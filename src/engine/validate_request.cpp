@@ -11,6 +11,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxTagBytes = 256;
+constexpr std::size_t kMaxHints = 16;
 constexpr std::uint32_t kMaxSiblings = 128;
 constexpr double kMaxLengthPenalty = 10.0;
 
@@ -25,6 +26,20 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
   for (const auto& [token, bias] : request.sampling.logit_bias)
     if (unknown(token)) return refuse("logit_bias", token);
+  return {};
+}
+
+Result<void> check_tags(const RequestTags& tags) {
+  const auto refuse = [](const char* field, std::string problem, std::size_t most) {
+    return fail(ErrorCode::invalid_argument, field, std::move(problem), fmt::format("give at most {}", most));
+  };
+  for (const auto& [field, text] : {std::pair("job_id", &tags.job), std::pair("tool", &tags.tool)})
+    if (text->size() > kMaxTagBytes) return refuse(field, fmt::format("has {} bytes", text->size()), kMaxTagBytes);
+  if (tags.hints.size() > kMaxHints) return refuse("hints", fmt::format("holds {} hints", tags.hints.size()), kMaxHints);
+  for (const auto& [name, text] : tags.hints)
+    for (const std::string* part : {&name, &text})
+      if (part->size() > kMaxTagBytes)
+        return refuse("hints", fmt::format("holds a name or a text of {} bytes", part->size()), kMaxTagBytes);
   return {};
 }
 
@@ -64,10 +79,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
                 fmt::format("is {}, but requests are served first come, first served", request.priority),
                 "serve with --scheduling-policy priority, or leave it out");
   }
-  for (const auto& [field, text] : {std::pair("job_id", &request.tags.job), std::pair("tool", &request.tags.tool)})
-    if (text->size() > kMaxTagBytes)
-      return fail(ErrorCode::invalid_argument, field, fmt::format("has {} bytes", text->size()),
-                  fmt::format("give at most {}", kMaxTagBytes));
+  if (auto valid = check_tags(request.tags); !valid) return valid;
   if (auto valid = validate_count(request.n); !valid) return valid;
   if (request.prompt.empty()) return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
   const std::uint32_t max_model_len = options.scheduler.max_model_len;

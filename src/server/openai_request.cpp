@@ -174,11 +174,24 @@ void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   request.cache_salt = reader.text("cache_salt");
 }
 
-// job_id, is_last_step and tool, in the body or, as vLLM's clients send what OpenAI does not have, in vllm_xargs.
+// {"name": "text"}.
+void read_hints(ObjectReader& reader, RequestTags& tags) {
+  const json::value* value = reader.find("hints");
+  if (value == nullptr) return;
+  if (!value->is_object()) return reader.reject("hints", "must be an object, not " + describe(*value), R"(send {"name": "text"})");
+  tags.hints.clear();
+  for (const auto& [name, text] : value->get_object()) {
+    if (!text.is_string()) return reader.reject("hints", "holds " + describe(text), R"(send {"name": "text"})");
+    tags.hints.emplace_back(name, text.get_string());
+  }
+}
+
+// job_id, is_last_step, tool and hints, in the body or, as vLLM's clients send what OpenAI does not have, in vllm_xargs.
 void read_tags(ObjectReader& reader, RequestTags& tags) {
   tags.job = reader.text("job_id", std::move(tags.job));
   tags.is_last_step = reader.boolean("is_last_step", tags.is_last_step);
   tags.tool = reader.text("tool", std::move(tags.tool));
+  read_hints(reader, tags);
 }
 
 void read_agent(ObjectReader& reader, CompletionRequest& request) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "server/tenants.h"
 #include "text/bash_tool.h"
 #include "text/utf8.h"
 
@@ -37,10 +38,13 @@ Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std
 
 }  // namespace
 
-Result<PreparedCompletion> prepare_completion(Api api, std::string body, const ServedModel& model, const ServerOptions& options) {
+Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
+                                              const ServerOptions& options) {
   auto parsed = parse_completion_request(api, std::exchange(body, {}), {options.max_choices, model.tokenizer().vocab_size()});
   if (!parsed) return std::unexpected(parsed.error());
   if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  parsed->tags.tenant = tenant;
+  parsed->cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed->cache_salt));
   auto prompts = model.encode_prompts(*parsed);
   if (!prompts) return std::unexpected(prompts.error());
   PreparedCompletion prepared{.request = std::move(*parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};

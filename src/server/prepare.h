@@ -2,6 +2,7 @@
 // From a body to what the engine and the client get: JSON, chat templates and tokens, everything whose cost a client chooses. Any thread.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/engine.h"
@@ -20,7 +21,8 @@ struct PreparedCompletion {
 };
 
 // Each takes the body, and frees it as soon as it is read.
-Result<PreparedCompletion> prepare_completion(Api api, std::string body, const ServedModel& model, const ServerOptions& options);
+Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
+                                              const ServerOptions& options);
 // The bodies of the answers.
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model);
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model);

@@ -1,7 +1,6 @@
 #include "server/router.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 
 #include <chrono>
 #include <random>
@@ -54,6 +53,7 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
       offload_(std::move(offload)),
       started_s_(now_s()),
       run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()),
+      keys_(options),
       body_budget_(options.max_body_bytes_in_flight),
       log_(logger, options.log_slow_ms) {}
 
@@ -64,7 +64,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/ready", "GET", Access::open, &Router::ready},
       {"/v1/models", "GET", Access::key, &Router::models},
       {"/version", "GET", Access::key, &Router::version},
-      {"/metrics", "GET", Access::key, &Router::metrics},
+      {"/metrics", "GET", Access::own_key, &Router::metrics},
       {"/tokenize", "POST", Access::key, &Router::tokenize},
       {"/detokenize", "POST", Access::key, &Router::detokenize},
       {"/v1/completions", "POST", Access::key, &Router::completions},
@@ -87,24 +87,17 @@ Reply Router::refuse(const Error& error) const {
   return {error_response(error, options_->retry_after_s)};
 }
 
-Result<void> Router::authorize(const HttpRequest& request) const {
-  const std::string expected = "Bearer " + options_->api_key;
-  const std::string& given = request.authorization;
-  if (options_->api_key.empty()) return {};
-  // The comparison takes the same time wherever the keys differ.
-  if (given.size() == expected.size() && CRYPTO_memcmp(given.data(), expected.data(), given.size()) == 0) return {};
-  return fail(ErrorCode::invalid_argument, "Authorization", given.empty() ? "is missing" : "holds a wrong key",
-              "send 'Authorization: Bearer KEY'");
-}
-
 std::optional<HttpResponse> Router::answer_early(const HttpRequest& request) const {
   if (auto answer = guard_request(request, *options_)) return answer;
   std::string allowed;
   const Route* route = find_route(request.path(), request.method, allowed);
-  if (route == nullptr || route->access != Access::open) {
-    if (const auto authorized = authorize(request); !authorized) return error_response(401, authorized.error());
-  }
+  if (route != nullptr && route->access == Access::open) return std::nullopt;
+  const auto tenant = keys_.tenant_of(request.authorization);
+  if (!tenant) return error_response(401, tenant.error());
   if (route == nullptr) return no_route(request, allowed);
+  if (route->access != Access::key && !tenant->empty())
+    return error_response(403, {ErrorCode::invalid_argument, "Authorization",
+                                "holds a tenant's key, and this is for who operates the server", "send the server's own key (--api-key)"});
   if (route->access == Access::admin) {
     if (const auto admitted = admit_operator(request, *options_); !admitted) return error_response(403, admitted.error());
   }
@@ -193,8 +186,8 @@ std::string Router::next_request_id() {
 
 Reply Router::complete(Api api, HttpRequest& request, const Wake& wake) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
-  return offload(request, wake, [this, api](std::string body) -> Prepared {
-    auto prepared = prepare_completion(api, std::move(body), *model_, *options_);
+  return offload(request, wake, [this, api, tenant = keys_.tenant_of(request.authorization).value()](std::string body) -> Prepared {
+    auto prepared = prepare_completion(api, std::move(body), tenant, *model_, *options_);
     if (!prepared) return error_response(prepared.error(), options_->retry_after_s);
     return std::move(*prepared);
   });
@@ -240,20 +233,21 @@ Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wak
   auto& completion = std::get<PreparedCompletion>(prepared);
   const char* const kind = completion.request.api == Api::chat ? "chatcmpl" : "cmpl";
   const std::string answer_id = fmt::format("{}-{}", kind, id);
+  const std::string tenant = completion.request.tags.tenant;
   auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake});
   if (!started) return refuse(started.error());
-  remember(answer_id, *started);
+  remember(tenant, answer_id, *started);
   return {HttpResponse{}, std::move(*started)};
 }
 
-void Router::remember(const std::string& id, const std::shared_ptr<Completion>& completion) {
-  completions_.insert_or_assign(id, completion);
+void Router::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {
+  completions_.insert_or_assign({tenant, id}, completion);
   if (completions_.size() < sweep_at_) return;
   std::erase_if(completions_, [](const auto& entry) { return entry.second.expired(); });
   sweep_at_ = std::max<std::size_t>(64, 2 * completions_.size());
 }
 
-// There is one key, so whoever may ask at all owns what is open.
+// What another tenant has open does not exist here.
 Reply Router::fork(HttpRequest& request, const Wake& wake) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
   if (request.body.size() > kMaxInlineBytes)
@@ -262,7 +256,8 @@ Reply Router::fork(HttpRequest& request, const Wake& wake) {
   const auto call = parse_fork_call(request.body, options_->max_choices);
   if (!call) return refuse(call.error());
   const std::string id(name_in("/v1/requests/*/fork", request.path()));
-  const auto found = completions_.find(id);
+  const std::string tenant = keys_.tenant_of(request.authorization).value();
+  const auto found = completions_.find({tenant, id});
   const std::shared_ptr<Completion> parent = found != completions_.end() ? found->second.lock() : nullptr;
   if (parent == nullptr) {
     return refuse({ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", repair_utf8(id.substr(0, 100))),
@@ -271,7 +266,7 @@ Reply Router::fork(HttpRequest& request, const Wake& wake) {
   const std::string child_id = fmt::format("{}-{}", id.substr(0, id.find('-')), request.id);
   auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake});
   if (!forked) return refuse(forked.error());
-  remember(child_id, *forked);
+  remember(tenant, child_id, *forked);
   return {HttpResponse{}, std::move(*forked)};
 }
 

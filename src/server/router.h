@@ -3,10 +3,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <variant>
 
 #include "quire/server_options.h"
@@ -18,6 +19,7 @@
 #include "server/prepare.h"
 #include "server/request_log.h"
 #include "server/served_model.h"
+#include "server/tenants.h"
 
 namespace quire {
 
@@ -63,7 +65,8 @@ class Router {
 
  private:
   using Handler = Reply (Router::*)(HttpRequest& request, const Wake& wake);
-  enum class Access : std::uint8_t { open, key, admin };  // admin: with the key, and admit_operator() agrees
+  // own_key: the server's, not a tenant's. admin: with it, and admit_operator() agrees.
+  enum class Access : std::uint8_t { open, key, own_key, admin };
   struct Route {
     std::string_view path;
     std::string_view method;
@@ -73,7 +76,6 @@ class Router {
   [[nodiscard]] static HttpResponse no_route(const HttpRequest& request, const std::string& allowed);
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
-  [[nodiscard]] Result<void> authorize(const HttpRequest& request) const;
   // What became of a body: an answer, or what is to be submitted.
   using Prepared = std::variant<HttpResponse, PreparedCompletion>;
   using Prepare = std::function<Prepared(std::string body)>;
@@ -95,7 +97,7 @@ class Router {
   Reply completions(HttpRequest& request, const Wake& wake);
   Reply chat_completions(HttpRequest& request, const Wake& wake);
   Reply fork(HttpRequest& request, const Wake& wake);
-  void remember(const std::string& id, const std::shared_ptr<Completion>& completion);
+  void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
   Reply reset_prefix_cache(HttpRequest& request, const Wake& wake);
   Reply pause(HttpRequest& request, const Wake& wake);
   Reply resume(HttpRequest& request, const Wake& wake);
@@ -114,9 +116,10 @@ class Router {
   std::uint64_t num_requests_ = 0;
   std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
   bool draining_ = false;
-  // By the ids of their answers; swept of those that are over when it has doubled.
-  std::unordered_map<std::string, std::weak_ptr<Completion>> completions_;
+  // By tenant and the ids of their answers; swept of those that are over when it has doubled.
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<Completion>> completions_;
   std::size_t sweep_at_ = 64;
+  ApiKeys keys_;
   BodyBudget body_budget_;
   RequestLog log_;
   ServerStats stats_;

@@ -6,6 +6,7 @@
 #include <boost/url/parse.hpp>
 
 #include "server/host_name.h"
+#include "server/tenants.h"
 
 namespace quire {
 
@@ -71,6 +72,7 @@ Result<void> ServerOptions::validate() const {
   }
   if (api_key.find_first_of("\r\n\t ") != std::string::npos)
     return fail(ErrorCode::invalid_argument, "api_key", "contains white space", "use a key of visible characters");
+  if (const auto checked = check_tenant_keys(*this); !checked) return checked;
   if (allow_remote_admin && api_key.empty()) {
     return fail(ErrorCode::invalid_argument, "allow_remote_admin", "is set without api_key: anyone could pause the engine",
                 "set --api-key as well");

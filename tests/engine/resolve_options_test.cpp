@@ -127,6 +127,9 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
       {"logit_bias", [](EngineRequest& r) { r.sampling.logit_bias = {{100, 1.0F}}; }},
       {"temperature", [](EngineRequest& r) { r.sampling.temperature = 3.0F; }},
       {"priority", [](EngineRequest& r) { r.priority = -1; }},
+      {"hints", [](EngineRequest& r) { r.tags.hints.resize(17); }},
+      {"hints", [](EngineRequest& r) { r.tags.hints = {{"name", std::string(257, 'x')}}; }},
+      {"hints", [](EngineRequest& r) { r.tags.hints = {{std::string(257, 'x'), "text"}}; }},
   };
   for (const Case& c : cases) {
     EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};

@@ -25,7 +25,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
   step.num_free_blocks = 5;
   step.num_blocks = 11;
   step.num_cached_blocks = 2;
-  TracedFacts facts{.place = 1, .id = RequestId{7}, .is_last_step = true, .name = "name", .job = "job\""};
+  TracedFacts facts{.place = 1, .id = RequestId{7}, .is_last_step = true, .name = "name", .job = "job\"", .hints = {{"size", "a\"b"}}};
   facts.prompt_prefix = {1, 2};
   facts.priority = -1;
   facts.arrival_time = 12.5;
@@ -103,7 +103,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
             R"("num_external_computed_tokens":1,"num_nans_in_logits":0,"num_encoder_inputs":1,"is_prefill_chunk":true,)"
             R"("resumable":false,"cache_salt":null,"stop_reason":9,"kv_transfer_params":null,"prompt_prefix":[1,2],)"
             R"("prompt_suffix":[],"output_tail":[3,4],"prompt_prefix_text":null,"prompt_suffix_text":null,"output_tail_text":null,)"
-            R"("spec_tokens_count":2,"block_hashes_count":1,"quire":{"num_blocks":4,"name":"name","tenant":null}})"
+            R"("spec_tokens_count":2,"block_hashes_count":1,"quire":{"num_blocks":4,"name":"name","tenant":null,"hints":{"size":"a\"b"}}})"
             "\n");
   EXPECT_EQ(std::ranges::count(requests, '\n'), 2) << "running and waiting";
 }

@@ -68,6 +68,16 @@ TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
     EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
 }
 
+TEST_F(LogTest, KeysAndSecretOfTenantsAreNotLogged) {
+  engine.answer_with("x");
+  start({.tenant_keys = {{"a", "key-text"}}, .tenant_secret = "secret-text"});
+  for (const char* key : {"key-text", "wrong-text"})
+    HttpClient(port).post("/v1/completions", R"({"prompt": "p"})", std::string("Authorization: Bearer ") + key + "\r\n");
+  HttpClient(port).post("/pause", "", "Authorization: Bearer key-text\r\n");
+  ASSERT_EQ(events(stop_and_read(), "request").size(), 3U);
+  for (const char* secret : {"key-text", "wrong-text", "secret-text"}) EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
+}
+
 TEST_F(LogTest, AnIdThatIsNoIdIsReplaced) {
   engine.answer_with("x");
   start();

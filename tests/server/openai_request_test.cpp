@@ -51,6 +51,19 @@ TEST(OpenAiRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": {"jobid": "j"})")), "vllm_xargs.jobid");
 }
 
+TEST(OpenAiRequest, HintsAreTextsUnderNames) {
+  const std::vector<std::pair<std::string, std::string>> hints = {{"b", "1"}, {"a", ""}};
+  for (const char* fields : {R"("hints": {"b": "1", "a": ""})", R"("vllm_xargs": {"hints": {"b": "1", "a": ""}})",
+                             R"("vllm_xargs": {"hints": {"c": "2"}}, "hints": {"b": "1", "a": ""})"}) {
+    const auto request = chat(fields);
+    ASSERT_TRUE(request.has_value()) << request.error().to_string();
+    EXPECT_EQ(request->tags.hints, hints);
+  }
+  EXPECT_TRUE(completion(R"("hints": null)")->tags.hints.empty());
+  for (const char* wrong : {R"("hints": "b")", R"("hints": ["b"])", R"("hints": {"b": 1})", R"("hints": {"b": {"c": "d"}})"})
+    EXPECT_EQ(wrong_field(completion(wrong)), "hints") << wrong;
+}
+
 TEST(OpenAiRequest, EverySamplingFieldArrives) {
   const auto request = completion(
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,

@@ -101,7 +101,7 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.features = parent.features;
   r.prompt_embeds = parent.prompt_embeds;
   r.embed_bytes = parent.embed_bytes;
-  r.tags.tenant = parent.tags.tenant;
+  r.tags = {.tenant = parent.tags.tenant, .hints = parent.tags.hints};
   r.resumable = given.resumable;
   r.sampling = given.sampling;
   requests_.reserve_memory(r, std::size_t{num_tokens} + 1);

@@ -1,12 +1,22 @@
 #include "core/schedule/jobs.h"
 
+#include <fmt/format.h>
+
 namespace quire {
+namespace {
+
+// A tenant's jobs are its own, whatever others call theirs.
+std::string job_name(const RequestTags& tags) {
+  return fmt::format("{}:{}{}", tags.tenant.size(), tags.tenant, tags.job);
+}
+
+}  // namespace
 
 void Jobs::join(Request& request, double time) {
   if (!agent_) return;
   request.entered = context_.config.continuum.jobless_in_order ? time : kNeverEntered;
   if (request.tags.job.empty()) return;
-  request.job = &agent_->jobs.acquire(request.tags.job);
+  request.job = &agent_->jobs.acquire(job_name(request.tags));
   agent_->arrived(*request.job, time);
 }
 

@@ -87,6 +87,20 @@ TEST(Continuum, AJobHasOnePin) {
   EXPECT_EQ(pinned(d), Ids({2}));
 }
 
+TEST(Continuum, AJobIsItsTenants) {
+  CoreDriver d(continuum_config(32));
+  add_turn(d, 1, 8, {.job = "job", .tool = "ls", .tenant = "a"});
+  d.step();
+  add_turn(d, 2, 4, {.job = "job", .tool = "ls", .tenant = "b"});
+  add_turn(d, 3, 4, {.job = "job", .tool = "ls"});
+  add_turn(d, 4, 4, {.job = "1:ajob", .tool = "ls"});
+  d.step();
+  EXPECT_EQ(pinned(d), Ids({1, 2, 3, 4})) << "no other replaces its pin, whatever it calls its job";
+  add_turn(d, 5, 4, {.job = "job", .tool = "ls", .tenant = "a"});
+  d.step();
+  EXPECT_EQ(pinned(d), Ids({2, 3, 4, 5}));
+}
+
 TEST(Continuum, TheNextTurnFindsThePinnedBlocks) {
   CoreDriver d(continuum_config(7));
   const test::Tokens prompt = CoreDriver::prompt(1, 13);

@@ -26,6 +26,19 @@ void must_fork(CoreDriver& d, std::uint64_t parent, std::uint64_t child) {
   d.core->check_invariants();
 }
 
+TEST(Forks, AChildHasTheTagsOfItsParentButTheJob) {
+  CoreDriver d(sync_config());
+  const Tokens tokens = CoreDriver::prompt(1, 9);
+  NewRequest request = CoreDriver::request(1, tokens, 20);
+  const RequestTags tags{.job = "job", .tool = "ls", .tenant = "a", .hints = {{"size", "small"}}};
+  request.tags = &tags;
+  d.add(request);
+  d.step();
+  EXPECT_EQ(*d.view(1).tags, tags);
+  must_fork(d, 1, 2);
+  EXPECT_EQ(*d.view(2).tags, (RequestTags{.tenant = "a", .hints = {{"size", "small"}}}));
+}
+
 TEST(Forks, AChildComputesNothingThatItsParentHas) {
   CoreDriver d(sync_config());
   d.add(1, 9, 20);
