@@ -108,8 +108,10 @@ void Results::remove_stopped() {
     std::erase_if(queues_.running, [](const Request* request) { return request->status != RequestStatus::running; });
   if (!stopped_waiting_.empty()) {
     queues_.waiting.remove(stopped_waiting_);
-    std::erase_if(stopped_waiting_, [](const Request* request) { return !request->finished(); });
-    queues_.skipped_waiting.remove(stopped_waiting_);
+    // vLLM leaves one that has ended in `skipped_waiting`. Where none is there the queue stays as it is: taking out anything at all would
+    // put a session whose arrival time has changed since it was queued into its new place.
+    std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
+    if (!stopped_waiting_.empty()) queues_.skipped_waiting.remove(stopped_waiting_);
     stopped_waiting_.clear();
   }
 }

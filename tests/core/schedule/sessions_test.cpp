@@ -167,6 +167,36 @@ TEST(Sessions, ALateTokenThatStopsAWaitingSessionAgainLeavesItWhereItIs) {
   EXPECT_EQ(d.core->counters().num_unfinished, 0U);
 }
 
+// A queue by priority is a heap; who is in front by an arrival time that has changed since stays there until the heap is made anew. vLLM
+// makes that of `skipped_waiting` anew when somebody is taken out of it, not when a preempted request ends in `waiting`.
+TEST(Sessions, ALateEndOfAnotherRequestLeavesTheirOrder) {
+  CoreConfig config = async_config(6);  // a block for each session, and three for the others
+  config.scheduler.policy = SchedulingPolicy::priority;
+  CoreDriver d(config);
+  begin(d, 1, 3, 9);
+  begin(d, 2, 3, 9);
+  d.plan();
+  d.apply({{1, {kEos}}, {2, {kEos}}});
+  const auto arrive = [&](std::uint64_t id, double arrival_time) {
+    const Tokens tokens = {61};
+    const SessionInput input{.tokens = tokens, .arrival_time = arrival_time, .eos_ids = kEosIds};
+    ASSERT_TRUE(d.core->continue_session(RequestId{id}, &input, {.now = d.now}).has_value());
+  };
+  d.add(3, 3, 9);
+  d.add(4, 4, 9);
+  d.plan();
+  d.core->set_pause_state(PauseState::paused_new);
+  arrive(1, 100.0);
+  arrive(2, 50.0);
+  d.plan();  // 3: token 4; 4: token 5 in its second block
+  d.apply();
+  d.plan();  // 3 needs a second block: 4 gives way with a token in flight
+  ASSERT_EQ(d.view(4).status, RequestStatus::preempted);
+  EXPECT_TRUE(d.apply({{3, {11}}, {4, {kEos}}}).updates.at(1).finished);
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), (Ids{1, 2}));
+  d.apply();
+}
+
 TEST(Sessions, BadInputsChangeNothing) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
