@@ -29,6 +29,8 @@ struct RequestOutput {
   TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`
   std::string error;                         // FinishReason::error: what happened, in words
   std::uint32_t num_cached_tokens = 0;       // prompt tokens found in the prefix cache at first admission
+  // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
+  std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
 };
 
 // Receives outputs on the engine thread, once per step: hand them on and return; never block, never call the engine's stop().

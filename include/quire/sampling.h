@@ -21,6 +21,8 @@ struct QUIRE_API SamplingParams {
   float frequency_penalty = 0.0F;   // [-2, 2]; over output
   std::optional<std::uint64_t> seed;
   std::optional<std::uint32_t> logprobs;  // number of alternatives beside the sampled token, at most 20
+  // The same beside each token of the prompt but the first. Such a request reads no prefix cache: all of its prompt is computed.
+  std::optional<std::uint32_t> prompt_logprobs;
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::uint32_t max_tokens = 16;
   std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs
@@ -37,7 +39,7 @@ struct TokenLogprob {
   std::uint32_t rank = 0;  // 1 is the likeliest
 };
 
-// The sampled token first, then the likeliest ones in order.
+// The sampled token (or that of the prompt) first, then the likeliest ones in order.
 struct PositionLogprobs {
   std::vector<TokenLogprob> entries;
 };

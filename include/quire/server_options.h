@@ -38,10 +38,12 @@ struct QUIRE_API ServerOptions {
   std::uint32_t max_connections = 4096;
   std::uint32_t max_choices = 128;                        // prompts times n of one request
   std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;  // prompt repeated by `echo`, over all choices: it waits in memory
-  std::uint64_t max_stream_buffer_bytes = 256 << 10;      // text a client has not read yet; beyond it its request is aborted
-  std::uint32_t send_buffer_bytes = 0;                    // of the socket; 0: the system's default
-  std::uint32_t idle_timeout_ms = 75'000;                 // between two requests of a connection
-  std::uint32_t header_timeout_ms = 10'000;               // from the first byte to the end of the headers
+  // One per token of the prompt, and as many more as it has alternatives, over all choices that tell them: they are written at once.
+  std::uint64_t max_prompt_logprobs = 256 << 10;
+  std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted
+  std::uint32_t send_buffer_bytes = 0;                // of the socket; 0: the system's default
+  std::uint32_t idle_timeout_ms = 75'000;             // between two requests of a connection
+  std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
   std::uint32_t body_timeout_ms = 30'000;
   std::uint32_t write_timeout_ms = 30'000;
   std::uint32_t max_parse_queue = 1024;     // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503

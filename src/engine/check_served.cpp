@@ -25,6 +25,15 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
   return {};
 }
 
+Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector) {
+  const auto refuse = [](const char* field, const char* message) { return fail(ErrorCode::unsupported, field, message, "leave it out"); };
+  if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
+    return refuse("prompt_logprobs", "are not given by this engine's worker");
+  if (request.sampling.prompt_logprobs && has_connector)
+    return refuse("prompt_logprobs", "would be missing where blocks of the prompt are loaded instead of computed");
+  return {};
+}
+
 Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker) {
   if (seams.connector != nullptr && seams.transport == nullptr) {
     return fail(ErrorCode::invalid_argument, "transport", "is missing, and nothing else carries out what the connector plans",

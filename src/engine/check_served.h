@@ -1,6 +1,7 @@
 #pragma once
 // Nothing is planned that the worker cannot carry out.
 #include "quire/core.h"
+#include "quire/engine.h"
 #include "quire/engine_builder.h"
 #include "quire/error.h"
 #include "runtime/worker/worker_base.h"
@@ -9,6 +10,8 @@ namespace quire {
 
 // Errors: `unsupported`, and the field of the configuration that asks for more.
 Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker);
+// The same of a request's fields.
+Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector);
 // Errors: `invalid_argument` or `unsupported`, and the seam.
 Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker);
 

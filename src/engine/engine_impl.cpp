@@ -51,6 +51,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
+      capabilities_(worker->capabilities()),
+      has_connector_(loop.seams.connector != nullptr),
       clock_(loop.seams.clock),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
@@ -66,6 +68,7 @@ EngineImpl::~EngineImpl() {
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
+  if (auto served = check_served(request, capabilities_, has_connector_); !served) return std::unexpected(served.error());
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
   submission.block_names = name_blocks(submission.request, core_config_);

@@ -46,6 +46,8 @@ class EngineImpl final : public Engine {
   const EngineOptions options_;
   const CoreConfig core_config_;
   const ModelInfo model_;
+  const WorkerCapabilities capabilities_;
+  const bool has_connector_;
   const std::shared_ptr<const Clock> clock_;
   EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;

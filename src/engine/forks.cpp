@@ -42,6 +42,8 @@ void StepLoop::fork_siblings(const StepPlan& plan) {
 void StepLoop::fork_sibling(RequestId elder, RequestId id) {
   Live& live = requests_.at(id);
   live.elder.reset();
+  live.prompt_logprobs = requests_.at(elder).prompt_logprobs;
+  live.sampling.prompt_logprobs.reset();  // the elder's are computed in this plan at the latest
   const ForkRequest child{.id = id, .arrival_time = clock_->now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
   if (!core_->fork(elder, child, {.now = clock_->now_s()})) add_alone(id, live, live_view(*core_, elder));
 }
@@ -55,6 +57,8 @@ void StepLoop::part_from_siblings(RequestId elder, Live& live) {
 
 void StepLoop::add_alone(RequestId id, Live& live, const RequestView& elder) {
   live.elder.reset();
+  live.sampling.prompt_logprobs = requests_.at(elder.id).sampling.prompt_logprobs;
+  make_prompt_room(live);
   NewRequest request = request_of(id, live);
   request.prompt = elder.tokens.first(live.num_prompt_tokens);
   request.priority = elder.priority;
@@ -90,6 +94,7 @@ Result<void> StepLoop::fork_one(const Fork& fork, std::uint32_t number, Live& ch
   const RequestId id{fork.first.value + number};
   const std::uint64_t own_seed = Random(options_.seed ^ Random(id.value).next()).next();
   child.sampling = parent->second.sampling;
+  child.sampling.prompt_logprobs.reset();
   child.sampling.seed = fork.options.seed.has_value() ? *fork.options.seed + number : own_seed;
   child.sampling.max_tokens = fork.options.max_tokens.value_or(child.sampling.max_tokens);
   child.num_prompt_tokens = parent->second.num_prompt_tokens;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -65,6 +66,7 @@ NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
   request.min_tokens = live.sampling.min_tokens;
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
   request.stop_token_ids = live.sampling.stop_token_ids;
+  request.skip_reading_prefix_cache = live.sampling.prompt_logprobs.has_value();
   request.sampling = &live.sampling;
   return request;
 }
@@ -72,7 +74,8 @@ NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
 void StepLoop::add(Submission submission) {
   if (submission.request.beam_search.has_value()) return add_search(std::move(submission));
   const RequestId id = submission.id;
-  const Live& live = make_live(id, submission, 0);
+  Live& live = make_live(id, submission, 0);
+  make_prompt_room(live);
   expect_siblings(submission);
   NewRequest request = request_of(id, live);
   request.prompt = submission.request.prompt;
@@ -194,6 +197,7 @@ void StepLoop::start(Planned planned) {
 
 void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
   const double begin_s = clock_->now_s();
+  take_prompt_logprobs(result);
   end_failed(result);
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
@@ -299,6 +303,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     for (std::size_t i = 0; live.sampling.logprobs.has_value() && i < update.tokens.size(); ++i)
       output.logprobs.push_back(std::move(request->samples[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
+    if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
     if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
     if (update.finished) {
       output.finished = true;

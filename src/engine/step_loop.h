@@ -109,6 +109,8 @@ class StepLoop {
     std::vector<RequestId> siblings{};  // to be forked from it
     std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
     std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
+    // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
+    std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
     double arrival_s = 0.0;
     double last_token_s = -1.0;  // negative: none yet
   };
@@ -150,6 +152,9 @@ class StepLoop {
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
   [[nodiscard]] StepResult for_core(const WorkerResult& result);
+  static void make_prompt_room(Live& live);
+  void take_prompt_logprobs(const WorkerResult& result);
+  void fail_prompt(RequestId id);
   void end_failed(const WorkerResult& result);
   void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
   void end_unloaded(std::span<const RequestId> failed);

@@ -23,6 +23,7 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       request_(std::move(start.prepared.request)),
       unsubmitted_(std::move(start.prepared.prompts)),
       num_prompt_tokens_(std::move(start.prepared.num_prompt_tokens)),
+      first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
       wake_(std::move(start.wake)),
       head_{request_.api, std::move(start.id), model.name(), start.created_s},
       writer_(head_, model.tokenizer(), request_.include_usage) {
@@ -69,7 +70,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   start.prepared.request = request_;
   start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
   start.prepared.request.stream = call.stream;
-  start.prepared.request.echo = false;
+  start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
   const auto first = engine_->fork(*parent, call.fork, *child, 0);
@@ -81,7 +82,8 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
 void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   Choice& choice = choices_[index];
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
-  std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
+  if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
+  if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
   take_tokens(choice, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
@@ -108,6 +110,7 @@ void Completion::on_failure() noexcept {
 void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
   for (std::size_t i = 0; i < output.tokens.size() && !choice.finish; ++i) {
     ++choice.num_tokens;
+    if (request_.echo_only) continue;
     const TokenId token = output.tokens[i];
     const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
     const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
@@ -141,12 +144,19 @@ void Completion::close(Choice& choice, const RequestOutput& output) {
 
 ChoiceText Completion::describe(std::uint32_t index) const {
   const Choice& choice = choices_[index];
-  return ChoiceText{.index = index,
-                    .text = choice.text,
-                    .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr,
-                    .text_offset = choice.num_characters,
-                    .finish = choice.finish,
-                    .cause = choice.cause};
+  ChoiceText text{.index = index,
+                  .text = choice.text,
+                  .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr,
+                  .text_offset = choice.num_characters,
+                  .prompt = choice.prompt_logprobs.get(),
+                  .tells_prompt = request_.prompt_logprobs,
+                  .finish = choice.finish,
+                  .cause = choice.cause};
+  if (request_.echo && request_.sampling.logprobs && text.prompt != nullptr) {
+    text.echoed = first_prompt_tokens_[index / request_.best_of];
+    text.num_echoed_logprobs = *request_.sampling.logprobs;
+  }
+  return text;
 }
 
 void Completion::write_event(std::uint32_t index) {
@@ -161,6 +171,7 @@ void Completion::write_event(std::uint32_t index) {
   choice.num_characters += count_characters(choice.text);
   choice.text.clear();
   choice.logprobs.clear();
+  choice.prompt_logprobs.reset();
 }
 
 void Completion::end_stream() {

@@ -67,6 +67,7 @@ class Completion final : public OutputReceiver {
     std::string text;  // whole answer, or what the next event carries
     std::size_t num_characters = 0;
     std::vector<PositionLogprobs> logprobs;
+    std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // until they are told, if they have come
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     bool begun = false;
@@ -89,6 +90,7 @@ class Completion final : public OutputReceiver {
   CompletionRequest request_;
   std::vector<EngineRequest> unsubmitted_;
   std::vector<std::uint64_t> num_prompt_tokens_;  // per prompt
+  std::vector<TokenId> first_prompt_tokens_;      // the same
   std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;

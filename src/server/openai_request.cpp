@@ -123,11 +123,13 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
 }
 
 void read_limits(ObjectReader& reader, CompletionRequest& request) {
-  const auto plain = reader.integer("max_tokens", 1, kMaxInt);
+  const auto plain = reader.integer("max_tokens", request.echo ? 0 : 1, kMaxInt);
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
+  request.echo_only = request.max_tokens == 0;
+  if (request.echo_only) request.max_tokens = 1;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
   request.best_of = request.n;
   if (request.api == Api::completion) request.best_of = static_cast<std::uint32_t>(reader.integer("best_of", request.n, 1, kMaxInt));
@@ -152,6 +154,17 @@ void read_stream(ObjectReader& reader, CompletionRequest& request) {
   request.continuous_usage = inner.boolean("continuous_usage_stats", false);
   inner.only("include_obfuscation", "false", "remove it");
   if (const auto done = inner.finish(); !done) reader.reject(done.error());
+}
+
+// As in vLLM, `echo` with logprobs asks for as many of the prompt, and with `stream` 0 means none.
+void read_prompt_logprobs(ObjectReader& reader, CompletionRequest& request) {
+  const auto count = reader.integer("prompt_logprobs", 0, 20);
+  if (count && *count > 0 && request.stream) reader.reject("prompt_logprobs", "is given with stream", "do not stream");
+  request.prompt_logprobs = count && !request.stream;
+  if (request.prompt_logprobs)
+    request.sampling.prompt_logprobs = static_cast<std::uint32_t>(*count);
+  else if (request.echo)
+    request.sampling.prompt_logprobs = request.sampling.logprobs;
 }
 
 void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
@@ -213,7 +226,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("store", "false", "nothing is stored here");
   reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
   reader.only("truncate_prompt_tokens", "-1", "shorten the prompt");
-  reader.only("prompt_logprobs", "0", "logprobs are given for outputs");
   reader.only("bad_words", "[]", "use logit_bias");
   reader.only("allowed_token_ids", "null", "use logit_bias");
   reader.only("spaces_between_special_tokens", "true", "remove it");
@@ -257,9 +269,9 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
     return fail(ErrorCode::invalid_argument, count, fmt::format("prompts times {} is {}", count, choices),
                 fmt::format("ask for at most {}", limits.max_choices));
   }
-  if (request.echo && request.sampling.logprobs) {
-    return fail(ErrorCode::unsupported, "echo", "is not supported together with logprobs",
-                "logprobs are given for outputs only; drop one of them");
+  if (request.beam_search && request.echo && request.sampling.logprobs) {
+    return fail(ErrorCode::unsupported, "echo", "is given with logprobs, and a beam search has none of the prompt",
+                "drop one of them, or draw tokens");
   }
   if (request.best_of > 1 && request.sampling.temperature == 0.0F && !request.beam_search)
     return fail(ErrorCode::invalid_argument, count, "must be 1 with temperature 0: all choices would be the same", "raise temperature");
@@ -291,6 +303,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_stream(reader, request);
   read_beam_search(reader, request);
   read_logprobs(reader, request);
+  read_prompt_logprobs(reader, request);
   read_scheduling(reader, request);
   read_agent(reader, request);
   read_known_others(reader, api);

@@ -42,6 +42,8 @@ struct CompletionRequest {
   std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
   std::optional<BeamSearchOptions> beam_search;  // n wide
   bool echo = false;
+  bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
+  bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // usage in every chunk

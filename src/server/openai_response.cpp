@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/json_text.h"
@@ -45,34 +47,73 @@ void append_chat_logprobs(std::string& out, const Tokenizer& tokenizer, const st
   out += "]}";
 }
 
-// One list per key, all of the same length; top_logprobs holds the sampled token, too.
-void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions,
-                                std::size_t offset) {
-  std::string tokens, values, tops, offsets;
-  for (const PositionLogprobs& position : positions) {
-    if (position.entries.empty()) continue;
+// One list per key, all of the same length; top_logprobs holds the token itself, too.
+struct CompletionLists {
+  const Tokenizer& tokenizer;
+  std::size_t offset;
+  std::string tokens{}, values{}, tops{}, offsets{};
+
+  // Without entries: nothing is known of it.
+  void add(TokenId token, std::span<const TokenLogprob> entries) {
     const char* comma = tokens.empty() ? "" : ",";
-    const std::string text = repair_utf8(tokenizer.token_bytes(position.entries.front().token));
-    tokens += comma;
+    const std::string text = repair_utf8(tokenizer.token_bytes(token));
+    for (std::string* list : {&tokens, &values, &tops}) *list += comma;
     append_json_string(tokens, text);
-    values += comma;
-    append_json_float(values, position.entries.front().logprob);
     fmt::format_to(std::back_inserter(offsets), "{}{}", comma, offset);
     offset += count_characters(text);
-    tops += comma;
-    tops += '{';
-    for (std::size_t k = 0; k < position.entries.size(); ++k) {
-      const TokenLogprob& entry = position.entries[k];
-      if (k > 0 && entry.token == position.entries.front().token) continue;
-      if (k > 0) tops += ',';
-      append_json_string(tops, repair_utf8(tokenizer.token_bytes(entry.token)));
+    if (entries.empty()) {
+      values += "null";
+      tops += "null";
+      return;
+    }
+    append_json_float(values, entries.front().logprob);
+    for (std::size_t k = 0; k < entries.size(); ++k) {
+      if (k > 0 && entries[k].token == token) continue;
+      tops += k == 0 ? '{' : ',';
+      append_json_string(tops, repair_utf8(tokenizer.token_bytes(entries[k].token)));
       tops += ':';
-      append_json_float(tops, entry.logprob);
+      append_json_float(tops, entries[k].logprob);
     }
     tops += '}';
   }
-  fmt::format_to(std::back_inserter(out), R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens,
-                 values, tops, offsets);
+};
+
+void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, const ChoiceText& choice) {
+  CompletionLists lists{tokenizer, choice.text_offset};
+  if (choice.echoed) {
+    lists.add(*choice.echoed, {});
+    for (const PositionLogprobs& position : *choice.prompt) {
+      const std::span<const TokenLogprob> entries(position.entries);
+      lists.add(entries.front().token, entries.first(std::min<std::size_t>(entries.size(), 1 + choice.num_echoed_logprobs)));
+    }
+  }
+  for (const PositionLogprobs& position : *choice.logprobs)
+    if (!position.entries.empty()) lists.add(position.entries.front().token, position.entries);
+  fmt::format_to(std::back_inserter(out), R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens,
+                 lists.values, lists.tops, lists.offsets);
+}
+
+// vLLM's form: of each token an object by token id, of which the first is its own; null of the first.
+void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>* prompt) {
+  out += R"(,"prompt_logprobs":)";
+  if (prompt == nullptr) {
+    out += "null";
+    return;
+  }
+  out += "[null";
+  for (const PositionLogprobs& position : *prompt) {
+    const auto& entries = position.entries;
+    for (std::size_t k = 0; k < entries.size(); ++k) {
+      if (k > 0 && entries[k].token == entries.front().token) continue;
+      fmt::format_to(std::back_inserter(out), R"({}"{}":{{"logprob":)", k == 0 ? ",{" : ",", entries[k].token);
+      append_json_float(out, entries[k].logprob);
+      fmt::format_to(std::back_inserter(out), R"(,"rank":{},"decoded_token":)", entries[k].rank);
+      append_json_string(out, repair_utf8(tokenizer.token_bytes(entries[k].token)));
+      out += '}';
+    }
+    out += '}';
+  }
+  out += ']';
 }
 
 void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice) {
@@ -82,7 +123,7 @@ void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, cons
   else if (api == Api::chat)
     append_chat_logprobs(out, tokenizer, *choice.logprobs);
   else
-    append_completion_logprobs(out, tokenizer, *choice.logprobs, choice.text_offset);
+    append_completion_logprobs(out, tokenizer, choice);
 }
 
 void append_finish(std::string& out, const ChoiceText& choice) {
@@ -111,6 +152,7 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
   }
   append_logprobs(out, api, tokenizer, choice);
   append_finish(out, choice);
+  if (choice.tells_prompt && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
   out += '}';
 }
 
@@ -148,7 +190,10 @@ std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, con
     if (&choice != choices.data()) out += ',';
     append_choice(out, head.api, tokenizer, choice, true);
   }
-  out += R"(],"usage":)" + usage_json(usage) + '}';
+  out += R"(],"usage":)" + usage_json(usage);
+  if (head.api == Api::chat && !choices.empty() && choices.front().tells_prompt)
+    append_prompt_logprobs(out, tokenizer, choices.front().prompt);
+  out += '}';
   return out;
 }
 

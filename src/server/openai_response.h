@@ -31,6 +31,10 @@ struct ChoiceText {
   std::string_view text;
   const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not asked for
   std::size_t text_offset = 0;                              // completion logprobs: characters before the first of them
+  const std::vector<PositionLogprobs>* prompt = nullptr;    // of its tokens but the first; null: there are none
+  bool tells_prompt = false;                                // as prompt_logprobs, null though they may be
+  std::optional<TokenId> echoed{};                          // the prompt's first token: `prompt` goes before `logprobs`
+  std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
   std::optional<FinishReason> finish;                       // absent: more follows
   StopCause cause;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <utility>
 
 #include "base/json_text.h"
@@ -36,6 +37,18 @@ Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std
   return {};
 }
 
+// What is said of the prompts is in each of their choices, but for chats, which have it once.
+Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const ServerOptions& options) {
+  const CompletionRequest& request = prepared.request;
+  if (!request.sampling.prompt_logprobs) return {};
+  const std::uint64_t num_tokens = std::accumulate(prepared.num_prompt_tokens.begin(), prepared.num_prompt_tokens.end(), std::uint64_t{0});
+  const std::uint64_t per_token = (1 + *request.sampling.prompt_logprobs) * std::uint64_t{request.api == Api::chat ? 1 : request.n};
+  if (num_tokens * per_token <= options.max_prompt_logprobs) return {};
+  return fail(ErrorCode::invalid_argument, request.prompt_logprobs ? "prompt_logprobs" : "echo",
+              fmt::format("of {} tokens, {} each, are more than {}", num_tokens, per_token, options.max_prompt_logprobs),
+              "ask for fewer of them, for fewer choices, or of a shorter prompt");
+}
+
 }  // namespace
 
 Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
@@ -53,12 +66,14 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
   prepared.prompts.reserve(prompts->size());
   for (std::vector<TokenId>& prompt : *prompts) {
     prepared.num_prompt_tokens.push_back(prompt.size());
+    prepared.first_prompt_tokens.push_back(prompt.empty() ? 0 : prompt.front());
     if (request.echo) {
       const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
       if (!added) return std::unexpected(added.error());
     }
     prepared.prompts.push_back(engine_request(std::move(prompt), request, model));
   }
+  if (const auto fits = check_prompt_logprobs(prepared, options); !fits) return std::unexpected(fits.error());
   return prepared;
 }
 

@@ -18,6 +18,7 @@ struct PreparedCompletion {
   std::vector<EngineRequest> prompts;            // each with all choices that are drawn of it
   std::vector<std::string> echoes;               // per choice with `echo`, else empty
   std::vector<std::uint64_t> num_prompt_tokens;  // per prompt
+  std::vector<TokenId> first_prompt_tokens{};    // the same
 };
 
 // Each takes the body, and frees it as soon as it is read.

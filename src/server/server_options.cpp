@@ -63,6 +63,7 @@ Result<void> ServerOptions::validate() const {
         in_range("max_header_bytes", max_header_bytes, 1024, kMiB), in_range("max_header_fields", max_header_fields, 8, 10'000),
         in_range("max_connections", max_connections, 1, 1'000'000), in_range("max_choices", max_choices, 1, 65'536),
         in_range("max_parse_queue", max_parse_queue, 1, 65'536), in_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
+        in_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
         in_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
         in_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs), in_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
         in_range("body_timeout_ms", body_timeout_ms, 1, kDayMs), in_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),

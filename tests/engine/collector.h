@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ class Collector final : public OutputSink {
   struct Answer {
     std::vector<TokenId> tokens;
     std::vector<PositionLogprobs> logprobs;
+    std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs;
+    std::uint32_t num_prompt_logprobs = 0;  // so often did they come
     std::uint32_t num_finals = 0;
     FinishReason reason = FinishReason::stop;
     TokenId stop_token = -1;
@@ -31,6 +34,10 @@ class Collector final : public OutputSink {
       answer.num_outputs_after_final += answer.num_finals > 0 ? 1 : 0;
       answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
       answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+      if (output.prompt_logprobs != nullptr) {
+        answer.prompt_logprobs = output.prompt_logprobs;
+        ++answer.num_prompt_logprobs;
+      }
       if (output.finished) {
         ++answer.num_finals;
         finished_order_.push_back(output.id);

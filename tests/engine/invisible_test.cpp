@@ -19,7 +19,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kNumOutputs = kSanitized ? 8 : 24;
-constexpr std::uint32_t kShortRounds = 12;  // of the squeezed run
+constexpr std::uint32_t kShortRounds = 14;  // of the squeezed run
 constexpr std::uint32_t kNumPreemptions = kSanitized ? 20 : 200;
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
@@ -41,13 +41,17 @@ class LogitsDigests final : public LogitsObserver {
   std::map<std::uint64_t, std::map<std::uint32_t, Sha256Digest>> digests_;
 };
 
-// The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens.
+// The bits of an answer: ids, and the log probabilities of the sampled and the 20 likeliest tokens, and of the prompt if asked for.
 std::vector<std::uint32_t> bits_of(const Collector::Answer& answer) {
   std::vector<std::uint32_t> bits;
   for (const TokenId token : answer.tokens) bits.push_back(static_cast<std::uint32_t>(token));
-  for (const PositionLogprobs& position : answer.logprobs)
-    for (const TokenLogprob& entry : position.entries)
-      bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob), entry.rank});
+  const auto add = [&bits](const std::vector<PositionLogprobs>& positions) {
+    for (const PositionLogprobs& position : positions)
+      for (const TokenLogprob& entry : position.entries)
+        bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob), entry.rank});
+  };
+  add(answer.logprobs);
+  if (answer.prompt_logprobs != nullptr) add(*answer.prompt_logprobs);
   return bits;
 }
 
@@ -72,6 +76,7 @@ std::vector<EngineRequest> make_requests(std::uint32_t vocab_size) {
       request.sampling.max_tokens = kNumOutputs;
       request.sampling.ignore_eos = true;
       request.sampling.logprobs = 20;
+      if (i % 3 == 0) request.sampling.prompt_logprobs = 5;
       requests.push_back(std::move(request));
     }
   }
@@ -103,6 +108,9 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   for (const RequestId id : ids) {
     const Collector::Answer answer = sink.wait(id);
     EXPECT_EQ(answer.tokens.size(), kNumOutputs) << answer.error;
+    const EngineRequest& request = requests[answers.bits.size()];
+    EXPECT_EQ(answer.num_prompt_logprobs, request.sampling.prompt_logprobs ? 1U : 0U);
+    if (answer.prompt_logprobs != nullptr) EXPECT_EQ(answer.prompt_logprobs->size(), request.prompt.size() - 1);
     answers.bits.push_back(bits_of(answer));
   }
   EXPECT_EQ((*engine)->stop(60.0), 0U);
@@ -295,7 +303,9 @@ void expect_like_fresh(EngineOptions options, std::uint32_t num_groups) {
       const auto own = std::ranges::find_if(child.logprobs, [](const PositionLogprobs& at) { return !at.entries.empty(); });
       const std::ptrdiff_t num_inherited = own - child.logprobs.begin();
       ASSERT_GE(num_inherited, 6);
+      EXPECT_EQ(child.prompt_logprobs, nullptr) << "they are the parent's";
       EngineRequest fresh = requests[i];
+      fresh.sampling.prompt_logprobs.reset();
       fresh.prompt.insert(fresh.prompt.end(), child.tokens.begin(), child.tokens.begin() + num_inherited);
       fresh.sampling.max_tokens = static_cast<std::uint32_t>(100 - num_inherited);
       child.tokens.erase(child.tokens.begin(), child.tokens.begin() + num_inherited);

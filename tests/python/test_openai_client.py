@@ -86,6 +86,21 @@ def test_chat_logprobs(client):
     assert b"".join(bytes(entry.bytes) for entry in content).decode() == answer.choices[0].message.content
 
 
+def test_logprobs_of_a_prompt(client):
+    options = dict(model="smol", temperature=0, logprobs=2)
+    drawn = client.completions.create(prompt="One, two,", max_tokens=4, **options).choices[0]
+    whole = client.completions.create(
+        prompt="One, two," + drawn.text, max_tokens=0, echo=True, extra_body={"prompt_logprobs": 1}, **options
+    ).choices[0]
+    assert whole.text == "One, two," + drawn.text and whole.logprobs.token_logprobs[0] is None
+    assert whole.logprobs.token_logprobs[-4:] == drawn.logprobs.token_logprobs, "the same bits as when they were drawn"
+    told = whole.model_extra["prompt_logprobs"]
+    assert told[0] is None and len(told) == len(whole.logprobs.tokens)
+    for entry, value in zip(told[1:], whole.logprobs.token_logprobs[1:]):
+        own = next(iter(entry.values()))
+        assert own["logprob"] == value and own["rank"] >= 1 and len(entry) == (1 if own["rank"] == 1 else 2)
+
+
 def test_completion_logprobs(client):
     answer = client.completions.create(model="smol", prompt="One, two,", max_tokens=4, temperature=0, logprobs=2)
     logprobs = answer.choices[0].logprobs

@@ -217,11 +217,19 @@ class FakeEngine final : public Engine {
     return changed_.wait_for(lock, std::chrono::seconds(10), condition);
   }
 
-  static std::vector<PositionLogprobs> logprobs_of(TokenId token, std::uint32_t count) {
+  static std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs_of(const EngineRequest& request) {
+    std::vector<PositionLogprobs> positions;
+    for (std::size_t i = 1; i < request.prompt.size(); ++i)
+      positions.push_back(logprobs_of(request.prompt[i], *request.sampling.prompt_logprobs));
+    return std::make_shared<const std::vector<PositionLogprobs>>(std::move(positions));
+  }
+
+  // The token is the likeliest, and those after it the next ones.
+  static PositionLogprobs logprobs_of(TokenId token, std::uint32_t count) {
     PositionLogprobs position;
     for (std::uint32_t i = 0; i <= count; ++i)
       position.entries.push_back({(token + static_cast<TokenId>(i)) % 256, -0.5F - static_cast<float>(i), i + 1});
-    return {position};
+    return position;
   }
 
   void play_answer(const Submitted& entry) const {
@@ -230,7 +238,8 @@ class FakeEngine final : public Engine {
     tokens.push_back(kFakeEos);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       RequestOutput output = output_of(entry.id, {tokens[i]});
-      if (sampling.logprobs) output.logprobs = logprobs_of(tokens[i], *sampling.logprobs);
+      if (sampling.logprobs) output.logprobs = {logprobs_of(tokens[i], *sampling.logprobs)};
+      if (sampling.prompt_logprobs && i == 0) output.prompt_logprobs = prompt_logprobs_of(entry.request);
       const bool eos = tokens[i] == kFakeEos;
       output.finished = eos || i + 1 >= sampling.max_tokens;
       output.reason = eos ? FinishReason::stop : FinishReason::length;

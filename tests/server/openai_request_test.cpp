@@ -163,7 +163,17 @@ TEST(OpenAiRequest, WrongTypesAndRangesNameTheirField) {
       {R"("priority": "high")", "priority"},
       {R"("priority": 1.5)", "priority"},
       {R"("priority": 9223372036854775808)", "priority"},
-      {R"("echo": true, "logprobs": 1)", "echo"},
+      {R"("echo": true, "logprobs": 1, "use_beam_search": true)", "echo"},
+      {R"("prompt_logprobs": 21)", "prompt_logprobs"},
+      {R"("prompt_logprobs": -1)", "prompt_logprobs"},
+      {R"("prompt_logprobs": true)", "prompt_logprobs"},
+      {R"("prompt_logprobs": 1.5)", "prompt_logprobs"},
+      {R"("prompt_logprobs": "3")", "prompt_logprobs"},
+      {R"("prompt_logprobs": 99999999999999999999)", "prompt_logprobs"},
+      {R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs"},
+      {R"("max_tokens": 0)", "max_tokens"},
+      {R"("max_tokens": -1, "echo": true)", "max_tokens"},
+      {R"("max_tokens": 0, "echo": true, "min_tokens": 2)", "min_tokens"},
       {R"("suffix": "end")", "suffix"},
       {R"("n": 3, "best_of": 2)", "best_of"},
       {R"("best_of": 3, "stream": true)", "best_of"},
@@ -200,6 +210,27 @@ TEST(OpenAiRequest, ChatLogprobsNeedBothFields) {
   EXPECT_EQ(chat(R"("logprobs": true)")->sampling.logprobs, 0U);
   EXPECT_FALSE(chat(R"("logprobs": false)")->sampling.logprobs.has_value());
   EXPECT_EQ(wrong_field(chat(R"("top_logprobs": 4)")), "top_logprobs");
+}
+
+TEST(OpenAiRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
+  EXPECT_FALSE(completion("")->sampling.prompt_logprobs.has_value());
+  EXPECT_EQ(completion(R"("prompt_logprobs": 0)")->sampling.prompt_logprobs, 0U);
+  EXPECT_TRUE(completion(R"("prompt_logprobs": 3)")->prompt_logprobs);
+  EXPECT_EQ(chat(R"("prompt_logprobs": 3)")->sampling.prompt_logprobs, 3U);
+  EXPECT_FALSE(completion(R"("prompt_logprobs": 0, "stream": true)")->sampling.prompt_logprobs.has_value()) << "as in vLLM";
+  EXPECT_FALSE(completion(R"("echo": true)")->sampling.prompt_logprobs.has_value());
+  EXPECT_FALSE(completion(R"("echo": true, "logprobs": 4)")->prompt_logprobs);
+  EXPECT_EQ(completion(R"("echo": true, "logprobs": 4)")->sampling.prompt_logprobs, 4U);
+  EXPECT_EQ(completion(R"("echo": true, "logprobs": 4, "stream": true)")->sampling.prompt_logprobs, 4U);
+  EXPECT_EQ(completion(R"("echo": true, "logprobs": 4, "prompt_logprobs": 2)")->sampling.prompt_logprobs, 2U);
+}
+
+TEST(OpenAiRequest, AnEchoMayBeAllThatIsAskedFor) {
+  const auto request = completion(R"("echo": true, "max_tokens": 0)");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_TRUE(request->echo_only);
+  EXPECT_EQ(request->sampling.max_tokens, 1U) << "the engine draws one at least";
+  EXPECT_FALSE(completion(R"("echo": true, "max_tokens": 1)")->echo_only);
 }
 
 TEST(OpenAiRequest, MaxCompletionTokensIsTheNewerNameOfMaxTokens) {

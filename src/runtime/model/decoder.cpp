@@ -67,7 +67,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
     layers_[i].feed_forward->run(pass_);
   }
   if (!output.hidden.empty()) give_hidden(output.hidden);
-  if (!output.logits.empty()) give_logits(output.logits);
+  if (!output.logits.empty()) give_logits(pass_.rows, nullptr, output.logits);
 }
 
 void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const {
@@ -128,16 +128,25 @@ void Decoder::give_hidden(std::span<float> hidden) {
   });
 }
 
-void Decoder::give_logits(std::span<float> logits) {
-  const Activations x = pass_.stream_input();
-  pass_.for_rows(pass_.rows, [&](std::uint32_t begin, std::uint32_t end) {
-    for (std::size_t at = std::size_t{begin} * config_.hidden_size; at < std::size_t{end} * config_.hidden_size; at += config_.hidden_size)
-      pass_.norm_row(pass_.workspace.hidden + at, logit_norm_, pass_.workspace.input + at);
+void Decoder::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
+  QUIRE_CHECK(rows.size() <= pass_.workspace.limits().rows, "more rows than a pass has");
+  QUIRE_CHECK(logits.size() == rows.size() * config_.vocab_size, "logits of another size");
+  for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "no output row of the last pass");
+  if (!rows.empty()) give_logits(static_cast<std::uint32_t>(rows.size()), rows.data(), logits);
+}
+
+// Null `rows`: the first ones.
+void Decoder::give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
+  const std::size_t width = config_.hidden_size;
+  const Activations x = pass_.activations(pass_.workspace.input, count, config_.hidden_size, pass_.workspace.hidden_codes);
+  pass_.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t i = begin; i < end; ++i)
+      pass_.norm_row(pass_.workspace.hidden + (rows == nullptr ? i : rows[i]) * width, logit_norm_, pass_.workspace.input + i * width);
     pass_.kernels.prepare(x, begin, end);
   });
   pass_.multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
   if (config_.logit_soft_cap == 0.0F) return;
-  pass_.pool.parallel_for(pass_.rows, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+  pass_.pool.parallel_for(count, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i)
       pass_.kernels.soft_cap(logits.data() + std::size_t{i} * config_.vocab_size, config_.logit_soft_cap, config_.vocab_size);
   });

@@ -22,6 +22,8 @@ class Decoder {
 
   // As Model::forward.
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks);
+  // As Model::read_logits.
+  void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
 
   [[nodiscard]] const Workspace& workspace() const { return pass_.workspace; }
   [[nodiscard]] const Kernels& kernels() const { return pass_.kernels; }
@@ -31,7 +33,7 @@ class Decoder {
   void embed(const BatchInput& input);
   void take_angles(std::uint32_t row);
   void give_hidden(std::span<float> hidden);
-  void give_logits(std::span<float> logits);
+  void give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits);
 
   ModelConfig config_;
   DecoderWeights weights_;

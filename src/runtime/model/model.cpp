@@ -39,6 +39,10 @@ void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& 
   state_->decoder.forward(input, cache, tables, output, hooks);
 }
 
+void Model::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
+  state_->decoder.read_logits(rows, logits);
+}
+
 class ModelLoader {
  public:
   static Result<std::unique_ptr<Model>> load(const ModelFile& file, ModelInfo info, const LoadOptions& options) {

@@ -77,6 +77,8 @@ class Model {
   // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond max_model_len or
   // outside the slot's block table, a cache of another shape.
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks = nullptr);
+  // The same logits afterwards, until the next pass, of some output rows: each by its place among them, in any order.
+  void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
 
  private:
   friend class ModelLoader;

@@ -104,15 +104,34 @@ void Sampler::release(Slot slot) {
   slots_[slot.value].taken = false;
 }
 
-void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes) {
-  QUIRE_CHECK(rows.size() == outcomes.size());
-  if (pool_ == nullptr || rows.size() < kParallelRows) {
-    for (std::size_t i = 0; i < rows.size(); ++i) sample_row(rows[i], outcomes[i], scratch_[0]);
+template <class Body>
+void Sampler::for_rows(std::size_t count, Body body) {
+  if (pool_ == nullptr || count < kParallelRows) {
+    for (std::size_t i = 0; i < count; ++i) body(i, scratch_[0]);
     return;
   }
-  pool_->parallel_for(static_cast<std::uint32_t>(rows.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-    for (std::uint32_t i = begin; i < end; ++i) sample_row(rows[i], outcomes[i], scratch_[thread]);
+  pool_->parallel_for(static_cast<std::uint32_t>(count), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    for (std::uint32_t i = begin; i < end; ++i) body(i, scratch_[thread]);
   });
+}
+
+void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes) {
+  QUIRE_CHECK(rows.size() == outcomes.size());
+  for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) { sample_row(rows[i], outcomes[i], scratch); });
+}
+
+void Sampler::score(std::span<const FollowedRow> rows, std::span<PositionLogprobs> logprobs) {
+  QUIRE_CHECK(rows.size() == logprobs.size());
+  for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) { score_row(rows[i], logprobs[i], scratch); });
+}
+
+void Sampler::score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scratch& scratch) const {
+  QUIRE_CHECK(row.logits.size() == vocab_size_ && row.token >= 0 && static_cast<std::uint32_t>(row.token) < vocab_size_);
+  logprobs.entries.clear();
+  const float max = finite_row_max(row.logits);
+  if (std::isnan(max)) return;
+  top_entries(row.logits, row.num_logprobs, scratch.draw.candidates);
+  write_logprobs(row.logits, max, row.token, scratch.draw.candidates, logprobs);
 }
 
 std::span<const float> Sampler::masked(const SampleRow& row, Scratch& scratch) const {

@@ -33,6 +33,13 @@ struct SampleOutcome {
   PositionLogprobs logprobs;  // empty unless asked for
 };
 
+// A row of logits, and the token that came after it.
+struct FollowedRow {
+  std::span<const float> logits;  // vocab_size
+  TokenId token;
+  std::uint32_t num_logprobs = 0;  // alternatives beside it
+};
+
 class Sampler {
  public:
   // `eos_ids` are masked under min_tokens. `pool` may be null; it must outlive the sampler.
@@ -48,11 +55,16 @@ class Sampler {
   // One token per row into outcomes[i]; each sampled token counts as an output of its slot. No slot occurs twice. Allocates only for
   // log probabilities.
   void sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes);
+  // The log probabilities of tokens that are known, into logprobs[i]; no entries where the row is not finite. Slots do not matter here.
+  void score(std::span<const FollowedRow> rows, std::span<PositionLogprobs> logprobs);
 
  private:
   struct SlotState;
   struct Scratch;
+  template <class Body>
+  void for_rows(std::size_t count, Body body);  // body(row, scratch)
   void sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
+  void score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scratch& scratch) const;
   std::span<const float> masked(const SampleRow& row, Scratch& scratch) const;
   std::span<const float> adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const;
 

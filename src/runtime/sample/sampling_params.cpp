@@ -50,7 +50,8 @@ Result<void> SamplingParams::validate() const {
   for (const Range& range : ranges)
     if (!within(range.value, range.low, range.high)) return out_of_range(range.field, static_cast<double>(range.value), range.words);
   if (top_k < -1) return out_of_range("top_k", top_k, "of at least 1, or 0 (or -1) for no limit");
-  if (logprobs && *logprobs > kMaxLogprobs) return out_of_range("logprobs", *logprobs, "from 0 to 20");
+  for (const auto& [field, count] : {std::pair("logprobs", logprobs), std::pair("prompt_logprobs", prompt_logprobs)})
+    if (count && *count > kMaxLogprobs) return out_of_range(field, *count, "from 0 to 20");
   if (max_tokens == 0) return out_of_range("max_tokens", 0, "of at least 1");
   if (min_tokens > max_tokens) return out_of_range("min_tokens", min_tokens, "of at most max_tokens");
   return validate_ids(*this);

@@ -7,10 +7,12 @@
 namespace quire {
 
 Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens)
-    : max_model_len_(max_model_len), max_num_batched_tokens_(max_num_batched_tokens), histories_(max_num_seqs) {
+    : max_model_len_(max_model_len), max_num_batched_tokens_(max_num_batched_tokens), histories_(max_num_seqs), prompt_rows_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
-  output_rows_.reserve(max_num_seqs);
+  output_rows_.reserve(max_num_batched_tokens);
+  sampled_outputs_.reserve(max_num_seqs);
+  prompt_runs_.reserve(max_num_seqs);
 }
 
 void Batch::release(Slot slot) {
@@ -25,6 +27,10 @@ void Batch::admit(const AdmittedRequest& request) {
   std::vector<TokenId>& history = histories_[request.slot.value];
   history.reserve(std::min<std::uint64_t>(max_model_len_, std::uint64_t{request.num_prompt_tokens} + request.sampling->max_tokens));
   history.assign(request.tokens.begin(), request.tokens.end());
+  // One with outputs has been preempted after its prompt: that has been answered for.
+  const bool is_prompt = request.tokens.size() == request.num_prompt_tokens;
+  prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
+                                      request.sampling->prompt_logprobs.value_or(0)};
 }
 
 void Batch::append(Slot slot, TokenId token) {
@@ -47,6 +53,8 @@ BatchInput Batch::build(const StepPlan& plan) {
   tokens_.clear();
   sequences_.clear();
   output_rows_.clear();
+  sampled_outputs_.clear();
+  prompt_runs_.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t end = std::size_t{request.num_computed_tokens} + request.num_tokens;
@@ -55,10 +63,30 @@ BatchInput Batch::build(const StepPlan& plan) {
     sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, request.num_tokens);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
-    if (request.samples) output_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
+    add_outputs(request);
   }
   QUIRE_CHECK(tokens_.size() == plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
   return {tokens_, sequences_, output_rows_};
+}
+
+// Of the request whose tokens are the last ones.
+void Batch::add_outputs(const ScheduledRequest& request) {
+  const auto end = static_cast<std::uint32_t>(tokens_.size());
+  const std::uint32_t begin = end - request.num_tokens;
+  const PromptRows wanted = prompt_rows_[request.slot.value];
+  if (wanted.end > request.num_computed_tokens) {
+    const std::uint32_t num_rows = std::min(request.num_tokens, wanted.end - request.num_computed_tokens);
+    prompt_runs_.push_back({.id = request.id,
+                            .slot = request.slot,
+                            .first_token = request.num_computed_tokens + 1,
+                            .num_rows = num_rows,
+                            .first_output = static_cast<std::uint32_t>(output_rows_.size()),
+                            .num_logprobs = wanted.num_logprobs});
+    for (std::uint32_t i = 0; i < num_rows; ++i) output_rows_.push_back(begin + i);
+  }
+  if (!request.samples) return;
+  sampled_outputs_.push_back(static_cast<std::uint32_t>(output_rows_.size()));
+  output_rows_.push_back(end - 1);
 }
 
 }  // namespace quire

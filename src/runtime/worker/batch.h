@@ -10,6 +10,16 @@
 
 namespace quire {
 
+// Rows of the pass whose next token is one of the prompt, which is to be given its log probability.
+struct PromptRun {
+  RequestId id;
+  Slot slot;
+  std::uint32_t first_token = 0;  // of the prompt, the one that follows the first row
+  std::uint32_t num_rows = 0;
+  std::uint32_t first_output = 0;  // its first row's place among the pass's output rows; the others follow it
+  std::uint32_t num_logprobs = 0;  // alternatives beside each token
+};
+
 class Batch {
  public:
   Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens);
@@ -24,9 +34,18 @@ class Batch {
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, encoders
   // or pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
+  // Of the last build(): the places of rows that are sampled from among the output rows, and the runs, both in the plan's order.
+  [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
+  [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
 
  private:
+  // What of a request's prompt is given log probabilities.
+  struct PromptRows {
+    std::uint32_t end = 0;  // rows before this position
+    std::uint32_t num_logprobs = 0;
+  };
   static void refuse_unserved(const StepPlan& plan);
+  void add_outputs(const ScheduledRequest& request);
 
   std::uint32_t max_model_len_;
   std::uint32_t max_num_batched_tokens_;
@@ -34,6 +53,9 @@ class Batch {
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
+  std::vector<PromptRows> prompt_rows_;  // by slot
+  std::vector<std::uint32_t> sampled_outputs_;
+  std::vector<PromptRun> prompt_runs_;
 };
 
 }  // namespace quire

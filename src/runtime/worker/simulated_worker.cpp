@@ -79,6 +79,14 @@ std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, 
   return likeliest;
 }
 
+PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count) {
+  const std::uint32_t first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
+  const std::uint32_t rank = (static_cast<std::uint32_t>(token) + vocab_size - first) % vocab_size + 1;
+  PositionLogprobs logprobs{{simulated_likeliest(history, vocab_size, rank).back()}};
+  std::ranges::copy(simulated_likeliest(history, vocab_size, count), std::back_inserter(logprobs.entries));
+  return logprobs;
+}
+
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
   const auto first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
   for (std::uint32_t i = 0; i < vocab_size; ++i) {
@@ -117,7 +125,7 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
 }
 
 WorkerCapabilities SimulatedWorker::capabilities() const {
-  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport(), .token_masks = true};
+  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport(), .token_masks = true, .prompt_logprobs = true};
 }
 
 void SimulatedWorker::forward(const StepPlan& plan) {
@@ -134,15 +142,16 @@ void SimulatedWorker::forward(const StepPlan& plan) {
 
 void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
   const auto samples = [](const ScheduledRequest& request) { return request.samples; };
-  results.outcomes.resize(static_cast<std::size_t>(std::ranges::count_if(plan.scheduled, samples)));
-  results.requests.clear();
+  results.outcomes.clear();
   MaskReader reader(masks);
-  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples)) {
-    SampleOutcome& outcome = results.outcomes[results.requests.size()];
-    outcome = sample_after(request, reader.of(request.id));
-    results.requests.push_back({request.id, {&outcome, 1}});
-    batch_.append(request.slot, outcome.token);
-  }
+  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples))
+    results.outcomes.push_back(sample_after(request, reader.of(request.id)));
+  results.prompt_logprobs.clear();
+  for (const PromptRun& run : batch_.prompt_runs())
+    for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
+  results.give_out(plan, batch_.prompt_runs());
+  auto outcome = results.outcomes.begin();
+  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples)) batch_.append(request.slot, (outcome++)->token);
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -196,6 +205,12 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count), std::back_inserter(outcome.logprobs.entries));
   }
   return outcome;
+}
+
+PositionLogprobs SimulatedWorker::score(const PromptRun& run, std::uint32_t token) const {
+  const std::span<const TokenId> history = batch_.history(run.slot);
+  if (history[token - 1] == options_.poison) return {};
+  return simulated_logprobs(history.first(token), options_.vocab_size, history[token], run.num_logprobs);
 }
 
 }  // namespace quire

@@ -45,6 +45,8 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
 // The `count` likeliest tokens without a mask; many are equally likely.
 std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
+// What it says of `token` after this history, and of the `count` likeliest.
+PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count);
 
 class SimulatedWorker : public WorkerBase, private StepParts {
  public:
@@ -65,6 +67,7 @@ class SimulatedWorker : public WorkerBase, private StepParts {
   void verify(const ScheduledRequest& request) const;
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
+  [[nodiscard]] PositionLogprobs score(const PromptRun& run, std::uint32_t token) const;
   SampleOutcome sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const;
 
   SimulatedWorkerOptions options_;

@@ -5,21 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/thread_pool.h"
 #include "quire/clock.h"
 #include "quire/plan.h"
+#include "runtime/worker/step_results.h"
 #include "runtime/worker/worker_base.h"
 
 namespace quire {
-
-struct StepResults {
-  std::vector<SampleOutcome> outcomes;  // the memory behind the views in `requests`
-  std::vector<RequestResult> requests;
-  CollectedTransfers transfers;
-  StepTimings timings;
-};
 
 // The two parts of a worker's step, each on any thread of the pool.
 class StepParts {

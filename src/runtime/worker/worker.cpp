@@ -14,6 +14,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
+      prompt_scorer_(model_->info().vocab_size),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
       observer_(observer),
       task_(*pool_, limits.max_num_seqs, *this) {
@@ -25,7 +26,8 @@ Worker::~Worker() = default;
 WorkerCapabilities Worker::capabilities() const {
   return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()),
           .transfers = transfers_.has_transport(),
-          .token_masks = true};
+          .token_masks = true,
+          .prompt_logprobs = true};
 }
 
 void Worker::forward(const StepPlan& plan) {
@@ -35,7 +37,8 @@ void Worker::forward(const StepPlan& plan) {
   for (const ScheduledRequest& request : plan.scheduled)
     if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
   const BatchInput input = batch_.build(plan);
-  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {{logits_.get(), rows_.size() * vocab_size}}, this);
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {}, this);
+  model_->read_logits(batch_.sampled_outputs(), {logits_.get(), rows_.size() * vocab_size});
   if (observer_ != nullptr) show_logits(plan);
 }
 
@@ -47,14 +50,9 @@ void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, Step
   reader.check_all_read();
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
-  results.requests.clear();
-  for (const ScheduledRequest& request : plan.scheduled) {
-    if (request.samples) {
-      const std::span samples = std::span(results.outcomes).subspan(results.requests.size(), 1);
-      batch_.append(request.slot, samples[0].token);
-      results.requests.push_back({request.id, samples});
-    }
-  }
+  prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
+  results.give_out(plan, batch_.prompt_runs());
+  for (row = 0; row < rows_.size(); ++row) batch_.append(rows_[row].slot, results.outcomes[row].token);
   transfers_.collect(results.transfers);
 }
 

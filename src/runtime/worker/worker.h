@@ -16,6 +16,7 @@
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/prompt_scorer.h"
 #include "runtime/worker/step_task.h"
 #include "runtime/worker/worker_base.h"
 
@@ -68,6 +69,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks {
   BlockTables tables_;
   Sampler sampler_;
   Batch batch_;
+  PromptScorer prompt_scorer_;
   std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size]; pages never written cost nothing
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;

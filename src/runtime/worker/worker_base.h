@@ -18,6 +18,10 @@ struct RequestResult {
   // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. What comes after a failed one, in
   // this step or a later one, means nothing.
   std::span<SampleOutcome> samples = {};
+  // Where its parameters ask for them, the log probabilities of tokens of its prompt, from `first_prompt_token` on; they may be moved out.
+  // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
+  std::span<PositionLogprobs> prompt_logprobs = {};
+  std::uint32_t first_prompt_token = 0;
 };
 
 // s
@@ -47,6 +51,7 @@ struct WorkerCapabilities {
   std::uint32_t num_spec_tokens = 0;   // drafts per step that it verifies
   bool transfers = false;
   bool token_masks = false;  // provide()
+  bool prompt_logprobs = false;
   bool encoder_inputs = false;
   bool pipeline = false;  // it is one stage of several
   bool context_parallel = false;

@@ -372,5 +372,59 @@ TEST(SamplerDeath, MisuseOfSlotsStopsTheProgram) {
   EXPECT_DEATH(bench.sampler().release(Slot{1}), "free already");
 }
 
+// With the log probabilities that drawing the token would have, in a batch as alone.
+TEST(Sampler, ScoresTokensThatAreKnown) {
+  ThreadPool pool(2);
+  Bench alone, threads({}, &pool);
+  SamplingParams params = greedy();
+  params.logprobs = 5;
+  std::vector<std::vector<float>> logits;
+  std::vector<FollowedRow> rows;
+  std::vector<PositionLogprobs> wanted;
+  for (std::uint32_t i = 0; i < 12; ++i) logits.push_back(random_row(i));
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    alone.admit(i, params, {1, 2}, 2);
+    const SampleOutcome drawn = alone.sample(i, logits[i]);
+    wanted.push_back(drawn.logprobs);
+    rows.push_back({logits[i], drawn.token, 5});
+  }
+  std::vector<PositionLogprobs> scored(12), in_threads(12);
+  alone.sampler().score(rows, scored);
+  threads.sampler().score(rows, in_threads);
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    ASSERT_EQ(scored[i].entries.size(), 6U);
+    for (std::uint32_t k = 0; k < 6; ++k) {
+      for (const TokenLogprob& got : {scored[i].entries[k], in_threads[i].entries[k]}) {
+        EXPECT_EQ(got.token, wanted[i].entries[k].token);
+        EXPECT_EQ(got.logprob, wanted[i].entries[k].logprob);
+        EXPECT_EQ(got.rank, wanted[i].entries[k].rank);
+      }
+    }
+  }
+}
+
+TEST(Sampler, ScoresNothingWhereARowIsNotFinite) {
+  Bench bench;
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> row = random_row(1);
+    row[300] = bad;
+    const FollowedRow followed{row, 7, 3};
+    PositionLogprobs scored{{{1, -1.0F, 1}}};
+    bench.sampler().score({&followed, 1}, {&scored, 1});
+    EXPECT_TRUE(scored.entries.empty()) << bad;
+  }
+}
+
+TEST(Sampler, TheUnlikeliestTokenHasTheLastRank) {
+  Bench bench;
+  std::vector<float> row = random_row(2);
+  row[300] = -50.0F;
+  const FollowedRow followed{row, 300, 0};
+  PositionLogprobs scored;
+  bench.sampler().score({&followed, 1}, {&scored, 1});
+  ASSERT_EQ(scored.entries.size(), 1U);
+  EXPECT_EQ(scored.entries[0].rank, kVocab);
+}
+
 }  // namespace
 }  // namespace quire

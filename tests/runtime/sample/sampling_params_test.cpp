@@ -28,6 +28,7 @@ TEST(SamplingParams, EachFieldOutOfRangeIsNamed) {
       {"presence_penalty", [](SamplingParams& p) { p.presence_penalty = 2.5F; }},
       {"frequency_penalty", [](SamplingParams& p) { p.frequency_penalty = -2.5F; }},
       {"logprobs", [](SamplingParams& p) { p.logprobs = 21; }},
+      {"prompt_logprobs", [](SamplingParams& p) { p.prompt_logprobs = 21; }},
       {"max_tokens", [](SamplingParams& p) { p.max_tokens = 0; }},
       {"min_tokens", [](SamplingParams& p) { p.min_tokens = 17; }},
       {"logit_bias", [](SamplingParams& p) { p.logit_bias = {{-1, 0.0F}}; }},

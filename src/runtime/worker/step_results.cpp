@@ -1,0 +1,25 @@
+#include "runtime/worker/step_results.h"
+
+namespace quire {
+
+void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs) {
+  requests.clear();
+  std::span<SampleOutcome> samples(outcomes);
+  std::span<PositionLogprobs> rows(prompt_logprobs);
+  for (const ScheduledRequest& request : plan.scheduled) {
+    RequestResult result{.id = request.id};
+    if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
+      result.prompt_logprobs = rows.first(prompt_runs.front().num_rows);
+      result.first_prompt_token = prompt_runs.front().first_token;
+      rows = rows.subspan(result.prompt_logprobs.size());
+      prompt_runs = prompt_runs.subspan(1);
+    }
+    if (request.samples) {
+      result.samples = samples.first(1);
+      samples = samples.subspan(1);
+    }
+    if (!result.samples.empty() || !result.prompt_logprobs.empty()) requests.push_back(result);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+#pragma once
+// What a step has computed, request by request.
+#include <span>
+#include <vector>
+
+#include "quire/plan.h"
+#include "runtime/worker/batch.h"
+#include "runtime/worker/worker_base.h"
+
+namespace quire {
+
+struct StepResults {
+  // The memory behind the views in `requests`: of all that sample, and of all rows of prompt runs, in the plan's order.
+  std::vector<SampleOutcome> outcomes;
+  std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<RequestResult> requests;
+  CollectedTransfers transfers;
+  StepTimings timings;
+
+  // Makes `requests` of the two above.
+  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs);
+};
+
+}  // namespace quire

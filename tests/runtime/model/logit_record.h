@@ -1,0 +1,106 @@
+#pragma once
+// What transformers makes of small models of every architecture and weight type (tools/record_logits.py, tools/record_window_logits.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "format/json.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire::tiny {
+
+struct LogitCase {
+  std::string name;
+  std::string container;
+  std::string type;
+  boost::json::value config;
+  std::vector<float> rope_factors;
+  std::uint32_t max_model_len = 128;
+  std::vector<float> logits;  // [position][vocab]
+};
+
+struct LogitRecord {
+  std::vector<TokenId> prompt;
+  std::vector<std::uint32_t> positions;
+  std::vector<LogitCase> cases;
+};
+
+template <class T>
+std::vector<T> numbers(const boost::json::value& array) {
+  std::vector<T> out;
+  for (const auto& value : array.as_array()) out.push_back(value.to_number<T>());
+  return out;
+}
+
+// `name` is before both files' names.
+inline LogitRecord read_logit_record(const std::string& name) {
+  LogitRecord record;
+  const auto json = read_json_file("tests/golden/logits/" + name + "cases.json");
+  EXPECT_TRUE(json) << (json ? "" : json.error().to_string());
+  record.prompt = numbers<TokenId>(json->at("prompt"));
+  record.positions = numbers<std::uint32_t>(json->at("positions"));
+  std::ifstream logits("tests/golden/logits/" + name + "logits.f32", std::ios::binary);
+  for (const auto& value : json->at("cases").as_array()) {
+    LogitCase c{std::string(value.at("name").as_string()),
+                std::string(value.at("container").as_string()),
+                std::string(value.at("type").as_string()),
+                value.at("config"),
+                {},
+                128,
+                {}};
+    if (const auto* factors = value.as_object().if_contains("rope_factors")) c.rope_factors = numbers<float>(*factors);
+    if (const auto* served = value.as_object().if_contains("max_model_len")) c.max_model_len = served->to_number<std::uint32_t>();
+    c.logits.resize(record.positions.size() * c.config.at("vocab_size").to_number<std::size_t>());
+    logits.read(reinterpret_cast<char*>(c.logits.data()), static_cast<std::streamsize>(c.logits.size() * sizeof(float)));
+    EXPECT_TRUE(logits.good());
+    record.cases.push_back(std::move(c));
+  }
+  return record;
+}
+
+// Writes the case's model; its path.
+inline std::string write_model(const LogitCase& c, const TempFolder& folder) {
+  const auto config = config_from_hf(JsonRef(c.config, c.name));
+  EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
+  auto tensors = make_tensors(*config, c.container == "gguf", c.type);
+  const std::string path = folder.file(c.name);
+  if (c.container == "hf") {
+    write_hf_folder(path, c.config, tensors);
+    return path;
+  }
+  if (!c.rope_factors.empty()) tensors.push_back(factor_tensor(TensorRole::rope_factors, c.rope_factors));
+  write_file(path, gguf_header(*config).file(tensors));
+  return path;
+}
+
+inline double standard_deviation(const std::vector<float>& values) {
+  double sum = 0.0, squares = 0.0;
+  for (const float value : values) sum += value;
+  const double mean = sum / static_cast<double>(values.size());
+  for (const float value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+// Largest difference allowed, over the standard deviation of the logits, per weight type: about four times what floats show and twice what
+// is served shows, over all models. The bits are the same on every machine, so a number that grows has a cause.
+struct LogitBounds {
+  double floats, int16, bf16_kv, served;
+};
+
+inline const std::map<std::string, LogitBounds>& logit_bounds() {
+  static const std::map<std::string, LogitBounds> all{
+      {"F32", {2e-5, 2e-5, 0.032, 0.032}},        {"F16", {2e-5, 2e-5, 0.046, 0.046}},    {"BF16", {2e-5, 2e-5, 0.038, 0.038}},
+      {"Q8_0", {4.8e-5, 1.4e-3, 0.09, 0.09}},     {"Q4_0", {1.5e-5, 7e-4, 0.04, 0.04}},   {"Q4_1", {2.8e-5, 8e-4, 0.05, 0.05}},
+      {"Q4_K", {1e-4, 1.1e-3, 0.11, 0.11}},       {"Q5_K", {9e-5, 6e-4, 0.28, 0.28}},     {"Q6_K", {2e-5, 8.5e-4, 0.034, 0.034}},
+      {"mixed", {3.7e-5, 1.7e-3, 0.075, 0.075}},  {"Q2_K", {5e-6, 5e-5, 1.2e-3, 1.2e-3}}, {"Q3_K", {2e-5, 8e-4, 0.034, 0.034}},
+      {"IQ4_NL", {1.6e-5, 1.1e-3, 0.034, 0.034}}, {"IQ4_XS", {2e-5, 1e-3, 0.027, 0.027}}};
+  return all;
+}
+
+}  // namespace quire::tiny
