@@ -1,7 +1,8 @@
 #pragma once
-// The calls that a core was given, as bytes. With what its seams answered (seam_record.h) and its configuration they are all that its
+// The configuration of a core and the calls that it was given, as bytes. With what its seams answered (seam_record.h) they are all that its
 // decisions depend on.
 //
+//   encode(config)  ...  Core::create(*decode_core_config(bytes), seams)
 //   CoreCallWriter calls;  calls.add(request);  core.add(request);  calls.schedule(now);  core.schedule(now);  ...  calls.take()
 //   CoreCallReader reader(bytes);  while (*reader.next()) if (const StepPlan* plan = reader.play(core)) ...
 #include <cstdint>
@@ -11,9 +12,16 @@
 
 #include "quire/api.h"
 #include "quire/core.h"
+#include "quire/core_config.h"
 #include "quire/error.h"
 
 namespace quire {
+
+// Compact, with a version.
+QUIRE_API std::vector<std::uint8_t> encode(const CoreConfig& config);
+// Errors: `invalid_argument`, and the byte at which it is none. Takes memory in proportion to the bytes, whatever they say. Whether a core
+// can be made with it, CoreConfig::validate() says.
+QUIRE_API Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes);
 
 // One function for each call of Core that changes it. What the core only hands through (sampling parameters) is left out.
 class QUIRE_API CoreCallWriter {

@@ -21,12 +21,16 @@ struct PrefixCacheOptions {
   std::string hash_seed;                // replicas with equal seeds name equal blocks alike
   std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
   bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
+
+  friend bool operator==(const PrefixCacheOptions&, const PrefixCacheOptions&) = default;
 };
 
 struct SpeculationOptions {
   std::uint32_t num_spec_tokens = 0;       // drafts per step
   std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
   bool use_eagle = false;
+
+  friend bool operator==(const SpeculationOptions&, const SpeculationOptions&) = default;
 };
 
 // Images, sounds, and models of two halves.
@@ -35,11 +39,15 @@ struct EncoderOptions {
   std::uint32_t encoder_cache_size = 0;  // embeds kept
   bool is_encoder_decoder = false;
   bool disable_chunked_mm_input = false;
+
+  friend bool operator==(const EncoderOptions&, const EncoderOptions&) = default;
 };
 
 struct ParallelOptions {
   bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
+
+  friend bool operator==(const ParallelOptions&, const ParallelOptions&) = default;
 };
 
 // Where vLLM goes wrong and quire need not. All off: decisions are vLLM's. ContinuumOptions has three more.
@@ -60,6 +68,8 @@ struct CureOptions {
   // Requests whose blocks have been loaded hold them while they wait. In vLLM, when nothing runs and they hold so many that the first of
   // them lacks blocks, all wait for ever. With this option the last of them then gives its blocks back.
   bool loaded_give_way = false;
+
+  friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };
 
 struct CoreLimits {
@@ -67,6 +77,8 @@ struct CoreLimits {
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   std::uint32_t max_open_transfers = 4096;
   std::uint32_t max_loras = 0;  // adapters in one step; 0: no limit
+
+  friend bool operator==(const CoreLimits&, const CoreLimits&) = default;
 };
 
 // What the core tells of itself.
@@ -76,6 +88,8 @@ struct ReportOptions {
   double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
   bool include_finished_set = false;
   bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
+
+  friend bool operator==(const ReportOptions&, const ReportOptions&) = default;
 };
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
@@ -98,6 +112,8 @@ struct QUIRE_API CoreConfig {
 
   // Errors name the field; one of the groups after `kv` as in "speculation.num_spec_tokens".
   [[nodiscard]] Result<void> validate() const;
+
+  friend bool operator==(const CoreConfig&, const CoreConfig&) = default;
 };
 
 }  // namespace quire

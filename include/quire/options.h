@@ -36,6 +36,8 @@ struct ContinuumOptions {
   bool pins_give_way = false;
   bool pins_end_with_job = false;  // a job's pin ends with its last step, with an aborted or failed turn, and at a reset of the cache
   bool jobless_in_order = false;   // a request without a job counts as entered when it was added: else any job goes before it
+
+  friend bool operator==(const ContinuumOptions&, const ContinuumOptions&) = default;
 };
 
 struct SchedulerOptions {
@@ -49,6 +51,8 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   bool async_scheduling = true;  // plan step N+1 while step N runs
   bool admit_oversized = false;  // take requests that can never run, as vLLM's scheduler does (its front end checks them)
+
+  friend bool operator==(const SchedulerOptions&, const SchedulerOptions&) = default;
 };
 
 // A record of each step of the scheduler, in files (docs/trace.md).

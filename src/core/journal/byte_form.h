@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace quire {
@@ -18,6 +20,18 @@ class ByteWriter {
   }
   void fixed(std::uint64_t value) {
     for (unsigned shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint8_t>(value >> shift));
+  }
+  // A number of any kind, a flag, an enum of a byte.
+  template <class Value>
+  void value(Value value) {
+    if constexpr (std::is_same_v<Value, double>)
+      fixed(std::bit_cast<std::uint64_t>(value));
+    else if constexpr (std::is_same_v<Value, bool> || std::is_enum_v<Value>)
+      byte(static_cast<std::uint8_t>(value));
+    else if constexpr (std::is_signed_v<Value>)  // small ones of either sign are short
+      number((static_cast<std::uint64_t>(value) << 1U) ^ (value < 0 ? UINT64_MAX : 0));
+    else
+      number(value);
   }
   void text(std::string_view value) {
     number(value.size());
@@ -56,6 +70,31 @@ class ByteReader {
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 8) value |= std::uint64_t{byte()} << shift;
     return value;
+  }
+  // What ByteWriter::value() has written; of an enum, choice().
+  template <class Value>
+  void value(Value& value) {
+    if constexpr (std::is_same_v<Value, double>) {
+      value = std::bit_cast<double>(fixed());
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      choice(value, 0, 1);
+    } else if constexpr (std::is_signed_v<Value>) {
+      const std::uint64_t bits = number();
+      const auto whole = static_cast<std::int64_t>((bits >> 1U) ^ ((bits & 1U) != 0 ? UINT64_MAX : 0));
+      if (!std::in_range<Value>(whole)) failed_ = true;
+      value = static_cast<Value>(whole);
+    } else {
+      const std::uint64_t whole = number();
+      if (!std::in_range<Value>(whole)) failed_ = true;
+      value = static_cast<Value>(whole);
+    }
+  }
+  // One of `first` to `last`.
+  template <class Enum>
+  void choice(Enum& value, std::uint8_t first, std::uint8_t last) {
+    const std::uint8_t given = byte();
+    if (given < first || given > last) failed_ = true;
+    value = static_cast<Enum>(given);
   }
   // How many things follow, of which each takes a byte at least: what it lets a reader allocate is bounded by the bytes.
   std::size_t count() {

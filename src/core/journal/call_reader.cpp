@@ -26,35 +26,18 @@ class ReadForm {
     features_.clear();
     tags_ = {};
   }
-  // An enum of so many values.
-  template <class Enum>
-  void choice(Enum& value, std::uint8_t first, std::uint8_t last) {
-    const std::uint8_t byte = in.byte();
-    if (byte < first || byte > last) in.fail();
-    value = static_cast<Enum>(byte);
-  }
 
   ByteReader in;
 
  private:
   template <class Value>
   void get(Value& value) {
-    if constexpr (std::is_same_v<Value, double>) {
-      value = std::bit_cast<double>(in.fixed());
-    } else if constexpr (std::is_same_v<Value, bool> || std::is_same_v<Value, TransferOutcome>) {
-      choice(value, 0, 1);
-    } else if constexpr (std::is_signed_v<Value>) {
-      const std::uint64_t number = in.number();
-      const auto whole = static_cast<std::int64_t>((number >> 1U) ^ ((number & 1U) != 0 ? UINT64_MAX : 0));
-      if (!std::in_range<Value>(whole)) in.fail();
-      value = static_cast<Value>(whole);
-    } else if constexpr (std::is_unsigned_v<Value>) {
-      const std::uint64_t number = in.number();
-      if (!std::in_range<Value>(number)) in.fail();
-      value = static_cast<Value>(number);
-    } else {
+    if constexpr (std::is_same_v<Value, TransferOutcome>)
+      in.choice(value, 0, 1);
+    else if constexpr (std::is_arithmetic_v<Value>)
+      in.value(value);
+    else
       fields(*this, value);
-    }
   }
   template <class Tag, class Rep>
   void get(Id<Tag, Rep>& id) {
@@ -128,7 +111,7 @@ struct Call {
 };
 
 void read_call(ReadForm& form, Call& call) {
-  form.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::make_stats));
+  form.in.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::make_stats));
   switch (call.kind) {
     case CallKind::add:
       return form(call.request, call.input);
@@ -147,13 +130,13 @@ void read_call(ReadForm& form, Call& call) {
       return form(call.drafts);
     case CallKind::finish:
       form(call.id);
-      form.choice(call.status, static_cast<std::uint8_t>(RequestStatus::finished_stopped),
-                  static_cast<std::uint8_t>(RequestStatus::finished_repetition));
+      form.in.choice(call.status, static_cast<std::uint8_t>(RequestStatus::finished_stopped),
+                     static_cast<std::uint8_t>(RequestStatus::finished_repetition));
       return form(call.input);
     case CallKind::reset_prefix_cache:
       return form(call.preempt_running, call.reset_connector, call.input);
     case CallKind::set_pause_state:
-      return form.choice(call.pause, 0, static_cast<std::uint8_t>(PauseState::paused_all));
+      return form.in.choice(call.pause, 0, static_cast<std::uint8_t>(PauseState::paused_all));
     case CallKind::end_pins:
     case CallKind::reset_connector_cache:
     case CallKind::reset_encoder_cache:

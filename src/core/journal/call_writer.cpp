@@ -22,14 +22,8 @@ class WriteForm {
  private:
   template <class Value>
   void put(const Value& value) {
-    if constexpr (std::is_same_v<Value, double>)
-      out.fixed(std::bit_cast<std::uint64_t>(value));
-    else if constexpr (std::is_same_v<Value, bool> || std::is_enum_v<Value>)
-      out.byte(static_cast<std::uint8_t>(value));
-    else if constexpr (std::is_signed_v<Value>)  // small ones of either sign are short
-      out.number((static_cast<std::uint64_t>(value) << 1U) ^ (value < 0 ? UINT64_MAX : 0));
-    else if constexpr (std::is_unsigned_v<Value>)
-      out.number(value);
+    if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>)
+      out.value(value);
     else
       put_fields(value);
   }

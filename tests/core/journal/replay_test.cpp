@@ -45,8 +45,11 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
     const auto decoded = decode_seam_record(encode(answers));
     ASSERT_TRUE(decoded.has_value()) << decoded.error().to_string();
     ASSERT_EQ(*decoded, answers);
+    const auto config = decode_core_config(encode(run.config));
+    ASSERT_TRUE(config.has_value()) << config.error().to_string();
+    ASSERT_EQ(*config, run.config);
     SeamPlayer player(*decoded);
-    ASSERT_EQ(replay(run.config, run.calls(), player), run.plans) << "seed " << seed;
+    ASSERT_EQ(replay(*config, run.calls(), player), run.plans) << "seed " << seed;
     ASSERT_TRUE(player.status().has_value()) << player.status().error().to_string();
     ASSERT_EQ(player.num_left(), 0U);
     num_steps += run.num_steps;
