@@ -10,6 +10,7 @@ quire_room(core_offload core/offload DEPS base)
 quire_room(core_agent core/agent DEPS base)
 quire_room(core_schedule core/schedule DEPS base core_kv core_agent)
 quire_room(core_journal core/journal DEPS base LINKS core_schedule)
+quire_room(core_connect core/connect DEPS base core_offload LINKS core_schedule)
 
 quire_room(memory runtime/memory DEPS base)
 include(cmake/Kernels.cmake)

@@ -16,6 +16,7 @@
 
 namespace quire {
 
+class Core;
 struct StepPlan;
 
 // The blocks of a request: one list per cache group, in the order of the tokens. A view, valid during the call.
@@ -29,12 +30,15 @@ struct ExternalMatch {
 class Connector {
  public:
   virtual ~Connector() = default;
+  // Once, before all others: who asks. Its const members may be called at any time, also in the middle of a step.
+  virtual void bind(const Core& /*core*/) {}
   // get_num_new_matched_tokens
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
   // update_state_after_alloc: all blocks of the request, in every group
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
-  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request, or its transfers are over, one of which
-  // must begin with the next plan
+  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request. Of one that has had transfers the core
+  // says so itself, as vLLM's workers do: with the first result, from that of the plan on which names it as finished, by which none of them
+  // is open and none was refused
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
   // build_connector_meta: before the planned tokens count as computed
   virtual void planned(const StepPlan& plan) = 0;
@@ -47,6 +51,8 @@ class Connector {
   // they are finished, and `reported`, the order of their updates. Both are given in the order found: first the num_async requests that
   // wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
   virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
+  // In apply(): what kept the blocks of a finished request is over, and they are given back.
+  virtual void sent(RequestId /*request*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet
   virtual void step_output() = 0;
   // reset_cache

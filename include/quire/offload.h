@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "quire/api.h"
@@ -41,6 +42,26 @@ struct OffloadOptions {
   std::int64_t max_tracked_keys = 64'000;  // keys whose lookups are counted, least recently looked up forgotten; used with a filter only
   bool enable_events = false;
   std::int64_t max_pending_event_keys = 1 << 20;  // an event beyond it is lost and counted; take events every step
+};
+
+// What the offloading connector can be told: names and defaults are those of vLLM's kv_connector_extra_config.
+struct OffloadConnectorOptions {
+  std::uint64_t cpu_bytes_to_use = 0;      // of the tier, over all ranks; at least 1
+  std::uint32_t block_size = 0;            // tokens of an offloaded block, a multiple of the cache's; 0: the cache's
+  std::string eviction_policy = "lru";     // or "arc"
+  std::int64_t store_threshold = 0;        // as in OffloadOptions
+  std::int64_t max_tracker_size = 64'000;  // OffloadOptions::max_tracked_keys
+  bool enable_events = false;              // kv_events_config.enable_kv_cache_events
+  // vLLM lets a request wait while a block that it wants is being loaded for another one, and finds that block in the prefix cache, or
+  // loads it then. With this option the request loads it too, at once: it neither waits for others nor for their fate.
+  bool join_loads = false;
+};
+
+// Totals from the start, in offloaded blocks.
+struct OffloadCounters {
+  std::uint64_t num_stored = 0, num_loaded = 0;  // planned
+  std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
+  std::uint64_t num_without_room = 0;  // not stored now because the tier is full of blocks in transfer
 };
 
 // What prepare_store decided. `keys` go to `slots`, one each; `evicted` left the tier for them, in the order of their eviction. Views of

@@ -51,7 +51,7 @@ struct TransferCompletion {
 class TransferList {
  public:
   // `transfer.id` is ignored; its views are copied. nullopt: as many transfers are open as may be (CoreLimits::max_open_transfers), so ask
-  // again with a later plan.
+  // again with the next plan, or never.
   virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 
  protected:

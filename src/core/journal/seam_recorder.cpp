@@ -36,6 +36,7 @@ class NotedTransfers final : public TransferList {
 class RecordedConnector final : public Connector {
  public:
   RecordedConnector(Connector* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
+  void bind(const Core& core) override { inner_->bind(core); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     const Question question = Question().add(request).add(num_local_tokens);
     const ExternalMatch match = inner_->match(request, num_local_tokens);
@@ -68,6 +69,7 @@ class RecordedConnector final : public Connector {
     for (const RequestId id : reported) values.push_back(id.value);
     note(*record_, SeamCall::connector_order_failed, {}, question, std::move(values));
   }
+  void sent(RequestId request) override { inner_->sent(request); }
   void step_output() override { inner_->step_output(); }
   bool reset() override {
     const bool done = inner_->reset();

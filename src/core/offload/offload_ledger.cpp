@@ -4,7 +4,7 @@
 //   storing -> ready                        complete_store
 //   storing -> free                         complete_store without success
 //   ready -> loading -> ready               prepare_load, complete_load, as often as there are loads
-//   ready -> free                           prepare_store, for others (eviction)
+//   ready -> free                           prepare_store, for others (eviction); discard
 //   storing -> lost                         prepare_store of a key given twice
 // Storing, ready and loading slots are resident: they have a key and a place in the policy's order. Only ready ones are evictable.
 #include "core/offload/offload_ledger.h"
@@ -206,6 +206,16 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
   add_event(stored_keys_, false);
 }
 
+bool OffloadLedger::discard(const OffloadKey& key) {
+  const std::uint32_t slot = index_.find(key);
+  if (slot == kNoIndex || ref_counts_[slot] != 0) return false;
+  const OffloadKey gone = key;  // which may be the index's own
+  policy_->remove(slot);
+  release(slot);
+  add_event({&gone, 1}, true);
+  return true;
+}
+
 void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
   if (!enable_events_ || keys.empty()) return;
   QUIRE_CHECK(event_keys_.size() <= max_pending_event_keys_, "pending events are bounded");
@@ -231,6 +241,15 @@ void OffloadLedger::clear_events() {
 std::optional<std::int32_t> OffloadLedger::ref_count(const OffloadKey& key) const {
   const std::uint32_t slot = index_.find(key);
   return slot == kNoIndex ? std::nullopt : std::optional(ref_counts_[slot]);
+}
+
+std::vector<OffloadKey> OffloadLedger::resident_keys() const {
+  std::vector<OffloadKey> keys;
+  std::vector<std::uint8_t> is_free(num_taken_);
+  for (const std::uint32_t slot : free_) is_free[slot] = 1;
+  for (std::uint32_t slot = 0; slot < num_taken_; ++slot)
+    if (is_free[slot] == 0 && index_.find(index_.key_of(slot)) == slot) keys.push_back(index_.key_of(slot));
+  return keys;
 }
 
 void OffloadLedger::check_invariants() const {

@@ -41,6 +41,9 @@ class OffloadLedger {
   // Those of `keys` that were being stored can be loaded from now on; without success they are removed. Others are left alone.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
+  // The key leaves the tier as an evicted one does. False, and nothing happens: it is not there, or being stored or loaded.
+  bool discard(const OffloadKey& key);
+
   // What happened since the last clear_events(), oldest first. Reading takes nothing away: vLLM's take_events, too, forgets its events
   // only once it was read to the end.
   [[nodiscard]] std::size_t num_events() const { return events_.size(); }
@@ -55,6 +58,8 @@ class OffloadLedger {
   [[nodiscard]] bool contains(const OffloadKey& key) const { return index_.find(key) != kNoIndex; }
   // Of a resident key: -1 while it is being stored, then the number of its loads under way.
   [[nodiscard]] std::optional<std::int32_t> ref_count(const OffloadKey& key) const;
+  // Of all resident keys, in the order of their slots.
+  [[nodiscard]] std::vector<OffloadKey> resident_keys() const;
   [[nodiscard]] PolicySnapshot snapshot() const { return policy_->snapshot(); }
   // Null without a filter.
   [[nodiscard]] const ReuseFilter* filter() const { return filter_.get(); }

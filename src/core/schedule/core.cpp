@@ -52,7 +52,9 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
     if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
-  return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
+  auto core = std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
+  if (seams.connector != nullptr) seams.connector->bind(*core);
+  return core;
 }
 
 void Core::State::begin_call(const StepInput& input) {

@@ -95,7 +95,9 @@ struct Request {
   std::uint64_t family = 0;                               // it and its relatives by forks that have not ended; 0: none
   std::uint8_t holders = 0;                               // who keeps its blocks although it has finished (holds.h)
   std::uint32_t num_open_loads = 0, num_open_stores = 0;  // transfers, while it is known
-  bool awaits_transfer = false;                           // a connector keeps its blocks for one that begins with the next plan
+  bool awaits_transfer = false;                           // a connector keeps its blocks, and no result yet is of a plan that says it ended
+  bool had_transfer = false;                              // so the core knows itself when the last one is over
+  bool lacks_transfer = false;                            // the newest plan refused it one
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

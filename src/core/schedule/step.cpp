@@ -19,7 +19,7 @@ const StepPlan& Core::schedule(const StepInput& input) {
   StepPlan& plan = arena.seal();
   if (Connector* connector = s.context.seams.connector; connector != nullptr) {
     connector->planned(plan);
-    s.transfers.plan(arena, s.ending.finished());
+    s.transfers.plan(arena);
   }
   s.advance(arena, plan);
   return plan;
@@ -77,7 +77,7 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
   if (Result<void> checked = Results::check(s.plans, result); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = s.transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
   s.begin_call(input);
-  s.take(s.transfers.take_completions(result));
+  s.take(s.transfers.take_completions(result, s.plans.at(0).plan().finished));
   return &s.outcome;
 }
 

@@ -22,12 +22,18 @@ std::unexpected<Error> wrong_list(const char* field, std::string message) {
 // Opens transfers on the connector's behalf.
 class TransferOpener final : public TransferList {
  public:
-  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena) : open_(&open), table_(&table), arena_(&arena) {}
+  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena, std::vector<RequestId>& refused)
+      : open_(&open), table_(&table), arena_(&arena), refused_(&refused) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
     Request* request = table_->find(transfer.request);
     QUIRE_CHECK(request != nullptr, "a transfer is for a request that is known");
     const std::optional<Transfer> opened = open_->open(transfer);
-    if (!opened) return std::nullopt;
+    request->had_transfer = true;
+    if (!opened) {
+      request->lacks_transfer = true;
+      refused_->push_back(request->id);
+      return std::nullopt;
+    }
     ++(opened->direction == TransferDirection::load ? request->num_open_loads : request->num_open_stores);
     arena_->add_transfer(*opened);
     return opened->id;
@@ -37,16 +43,20 @@ class TransferOpener final : public TransferList {
   OpenTransfers* open_;
   RequestTable* table_;
   PlanArena* arena_;
+  std::vector<RequestId>* refused_;
 };
 
 }  // namespace
 
-void Transfers::plan(PlanArena& arena, std::span<const RequestId> finished) {
+void Transfers::plan(PlanArena& arena) {
   const TransferId first_new = open_.next_id();
-  TransferOpener opener(open_, table_, arena);
+  // What was refused is asked for again now, or never.
+  for (const RequestId id : refused_)
+    if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = false;
+  asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
+  refused_.clear();
+  TransferOpener opener(open_, table_, arena, refused_);
   context_.seams.connector->plan_transfers(arena.plan(), opener);
-  for (const RequestId id : finished)
-    if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   if (open_.num_open() > 0) find_fences(arena, first_new);
   arena.seal_transfers();
 }
@@ -112,17 +122,22 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
 }
 
 // The result as a host that begins none would give it.
-StepResult Transfers::take_completions(const StepResult& result) {
-  if (result.completions.empty()) return result;
+StepResult Transfers::take_completions(const StepResult& result, std::span<const RequestId> finished) {
+  if (result.completions.empty() && finished.empty() && asked_again_.empty()) return result;
   sent_.assign(result.finished_sending.begin(), result.finished_sending.end());
   received_.assign(result.finished_receiving.begin(), result.finished_receiving.end());
   not_loaded_.assign(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  for (const RequestId id : finished)
+    if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   for (const TransferCompletion& completion : result.completions) {
     if (context_.seams.connector != nullptr) context_.seams.connector->completed(completion);
     end(completion);
   }
+  for (const RequestId id : finished) find_sent(id);
+  for (const RequestId id : asked_again_) find_sent(id);
+  asked_again_.clear();
   StepResult told = result;
-  told.has_connector_output = true;
+  told.has_connector_output |= !result.completions.empty() || sent_.size() > result.finished_sending.size();
   told.finished_sending = sent_;
   told.finished_receiving = received_;
   told.invalid_blocks = not_loaded_;
@@ -141,10 +156,25 @@ void Transfers::end(const TransferCompletion& completion) {
     QUIRE_CHECK(num_open > 0, "the transfers of a request are counted");
     --num_open;
     if (is_load && num_open == 0 && is_loading(*request)) received_.push_back(request->id);
-    const bool has_none = request->num_open_loads + request->num_open_stores == 0 && !request->awaits_transfer;
-    if (has_none && HoldLedger::holds(*request, Holder::transfer)) sent_.push_back(request->id);
+    if (is_sent(*request)) (is_load ? received_ : sent_).push_back(request->id);
   }
   open_.close(completion.transfer);
+}
+
+bool Transfers::is_sent(const Request& request) {
+  return HoldLedger::holds(request, Holder::transfer) && request.num_open_loads + request.num_open_stores == 0 &&
+         !request.awaits_transfer && !request.lacks_transfer;
+}
+
+void Transfers::find_sent(RequestId id) {
+  const Request* request = table_.find(id);
+  if (request == nullptr || !request->had_transfer || !is_sent(*request)) return;
+  if (std::ranges::find(sent_, id) == sent_.end() && std::ranges::find(received_, id) == received_.end()) sent_.push_back(id);
+}
+
+void Transfers::give_back(Request& request) {
+  if (context_.seams.connector != nullptr) context_.seams.connector->sent(request.id);
+  ended_.let_go(request, Holder::transfer);
 }
 
 void Transfers::take(const StepResult& result) {
@@ -154,11 +184,11 @@ void Transfers::take(const StepResult& result) {
     if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
       queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
     else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer))
-      ended_.let_go(*request, Holder::transfer);
+      give_back(*request);
   }
   for (RequestId id : result.finished_sending) {
     Request* request = table_.find(id);
-    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) ended_.let_go(*request, Holder::transfer);
+    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) give_back(*request);
   }
 }
 

@@ -30,12 +30,12 @@ class Transfers {
         ended_(ended),
         open_(context.config.kv.num_blocks, context.config.limits.max_open_transfers) {}
 
-  // There is a connector; `finished` are those that the plan says have ended. Completes the plan.
-  void plan(PlanArena& arena, std::span<const RequestId> finished);
+  // There is a connector. Completes the plan.
+  void plan(PlanArena& arena);
 
   [[nodiscard]] Result<void> check(const StepResult& result) const;
-  // The result as a host that begins none would give it; valid until the next call.
-  [[nodiscard]] StepResult take_completions(const StepResult& result);
+  // The result as a host that begins none would give it; `finished` are those that its plan says have ended. Valid until the next call.
+  [[nodiscard]] StepResult take_completions(const StepResult& result, std::span<const RequestId> finished);
   // Those that are over.
   void take(const StepResult& result);
 
@@ -46,6 +46,10 @@ class Transfers {
   [[nodiscard]] Result<void> check_completions(const StepResult& result) const;
   [[nodiscard]] Result<void> check_lists(const StepResult& result) const;
   void end(const TransferCompletion& completion);
+  // Nothing that has begun or is to begin keeps its blocks.
+  [[nodiscard]] static bool is_sent(const Request& request);
+  void find_sent(RequestId id);
+  void give_back(Request& request);
 
   Context& context_;
   const KvCacheManager& kv_;
@@ -53,6 +57,8 @@ class Transfers {
   Queues& queues_;
   EndedRequests& ended_;
   OpenTransfers open_;
+  std::vector<RequestId> refused_;          // a transfer, in the newest plan
+  std::vector<RequestId> asked_again_;      // in plans since the last result: had been refused
   std::vector<RequestId> sent_, received_;  // what the result says and what follows from the completions
   std::vector<BlockId> not_loaded_;
 };

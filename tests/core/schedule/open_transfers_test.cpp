@@ -82,6 +82,7 @@ class Planner final : public Connector {
   std::vector<std::optional<TransferId>> ids;
   std::map<RequestId, std::vector<BlockId>> blocks;
   std::vector<TransferId> over;
+  std::vector<RequestId> given_back;
 
   ExternalMatch match(const RequestView& request, std::uint32_t) override {
     const auto found = matches.find(request.id);
@@ -101,6 +102,7 @@ class Planner final : public Connector {
     wanted.clear();
   }
   void completed(const TransferCompletion& completion) override { over.push_back(completion.transfer); }
+  void sent(RequestId request) override { given_back.push_back(request); }
   void step_output() override {}
   bool reset() override { return true; }
 };
@@ -209,6 +211,60 @@ TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
   const TransferCompletion last[] = {{.transfer = *planner.ids[1]}};
   d.apply({}, {.completions = last});
   EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+// Its only transfer was over before it ended: vLLM's workers say so when they hear of the end.
+TEST(CoreTransfers, BlocksThatNothingKeepsAnyMoreComeBackWithTheResultOfThePlanThatNamesTheEnd) {
+  for (const bool is_async : {false, true}) {
+    Planner planner;
+    planner.keeps = {RequestId{1}};
+    CoreConfig config = is_async ? test::async_config(16) : test::sync_config(16);
+    CoreDriver d(config, {.connector = &planner});
+    d.add(1, 8, 8);
+    planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+    d.step();
+    if (is_async) d.plan();
+    d.plan();
+    const TransferCompletion over[] = {{.transfer = *planner.ids[0]}};
+    d.apply({}, {.completions = over});
+    d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+    d.plan();
+    if (is_async) {
+      d.apply();
+      EXPECT_FALSE(d.core->all_blocks_free()) << "that plan does not name the end";
+    }
+    EXPECT_TRUE(planner.given_back.empty());
+    d.apply();
+    EXPECT_TRUE(d.core->all_blocks_free());
+    EXPECT_EQ(planner.given_back, (std::vector<RequestId>{RequestId{1}}));
+  }
+}
+
+// The connector asks again, or gives it up.
+TEST(CoreTransfers, ARefusedTransferKeepsTheBlocksAsLongAsItIsAskedFor) {
+  for (const bool gives_up : {false, true}) {
+    Planner planner;
+    planner.keeps = {RequestId{1}};
+    CoreConfig config = transfers_config(16);
+    config.limits.max_open_transfers = 1;
+    CoreDriver d(config, {.connector = &planner});
+    d.add(1, 8, 1);
+    d.step();
+    planner.wanted.assign(2, {RequestId{1}, TransferDirection::store, 0, 1});
+    d.plan();
+    const TransferCompletion first[] = {{.transfer = *planner.ids[0]}};
+    d.apply({}, {.completions = first});
+    EXPECT_FALSE(d.core->all_blocks_free()) << "the other was refused";
+    if (!gives_up) planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+    d.plan();
+    d.apply();
+    EXPECT_EQ(d.core->all_blocks_free(), gives_up);
+    if (gives_up) continue;
+    d.plan();
+    const TransferCompletion second[] = {{.transfer = *planner.ids[2]}};
+    d.apply({}, {.completions = second});
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
 }
 
 TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {

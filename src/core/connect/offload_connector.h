@@ -1,0 +1,115 @@
+#pragma once
+// The scheduler half of an offloading connector: computed blocks are stored in a lower tier, and prompts that begin with them are loaded
+// from it. Decisions are those of vLLM's OffloadingConnectorScheduler over its CPUOffloadingManager (v0.19.0): the same matches, loads and
+// stores, with the same blocks and slots, in the same steps and order.
+//
+// A store that a step decides is a transfer of the next plan, when that step's keys and values are there; vLLM's worker puts it off as
+// long. When a request is preempted, vLLM's worker waits for its stores, since others may write to its blocks; here the plan that writes to
+// such a block names the store as a fence. In both the blocks can be loaded from then on. In vLLM a failed transfer stops the program, and
+// a reset does nothing; here a block that could not be stored is not kept, one that could not be loaded is a miss and is dropped, and a
+// reset drops all.
+//
+// What it asks of the transport: transfers that name the same place take effect in the order in which they begin; a load from a place whose
+// last store failed fails.
+//
+// A block has `factor` places: place = slot * factor + index in the offloaded block. One thread.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/offload/offload_ledger.h"
+#include "quire/connector.h"
+#include "quire/core_config.h"
+#include "quire/offload.h"
+
+namespace quire {
+
+struct ScheduledRequest;
+
+class OffloadConnector final : public Connector {
+ public:
+  // `bytes_per_block`: of a block of the cache, in all layers, over all ranks. Errors name the field: an option out of range, or a cache
+  // that cannot be offloaded (several groups, windows, states of mamba layers, context parallelism).
+  static Result<std::unique_ptr<OffloadConnector>> create(const OffloadConnectorOptions& options, const CoreConfig& config,
+                                                          std::uint64_t bytes_per_block);
+
+  void bind(const Core& core) override { core_ = &core; }
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
+  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
+  void planned(const StepPlan& plan) override;
+  void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
+  // One that it does not know is passed over.
+  void completed(const TransferCompletion& completion) override;
+  bool finished(const RequestView& request, GroupBlocks blocks) override;
+  void sent(RequestId request) override;
+  void step_output() override {}
+  // What is in transfer leaves the tier when that is over, and is not found until then.
+  bool reset() override;
+
+  [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
+  void clear_events() { ledger_->clear_events(); }
+  [[nodiscard]] const OffloadCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint32_t factor() const { return factor_; }
+  // Requests and transfers of which it remembers something; none when all is over.
+  [[nodiscard]] std::size_t num_tracked() const { return tracked_.size() + moving_.size() + loads_.size() + decided_.size() + due_.size(); }
+
+ private:
+  // A request's blocks are stored in order: `next_stored` is the first that is not decided upon, in offloaded blocks.
+  struct Tracked {
+    std::uint32_t next_stored = 0;
+    bool stores = false;  // something of it was to be stored: its blocks stay until that is over
+    bool has_ended = false;
+    std::vector<OffloadKey> storing, loading;
+  };
+  struct Moving {
+    RequestId request;
+    TransferDirection direction;
+    std::uint32_t first_key = 0;  // index of keys[0] in the request, in offloaded blocks
+    std::vector<OffloadKey> keys;
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> places;  // parallel to `blocks`
+  };
+  struct KeyHash {
+    std::size_t operator()(const OffloadKey& key) const { return key.prefix(); }
+  };
+  using KeySet = std::unordered_set<OffloadKey, KeyHash>;
+
+  OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const CoreConfig& config, std::uint32_t factor, bool join_loads);
+  // Of the request's offloaded blocks from `begin` to `end`; valid until the next call.
+  std::span<const OffloadKey> keys_of(const RequestView& request, std::size_t begin, std::size_t end);
+  [[nodiscard]] std::size_t without_doomed(std::span<const OffloadKey> keys) const;
+  void plan_store(const ScheduledRequest& scheduled);
+  Moving store_of(const ScheduledRequest& scheduled, const PreparedStore& store, std::span<const OffloadKey> keys,
+                  std::uint32_t first) const;
+  void end_stores(std::vector<OffloadKey>& keys);
+  bool begin(Moving& moving, TransferList& transfers);
+  [[nodiscard]] bool holds_blocks(const Moving& store) const;
+  void end_load(const Moving& load, const TransferCompletion& completion);
+  void drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked);
+  void fail_store(const Moving& store);
+  // Leaves the tier, now or when nobody loads it any more.
+  void drop(const OffloadKey& key);
+  void forget_if_over(RequestId request);
+
+  std::unique_ptr<OffloadLedger> ledger_;
+  const Core* core_ = nullptr;
+  std::uint32_t block_size_;  // tokens
+  std::uint32_t factor_;
+  bool waits_for_loads_;  // of others
+  RequestId matched_{};   // the last match() asked about it,
+  std::uint32_t num_local_tokens_ = 0;
+  std::unordered_map<std::uint64_t, Tracked> tracked_;  // by request
+  KeySet being_loaded_;
+  KeySet doomed_;                                     // in transfer, and not to be kept
+  std::vector<Moving> loads_;                         // of this plan
+  std::vector<Moving> decided_;                       // stores of this plan, for the next one
+  std::vector<Moving> due_;                           // stores that begin with this plan
+  std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
+  OffloadCounters counters_;
+  std::vector<OffloadKey> keys_;
+};
+
+}  // namespace quire

@@ -1,0 +1,364 @@
+// What the offloading connector plans, and what it makes of ends, failures and resets.
+#include "core/connect/offload_connector.h"
+
+#include <gtest/gtest.h>
+
+#include "core/connect/offload_driver.h"
+
+namespace quire {
+namespace {
+
+using test::OffloadDriver;
+using Blocks = std::vector<std::uint32_t>;
+using Places = std::vector<std::uint64_t>;
+
+CoreConfig recompute_config(std::uint32_t num_blocks = 32) {
+  CoreConfig config = test::sync_config(num_blocks);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  return config;
+}
+
+std::string field_of(const OffloadConnectorOptions& options, const CoreConfig& config = test::sync_config()) {
+  const auto created = OffloadConnector::create(options, config, 1);
+  return created ? "" : created.error().field;
+}
+
+TEST(OffloadConnector, OptionsAreChecked) {
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}), "");
+  EXPECT_EQ(field_of({}), "cpu_bytes_to_use");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .block_size = 6}), "block_size");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .eviction_policy = "fifo"}), "eviction_policy");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .store_threshold = 2, .max_tracker_size = 0}), "max_tracked_keys");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = std::uint64_t{1} << 40}), "num_slots");
+  const auto without_bytes = OffloadConnector::create({.cpu_bytes_to_use = 8}, test::sync_config(), 0);
+  EXPECT_EQ(without_bytes.error().field, "bytes_per_block");
+}
+
+TEST(OffloadConnector, ACacheThatCannotBeOffloadedIsRefused) {
+  CoreConfig config = test::sync_config();
+  config.kv.groups.push_back(config.kv.groups[0]);
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "kv.groups");
+  SlidingWindowSpec window;
+  window.block_size = test::kBlockSize;
+  window.sliding_window = 8;
+  config.kv.groups = {{.layer_names = {"layer"}, .spec = window, .layer_specs = {}}};
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "kv.groups");
+  config = test::sync_config();
+  config.parallel.dcp_world_size = 2;
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "parallel");
+}
+
+TEST(OffloadConnector, WhatWasComputedIsStoredAndLoadedBack) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 3);
+  o.run();
+  EXPECT_EQ(o.num_kept(), 3U) << "two blocks of the prompt, and one that ends in outputs";
+  o.forget_cached();
+  o.add(2, 1, 10, 3);
+  EXPECT_TRUE(o.plan().scheduled.empty()) << "it waits";
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].direction, TransferDirection::load);
+  EXPECT_EQ(o.begun[0].places, (Places{0, 1}));
+  o.apply();
+  EXPECT_EQ(o.plan().scheduled[0].num_computed_tokens, 8U);
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 3U) << "nothing is stored twice";
+  EXPECT_EQ(o.connector->counters().num_stored, 3U);
+  EXPECT_EQ(o.connector->counters().num_loaded, 2U);
+}
+
+TEST(OffloadConnector, AStoreBeginsWithThePlanAfterTheOneThatFillsTheBlock) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 8);
+  EXPECT_TRUE(o.plan().transfers.empty());
+  const std::vector<BlockId> blocks = o.d.blocks(1);
+  o.apply();
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].blocks, (Blocks{blocks[0].value, blocks[1].value}));
+  o.apply();
+  EXPECT_EQ(o.connector->ledger().ref_count(o.d.known(1) ? o.key(1, 0) : OffloadKey{}), -1) << "it counts when the request has ended";
+  o.run();
+}
+
+// An offloaded block of two blocks of the cache, the first of which is there already.
+TEST(OffloadConnector, ALoadBeginsInTheMiddleOfAnOffloadedBlock) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .block_size = 2 * test::kBlockSize});
+  o.add(1, 1, 17, 1);
+  o.run();
+  EXPECT_EQ(o.num_kept(), 2U);
+  o.forget_cached();
+  o.add(2, 1, 5, 1);
+  o.run();
+  o.add(3, 1, 17, 1);
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].places, (Places{1, 2, 3}));
+  const std::vector<BlockId> blocks = o.d.blocks(3);
+  EXPECT_EQ(o.begun[0].blocks, (Blocks{blocks[1].value, blocks[2].value, blocks[3].value}));
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, ABlockThatIsBeingLoadedIsNotYetThereUnlessLoadsAreJoined) {
+  for (const bool join : {false, true}) {
+    OffloadDriver o({.cpu_bytes_to_use = 32, .join_loads = join});
+    o.add(1, 1, 10, 1);
+    o.run();
+    o.forget_cached();
+    o.add(2, 1, 10, 1);
+    o.add(3, 1, 10, 1);
+    o.plan();
+    EXPECT_EQ(o.begun.size(), join ? 2U : 1U);
+    EXPECT_EQ(o.d.view(3).status, join ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting);
+    if (join) EXPECT_EQ(o.begun[0].places, o.begun[1].places);
+    o.apply();
+    o.run();
+  }
+}
+
+TEST(OffloadConnector, StoresOfAPreemptedRequestCountAtOnceAndFenceThoseWhoWrite) {
+  CoreConfig config = test::sync_config(7);
+  config.scheduler.reserve_full_isl = false;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 12, 4);
+  o.add(2, 2, 12, 4);
+  o.plan();
+  o.apply();
+  const StepPlan& plan = o.plan();
+  ASSERT_EQ(test::values(plan.preempted), (test::Ids{2}));
+  ASSERT_EQ(o.begun.size(), 2U);
+  EXPECT_EQ(o.begun[1].request, RequestId{2});
+  ASSERT_EQ(plan.fences.size(), 1U) << "request 1 writes to a block of request 2";
+  EXPECT_EQ(plan.fences[0], o.begun[1].id);
+  EXPECT_EQ(o.connector->ledger().ref_count(o.key(2, 0)), 0);
+  EXPECT_EQ(o.connector->ledger().ref_count(o.key(1, 0)), -1);
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, ABlockThatCouldNotBeStoredIsNotKept) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 3);
+  o.run(TransferOutcome::failed);
+  EXPECT_EQ(o.num_kept(), 0U);
+  EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
+  o.forget_cached();
+  o.add(2, 1, 10, 3);
+  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "nothing is there to be loaded";
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 3U);
+}
+
+// It counts as stored from the preemption on, and fails afterwards.
+TEST(OffloadConnector, AStoreOfAPreemptedRequestThatFailsIsTakenBack) {
+  CoreConfig config = test::sync_config(7);
+  config.scheduler.reserve_full_isl = false;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 12, 4);
+  o.add(2, 2, 12, 4);
+  o.plan();
+  o.apply();
+  o.plan();
+  const OffloadKey key = o.key(2, 0);
+  EXPECT_TRUE(o.connector->ledger().contains(key));
+  o.apply(TransferOutcome::failed);
+  EXPECT_FALSE(o.connector->ledger().contains(key));
+  o.run();
+}
+
+TEST(OffloadConnector, ABlockThatCouldNotBeLoadedIsAMissAndIsStoredAnew) {
+  OffloadDriver o({.cpu_bytes_to_use = 32}, recompute_config());
+  o.add(1, 1, 14, 1);
+  o.run();
+  o.forget_cached();
+  o.add(2, 1, 14, 1);
+  o.plan();
+  const OffloadKey first = o.key(2, 0), second = o.key(2, 1);
+  const BlockId bad[] = {o.d.blocks(2)[1]};
+  o.apply(TransferOutcome::failed, bad);
+  EXPECT_TRUE(o.connector->ledger().contains(first));
+  EXPECT_FALSE(o.connector->ledger().contains(second));
+  EXPECT_EQ(o.connector->counters().num_failed_loads, 1U);
+  EXPECT_EQ(o.plan().scheduled[0].num_computed_tokens, 4U) << "what came before it is good";
+  o.apply();
+  o.run();
+  EXPECT_TRUE(o.connector->ledger().contains(second));
+}
+
+// Two load the block; one of the loads fails while the other is under way.
+TEST(OffloadConnector, ABadBlockThatOthersLoadLeavesWhenTheyAreDone) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .join_loads = true}, recompute_config());
+  o.add(1, 1, 10, 1);
+  o.run();
+  o.forget_cached();
+  o.add(2, 1, 10, 1);
+  o.add(3, 1, 10, 1);
+  o.plan();
+  const OffloadKey key = o.key(2, 0);
+  const TransferId other = o.begun[1].id;
+  o.open = {o.begun[0].id};
+  o.apply(TransferOutcome::failed);
+  EXPECT_EQ(o.connector->ledger().ref_count(key), 1);
+  o.add(4, 1, 10, 1);
+  o.plan();
+  EXPECT_GT(o.d.scheduled(4), 0U) << "nobody finds it any more";
+  EXPECT_TRUE(o.connector->ledger().contains(key));
+  o.open.push_back(other);
+  o.apply();
+  EXPECT_FALSE(o.connector->ledger().contains(key));
+  o.run();
+}
+
+TEST(OffloadConnector, EndsToldTwiceAndEndsOfStrangersChangeNothing) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 4);
+  o.plan();
+  o.apply();
+  o.plan();
+  const TransferCompletion end[] = {{.transfer = o.begun[0].id}};
+  const TransferCompletion stranger[] = {{.transfer = TransferId{77}}};
+  EXPECT_EQ(o.d.core->apply({.step = StepId{1}, .completions = stranger}).error().field, "completions");
+  o.apply();
+  const std::size_t num_tracked = o.connector->num_tracked();
+  o.connector->completed(end[0]);
+  o.connector->completed({.transfer = o.begun[0].id, .outcome = TransferOutcome::failed});
+  o.connector->completed(stranger[0]);
+  o.connector->sent(RequestId{99});
+  EXPECT_EQ(o.connector->num_tracked(), num_tracked);
+  EXPECT_EQ(o.num_kept(), 2U);
+  o.run();
+}
+
+TEST(OffloadConnector, ARequestThatEndsInTheMiddleKeepsItsBlocksUntilAllIsOver) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 4);
+  o.plan();
+  o.apply();
+  o.d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a store is to begin";
+  o.plan();
+  o.apply_without_ends();
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "it is under way";
+  o.run();
+  EXPECT_EQ(o.num_kept(), 2U);
+  o.forget_cached();
+  o.add(2, 1, 10, 4);
+  o.plan();
+  EXPECT_EQ(o.connector->ledger().ref_count(o.key(2, 0)), 1);
+  const OffloadKey key = o.key(2, 0);
+  o.d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  o.apply_without_ends();
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a load fills them";
+  o.run();
+  EXPECT_EQ(o.connector->ledger().ref_count(key), 0);
+}
+
+TEST(OffloadConnector, AResetDropsWhatIsThereAndWhatIsInTransfer) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 1);
+  o.run();
+  o.forget_cached();
+  o.add(2, 1, 10, 1);
+  o.add(3, 3, 10, 4);
+  o.plan();
+  o.apply_without_ends();
+  EXPECT_TRUE(o.d.core->reset_connector_cache());
+  EXPECT_EQ(o.num_kept(), 4U) << "two are being loaded, two stored";
+  const OffloadKey loaded = o.key(2, 0), stored = o.key(3, 0);
+  o.add(4, 1, 10, 1);
+  o.plan();
+  EXPECT_GT(o.d.scheduled(4), 0U) << "what is still there is found by nobody";
+  o.apply();
+  EXPECT_FALSE(o.connector->ledger().contains(loaded));
+  o.run();
+  EXPECT_FALSE(o.connector->ledger().contains(stored));
+}
+
+// As many as may be are open: a store is tried again while the request holds its blocks.
+TEST(OffloadConnector, AStoreThatFindsNoPlaceAmongTheOpenOnesIsTriedAgain) {
+  CoreConfig config = test::sync_config();
+  config.limits.max_open_transfers = 1;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 10, 1);
+  o.add(2, 2, 10, 1);
+  o.plan();
+  o.apply();
+  o.plan();
+  EXPECT_EQ(o.begun.size(), 1U);
+  o.apply();
+  EXPECT_FALSE(o.d.core->all_blocks_free());
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].request, RequestId{2});
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 4U);
+}
+
+TEST(OffloadConnector, AStoreThatFindsNoPlaceAndLosesItsBlocksIsGivenUp) {
+  CoreConfig config = test::sync_config(7);
+  config.scheduler.reserve_full_isl = false;
+  config.limits.max_open_transfers = 1;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 12, 4);
+  o.add(2, 2, 12, 4);
+  o.plan();
+  o.apply();
+  ASSERT_EQ(o.plan().preempted.size(), 1U);
+  EXPECT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
+  EXPECT_FALSE(o.connector->ledger().contains(o.key(2, 0)));
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, AFullTierOfBlocksInTransferTakesNothing) {
+  OffloadDriver o({.cpu_bytes_to_use = 2});
+  o.add(1, 1, 9, 4);
+  o.add(2, 2, 9, 4);
+  o.plan();
+  EXPECT_EQ(o.connector->counters().num_stored, 2U);
+  EXPECT_EQ(o.connector->counters().num_without_room, 2U);
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, AMillionKeysAreStoredFoundAndLoaded) {
+  constexpr std::uint32_t kTokens = 100'000, kRequests = 10;
+  CoreConfig config = test::sync_config(kTokens + 2);
+  FullAttentionSpec spec;
+  spec.block_size = config.block_size = 1;
+  config.kv.groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}};
+  config.scheduler.max_num_batched_tokens = kTokens;
+  config.scheduler.max_model_len = kTokens + 1;
+  const auto connector = OffloadConnector::create({.cpu_bytes_to_use = 1'000'000}, config, 1).value();
+  const auto core = Core::create(config, {.connector = connector.get()}).value();
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      test::Tokens prompt(kTokens, static_cast<TokenId>(i));
+      ASSERT_TRUE(core->add({.id = RequestId{round * kRequests + i}, .prompt = prompt, .max_tokens = 1}));
+      while (core->has_work() || core->counters().num_awaiting_transfers > 0) {
+        const StepPlan& plan = core->schedule();
+        std::vector<SampledToken> sampled;
+        for (const ScheduledRequest& s : plan.scheduled)
+          if (s.samples) sampled.push_back({s.id, 7});
+        std::vector<TransferCompletion> over;
+        for (const Transfer& transfer : plan.transfers) over.push_back({.transfer = transfer.id});
+        ASSERT_TRUE(core->apply({.step = plan.step, .sampled = sampled, .completions = over}));
+      }
+      ASSERT_TRUE(core->reset_prefix_cache().value());
+    }
+    EXPECT_EQ(connector->ledger().num_free(), 0U);
+    EXPECT_EQ(connector->counters().num_loaded, round * 1'000'000U);
+  }
+  EXPECT_EQ(connector->counters().num_stored, 1'000'000U);
+  EXPECT_EQ(connector->num_tracked(), 0U);
+  EXPECT_TRUE(connector->reset());
+  EXPECT_EQ(connector->ledger().num_free(), 1'000'000U);
+}
+
+}  // namespace
+}  // namespace quire
