@@ -8,6 +8,7 @@ quire_fuzzer(json format)
 quire_fuzzer(tokenizer text)
 quire_fuzzer(template text)
 quire_fuzzer(http_request server)
+quire_fuzzer(tier_table tier)
 
 # The core's events in a build without libFuzzer: a short run is a test, --events 1000000000 the long one.
 if(QUIRE_BUILD_TESTS)

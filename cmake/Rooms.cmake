@@ -17,6 +17,7 @@ include(cmake/Kernels.cmake)
 quire_room(sample runtime/sample DEPS base)
 quire_room(model runtime/model DEPS base format memory kernel)
 quire_room(transport runtime/transport DEPS base)
+quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
 quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
 quire_room(engine engine DEPS base core_kv core_schedule memory model sample transport worker LINKS log)

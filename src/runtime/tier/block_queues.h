@@ -1,0 +1,16 @@
+#pragma once
+// The two ways to move blocks of a file.
+#include <cstdint>
+#include <memory>
+
+#include "runtime/tier/tier_files.h"
+
+namespace quire {
+
+// pread and pwrite on a few threads. The descriptor stays the caller's.
+std::unique_ptr<BlockQueue> make_thread_queue(int descriptor, std::uint32_t depth);
+
+// Null where the build has no liburing, or the kernel (or a container's seccomp filter) refuses.
+std::unique_ptr<BlockQueue> make_uring_queue(int descriptor, std::uint32_t depth);
+
+}  // namespace quire

@@ -1,0 +1,97 @@
+#pragma once
+// KV blocks in a folder, in numbered places, within a budget. Who decides what lies where is its user; the store sees to the bytes: what
+// load() gives was stored under that name by a tier of the same fingerprint, or it is a miss. Nothing is synchronised on the way: after a
+// crash each block verifies or is missing.
+//
+// States of a place, and who moves it between them:
+//   unread   what the table says of it was not read yet   open()
+//   empty    nothing                                      the reading of the table; a store that failed, a load that was refused
+//   storing  a block is being written                     a store
+//   held     a block                                      the reading of the table, a store that is over
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/offload.h"
+#include "runtime/tier/tier_files.h"
+#include "runtime/tier/tier_table.h"
+
+namespace quire {
+
+struct DiskStoreOptions {
+  std::uint64_t budget_bytes = 0;  // of everything in the folder, as `du` counts it
+  std::uint64_t block_bytes = 0;   // of the largest block; at most 1 GiB
+  TierFingerprint fingerprint{};
+  std::uint32_t depth = 8;  // blocks moved at a time, each with a buffer; 1 to 256
+};
+
+enum class TierOutcome : std::uint8_t {
+  done,
+  absent,   // a load: the place does not hold the name (or is not read yet)
+  refused,  // a load: what was read does not verify; the place is empty now
+  failed    // the disk failed, or the place is in use; after a store the place is empty
+};
+
+// A block to store or to load. Both functions are called by the store's thread and must not throw.
+struct TierJob {
+  enum class Verb : std::uint8_t { store, load };
+  Verb verb = Verb::store;
+  std::uint32_t place = 0;
+  OffloadKey name;
+  std::uint32_t bytes = 0;  // at most block_bytes; a load: those that were stored
+  // Fills the bytes that are to be stored, or takes those that were loaded and verified. false: nobody wants them any more; then it fails.
+  std::function<bool(std::span<std::byte> bytes)> copy;
+  std::function<void(TierOutcome outcome)> over;  // once
+};
+
+struct RestoredBlock {
+  std::uint32_t place = 0;
+  std::uint32_t bytes = 0;
+  OffloadKey name;
+  std::uint64_t sequence = 0;  // greater: stored later
+};
+
+struct DiskStoreStats {
+  std::uint64_t num_stored = 0, num_loaded = 0;
+  std::uint64_t bytes_stored = 0, bytes_loaded = 0;
+  std::uint64_t num_absent = 0, num_refused = 0, num_failed = 0;
+  std::uint64_t num_restored = 0;         // blocks that the table named when it was read
+  std::uint64_t num_entries_refused = 0;  // entries that did not verify then
+};
+
+class DiskStore {
+ public:
+  // Errors: an option out of range; a budget without room for a block, or more than the disk has; a folder of another model, layout or
+  // version, or one that is no tier's. A tier whose header is broken begins empty.
+  static Result<std::unique_ptr<DiskStore>> open(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options);
+  // What is under way is finished, what was not begun fails.
+  ~DiskStore();
+  DiskStore(const DiskStore&) = delete;
+  DiskStore& operator=(const DiskStore&) = delete;
+
+  // Any thread may call the rest.
+
+  [[nodiscard]] std::uint32_t num_places() const;
+  // Of the largest block that it takes.
+  [[nodiscard]] std::uint64_t block_bytes() const;
+  // Returns at once. Loads go before stores, each in the order of their coming; they end in any.
+  void submit(TierJob job);
+  // Appends blocks that were found in places [first, returned number), some thousands, as far as the table has been read: ask on until it
+  // is num_places().
+  std::uint32_t restored(std::uint32_t first, std::vector<RestoredBlock>& into) const;
+  [[nodiscard]] DiskStoreStats stats() const;
+
+ private:
+  struct State;
+  explicit DiskStore(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// How many places fit into a budget beside table, lock, folder and what the file system needs to find them.
+std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_bytes);
+
+}  // namespace quire

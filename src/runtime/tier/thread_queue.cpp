@@ -1,0 +1,97 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "runtime/tier/block_queues.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMostIoThreads = 4;
+
+// What a disk moves at once may be less than what it was asked for: near a full disk, or where a file was cut. That is a failure.
+bool move_block(int descriptor, const BlockIo& io) {
+  ssize_t moved = -1;
+  do {
+    const auto offset = static_cast<off_t>(io.offset);
+    moved = io.is_write ? pwrite(descriptor, io.bytes.data(), io.bytes.size(), offset)
+                        : pread(descriptor, io.bytes.data(), io.bytes.size(), offset);
+  } while (moved < 0 && errno == EINTR);
+  return moved == static_cast<ssize_t>(io.bytes.size());
+}
+
+class ThreadQueue final : public BlockQueue {
+ public:
+  ThreadQueue(int descriptor, std::uint32_t depth) : descriptor_(descriptor) {
+    for (std::uint32_t i = 0; i < std::min(depth, kMostIoThreads); ++i) threads_.emplace_back([this] { run(); });
+  }
+  ~ThreadQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    wanted_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void submit(const BlockIo& io) override {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(io);
+    }
+    wanted_.notify_one();
+  }
+
+  void collect(bool wait, std::vector<BlockIoOver>& over) override {
+    std::unique_lock lock(mutex_);
+    if (wait) ended_.wait(lock, [this] { return is_woken_ || !over_.empty(); });
+    is_woken_ = false;
+    over.insert(over.end(), over_.begin(), over_.end());
+    over_.clear();
+  }
+
+  void wake() override {
+    {
+      const std::lock_guard lock(mutex_);
+      is_woken_ = true;
+    }
+    ended_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wanted_.wait(lock, [this] { return stops_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      const BlockIo io = waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      const bool is_done = move_block(descriptor_, io);
+      lock.lock();
+      over_.push_back({io.tag, is_done});
+      ended_.notify_one();
+    }
+  }
+
+  const int descriptor_;
+  std::mutex mutex_;
+  std::condition_variable wanted_, ended_;
+  std::deque<BlockIo> waiting_;
+  std::vector<BlockIoOver> over_;
+  bool is_woken_ = false;
+  bool stops_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockQueue> make_thread_queue(int descriptor, std::uint32_t depth) {
+  return std::make_unique<ThreadQueue>(descriptor, depth);
+}
+
+}  // namespace quire

@@ -1,0 +1,115 @@
+#include "runtime/tier/tier_opening.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <random>
+
+#include "runtime/tier/disk_store.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;
+
+std::uint64_t table_size(std::uint64_t num_places) {
+  return padded_to_page(entry_offset(num_places));
+}
+
+// What the file system may take for its own maps: preallocated space that is written in any order falls into pieces, at worst two for each
+// block and each page of the table, and ext4 keeps at least 170 of them in a page. Beside it folder, lock and maps that are never full.
+std::uint64_t map_bytes(std::uint64_t num_places, std::uint64_t place_bytes) {
+  const std::uint64_t pieces =
+      2 * (num_places + table_size(num_places) / kTierPageBytes) + num_places * place_bytes / (std::uint64_t{64} << 20U);
+  return (pieces / 170 + 1) * kTierPageBytes + 8 * kTierPageBytes;
+}
+
+std::uint64_t folder_size(std::uint64_t num_places, std::uint64_t place_bytes) {
+  return num_places * place_bytes + table_size(num_places) + map_bytes(num_places, place_bytes);
+}
+
+// Of the two pages the newer good one. nullopt: the tier begins empty.
+Result<std::optional<TierHeader>> read_header(TierFiles& files) {
+  const Result<std::uint64_t> size = files.table_bytes();
+  if (!size) return std::unexpected(size.error());
+  std::optional<TierHeader> newest;
+  HeaderState worst = HeaderState::blank;
+  for (std::uint64_t begin = 0; begin < std::min(*size, 2 * kTierPageBytes); begin += kTierPageBytes) {
+    std::array<std::byte, kTierPageBytes> page{};
+    const std::span<std::byte> there = std::span(page).first(std::min(kTierPageBytes, *size - begin));
+    if (Result<void> read = files.read_table(begin, there); !read) return std::unexpected(read.error());
+    TierHeader header;
+    const HeaderState state = decode_header(page, header);
+    worst = std::max(worst, state);
+    if (state == HeaderState::good && (!newest || newest->incarnation < header.incarnation)) newest = header;
+  }
+  if (newest || worst <= HeaderState::damaged) return newest;
+  if (worst == HeaderState::foreign)
+    return fail(ErrorCode::corrupt, "kv_disk", "quire-table in the folder is no table of a disk tier",
+                "give another folder, or remove the file");
+  return fail(ErrorCode::unsupported, "kv_disk", "the folder holds a tier of another version of quire, or with other checksums",
+              "give another folder, or remove its quire-* files");
+}
+
+TierHeader new_header(const TierShape& shape) {
+  TierHeader header{.place_bytes = shape.place_bytes, .fingerprint = shape.fingerprint, .identity = {}, .incarnation = 0};
+  std::random_device random;
+  std::ranges::generate(header.identity, [&] { return static_cast<std::uint8_t>(random()); });
+  return header;
+}
+
+Result<void> give_sizes(TierFiles& files, std::uint32_t num_places, const TierShape& shape, bool is_new) {
+  Result<void> sized = is_new ? files.resize(TierFile::table, 0) : Result<void>{};
+  if (sized) sized = files.resize(TierFile::blocks, num_places * shape.place_bytes);
+  if (sized) sized = files.resize(TierFile::table, table_size(num_places));
+  if (sized) {
+    const Result<std::uint64_t> taken = files.disk_bytes();
+    if (!taken) return std::unexpected(taken.error());
+    if (*taken > shape.budget_bytes)
+      sized = fail(ErrorCode::too_large, "kv_disk_budget",
+                   fmt::format("the file system takes {} bytes for {} in {} places", *taken, num_places * shape.place_bytes, num_places),
+                   "give a folder on another file system");
+  }
+  if (!sized && is_new)
+    for (const TierFile file : {TierFile::blocks, TierFile::table}) static_cast<void>(files.resize(file, 0));
+  return sized;
+}
+
+}  // namespace
+
+std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
+  std::uint64_t low = 0;
+  std::uint64_t high = std::min(kMostPlaces, budget_bytes / place_bytes) + 1;
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (folder_size(middle, place_bytes) <= budget_bytes ? low : high) = middle;
+  }
+  return static_cast<std::uint32_t>(low);
+}
+
+Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape) {
+  OpenedTier tier{.header = {}, .num_places = places_within(shape.budget_bytes, shape.place_bytes)};
+  if (tier.num_places == 0)
+    return fail(ErrorCode::invalid_argument, "kv_disk_budget",
+                fmt::format("{} bytes have no room for a block of {}", shape.budget_bytes, shape.place_bytes),
+                fmt::format("give at least {}", folder_size(1, shape.place_bytes)));
+  const Result<std::optional<TierHeader>> found = read_header(files);
+  if (!found) return std::unexpected(found.error());
+  const bool is_new = !found->has_value();
+  tier.header = found->value_or(new_header(shape));
+  if (tier.header.fingerprint != shape.fingerprint || tier.header.place_bytes != shape.place_bytes)
+    return fail(ErrorCode::invalid_argument, "kv_disk", "the folder holds blocks of another model, or in another layout",
+                "give each its own folder, or remove its quire-* files");
+  if (Result<void> sized = give_sizes(files, tier.num_places, shape, is_new); !sized) return std::unexpected(sized.error());
+  ++tier.header.incarnation;
+  std::array<std::byte, kTierPageBytes> page;
+  encode_header(tier.header, page);
+  Result<void> written = files.write_table(tier.header.incarnation % 2 * kTierPageBytes, page);
+  if (written) written = files.sync_table();
+  if (!written) return std::unexpected(written.error());
+  return tier;
+}
+
+}  // namespace quire
