@@ -1,6 +1,10 @@
 #include "base/xxhash.h"
 
+#ifdef QUIRE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the widest vectors that the processor has
+#else
 #include <xxhash.h>
+#endif
 
 #include <algorithm>
 
