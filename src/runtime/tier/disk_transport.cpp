@@ -1,0 +1,188 @@
+// States of a transfer, and who moves it between them:
+//   open  start()
+//   over  its last block (the store's thread); the watch, when it takes too long; detach()
+#include "runtime/tier/disk_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace quire {
+
+using SteadyClock = std::chrono::steady_clock;
+
+struct DiskTransport::Moving {
+  TransferId id;
+  TransferDirection direction = TransferDirection::load;
+  std::uint32_t group = 0;
+  std::vector<BlockId> blocks;
+  SteadyClock::time_point begin;
+
+  std::mutex mutex;  // held while blocks are copied, so that none is once the transfer is over; before the transport's
+  bool is_over = false;
+  std::size_t num_left = 0;
+  std::uint64_t bytes = 0;
+  std::vector<bool> is_bad;
+
+  // Between the pages of a block and what the store has of it. false: too late.
+  bool copy(const KvPages& pages, std::size_t index, std::span<std::byte> bytes_of_block) {
+    const std::lock_guard lock(mutex);
+    if (is_over) return false;
+    const std::size_t num_tensors = pages.layout->groups[group].layers.size();
+    for (std::uint32_t tensor = 0; tensor < num_tensors; ++tensor) {
+      const std::span<std::byte> page = pages.page(tensor, blocks[index]);
+      const std::span<std::byte> part = bytes_of_block.first(page.size());
+      const bool is_store = direction == TransferDirection::store;
+      std::memcpy(is_store ? part.data() : page.data(), is_store ? page.data() : part.data(), page.size());
+      bytes_of_block = bytes_of_block.subspan(page.size());
+    }
+    return true;
+  }
+};
+
+DiskTransport::DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds)
+    : store_(std::move(store)),
+      patience_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(patience_seconds))),
+      assigned_(store_->num_places()) {}
+
+DiskTransport::~DiskTransport() {
+  if (watch_.joinable()) detach();
+}
+
+std::uint64_t DiskTransport::assign(std::uint32_t place, const OffloadKey& name) {
+  const std::lock_guard lock(mutex_);
+  Assigned& assigned = assigned_[place];
+  assigned.name = name;
+  ++assigned.generation;
+  return std::uint64_t{assigned.generation} << 32U | place;
+}
+
+bool DiskTransport::find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const {
+  place = static_cast<std::uint32_t>(number);
+  const std::lock_guard lock(mutex_);
+  QUIRE_CHECK(place < assigned_.size(), "a connector names places that it was given");
+  name = assigned_[place].name;
+  return assigned_[place].generation == number >> 32U;
+}
+
+void DiskTransport::attach(const KvPages& pages, std::function<void()> notify) {
+  QUIRE_CHECK(!watch_.joinable(), "attached once");
+  for (std::size_t group = 0; group < pages.layout->groups.size(); ++group)
+    QUIRE_CHECK(pages.layout->group_block_bytes(group) <= store_->block_bytes(), "the store was opened for smaller blocks");
+  pages_ = pages;
+  notify_ = std::move(notify);
+  watch_ = std::thread([this] { watch(); });
+}
+
+void DiskTransport::start(const Transfer& transfer) {
+  QUIRE_CHECK(!transfer.blocks.empty(), "a transfer of nothing");
+  auto moving = std::make_shared<Moving>();
+  moving->id = transfer.id;
+  moving->direction = transfer.direction;
+  moving->group = transfer.group;
+  moving->blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
+  moving->begin = SteadyClock::now();
+  moving->num_left = transfer.blocks.size();
+  moving->is_bad.resize(transfer.blocks.size());
+  {
+    const std::lock_guard lock(mutex_);
+    open_[transfer.id] = moving;
+  }
+  for (std::size_t i = 0; i < transfer.blocks.size(); ++i) submit(moving, i, transfer.places[i]);
+}
+
+void DiskTransport::submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number) {
+  // Once the transfer is over, these touch neither this object nor the pages: the store may outlive both.
+  TierJob job{.verb = moving->direction == TransferDirection::store ? TierJob::Verb::store : TierJob::Verb::load,
+              .place = 0,
+              .name = {},
+              .bytes = static_cast<std::uint32_t>(pages_.layout->group_block_bytes(moving->group)),
+              .copy = [this, moving, index](std::span<std::byte> bytes) { return moving->copy(pages_, index, bytes); },
+              .over = [this, moving, index](TierOutcome outcome) { block_over(moving, index, outcome); }};
+  if (find(number, job.place, job.name))
+    store_->submit(std::move(job));
+  else
+    block_over(moving, index, TierOutcome::absent);
+}
+
+void DiskTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_t index, TierOutcome outcome) {
+  std::unique_lock lock(moving->mutex);
+  if (moving->is_over) return;
+  moving->is_bad[index] = outcome != TierOutcome::done;
+  if (outcome == TierOutcome::done) moving->bytes += pages_.layout->group_block_bytes(moving->group);
+  if (--moving->num_left == 0) end(*moving, lock);
+}
+
+// Of a load, blocks that did not come are named; of a store nobody asks which.
+void DiskTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
+  moving.is_over = true;
+  Over over{.completion = {.transfer = moving.id,
+                           .outcome = std::ranges::count(moving.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
+                           .bytes = moving.bytes,
+                           .seconds = std::chrono::duration<double>(SteadyClock::now() - moving.begin).count()},
+            .bad = {}};
+  for (std::size_t i = 0; i < moving.blocks.size() && moving.direction == TransferDirection::load; ++i)
+    if (moving.is_bad[i]) over.bad.push_back(moving.blocks[i]);
+  {
+    const std::lock_guard own(mutex_);
+    over_.push_back(std::move(over));
+    open_.erase(moving.id);
+    changed_.notify_all();
+  }
+  lock.unlock();
+  notify_();
+}
+
+void DiskTransport::give_up(const std::shared_ptr<Moving>& moving) {
+  std::unique_lock lock(moving->mutex);
+  if (moving->is_over) return;
+  moving->is_bad.assign(moving->is_bad.size(), true);
+  end(*moving, lock);
+}
+
+void DiskTransport::poll(std::vector<TransferCompletion>& over) {
+  const std::lock_guard lock(mutex_);
+  told_.swap(over_);
+  over_.clear();
+  for (const Over& one : told_) {
+    over.push_back(one.completion);
+    over.back().bad_blocks = one.bad;
+  }
+}
+
+void DiskTransport::wait(TransferId transfer) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !open_.contains(transfer); });
+}
+
+// Ends what takes too long. Transfers begin in the order of their numbers, so the first one is the oldest.
+void DiskTransport::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    const std::shared_ptr<Moving> oldest = open_.empty() ? nullptr : open_.begin()->second;
+    const SteadyClock::time_point due = (oldest == nullptr ? SteadyClock::now() : oldest->begin) + patience_;
+    if (oldest == nullptr || SteadyClock::now() < due) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    lock.unlock();
+    give_up(oldest);
+    lock.lock();
+  }
+}
+
+void DiskTransport::detach() {
+  std::vector<std::shared_ptr<Moving>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    changed_.notify_all();
+    for (const auto& [id, moving] : open_) left.push_back(moving);
+  }
+  watch_.join();
+  for (const std::shared_ptr<Moving>& moving : left) give_up(moving);
+}
+
+}  // namespace quire

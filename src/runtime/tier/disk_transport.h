@@ -1,0 +1,69 @@
+#pragma once
+// Moves blocks of the KV cache to the places of a disk store and back. What lies where is decided by a connector beside it, which asks it
+// for the numbers that a transfer carries. A transfer that the disk does not end in time fails: no request waits for ever, and what comes
+// later touches no block.
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "quire/transport.h"
+#include "runtime/tier/disk_store.h"
+
+namespace quire {
+
+class DiskTransport final : public Transport {
+ public:
+  // `patience_seconds`: from a transfer's beginning, waiting behind others included.
+  DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds);
+  ~DiskTransport() override;
+  DiskTransport(const DiskTransport&) = delete;
+  DiskTransport& operator=(const DiskTransport&) = delete;
+
+  // What Transfer::places says of a place that holds this name, or is to hold it, from now on; what was said of the place before fails.
+  // Any thread.
+  [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
+
+  // The store's blocks must have room for those of the largest group.
+  void attach(const KvPages& pages, std::function<void()> notify) override;
+  void start(const Transfer& transfer) override;
+  void poll(std::vector<TransferCompletion>& over) override;
+  void wait(TransferId transfer) override;
+  void detach() override;
+
+ private:
+  struct Moving;
+  struct Assigned {
+    OffloadKey name;
+    std::uint32_t generation = 0;
+  };
+  struct Over {
+    TransferCompletion completion;
+    std::vector<BlockId> bad;
+  };
+
+  [[nodiscard]] bool find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const;
+  void submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number);
+  void block_over(const std::shared_ptr<Moving>& moving, std::size_t index, TierOutcome outcome);
+  void end(Moving& moving, std::unique_lock<std::mutex>& lock);
+  void give_up(const std::shared_ptr<Moving>& moving);
+  void watch();
+
+  const std::shared_ptr<DiskStore> store_;
+  const std::chrono::steady_clock::duration patience_;
+  KvPages pages_;
+  std::function<void()> notify_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // a transfer has ended, or the watch is over
+  std::vector<Assigned> assigned_;   // by place
+  std::map<TransferId, std::shared_ptr<Moving>> open_;
+  std::vector<Over> over_, told_;
+  bool stops_ = false;
+  std::thread watch_;
+};
+
+}  // namespace quire
