@@ -31,6 +31,7 @@ struct RequestOutput {
   std::uint32_t num_cached_tokens = 0;       // prompt tokens found in the prefix cache at first admission
   // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
+  std::vector<float> pooled{};  // of a pooling request, with its end
 };
 
 // Receives outputs on the engine thread, once per step: hand them on and return; never block, never call the engine's stop().
@@ -63,6 +64,9 @@ struct EngineRequest {
   // Then `n` is the width of the search, at most 10, and its answers come at once when it is over, best first. It ends with the first of
   // them that is finished. What says how tokens are drawn (temperature, top_k, ...) does not matter to it.
   std::optional<BeamSearchOptions> beam_search{};
+  // No tokens are drawn: the request ends with what the model's last layer makes of the prompt's last token, normed, as many numbers as the
+  // model is wide (ModelInfo::hidden_size).
+  bool pooling = false;
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it.

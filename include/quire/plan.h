@@ -32,6 +32,7 @@ struct ScheduledRequest {
   std::uint32_t num_computed_tokens = 0;
   std::uint32_t num_tokens = 0;
   bool samples = false;  // the last scheduled token is the last known one, so a token is sampled after it
+  bool pools = false;    // it is the last one of a pooling request, whose hidden row is its output
   ScheduledKind kind = ScheduledKind::running;
   bool send_all_tokens = false;                   // was not in the plan before this one: the worker may have forgotten its tokens
   std::int32_t num_output_tokens = 0;             // placeholders included

@@ -27,6 +27,7 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
 
 Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector) {
   const auto refuse = [](const char* field, const char* message) { return fail(ErrorCode::unsupported, field, message, "leave it out"); };
+  if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");
   if (request.sampling.prompt_logprobs && has_connector)

@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -14,9 +15,15 @@ namespace {
 // How often transfers are looked for when the worker does not say.
 constexpr double kTransferPoll_s = 0.001;
 
-const char* words_of(SampleOutcome::Status status) {
-  return status == SampleOutcome::Status::not_finite ? "the model gave no finite distribution for the next token"
-                                                     : "the grammar, logit_bias, min_tokens and penalties leave no token to choose";
+// Null: nothing has failed.
+const char* failure_of(const RequestResult& result) {
+  for (const SampleOutcome& sample : result.samples) {
+    if (sample.status == SampleOutcome::Status::not_finite) return "the model gave no finite distribution for the next token";
+    if (sample.status == SampleOutcome::Status::all_masked)
+      return "the grammar, logit_bias, min_tokens and penalties leave no token to choose";
+  }
+  const bool is_finite = std::ranges::all_of(result.pooled, [](float value) { return std::isfinite(value); });
+  return is_finite ? nullptr : "the model gave a pooled output that is not finite";
 }
 
 RequestStatus status_of(FinishReason reason) {
@@ -53,6 +60,7 @@ StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, 
   live.sampling.seed =
       live.sampling.seed.has_value() ? *live.sampling.seed + number : Random(options_.seed ^ Random(id.value).next()).next();
   live.sink = submission.sink;
+  live.pooling = submission.request.pooling;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
   return live;
@@ -62,6 +70,7 @@ NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
   NewRequest request;
   request.id = id;
   request.arrival_time = live.arrival_s;
+  request.pooling = live.pooling;
   request.max_tokens = live.sampling.max_tokens;
   request.min_tokens = live.sampling.min_tokens;
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
@@ -229,27 +238,30 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
 
 StepResult StepLoop::for_core(const WorkerResult& result) {
   sampled_.clear();
-  for (const RequestResult& request : result.requests)
+  pooled_.clear();
+  for (const RequestResult& request : result.requests) {
     for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
+    if (!request.pooled.empty()) pooled_.push_back(request.id);
+  }
   StepResult step = result.step;
   step.sampled = sampled_;
+  step.pooled = pooled_;
   return step;
 }
 
 // Before apply(), so that the core drops the token that stands for the failure.
 void StepLoop::end_failed(const WorkerResult& result) {
   for (const RequestResult& request : result.requests) {
-    const auto failed =
-        std::ranges::find_if(request.samples, [](const auto& sample) { return sample.status != SampleOutcome::Status::ok; });
-    if (failed == request.samples.end()) continue;
+    const char* const failure = failure_of(request);
+    if (failure == nullptr) continue;
     if (Searches::is_beam(request.id)) {
-      if (const auto search = searches_.search_of(request.id)) end_search(*search, FinishReason::error, words_of(failed->status));
+      if (const auto search = searches_.search_of(request.id)) end_search(*search, FinishReason::error, failure);
       continue;
     }
     Live& live = requests_.at(request.id);
     if (live.ended) continue;
     core_->finish(request.id, RequestStatus::finished_error, {.now = clock_->now_s()});
-    end(request.id, live, FinishReason::error, words_of(failed->status));
+    end(request.id, live, FinishReason::error, failure);
   }
 }
 
@@ -303,6 +315,11 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     for (std::size_t i = 0; live.sampling.logprobs.has_value() && i < update.tokens.size(); ++i)
       output.logprobs.push_back(std::move(request->samples[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
+    if (live.pooling) {
+      request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
+      QUIRE_CHECK(request != result.requests.end(), "what ends it is its row");
+      output.pooled.assign(request->pooled.begin(), request->pooled.end());
+    }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
     if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
     if (update.finished) {

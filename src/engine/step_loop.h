@@ -105,6 +105,7 @@ class StepLoop {
     std::uint32_t num_prompt_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     bool ended = false;
+    bool pooling = false;
     bool is_admitted = false;           // of a search, its first
     std::vector<RequestId> siblings{};  // to be forked from it
     std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
@@ -176,6 +177,7 @@ class StepLoop {
   std::unordered_map<RequestId, Live> requests_;
   std::vector<RequestId> elders_;      // have siblings that are not forked yet
   std::vector<SampledToken> sampled_;  // of the step that is applied
+  std::vector<RequestId> pooled_;      // the same
   std::vector<Outgoing> outgoing_;
   std::vector<RequestId> admitted_, ended_;
   EngineStats stats_;

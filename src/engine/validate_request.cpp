@@ -63,6 +63,17 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   return {};
 }
 
+// One row is its answer.
+Result<void> check_pooling(const EngineRequest& request) {
+  const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
+                                                {"beam_search", request.beam_search.has_value()},
+                                                {"logprobs", request.sampling.logprobs.has_value()},
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return fail(ErrorCode::invalid_argument, field, "is given, and a pooling request has no tokens", "leave it out");
+  return {};
+}
+
 }  // namespace
 
 Result<void> validate_count(std::uint32_t n) {
@@ -88,6 +99,8 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   }
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
+  if (request.pooling)
+    if (auto valid = check_pooling(request); !valid) return valid;
   if (request.beam_search.has_value())
     if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());

@@ -18,6 +18,7 @@ class Collector final : public OutputSink {
     std::vector<TokenId> tokens;
     std::vector<PositionLogprobs> logprobs;
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs;
+    std::vector<float> pooled;
     std::uint32_t num_prompt_logprobs = 0;  // so often did they come
     std::uint32_t num_finals = 0;
     FinishReason reason = FinishReason::stop;
@@ -34,6 +35,7 @@ class Collector final : public OutputSink {
       answer.num_outputs_after_final += answer.num_finals > 0 ? 1 : 0;
       answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
       answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+      answer.pooled.insert(answer.pooled.end(), output.pooled.begin(), output.pooled.end());
       if (output.prompt_logprobs != nullptr) {
         answer.prompt_logprobs = output.prompt_logprobs;
         ++answer.num_prompt_logprobs;

@@ -94,6 +94,7 @@ void PlanArena::schedule(Request& request, const Grant& grant) {
   s.num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens);
   s.num_tokens = grant.num_tokens;
   s.samples = whole && !request.pooling;
+  s.pools = whole && request.pooling;
   s.kind = grant.kind;
   s.send_all_tokens = grant.send_all_tokens;
   s.num_output_tokens = request.num_output_tokens + request.num_output_placeholders;

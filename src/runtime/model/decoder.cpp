@@ -66,7 +66,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
     layers_[i].attention->attend(pass_, kv, pass_.workspace.groups[group]);
     layers_[i].feed_forward->run(pass_);
   }
-  if (!output.hidden.empty()) give_hidden(output.hidden);
+  if (!output.hidden.empty()) give_hidden(pass_.rows, nullptr, output.hidden);
   if (!output.logits.empty()) give_logits(pass_.rows, nullptr, output.logits);
 }
 
@@ -121,21 +121,31 @@ void Decoder::take_angles(std::uint32_t row) {
   rope_angles(position, window_frequencies_, {window_cosines + at, half}, {window_sines + at, half});
 }
 
-void Decoder::give_hidden(std::span<float> hidden) {
-  pass_.for_rows(pass_.rows, [&](std::uint32_t begin, std::uint32_t end) {
-    for (std::size_t at = std::size_t{begin} * config_.hidden_size; at < std::size_t{end} * config_.hidden_size; at += config_.hidden_size)
-      pass_.norm_row(pass_.workspace.hidden + at, weights_.output_norm, hidden.data() + at);
-  });
-}
-
 void Decoder::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
-  QUIRE_CHECK(rows.size() <= pass_.workspace.limits().rows, "more rows than a pass has");
-  QUIRE_CHECK(logits.size() == rows.size() * config_.vocab_size, "logits of another size");
-  for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "no output row of the last pass");
+  check_rows(rows, logits.size(), config_.vocab_size);
   if (!rows.empty()) give_logits(static_cast<std::uint32_t>(rows.size()), rows.data(), logits);
 }
 
+void Decoder::read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden) {
+  check_rows(rows, hidden.size(), config_.hidden_size);
+  if (!rows.empty()) give_hidden(static_cast<std::uint32_t>(rows.size()), rows.data(), hidden);
+}
+
+void Decoder::check_rows(std::span<const std::uint32_t> rows, std::size_t num_values, std::uint32_t width) const {
+  QUIRE_CHECK(rows.size() <= pass_.workspace.limits().rows, "more rows than a pass has");
+  QUIRE_CHECK(num_values == rows.size() * width, "room for other rows");
+  for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "no output row of the last pass");
+}
+
 // Null `rows`: the first ones.
+void Decoder::give_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden) {
+  const std::size_t width = config_.hidden_size;
+  pass_.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t i = begin; i < end; ++i)
+      pass_.norm_row(pass_.workspace.hidden + (rows == nullptr ? i : rows[i]) * width, weights_.output_norm, hidden.data() + i * width);
+  });
+}
+
 void Decoder::give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
   const std::size_t width = config_.hidden_size;
   const Activations x = pass_.activations(pass_.workspace.input, count, config_.hidden_size, pass_.workspace.hidden_codes);

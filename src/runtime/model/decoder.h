@@ -22,8 +22,9 @@ class Decoder {
 
   // As Model::forward.
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks);
-  // As Model::read_logits.
+  // As those of Model.
   void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
+  void read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden);
 
   [[nodiscard]] const Workspace& workspace() const { return pass_.workspace; }
   [[nodiscard]] const Kernels& kernels() const { return pass_.kernels; }
@@ -32,7 +33,8 @@ class Decoder {
   void check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const;
   void embed(const BatchInput& input);
   void take_angles(std::uint32_t row);
-  void give_hidden(std::span<float> hidden);
+  void check_rows(std::span<const std::uint32_t> rows, std::size_t num_values, std::uint32_t width) const;
+  void give_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden);
   void give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits);
 
   ModelConfig config_;

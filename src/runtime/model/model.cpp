@@ -43,6 +43,10 @@ void Model::read_logits(std::span<const std::uint32_t> rows, std::span<float> lo
   state_->decoder.read_logits(rows, logits);
 }
 
+void Model::read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden) {
+  state_->decoder.read_hidden(rows, hidden);
+}
+
 class ModelLoader {
  public:
   static Result<std::unique_ptr<Model>> load(const ModelFile& file, ModelInfo info, const LoadOptions& options) {

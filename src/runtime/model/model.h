@@ -79,6 +79,8 @@ class Model {
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks = nullptr);
   // The same logits afterwards, until the next pass, of some output rows: each by its place among them, in any order.
   void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
+  // And the same hidden rows.
+  void read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden);
 
  private:
   friend class ModelLoader;

@@ -12,6 +12,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
   sampled_outputs_.reserve(max_num_seqs);
+  pooled_outputs_.reserve(max_num_seqs);
   prompt_runs_.reserve(max_num_seqs);
 }
 
@@ -54,12 +55,14 @@ BatchInput Batch::build(const StepPlan& plan) {
   sequences_.clear();
   output_rows_.clear();
   sampled_outputs_.clear();
+  pooled_outputs_.clear();
   prompt_runs_.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t end = std::size_t{request.num_computed_tokens} + request.num_tokens;
     QUIRE_CHECK(request.num_tokens > 0 && end <= tokens.size(), "tokens that the worker does not know");
-    QUIRE_CHECK(request.samples == (end == tokens.size()), "a token is sampled after the last known one, and only there");
+    const bool is_last = request.samples || request.pools;
+    QUIRE_CHECK(is_last == (end == tokens.size()), "a token is sampled after the last known one, and only there");
     sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, request.num_tokens);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
@@ -84,8 +87,8 @@ void Batch::add_outputs(const ScheduledRequest& request) {
                             .num_logprobs = wanted.num_logprobs});
     for (std::uint32_t i = 0; i < num_rows; ++i) output_rows_.push_back(begin + i);
   }
-  if (!request.samples) return;
-  sampled_outputs_.push_back(static_cast<std::uint32_t>(output_rows_.size()));
+  if (!request.samples && !request.pools) return;
+  (request.samples ? sampled_outputs_ : pooled_outputs_).push_back(static_cast<std::uint32_t>(output_rows_.size()));
   output_rows_.push_back(end - 1);
 }
 

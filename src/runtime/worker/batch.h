@@ -34,8 +34,10 @@ class Batch {
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, encoders
   // or pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
-  // Of the last build(): the places of rows that are sampled from among the output rows, and the runs, both in the plan's order.
+  // Of the last build(): the places of rows that are sampled from, or pooled, among the output rows, and the runs, each in the plan's
+  // order.
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
+  [[nodiscard]] std::span<const std::uint32_t> pooled_outputs() const { return pooled_outputs_; }
   [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
 
  private:
@@ -54,7 +56,7 @@ class Batch {
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
   std::vector<PromptRows> prompt_rows_;  // by slot
-  std::vector<std::uint32_t> sampled_outputs_;
+  std::vector<std::uint32_t> sampled_outputs_, pooled_outputs_;
   std::vector<PromptRun> prompt_runs_;
 };
 

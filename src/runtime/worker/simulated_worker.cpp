@@ -79,6 +79,13 @@ std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, 
   return likeliest;
 }
 
+std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> history) {
+  const std::uint64_t follows = what_follows(history);
+  std::array<float, kSimulatedWidth> hidden;
+  for (std::uint32_t i = 0; i < kSimulatedWidth; ++i) hidden[i] = static_cast<float>(follows >> 16 * i & 0xFFFFU) / 65536.0F;
+  return hidden;
+}
+
 PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count) {
   const std::uint32_t first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
   const std::uint32_t rank = (static_cast<std::uint32_t>(token) + vocab_size - first) % vocab_size + 1;
@@ -125,7 +132,11 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
 }
 
 WorkerCapabilities SimulatedWorker::capabilities() const {
-  return {.num_cache_groups = tables_.num_groups(), .transfers = transfers_.has_transport(), .token_masks = true, .prompt_logprobs = true};
+  return {.num_cache_groups = tables_.num_groups(),
+          .transfers = transfers_.has_transport(),
+          .token_masks = true,
+          .prompt_logprobs = true,
+          .pooling = true};
 }
 
 void SimulatedWorker::forward(const StepPlan& plan) {
@@ -149,7 +160,10 @@ void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> ma
   results.prompt_logprobs.clear();
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
-  results.give_out(plan, batch_.prompt_runs());
+  results.pooled.clear();
+  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(&ScheduledRequest::pools))
+    std::ranges::copy(pool(request), std::back_inserter(results.pooled));
+  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth);
   auto outcome = results.outcomes.begin();
   for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples)) batch_.append(request.slot, (outcome++)->token);
   reader.check_all_read();
@@ -205,6 +219,13 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count), std::back_inserter(outcome.logprobs.entries));
   }
   return outcome;
+}
+
+std::array<float, kSimulatedWidth> SimulatedWorker::pool(const ScheduledRequest& request) const {
+  const std::span<const TokenId> history = batch_.history(request.slot);
+  std::array<float, kSimulatedWidth> hidden = simulated_hidden(history);
+  if (history.back() == options_.poison) hidden.fill(std::numeric_limits<float>::quiet_NaN());
+  return hidden;
 }
 
 PositionLogprobs SimulatedWorker::score(const PromptRun& run, std::uint32_t token) const {

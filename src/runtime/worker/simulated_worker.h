@@ -2,6 +2,7 @@
 // A worker without a model, for tests and simulations. The next token is a function of the history alone, and the KV cache holds, for
 // each position and cache group, a name of the whole history up to it: a plan that reads what was never written there stops the program,
 // and one that loses or repeats a token shows in the answer.
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -47,6 +48,9 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
 // What it says of `token` after this history, and of the `count` likeliest.
 PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count);
+// Its hidden row after this history.
+inline constexpr std::uint32_t kSimulatedWidth = 4;
+std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> history);
 
 class SimulatedWorker : public WorkerBase, private StepParts {
  public:
@@ -67,6 +71,7 @@ class SimulatedWorker : public WorkerBase, private StepParts {
   void verify(const ScheduledRequest& request) const;
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
+  [[nodiscard]] std::array<float, kSimulatedWidth> pool(const ScheduledRequest& request) const;
   [[nodiscard]] PositionLogprobs score(const PromptRun& run, std::uint32_t token) const;
   SampleOutcome sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const;
 

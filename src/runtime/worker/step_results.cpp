@@ -2,10 +2,11 @@
 
 namespace quire {
 
-void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs) {
+void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);
   std::span<PositionLogprobs> rows(prompt_logprobs);
+  std::span<const float> hidden(pooled);
   for (const ScheduledRequest& request : plan.scheduled) {
     RequestResult result{.id = request.id};
     if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
@@ -18,7 +19,11 @@ void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prom
       result.samples = samples.first(1);
       samples = samples.subspan(1);
     }
-    if (!result.samples.empty() || !result.prompt_logprobs.empty()) requests.push_back(result);
+    if (request.pools) {
+      result.pooled = hidden.first(hidden_size);
+      hidden = hidden.subspan(hidden_size);
+    }
+    if (!result.samples.empty() || !result.prompt_logprobs.empty() || !result.pooled.empty()) requests.push_back(result);
   }
 }
 

@@ -10,15 +10,16 @@
 namespace quire {
 
 struct StepResults {
-  // The memory behind the views in `requests`: of all that sample, and of all rows of prompt runs, in the plan's order.
+  // The memory behind the views in `requests`: of all that sample, of all rows of prompt runs, and of all that pool, in the plan's order.
   std::vector<SampleOutcome> outcomes;
   std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<float> pooled;  // [request][hidden_size]
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
   StepTimings timings;
 
-  // Makes `requests` of the two above.
-  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs);
+  // Makes `requests` of the three above.
+  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size);
 };
 
 }  // namespace quire

@@ -27,7 +27,8 @@ WorkerCapabilities Worker::capabilities() const {
   return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()),
           .transfers = transfers_.has_transport(),
           .token_masks = true,
-          .prompt_logprobs = true};
+          .prompt_logprobs = true,
+          .pooling = true};
 }
 
 void Worker::forward(const StepPlan& plan) {
@@ -51,7 +52,10 @@ void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, Step
   results.outcomes.resize(rows_.size());
   sampler_.sample(rows_, results.outcomes);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
-  results.give_out(plan, batch_.prompt_runs());
+  const std::uint32_t hidden_size = model_->info().hidden_size;
+  results.pooled.resize(batch_.pooled_outputs().size() * hidden_size);
+  model_->read_hidden(batch_.pooled_outputs(), results.pooled);
+  results.give_out(plan, batch_.prompt_runs(), hidden_size);
   for (row = 0; row < rows_.size(); ++row) batch_.append(rows_[row].slot, results.outcomes[row].token);
   transfers_.collect(results.transfers);
 }

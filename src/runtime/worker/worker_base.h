@@ -22,6 +22,8 @@ struct RequestResult {
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
   std::span<PositionLogprobs> prompt_logprobs = {};
   std::uint32_t first_prompt_token = 0;
+  // Of a pooling request whose prompt is done: what the last layer makes of its last token, normed.
+  std::span<const float> pooled = {};
 };
 
 // s
@@ -52,6 +54,7 @@ struct WorkerCapabilities {
   bool transfers = false;
   bool token_masks = false;  // provide()
   bool prompt_logprobs = false;
+  bool pooling = false;
   bool encoder_inputs = false;
   bool pipeline = false;  // it is one stage of several
   bool context_parallel = false;

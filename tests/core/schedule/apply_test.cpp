@@ -100,8 +100,9 @@ TEST(Apply, APoolingRequestEndsWithItsFirstPooledOutput) {
   NewRequest request = CoreDriver::request(1, prompt, 1);
   request.pooling = true;
   d.add(request);
-  EXPECT_TRUE(d.step({{1, {}}}).updates.empty());
-  d.plan();
+  EXPECT_FALSE(d.plan().scheduled[0].pools) << "a chunk";
+  EXPECT_TRUE(d.apply({{1, {}}}).updates.empty());
+  EXPECT_TRUE(d.plan().scheduled[0].pools);
   const RequestId pooled[] = {RequestId{1}};
   const Outcome outcome = d.apply({{1, {}}}, {.step = {}, .pooled = pooled});
   ASSERT_EQ(outcome.updates.size(), 1U);

@@ -1,0 +1,135 @@
+// Requests that end with the hidden row of their last token, around the simulated worker.
+#include <gtest/gtest.h>
+
+#include "engine/simulated_engine.h"
+
+namespace quire {
+namespace {
+
+class Pooling : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, Pooling, testing::ValuesIn(kModes), mode_name);
+
+EngineRequest pooled_request(std::uint32_t length, TokenId first = 1) {
+  EngineRequest request = make_request(length, 1, first);
+  request.pooling = true;
+  return request;
+}
+
+void expect_pooled(const Collector::Answer& answer, const EngineRequest& request) {
+  EXPECT_TRUE(std::ranges::equal(answer.pooled, simulated_hidden(request.prompt)));
+  EXPECT_TRUE(answer.tokens.empty());
+  EXPECT_EQ(answer.reason, FinishReason::stop) << answer.error;
+  EXPECT_EQ(answer.num_finals, 1U);
+  EXPECT_EQ(answer.num_outputs_after_final, 0U);
+}
+
+TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
+  for (const std::uint32_t chunk : {0U, 7U}) {
+    for (const std::uint32_t num_blocks : {200U, 20U}) {
+      EngineOptions options;
+      options.cache.num_blocks = num_blocks;
+      options.scheduler.long_prefill_token_threshold = chunk;
+      const auto engine = start(GetParam(), {.options = options});
+      Collector sink;
+      Random random(num_blocks + chunk);
+      std::vector<std::pair<RequestId, EngineRequest>> submitted;
+      for (std::uint32_t i = 0; i < 60; ++i) {
+        EngineRequest request = random_request(random);
+        request.pooling = i % 3 == 0;
+        if (request.pooling) request.sampling.logprobs.reset();
+        submitted.emplace_back(engine->submit(request, sink).value(), request);
+      }
+      for (const auto& [id, request] : submitted)
+        if (request.pooling)
+          expect_pooled(sink.wait(id), request);
+        else
+          expect_equal(sink.wait(id), expected(request));
+      EXPECT_EQ(engine->stop(10.0), 0U);
+      EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+      if (num_blocks == 20) EXPECT_GT(engine->stats().num_preemptions, 0U);
+    }
+  }
+}
+
+TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  const EngineRequest request = pooled_request(48);
+  expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
+  const Collector::Answer again = sink.wait(engine->submit(request, sink).value());
+  EXPECT_EQ(again.num_cached_tokens, 32U);
+  expect_pooled(again, request);
+}
+
+TEST_P(Pooling, ARowThatIsNotFiniteIsAnErrorOfItsRequestAlone) {
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
+  Collector sink;
+  EngineRequest poisoned = pooled_request(20);
+  poisoned.prompt.back() = kPoison;
+  const EngineRequest sound = pooled_request(20, 3);
+  const RequestId bad = engine->submit(poisoned, sink).value(), good = engine->submit(sound, sink).value();
+  EXPECT_EQ(sink.wait(bad).reason, FinishReason::error);
+  EXPECT_TRUE(sink.wait(bad).pooled.empty());
+  expect_pooled(sink.wait(good), sound);
+}
+
+TEST_P(Pooling, MayBeAbortedButNotForked) {
+  Gate gate;
+  const auto engine = start(GetParam(), {.options = {}, .before_step = [&gate](const StepPlan&) { gate.pass(); }});
+  Collector sink;
+  const EngineRequest other = make_request(10, 20);
+  const RequestId running = engine->submit(other, sink).value();
+  gate.permits.release(2);
+  sink.wait_for_tokens(running, 1);
+  const RequestId parent = engine->submit(pooled_request(30), sink).value();
+  const RequestId aborted = engine->submit(pooled_request(30, 5), sink).value();
+  engine->finish(aborted, FinishReason::abort);
+  const auto child = engine->fork(parent, {.n = 1}, sink);
+  gate.open_for_good();
+  if (child) EXPECT_EQ(sink.wait(*child).reason, FinishReason::error);
+  expect_pooled(sink.wait(parent), pooled_request(30));
+  EXPECT_EQ(sink.wait(aborted).reason, FinishReason::abort);
+  EXPECT_FALSE(sink.wait(running).tokens.empty());
+}
+
+TEST(PoolingRefused, WithWhatOnlyTokensHave) {
+  const auto engine = start(kModes[0], {});
+  Collector sink;
+  const auto field = [&](auto change) {
+    EngineRequest request = pooled_request(10);
+    change(request);
+    const auto refused = engine->submit(request, sink);
+    return refused ? "" : refused.error().field;
+  };
+  EXPECT_EQ(field([](EngineRequest& request) { request.n = 2; }), "n");
+  EXPECT_EQ(field([](EngineRequest& request) { request.beam_search = BeamSearchOptions{}; }), "beam_search");
+  EXPECT_EQ(field([](EngineRequest& request) { request.sampling.logprobs = 0; }), "logprobs");
+  EXPECT_EQ(field([](EngineRequest& request) { request.sampling.prompt_logprobs = 0; }), "prompt_logprobs");
+}
+
+class TokensOnlyWorker final : public SimulatedWorker {
+ public:
+  using SimulatedWorker::SimulatedWorker;
+  [[nodiscard]] WorkerCapabilities capabilities() const override {
+    WorkerCapabilities can = SimulatedWorker::capabilities();
+    can.pooling = false;
+    return can;
+  }
+};
+
+TEST(PoolingRefused, WhereTheWorkerDoesNotPool) {
+  EngineOptions options;
+  options.cache.num_blocks = 20;
+  options = resolve_options(options, simulated_model(), {1, 0}).value();
+  auto worker = std::make_unique<TokensOnlyWorker>(SimulatedWorkerOptions{
+      .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab});
+  const auto engine = make_engine(options, simulated_model(), std::move(worker)).value();
+  Collector sink;
+  const auto refused = engine->submit(pooled_request(10), sink);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.error().field, "pooling");
+}
+
+}  // namespace
+}  // namespace quire
