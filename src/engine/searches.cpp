@@ -156,11 +156,16 @@ void Searches::close(Beam& beam, double now_s) {
   if (std::exchange(beam.in_core, false)) core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
 }
 
-void Searches::give_back(double now_s) {
-  for (auto& [id, search] : searches_)
-    for (Beam& beam : search.open)
-      if (!beam.offer.empty() && std::exchange(beam.in_core, false))
-        core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+bool Searches::give_back(double now_s) {
+  bool has_given = false;
+  for (auto& [id, search] : searches_) {
+    for (Beam& beam : search.open) {
+      if (beam.offer.empty() || !std::exchange(beam.in_core, false)) continue;
+      core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+      has_given = true;
+    }
+  }
+  return has_given;
 }
 
 void Searches::end(RequestId id, double now_s) {

@@ -45,8 +45,8 @@ class Searches {
   void offer(RequestId beam, const PositionLogprobs& sampled);
   // What of those whose beams have all been computed has become. A search with an answer is forgotten.
   [[nodiscard]] std::vector<SearchStep> advance(double now_s);
-  // No block is held by beams that only wait for others.
-  void give_back(double now_s);
+  // No block is held by beams that only wait for others. True: there were some.
+  bool give_back(double now_s);
   void end(RequestId search, double now_s);
 
  private:

@@ -164,13 +164,14 @@ StepLoop::Planned StepLoop::plan() {
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
   // What waits lacks blocks, perhaps, that beams hold which wait for it.
-  if (is_empty && !running_.has_value()) searches_.give_back(end_s);
+  // A connector may store it with the next plan first, which nobody else asks for.
+  const bool has_given = is_empty && !running_.has_value() && searches_.give_back(end_s);
   return {&plan,
           {.planned_s = end_s,
            .started_s = end_s,
            .plan_time_s = end_s - begin_s,
            .is_empty = is_empty,
-           .is_idle = is_empty && !running_.has_value()}};
+           .is_idle = is_empty && !running_.has_value() && !has_given}};
 }
 
 std::optional<double> StepLoop::wait_s() const {

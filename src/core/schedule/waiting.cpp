@@ -5,6 +5,16 @@
 #include "base/check.h"
 
 namespace quire {
+namespace {
+
+// Not a session between two inputs, nor one that goes on: what these hold they have computed themselves. The tokens of a session are those
+// that it has computed, and a connector may be about to store them.
+bool waits_with_loaded_blocks(const Request& request) {
+  if (is_loading(request) || Requests::num_blocks(request) == 0) return false;
+  return !request.admitted_before || request.status == RequestStatus::waiting_for_remote_kv || request.status == RequestStatus::preempted;
+}
+
+}  // namespace
 
 void WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
@@ -77,7 +87,7 @@ bool WaitingLoop::take_back_loaded(const Request& beneficiary) {
   if (!context_.config.cures.loaded_give_way) return false;
   Request* last = nullptr;
   const auto look = [&](Request& request) {
-    if (&request != &beneficiary && !is_loading(request) && Requests::num_blocks(request) > 0) last = &request;
+    if (&request != &beneficiary && waits_with_loaded_blocks(request)) last = &request;
   };
   queues_.skipped_waiting.for_each(look);
   queues_.waiting.for_each(look);

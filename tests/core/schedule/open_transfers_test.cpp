@@ -319,6 +319,43 @@ TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
   }
 }
 
+// What a session holds between two inputs are the tokens that it goes on from, and a connector may be about to store them.
+TEST(CoreTransfers, ASessionKeepsItsBlocksWhereLoadedOnesGiveWay) {
+  Planner planner;
+  CoreConfig config = transfers_config(7);
+  config.cures.loaded_give_way = true;
+  config.scheduler.reserve_full_isl = false;
+  config.prefix_cache.enable_prefix_caching = false;
+  CoreDriver d(config, {.connector = &planner});
+  planner.matches[RequestId{2}] = {.num_tokens = 12, .load_async = true};
+  planner.wanted.push_back({RequestId{2}, TransferDirection::load, 0, 3});
+  d.add(2, 13, 2);
+  const test::Tokens prompt = CoreDriver::prompt(1, 9);
+  NewRequest session = CoreDriver::request(1, prompt, 2);
+  session.resumable = true;
+  d.add(session);
+  d.plan();
+  planner.matches.clear();
+  const TransferCompletion over[] = {{.transfer = *planner.ids[0]}};
+  d.apply({{1, {test::kEos}}}, {.completions = over});
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
+  const auto blocks = d.blocks(1);
+  ASSERT_EQ(blocks.size(), 3U);
+  d.plan();
+  EXPECT_EQ(d.scheduled(2), 0U) << "no block is free, and the loaded request needs one";
+  d.apply();
+  EXPECT_EQ(d.view(1).num_computed_tokens, 9U);
+  EXPECT_EQ(d.blocks(1), blocks);
+  const test::Tokens more = {61};
+  const SessionInput input{.tokens = more, .eos_ids = test::kEosIds};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input).has_value());
+  EXPECT_EQ(d.view(1).tokens.size(), 10U);
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 1U);
+  d.apply();
+}
+
 TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
   Planner planner;
   CoreConfig config = transfers_config(16);
