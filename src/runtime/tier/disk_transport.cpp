@@ -129,10 +129,14 @@ void DiskTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
     const std::lock_guard own(mutex_);
     over_.push_back(std::move(over));
     open_.erase(moving.id);
+    ++num_notifying_;
     changed_.notify_all();
   }
   lock.unlock();
   notify_();
+  const std::lock_guard own(mutex_);
+  --num_notifying_;
+  changed_.notify_all();
 }
 
 void DiskTransport::give_up(const std::shared_ptr<Moving>& moving) {
@@ -183,6 +187,9 @@ void DiskTransport::detach() {
   }
   watch_.join();
   for (const std::shared_ptr<Moving>& moving : left) give_up(moving);
+  // Who was told that a transfer is over may destroy this before its notice has been given.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return num_notifying_ == 0; });
 }
 
 }  // namespace quire

@@ -63,6 +63,7 @@ class DiskTransport final : public Transport {
   std::map<TransferId, std::shared_ptr<Moving>> open_;
   std::vector<Over> over_, told_;
   bool stops_ = false;
+  std::uint32_t num_notifying_ = 0;  // ends that are told, and whose notice is not given yet
   std::thread watch_;
 };
 
