@@ -163,8 +163,8 @@ StepLoop::Planned StepLoop::plan() {
   fork_siblings(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
-  // What waits lacks blocks, perhaps, that beams hold which wait for it.
-  // A connector may store it with the next plan first, which nobody else asks for.
+  // What waits lacks blocks, perhaps, that beams hold which wait for it. A connector may store these first, by a transfer of the next plan:
+  // then no news will come before that is made.
   const bool has_given = is_empty && !running_.has_value() && searches_.give_back(end_s);
   return {&plan,
           {.planned_s = end_s,

@@ -238,6 +238,21 @@ TEST_P(SearchesTest, TellOfAdmissionAndOfTheCache) {
   EXPECT_EQ(engine->stats().num_waiting, 0U);
 }
 
+// Beams that do not fit beside each other give back what they hold; a connector stores it first, with a plan that nobody else asks for.
+TEST_P(SearchesTest, GoOnWhereAConnectorStoresWhatTheyGiveBack) {
+  EngineOptions options;
+  options.cache.block_size = 4;
+  options.cache.num_blocks = 18;
+  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4, .load_async = 0.0, .longest_us = 0});
+  const auto engine = start(GetParam(), {.options = options, .seams = {.connector = tier, .transport = tier}});
+  Collector sink;
+  EngineRequest request = search_of(10, 40, 20);
+  request.sampling.ignore_eos = true;
+  expect_answers(sink, engine->submit(request, sink).value(), request);
+  EXPECT_EQ(engine->stop(60.0), 0U);
+  EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+}
+
 // Where a connector may fill blocks nothing is forked: beams are requests of their own, whose prefix is cached or loaded.
 TEST_P(SearchesTest, GoOnBesideAConnector) {
   for (const double failed : {0.0, 0.3}) {

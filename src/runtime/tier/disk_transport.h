@@ -58,7 +58,7 @@ class DiskTransport final : public Transport {
   std::function<void()> notify_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // a transfer has ended, or the watch is over
+  std::condition_variable changed_;  // a transfer has ended, its notice is given, or the watch is over
   std::vector<Assigned> assigned_;   // by place
   std::map<TransferId, std::shared_ptr<Moving>> open_;
   std::vector<Over> over_, told_;

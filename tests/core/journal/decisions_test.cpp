@@ -1,6 +1,7 @@
 // What the core decides in 200 random runs, and all that it tells of it, is what tests/golden/decisions.txt holds: the record was made from
-// a core whose decisions are vLLM's (docs/oracle.md), so whoever changes a line of it has changed a decision, or what is told of one.
-// QUIRE_RECORD_DECISIONS=1 core_journal_test --gtest_filter='*Decisions*' writes it anew, to be done when ./dev oracle finds no difference.
+// a core whose decisions are vLLM's but for the cures that a run turns on (docs/oracle.md), so whoever changes a line of it has changed a
+// decision, or what is told of one. QUIRE_RECORD_DECISIONS=1 core_journal_test --gtest_filter='*Decisions*' writes it anew, to be done when
+// ./dev oracle finds no difference.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

@@ -210,7 +210,7 @@ class RecordedRun {
     request.min_tokens = in_.below(3);
     request.repetition = chance(in_, 4) ? RepetitionDetection{1, 2, 2} : RepetitionDetection{};
     request.lora_id = adapter.back() - '0';
-    request.lora_name = request.lora_id == 0 ? "" : adapter;
+    if (request.lora_id != 0) request.lora_name = adapter;
     request.tags = chance(in_, 2) ? &tags : nullptr;
     calls_.add(request, {.now = now_});
     told_(core_->add(request, {.now = now_}).has_value());

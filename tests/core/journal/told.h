@@ -61,7 +61,7 @@ class Told final : public EventSink {
 
   void fields(const AdmittedRequest& a) { (*this)(a.id, a.slot, a.tokens, a.num_prompt_tokens); }
   void fields(const ScheduledRequest& s) {
-    (*this)(s.id, s.slot, s.num_computed_tokens, s.num_tokens, s.samples, s.kind, s.send_all_tokens, s.num_output_tokens, s.drafts,
+    (*this)(s.id, s.slot, s.num_computed_tokens, s.num_tokens, s.samples, s.pools, s.kind, s.send_all_tokens, s.num_output_tokens, s.drafts,
             s.new_tokens, s.encoder_inputs);
   }
   void fields(const BlockTableDelta& d) { (*this)(d.slot, d.group, d.id, d.update, d.index, d.blocks); }
