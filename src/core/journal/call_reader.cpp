@@ -23,7 +23,6 @@ class ReadForm {
   }
   void clear() {
     arena_.release();
-    features_.clear();
     tags_ = {};
   }
 

@@ -154,10 +154,9 @@ class PickleWriter {
       characters_[num_characters_++] = {value, static_cast<std::uint8_t>(memo_size_)};
     return false;
   }
-  // The fewest bytes of two's complement that keep the sign.
+  // The fewest bytes of two's complement that keep the sign: 5 for each distance beyond 32 bits.
   void long_integer(std::int64_t value) {
-    std::size_t size = 5;
-    while (size < 8 && (value >> (8 * size - 1)) != (value < 0 ? -1 : 0)) ++size;
+    constexpr std::size_t size = 5;
     opcode(op::long1);
     out_.put(static_cast<std::uint8_t>(size));
     const auto bytes = little_endian<8>(static_cast<std::uint64_t>(value));

@@ -56,7 +56,7 @@ std::vector<std::uint8_t> KvEventLog::bytes_of(std::span<const BlockHash> hashes
 }
 
 void KvEventLog::stored(const StoredBlocks& stored) {
-  if (!enabled_) return;
+  QUIRE_CHECK(enabled_, "nobody asks for events");
   const std::size_t start = std::size_t{stored.first_block} * stored.block_size;
   QUIRE_CHECK(stored.first_block + stored.blocks.size() <= stored.names.size(), "stored blocks have names");
   BlockStored event;

@@ -181,7 +181,6 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
 
 void Core::end_pins() {
   state_->policy.end_pins();
-  state_->ended.destroy_gone();
 }
 
 bool Core::has_connector() const {

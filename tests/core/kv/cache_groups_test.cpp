@@ -149,7 +149,21 @@ TEST(CachePlan, ARequestThatDoesNotFitIsRefusedWithTheLengthThatWould) {
   EXPECT_EQ(refused.error().code, ErrorCode::too_large);
   EXPECT_EQ(refused.error().field, "max_model_len");
   EXPECT_NE(refused.error().remedy.find("1008"), std::string::npos) << refused.error().remedy;
+  const std::string error = plan_one(layers({{full(), 2}}), 3 * kGib, options(8 * 1024 * 1024)).error().to_string();
+  EXPECT_NE(error.find("takes 4.00 GiB of KV cache, 3.00 GiB are there"), std::string::npos) << error;
   EXPECT_EQ(plan_one(layers({{full(), 2}}), 0).error().field, "kv_cache_memory");
+}
+
+// With 240 tokens in a step a window of 17 has 256 in sight, and one of 18 a token more; neither need begin where a block does.
+TEST(CachePlan, AWindowOfOneMoreTokenCanTakeOneMoreBlock) {
+  KvMemoryOptions wide = options(4096);
+  wide.max_num_batched_tokens = 240;
+  const auto fits = [&](std::uint32_t size, std::int64_t num_blocks) {
+    return plan_one(layers({{window(size), 1}}), num_blocks * 4096, wide).has_value();
+  };
+  EXPECT_TRUE(fits(17, 17));
+  EXPECT_FALSE(fits(18, 17));
+  EXPECT_TRUE(fits(18, 18));
 }
 
 TEST(CachePlan, TheLongestLengthThatFitsCanBeTaken) {

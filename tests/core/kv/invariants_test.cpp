@@ -178,6 +178,7 @@ TEST_F(KvInvariantDeathTest, EventsTellTheContent) {
   const std::vector<TokenId> four_tokens(4);
   const RequestContent content{.tokens = four_tokens, .lora_name = {}, .multimodal = {}, .cache_salt = {}, .prompt_embeds = {}};
   const StoredBlocks stored{.blocks = blocks, .names = {hashes, 4, 4}, .first_block = 0, .block_size = 4, .content = content};
+  EXPECT_DEATH(KvEventLog(false, 32).stored(stored), "nobody asks for events");
   EXPECT_DEATH(log.stored(stored), "stored blocks have names");
   const StoredBlocks longer{.blocks = {blocks, 1}, .names = {hashes, 4, 4}, .first_block = 0, .block_size = 8, .content = content};
   EXPECT_DEATH(log.stored(longer), "a full block has known tokens");

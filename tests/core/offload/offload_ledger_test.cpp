@@ -14,6 +14,7 @@ TEST(OffloadOptions, OutOfRangeIsAnErrorThatNamesTheField) {
   EXPECT_EQ(field({.num_slots = 1, .store_threshold = 2, .max_tracked_keys = 0}), "max_tracked_keys");
   EXPECT_EQ(field({.num_slots = 1, .max_pending_event_keys = -1}), "max_pending_event_keys");
   EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .store_threshold = 1, .max_tracked_keys = 0})) << "no filter, so nothing to track";
+  EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .max_pending_event_keys = 0})) << "each event is lost, and counted";
   EXPECT_EQ(ReuseFilter::create(1, 10).error().field, "store_threshold");
 }
 

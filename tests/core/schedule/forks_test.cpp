@@ -74,6 +74,28 @@ TEST(Forks, AChildComputesNothingThatItsParentHas) {
   EXPECT_EQ(d.core->counters().num_copied_blocks, 1U);
 }
 
+// A fork in the middle of a prefill: the blocks that the child fills itself are named by the same embeddings.
+TEST(Forks, AChildHasTheEmbeddingsOfItsParentsPrompt) {
+  CoreConfig config = sync_config();
+  config.scheduler.long_prefill_token_threshold = 4;
+  CoreDriver d(config);
+  const Tokens zeros(13, 0);
+  const std::vector<std::byte> rows(26, std::byte{7});
+  NewRequest request = CoreDriver::request(1, zeros, 4);
+  request.prompt_embeds = rows;
+  d.add(request);
+  d.step();
+  must_fork(d, 1, 2);
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  for (int i = 0; i < 3; ++i) d.step();
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  request.id = RequestId{3};
+  d.add(request);
+  d.plan();
+  EXPECT_EQ(d.view(3).num_computed_tokens, 12U + d.scheduled(3));
+  d.apply();
+}
+
 TEST(Forks, OfFullBlocksNothingIsCopied) {
   CoreDriver d(sync_config());
   d.add(1, 8, 20);

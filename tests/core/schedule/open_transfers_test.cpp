@@ -292,6 +292,43 @@ TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
   d.apply();
 }
 
+// A request that waits for its blocks is in no pass of the plan; the load that begins with it writes to them.
+TEST(CoreTransfers, APlanWhoseLoadWritesToBlocksUnderAStoreNamesItAsAFence) {
+  Planner planner;
+  CoreConfig config = transfers_config(4);
+  config.prefix_cache.enable_prefix_caching = false;
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 3);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 2}};
+  d.step();
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  planner.matches[RequestId{2}] = {.num_tokens = 8, .load_async = true};
+  planner.wanted = {{RequestId{2}, TransferDirection::load, 0, 2}};
+  d.add(2, 10, 3);
+  const StepPlan& plan = d.plan();
+  EXPECT_TRUE(plan.table_deltas.empty());
+  ASSERT_EQ(plan.fences.size(), 1U);
+  EXPECT_EQ(plan.fences[0], *planner.ids[0]);
+  d.apply();
+}
+
+TEST(CoreTransfers, AStoreThatFailedHarmsNoRequestWhateverTheGroups) {
+  Planner planner;
+  CoreConfig config = transfers_config(16);
+  SlidingWindowSpec window;
+  window.block_size = test::kBlockSize;
+  window.sliding_window = 8;
+  config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 3);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+  d.step();
+  d.plan();
+  const TransferCompletion failed[] = {{.transfer = *planner.ids[0], .outcome = TransferOutcome::failed}};
+  EXPECT_EQ(d.apply({}, {.completions = failed}).updates.size(), 1U);
+  EXPECT_EQ(planner.over.size(), 1U);
+}
+
 // Two requests whose loaded blocks fill the cache: each needs one block more.
 TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
   for (const bool give_way : {false, true}) {

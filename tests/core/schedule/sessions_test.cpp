@@ -128,6 +128,11 @@ TEST(Sessions, Trap34ItemsOfAnInputAreMovedBehindWhatIsThere) {
   ASSERT_EQ(plan.scheduled.size(), 1U);
   EXPECT_EQ(plan.scheduled[0].num_tokens, 4U);
   EXPECT_EQ(plan.scheduled[0].encoder_inputs.size(), 1U);
+  d.apply({{1, {kEos}}});
+  const MultimodalFeature first{"another image", {0, 2}};
+  const SessionInput again{.tokens = tokens, .multimodal = {&first, 1}, .eos_ids = kEosIds};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &again, {}).has_value()) << "an item may begin the input";
+  EXPECT_EQ(d.plan().scheduled[0].encoder_inputs.size(), 1U);
   d.apply();
 }
 

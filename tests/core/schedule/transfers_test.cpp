@@ -26,7 +26,9 @@ ScriptedConnector with_prefixes(bool load_async) {
 
 TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
   ScriptedConnector connector = with_prefixes(false);
+  EXPECT_FALSE(CoreDriver(sync_config()).core->has_connector());
   CoreDriver d(sync_config(), {.connector = &connector});
+  EXPECT_TRUE(d.core->has_connector());
   d.add(1, 10, 1);
   d.plan();
   EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"match 1 local=0", "allocated 1 blocks=[1 2 3] external=8", "planned 2"}));
