@@ -12,6 +12,8 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
     return refuse("speculation.num_spec_tokens", fmt::format("{} drafts per step, and the worker verifies {}",
                                                              config.speculation.num_spec_tokens, worker.num_spec_tokens));
   }
+  if (config.speculation.num_spec_tokens > 0 && config.scheduler.async_scheduling)
+    return refuse("speculation.num_spec_tokens", "drafts come with a step's result, and the plan that they are for is made before it");
   if (config.encoder.max_encoder_tokens > 0 && !worker.encoder_inputs)
     return refuse("encoder.max_encoder_tokens", "the worker runs no encoder");
   if (config.encoder.is_encoder_decoder && !worker.encoder_inputs)
@@ -48,6 +50,9 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
   if (seams.grammar != nullptr && !worker.token_masks)
     return fail(ErrorCode::unsupported, "grammar", "the worker samples without masks", "leave it out");
+  if (seams.grammar != nullptr && config.speculation.num_spec_tokens > 0)
+    return fail(ErrorCode::unsupported, "grammar", "its mask is for one token, and drafts would need one each",
+                "leave it or the drafts out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
   if (config.kv.groups.size() != 1) {

@@ -212,6 +212,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
+  take_drafts(result);
   count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
@@ -248,6 +249,13 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   step.sampled = sampled_;
   step.pooled = pooled_;
   return step;
+}
+
+void StepLoop::take_drafts(const WorkerResult& result) {
+  drafts_.clear();
+  for (const RequestResult& request : result.requests)
+    if (!request.drafts.empty()) drafts_.push_back({request.id, request.drafts});
+  if (!drafts_.empty()) core_->set_drafts(drafts_);
 }
 
 // Before apply(), so that the core drops the token that stands for the failure.

@@ -153,6 +153,7 @@ class StepLoop {
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
   [[nodiscard]] StepResult for_core(const WorkerResult& result);
+  void take_drafts(const WorkerResult& result);
   static void make_prompt_room(Live& live);
   void take_prompt_logprobs(const WorkerResult& result);
   void fail_prompt(RequestId id);
@@ -178,6 +179,7 @@ class StepLoop {
   std::vector<RequestId> elders_;      // have siblings that are not forked yet
   std::vector<SampledToken> sampled_;  // of the step that is applied
   std::vector<RequestId> pooled_;      // the same
+  std::vector<Draft> drafts_;          // the same, for the next plan
   std::vector<Outgoing> outgoing_;
   std::vector<RequestId> admitted_, ended_;
   EngineStats stats_;

@@ -6,12 +6,16 @@
 
 namespace quire {
 
-Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens)
-    : max_model_len_(max_model_len), max_num_batched_tokens_(max_num_batched_tokens), histories_(max_num_seqs), prompt_rows_(max_num_seqs) {
+Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens)
+    : max_model_len_(max_model_len),
+      max_num_batched_tokens_(max_num_batched_tokens),
+      num_spec_tokens_(num_spec_tokens),
+      histories_(max_num_seqs),
+      prompt_rows_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
-  sampled_outputs_.reserve(max_num_seqs);
+  sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
   pooled_outputs_.reserve(max_num_seqs);
   prompt_runs_.reserve(max_num_seqs);
 }
@@ -41,9 +45,9 @@ void Batch::append(Slot slot, TokenId token) {
 }
 
 // What a worker would have to do and does not know how: passing over it would change answers.
-void Batch::refuse_unserved(const StepPlan& plan) {
+void Batch::refuse_unserved(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
-    QUIRE_CHECK(request.drafts.empty(), "this worker verifies no drafts");
+    QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
     QUIRE_CHECK(request.encoder_inputs.empty(), "this worker runs no encoder");
     QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
   }
@@ -59,13 +63,15 @@ BatchInput Batch::build(const StepPlan& plan) {
   prompt_runs_.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     const std::span<const TokenId> tokens = history(request.slot);
-    const std::size_t end = std::size_t{request.num_computed_tokens} + request.num_tokens;
-    QUIRE_CHECK(request.num_tokens > 0 && end <= tokens.size(), "tokens that the worker does not know");
+    const std::size_t num_known = request.num_tokens - request.drafts.size();
+    const std::size_t end = request.num_computed_tokens + num_known;
+    QUIRE_CHECK(num_known > 0 && end <= tokens.size(), "tokens that the worker does not know");
     const bool is_last = request.samples || request.pools;
     QUIRE_CHECK(is_last == (end == tokens.size()), "a token is sampled after the last known one, and only there");
     sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
-    const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, request.num_tokens);
+    const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, num_known);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
+    tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
     add_outputs(request);
   }
   QUIRE_CHECK(tokens_.size() == plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
@@ -88,8 +94,10 @@ void Batch::add_outputs(const ScheduledRequest& request) {
     for (std::uint32_t i = 0; i < num_rows; ++i) output_rows_.push_back(begin + i);
   }
   if (!request.samples && !request.pools) return;
-  (request.samples ? sampled_outputs_ : pooled_outputs_).push_back(static_cast<std::uint32_t>(output_rows_.size()));
-  output_rows_.push_back(end - 1);
+  for (std::uint32_t row = end - 1 - static_cast<std::uint32_t>(request.drafts.size()); row < end; ++row) {
+    (request.samples ? sampled_outputs_ : pooled_outputs_).push_back(static_cast<std::uint32_t>(output_rows_.size()));
+    output_rows_.push_back(row);
+  }
 }
 
 }  // namespace quire

@@ -22,7 +22,8 @@ struct PromptRun {
 
 class Batch {
  public:
-  Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens);
+  // `num_spec_tokens`: drafts of a request in a step, at most.
+  Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens = 0);
 
   // Histories only; a plan that names a slot it does not hold, or admits into a taken one, is a broken invariant.
   void release(Slot slot);
@@ -31,11 +32,11 @@ class Batch {
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
 
-  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for drafts, encoders
-  // or pipeline stages is a broken invariant.
+  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
+  // for encoders or for pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
-  // Of the last build(): the places of rows that are sampled from, or pooled, among the output rows, and the runs, each in the plan's
-  // order.
+  // Of the last build(): the places of rows that are sampled from (one per request, and one behind each of its drafts), or pooled, among
+  // the output rows, and the runs, each in the plan's order.
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
   [[nodiscard]] std::span<const std::uint32_t> pooled_outputs() const { return pooled_outputs_; }
   [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
@@ -46,11 +47,12 @@ class Batch {
     std::uint32_t end = 0;  // rows before this position
     std::uint32_t num_logprobs = 0;
   };
-  static void refuse_unserved(const StepPlan& plan);
+  void refuse_unserved(const StepPlan& plan) const;
   void add_outputs(const ScheduledRequest& request);
 
   std::uint32_t max_model_len_;
   std::uint32_t max_num_batched_tokens_;
+  std::uint32_t num_spec_tokens_;
   std::vector<std::vector<TokenId>> histories_;  // empty: free
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;

@@ -86,6 +86,16 @@ std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> his
   return hidden;
 }
 
+std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count) {
+  std::vector<TokenId> guessed(history.begin(), history.end());
+  while (guessed.size() < history.size() + count) {
+    const std::uint64_t follows = what_follows(guessed);
+    const bool is_wrong = (follows >> 32U) % 4 == 0;
+    guessed.push_back(static_cast<TokenId>((follows % vocab_size + (is_wrong ? 1 : 0)) % vocab_size));
+  }
+  return {guessed.end() - count, guessed.end()};
+}
+
 PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count) {
   const std::uint32_t first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
   const std::uint32_t rank = (static_cast<std::uint32_t>(token) + vocab_size - first) % vocab_size + 1;
@@ -106,7 +116,7 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
     : options_(std::move(options)),
       tables_(table_limits(options_)),
-      batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens),
+      batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens, options_.num_spec_tokens),
       cache_(make_cache(options_)),
       kv_(names_in(cache_)),
       transfers_(std::move(options_.transport), cache_.pages()),
@@ -133,6 +143,7 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
 
 WorkerCapabilities SimulatedWorker::capabilities() const {
   return {.num_cache_groups = tables_.num_groups(),
+          .num_spec_tokens = options_.num_spec_tokens,
           .transfers = transfers_.has_transport(),
           .token_masks = true,
           .prompt_logprobs = true,
@@ -154,24 +165,32 @@ void SimulatedWorker::forward(const StepPlan& plan) {
 void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
   const auto samples = [](const ScheduledRequest& request) { return request.samples; };
   results.outcomes.clear();
+  results.num_outcomes.clear();
+  results.drafts.clear();
   MaskReader reader(masks);
   for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples))
-    results.outcomes.push_back(sample_after(request, reader.of(request.id)));
+    sample_behind(request, reader.of(request.id), results);
   results.prompt_logprobs.clear();
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
   results.pooled.clear();
   for (const ScheduledRequest& request : plan.scheduled | std::views::filter(&ScheduledRequest::pools))
     std::ranges::copy(pool(request), std::back_inserter(results.pooled));
-  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth);
-  auto outcome = results.outcomes.begin();
-  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples)) batch_.append(request.slot, (outcome++)->token);
+  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth, options_.num_spec_tokens);
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
 
+std::span<const TokenId> SimulatedWorker::history(const ScheduledRequest& request) {
+  const std::span<const TokenId> known = batch_.history(request.slot);
+  if (request.drafts.empty()) return known;
+  history_.assign(known.begin(), known.end());
+  history_.insert(history_.end(), request.drafts.begin(), request.drafts.end());
+  return history_;
+}
+
 void SimulatedWorker::write(const ScheduledRequest& request) {
-  const std::span<const TokenId> history = batch_.history(request.slot);
+  const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
   for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
     name = extend(name, history[position]);
@@ -188,8 +207,8 @@ std::uint32_t SimulatedWorker::window_begin(std::uint32_t group, std::uint32_t p
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
-void SimulatedWorker::verify(const ScheduledRequest& request) const {
-  const std::span<const TokenId> history = batch_.history(request.slot);
+void SimulatedWorker::verify(const ScheduledRequest& request) {
+  const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
   for (std::uint32_t position = 0; position < request.num_computed_tokens + request.num_tokens; ++position) {
     name = extend(name, history[position]);
@@ -199,6 +218,23 @@ void SimulatedWorker::verify(const ScheduledRequest& request) const {
       QUIRE_CHECK(kv_[place] == in_group(name, group), "a block does not hold what the plan says");
     }
   }
+}
+
+// A token, and as long as that is the draft that was computed behind it, the next one too: what comes out does not depend on the drafts.
+void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results) {
+  QUIRE_CHECK(allowed.empty() || request.drafts.empty(), "one mask is for one row");
+  const std::size_t first = results.outcomes.size();
+  bool goes_on = true;
+  for (std::size_t i = 0; goes_on && i <= request.drafts.size(); ++i) {
+    SampleOutcome outcome = sample_after(request, allowed);
+    if (i > 0 && outcome.status != SampleOutcome::Status::ok) break;
+    batch_.append(request.slot, outcome.token);
+    goes_on = i < request.drafts.size() && outcome.status == SampleOutcome::Status::ok && outcome.token == request.drafts[i];
+    results.outcomes.push_back(std::move(outcome));
+  }
+  results.num_outcomes.push_back(static_cast<std::uint32_t>(results.outcomes.size() - first));
+  std::ranges::copy(simulated_drafts(batch_.history(request.slot), options_.vocab_size, options_.num_spec_tokens),
+                    std::back_inserter(results.drafts));
 }
 
 SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const {

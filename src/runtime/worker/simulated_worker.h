@@ -32,6 +32,7 @@ struct SimulatedWorkerOptions {
   TokenId poison = -1;
   // Called before each step on the thread that runs it; may be empty.
   std::function<void(const StepPlan&)> before_step = {};
+  std::uint32_t num_spec_tokens = 0;          // drafts per step that it proposes, some of them wrong, and verifies
   std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: on a thread of its own
   std::vector<std::uint32_t> windows = {};    // tokens, by cache group; 0: none; empty: one group without
   std::shared_ptr<Transport> transport = {};  // may be null
@@ -44,6 +45,8 @@ struct SimulatedWorkerOptions {
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size);
 // The same under a mask (TokenMask; empty: none): the next allowed one, going round. -1: it allows none.
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
+// The `count` tokens that are guessed to follow: one in four is wrong.
+std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
 // The `count` likeliest tokens without a mask; many are equally likely.
 std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
 // What it says of `token` after this history, and of the `count` likeliest.
@@ -68,16 +71,20 @@ class SimulatedWorker : public WorkerBase, private StepParts {
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
   void write(const ScheduledRequest& request);
-  void verify(const ScheduledRequest& request) const;
+  void verify(const ScheduledRequest& request);
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
   [[nodiscard]] std::array<float, kSimulatedWidth> pool(const ScheduledRequest& request) const;
   [[nodiscard]] PositionLogprobs score(const PromptRun& run, std::uint32_t token) const;
-  SampleOutcome sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const;
+  // With the drafts of this step behind it; valid until the next call.
+  std::span<const TokenId> history(const ScheduledRequest& request);
+  void sample_behind(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results);
+  [[nodiscard]] SampleOutcome sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const;
 
   SimulatedWorkerOptions options_;
   BlockTables tables_;
   Batch batch_;
+  std::vector<TokenId> history_;
   // A page of one tensor per block, [block_size]: the name of the history up to that token; 0: never written.
   KvCache cache_;
   std::span<std::uint64_t> kv_;  // all of them

@@ -2,9 +2,12 @@
 
 namespace quire {
 
-void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size) {
+void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size,
+                           std::uint32_t num_drafts) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);
+  std::span<const std::uint32_t> counts(num_outcomes);
+  std::span<const TokenId> proposed(drafts);
   std::span<PositionLogprobs> rows(prompt_logprobs);
   std::span<const float> hidden(pooled);
   for (const ScheduledRequest& request : plan.scheduled) {
@@ -16,8 +19,11 @@ void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prom
       prompt_runs = prompt_runs.subspan(1);
     }
     if (request.samples) {
-      result.samples = samples.first(1);
-      samples = samples.subspan(1);
+      result.samples = samples.first(counts.empty() ? 1 : counts.front());
+      samples = samples.subspan(result.samples.size());
+      if (!counts.empty()) counts = counts.subspan(1);
+      result.drafts = proposed.first(num_drafts);
+      proposed = proposed.subspan(num_drafts);
     }
     if (request.pools) {
       result.pooled = hidden.first(hidden_size);

@@ -15,9 +15,11 @@ namespace quire {
 // What a step has to say about one request.
 struct RequestResult {
   RequestId id;
-  // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. What comes after a failed one, in
-  // this step or a later one, means nothing.
+  // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. A failed one comes alone, since
+  // behind a draft that was right it is left to the next step; what comes after it means nothing.
   std::span<SampleOutcome> samples = {};
+  // What the worker expects behind them, to be scheduled by the next plan (Core::set_drafts) and verified by the step that runs it.
+  std::span<const TokenId> drafts = {};
   // Where its parameters ask for them, the log probabilities of tokens of its prompt, from `first_prompt_token` on; they may be moved out.
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
   std::span<PositionLogprobs> prompt_logprobs = {};

@@ -202,6 +202,31 @@ TEST_F(WorkerMasks, OnlyThoseThatThePlanAsksForAreTaken) {
   EXPECT_DEATH(pair.prefill(), "does not sample");
 }
 
+// A row is sampled behind the last known token, and one behind each draft.
+TEST(Batch, DraftsAreRowsBehindTheKnownTokens) {
+  const std::vector<TokenId> tokens{1, 2, 3}, drafts{7, 8};
+  SamplingParams params;
+  Batch batch(4, 64, 64, 2);
+  batch.admit({RequestId{1}, Slot{0}, tokens, 3, &params});
+  batch.admit({RequestId{2}, Slot{1}, tokens, 3, &params});
+  std::vector<ScheduledRequest> scheduled(2);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    scheduled[i].slot = Slot{i};
+    scheduled[i].num_tokens = 3;
+    scheduled[i].samples = true;
+  }
+  scheduled[0].num_computed_tokens = 2;
+  scheduled[0].drafts = drafts;
+  StepPlan plan;
+  plan.num_scheduled_tokens = 6;
+  plan.scheduled = scheduled;
+  const BatchInput input = batch.build(plan);
+  EXPECT_TRUE(std::ranges::equal(input.tokens, std::vector<TokenId>{3, 7, 8, 1, 2, 3}));
+  EXPECT_TRUE(std::ranges::equal(input.output_rows, std::vector<std::uint32_t>{0, 1, 2, 5}));
+  EXPECT_TRUE(std::ranges::equal(batch.sampled_outputs(), std::vector<std::uint32_t>{0, 1, 2, 3}));
+  EXPECT_TRUE(std::ranges::equal(batch.history(Slot{0}), tokens)) << "a draft is no token of the request";
+}
+
 // What a plan may ask of other workers and this one does not do is refused, never passed over.
 TEST(BatchDeath, RefusesPlansThatItCannotServe) {
   const std::vector<TokenId> tokens{1, 2, 3};
@@ -220,7 +245,7 @@ TEST(BatchDeath, RefusesPlansThatItCannotServe) {
     return batch.build(plan).tokens.size();
   };
   EXPECT_EQ(build([](StepPlan&, ScheduledRequest&) {}), 3U);
-  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "no drafts");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "more drafts than it verifies");
   EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.encoder_inputs = inputs; }), "no encoder");
   EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.new_tokens = tokens; }), "pipeline");
 }
