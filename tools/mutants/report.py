@@ -24,13 +24,18 @@ def table(title, mutants, outcomes, equivalent, column):
 
 
 def checks_of(root):
-    """{place: its line} of every QUIRE_CHECK in the core."""
+    """{place: its text} of every QUIRE_CHECK in the core. One of several lines is at its last, which clang takes for its __LINE__."""
     places = {}
     for path in sorted(root.joinpath("src/core").rglob("*")):
         if path.suffix in (".h", ".cpp"):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            lines = enumerate(path.read_text().splitlines(), 1)
+            for number, line in lines:
                 if re.search(r"\bQUIRE_CHECK\w*\(", line):
-                    places[f"{path.relative_to(root)}:{number}"] = line.strip()
+                    text = line.strip()
+                    while not text.endswith(";"):
+                        number, line = next(lines)
+                        text += f" {line.strip()}"
+                    places[f"{path.relative_to(root)}:{number}"] = text
     return places
 
 

@@ -5,7 +5,6 @@
 namespace quire {
 
 Job& JobTable::acquire(std::string_view name) {
-  QUIRE_CHECK(!name.empty(), "a request without a job names none");
   auto found = jobs_.find(name);
   if (found == jobs_.end()) {
     if (jobs_.size() >= max_jobs_ && !idle_.empty()) {

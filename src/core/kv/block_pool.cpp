@@ -55,7 +55,6 @@ BlockId BlockPool::allocate() {
     sink_->on_event({.what = EventKind::block_evicted, .block = block, .name = index_.hash_of(block).bytes});
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
-  QUIRE_CHECK(!enable_caching_ || !index_.contains(block), "what it held is forgotten");
   ref_counts_[block.value] = 1;
   residency_.on_allocated(block);
   return block;

@@ -22,14 +22,12 @@ bool same_shape(const AttentionShape& a, const AttentionShape& b) {
   return a == b;
 }
 
-// The one size among layers that have one.
+// The one size among layers of full attention that have one.
 Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> layers, const char* field,
                                                    std::optional<std::uint32_t> FullAttentionSpec::* size) {
   std::optional<std::uint32_t> common;
   for (const LayerSpec& layer : layers) {
-    const FullAttentionSpec* full = full_attention(layer.spec);
-    QUIRE_CHECK(full != nullptr, "only full attention is asked for a common window");
-    const std::optional<std::uint32_t> own = full->*size;
+    const std::optional<std::uint32_t> own = full_attention(layer.spec)->*size;
     if (own && common && *own != *common) {
       return fail(ErrorCode::unsupported, field,
                   fmt::format("layer {} has {}, another layer {}; layers of one cache group need equal sizes", layer.name, *own, *common),

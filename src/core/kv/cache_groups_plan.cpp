@@ -51,9 +51,7 @@ std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, s
     else
       high = middle - 1;
   }
-  options.max_model_len = static_cast<std::uint32_t>(low);
-  QUIRE_CHECK(low == 0 || needed_bytes(groups, options) <= available, "what fits, fits");
-  return options.max_model_len;
+  return static_cast<std::uint32_t>(low);
 }
 
 Result<void> check_fits(const Groups& groups, std::int64_t available, const KvMemoryOptions& options) {

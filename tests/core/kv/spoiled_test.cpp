@@ -5,6 +5,7 @@
 #include "core/kv/attention_managers.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/encoder_cache.h"
+#include "core/kv/free_queue.h"
 #include "core/kv/hash_list.h"
 #include "core/kv/hash_set.h"
 #include "core/kv/kv_support.h"
@@ -60,6 +61,110 @@ TEST(SpoiledKvDeathTest, APoolCountsItsFreeAndCachedBlocks) {
         pool.check_invariants(kHoldersOfTwo);
       },
       "num_cached == index_.size");
+}
+
+TEST(SpoiledKvDeathTest, TheNullBlockIsOutOfReach) {
+  BlockPool pool = two_named_alike();
+  const char* const message = "the null block is out of reach";
+  EXPECT_DEATH(
+      {
+        ++pool.ref_counts_[0];
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      message);
+  EXPECT_DEATH(
+      {
+        pool.index_.insert(BlockName(test::widened(3)), kNullBlock);
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      message);
+  EXPECT_DEATH(
+      {
+        pool.free_.push_back(kNullBlock);
+        pool.check_invariants(kHoldersOfTwo);
+      },
+      message);
+  BlockPool unused(2, nullptr);
+  EXPECT_DEATH(
+      {
+        unused.free_.push_back(kNullBlock);
+        (void)unused.usage();
+      },
+      "the null block is never free");
+}
+
+TEST(SpoiledKvDeathTest, AFreedBlockGoesBetweenNeighbours) {
+  FreeQueue queue(3);
+  queue.remove(BlockId{1});
+  EXPECT_DEATH(
+      {
+        queue.links_[2].next = 0;
+        queue.push_back(BlockId{1});
+      },
+      "a block goes between neighbours");
+  EXPECT_DEATH(
+      {
+        queue.links_[0].prev = 2;
+        queue.push_front(BlockId{1});
+      },
+      "a block goes between neighbours");
+}
+
+// Somebody needs the image; of the others the sound is evicted first.
+TEST(SpoiledKvDeathTest, EvictableEncoderOutputsAreCachedUnneededAndCounted) {
+  const std::vector<MultimodalFeature> features{
+      {"image", PlaceholderRange(0, 3)}, {"sound", PlaceholderRange(4, 2)}, {"film", PlaceholderRange(6, 1)}};
+  const EncoderInputs request{RequestId{1}, features};
+  EncoderCache cache(EncoderCacheMode::shared, 8);
+  for (std::uint32_t input = 0; input < features.size(); ++input) cache.allocate(request, input);
+  cache.release(request, 1);
+  cache.release(request, 2);
+  cache.check_invariants();
+  auto& image = cache.cached_.find("image")->second;
+  const std::string another = "book";
+  const char* const needed = "an output that somebody needs can be evicted";
+  EXPECT_DEATH(
+      {
+        cache.oldest_->evictable = false;
+        cache.check_invariants();
+      },
+      needed);
+  EXPECT_DEATH(
+      {
+        cache.oldest_->references = image.references;
+        cache.check_invariants();
+      },
+      needed);
+  EXPECT_DEATH(
+      {
+        cache.newest_->previous = nullptr;
+        cache.check_invariants();
+      },
+      "the list of evictable outputs is broken");
+  EXPECT_DEATH(
+      {
+        cache.newest_->identifier = &another;
+        cache.check_invariants();
+      },
+      "an evictable output is not cached");
+  EXPECT_DEATH(
+      {
+        ++cache.num_free_;
+        cache.check_invariants();
+      },
+      ": embeddings do not add up");
+  EXPECT_DEATH(
+      {
+        cache.newest_ = cache.oldest_;
+        cache.check_invariants();
+      },
+      "the list of evictable outputs has a wrong end");
+  EXPECT_DEATH(
+      {
+        image.references.clear();
+        cache.check_invariants();
+      },
+      "an output without references cannot be evicted");
 }
 
 TEST(SpoiledKvDeathTest, AnEncoderOutputKnowsItsIdentifier) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/open_transfers.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/request_queue.h"
 #include "core/schedule/request_table.h"
@@ -97,33 +98,57 @@ TEST(ScheduleInvariantDeathTest, OnlyEndsHaveReasons) {
 
 TEST(ScheduleInvariantDeathTest, APromptIsTheWholeOfItsStorage) {
   CoreDriver d(sync_config());
-  test::Tokens storage = CoreDriver::prompt(1, 8);
-  NewRequest request = CoreDriver::request(1, storage, 4);
-  request.prompt_storage = &storage;
-  request.prompt = std::span(storage).first(4);
+  const test::Tokens prompt = CoreDriver::prompt(1, 8);
+  test::Tokens same_elsewhere = prompt;
+  NewRequest request = CoreDriver::request(1, prompt, 4);
+  request.prompt_storage = &same_elsewhere;
+  EXPECT_DEATH((void)d.core->add(request), "the prompt is the whole of its storage");
+  request.prompt = std::span(same_elsewhere).first(4);
   EXPECT_DEATH((void)d.core->add(request), "the prompt is the whole of its storage");
 }
 
-// Has a prefix of 8 tokens for each request, and orders one that did not fail.
-class WrongOrder final : public Connector {
+// Has a prefix of 8 tokens for each request, adds the transfer that a test says, and orders one that did not fail.
+class WrongConnector final : public Connector {
  public:
+  std::optional<Transfer> transfer;
+
   ExternalMatch match(const RequestView&, std::uint32_t) override { return {.num_tokens = 8, .load_async = false}; }
   void allocated(const RequestView&, GroupBlocks, std::uint32_t) override {}
   bool finished(const RequestView&, GroupBlocks) override { return false; }
   void planned(const StepPlan&) override {}
+  void plan_transfers(const StepPlan&, TransferList& transfers) override {
+    if (transfer) (void)transfers.add(*transfer);
+  }
   void order_failed(std::size_t, std::span<RequestId> finishing, std::span<RequestId>) override { finishing[0] = RequestId{99}; }
   void step_output() override {}
   bool reset() override { return true; }
 };
 
 TEST(ScheduleInvariantDeathTest, AConnectorOrdersWhatFailed) {
-  WrongOrder connector;
+  WrongConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   d.add(1, 10, 5);
   d.plan();
   const BlockId bad[] = {d.blocks(1).at(0)};
   const StepResult result{.step = StepId{0}, .has_connector_output = true, .invalid_blocks = bad};
   EXPECT_DEATH((void)d.core->apply(result), "orders only what failed");
+}
+
+TEST(ScheduleInvariantDeathTest, AConnectorTransfersBlocksOfThePoolForARequestThatIsKnown) {
+  const std::uint64_t places[] = {7, 8};
+  const auto transfer = [&](std::uint64_t request, BlockId block, std::size_t num_places) {
+    WrongConnector connector;
+    connector.transfer = {.id = {}, .request = RequestId{request}, .blocks = {&block, 1}, .places = std::span(places).first(num_places)};
+    CoreDriver d(sync_config(32), {.connector = &connector});
+    d.add(1, 10, 5);
+    EXPECT_EQ(d.plan().transfers.size(), 1U);
+  };
+  transfer(1, BlockId{31}, 1);
+  EXPECT_DEATH(transfer(99, BlockId{31}, 1), "a transfer is for a request that is known");
+  EXPECT_DEATH(transfer(1, BlockId{31}, 2), "each block has its place");
+  EXPECT_DEATH(transfer(1, BlockId{32}, 1), "open_transfers.cpp.*a block of the pool");
+  EXPECT_DEATH(transfer(1, kNullBlock, 1), "open_transfers.cpp.*a block of the pool");
+  EXPECT_DEATH(OpenTransfers(32, 1).close(TransferId{0}), "only an open transfer is closed");
 }
 
 }  // namespace

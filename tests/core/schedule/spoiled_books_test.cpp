@@ -161,17 +161,6 @@ TEST(SpoiledBooksDeathTest, ARequestBeginsBlank) {
   EXPECT_EQ(&table.create(RequestId{2}), &request);
 }
 
-TEST(SpoiledBooksDeathTest, APromptLiesInItsStorage) {
-  CoreDriver d(sync_config());
-  const test::Tokens prompt = CoreDriver::prompt(1, 8);
-  test::Tokens same_elsewhere = prompt;
-  NewRequest request = CoreDriver::request(1, prompt, 4);
-  request.prompt_storage = &same_elsewhere;
-  EXPECT_DEATH((void)d.core->add(request), "the prompt is the whole of its storage");
-  request.prompt = std::span(same_elsewhere).first(4);
-  EXPECT_DEATH((void)d.core->add(request), "the prompt is the whole of its storage");
-}
-
 TEST(SpoiledBooksDeathTest, ASlotIsReleasedByItsOwner) {
   CoreDriver d = one_is_added(sync_config());
   Core::State& s = *d.core->state_;
@@ -211,6 +200,18 @@ TEST(SpoiledBooksDeathTest, SessionsBetweenTwoInputsAreCounted) {
   ASSERT_EQ(s.queues.num_waiting_for_input, 1U);
   const test::Tokens next = {61};
   const SessionInput input{.tokens = next};
+  EXPECT_DEATH(
+      {
+        booked(d, 1).next_inputs.emplace_back();
+        (void)d.core->schedule();
+      },
+      "look_up.cpp.*a blocked state");
+  EXPECT_DEATH(
+      {
+        booked(d, 1).status = RequestStatus::waiting;
+        (void)s.look_up.try_promote(booked(d, 1));
+      },
+      "look_up.cpp.*a blocked state");
   EXPECT_DEATH(
       {
         booked(d, 1).num_computed_tokens = -1;

@@ -144,6 +144,40 @@ TEST(SpoiledScheduleDeathTest, ARequestIsInOneState) {
         core.check_invariants();
       },
       "request.queue != QueueName::step_skipped");
+  EXPECT_DEATH(
+      {
+        waits.known = false;
+        core.check_invariants();
+      },
+      "only what has ended is forgotten");
+  EXPECT_DEATH(
+      {
+        runs.holders = 1;
+        core.check_invariants();
+      },
+      "a finished request is known while somebody keeps its blocks");
+}
+
+// An outstanding plan still names it.
+TEST(SpoiledScheduleDeathTest, WhatIsForgottenHoldsNoBlocks) {
+  CoreDriver d = one_runs_one_waits();
+  d.plan();
+  ASSERT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::in_flight);
+  Request& gone = spoiled_request(d, 1);
+  ASSERT_FALSE(gone.known);
+  d.core->check_invariants();
+  EXPECT_DEATH(
+      {
+        gone.blocks.groups_.at(0).blocks = {BlockId{1}};
+        d.core->check_invariants();
+      },
+      "what is forgotten holds no blocks");
+  EXPECT_DEATH(
+      {
+        gone.holders = 1;
+        d.core->check_invariants();
+      },
+      "a finished request is known while somebody keeps its blocks");
 }
 
 TEST(SpoiledScheduleDeathTest, TokensAreCounted) {

@@ -1,0 +1,38 @@
+// Rules of use among what CONTINUUM knows of agents: whoever breaks one stops the program with a message. One test per class.
+#include <gtest/gtest.h>
+
+#include "core/agent/agent.h"
+
+namespace quire {
+namespace {
+
+TEST(AgentInvariantDeathTest, AJobIsReleasedAsOftenAsItIsAcquiredAndNotWhileItIsPinned) {
+  JobTable jobs(2);
+  Job& job = jobs.acquire("a");
+  EXPECT_DEATH(
+      {
+        job.is_pinned = true;
+        jobs.release(job);
+      },
+      "a pin's request names the job");
+  jobs.release(job);
+  EXPECT_DEATH(jobs.release(job), "released by a request of it");
+}
+
+TEST(AgentInvariantDeathTest, AJobHasOnePinAtMost) {
+  JobTable jobs(2);
+  Job& job = jobs.acquire("a");
+  PinList pins;
+  EXPECT_DEATH(pins.add({}), "one pin per job");
+  pins.add({.request = RequestId{1}, .job = &job, .expiry = 1.0});
+  EXPECT_DEATH(pins.add({.request = RequestId{2}, .job = &job, .expiry = 1.0}), "one pin per job");
+  EXPECT_DEATH((void)PinList().take(job), "a pinned job has a pin");
+}
+
+TEST(AgentInvariantDeathTest, TimesOfOneToolAtLeastAreKept) {
+  ToolTimes tools(0);
+  EXPECT_DEATH(tools.learn("ls", 1.0), "room for one name at least");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,117 @@
+// The rest of spoiled_test.cpp: counts that are kept beside what they count, and the ledgers of pins and transfers.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "core/schedule/core_driver.h"
+#include "core/schedule/open_transfers.h"
+#include "core/schedule/state.h"
+#include "core/schedule/turns.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+
+// Request 1 has ended and is pinned, request 2 runs.
+CoreDriver one_is_pinned_one_runs() {
+  CoreDriver d(test::continuum_config(32));
+  test::add_turn(d, 1, 8, {.job = "a", .tool = "ls"});
+  d.step();
+  d.add(2, 8, 20);
+  d.step();
+  EXPECT_EQ(test::pinned(d), test::Ids{1});
+  return d;
+}
+
+TEST(SpoiledCountsDeathTest, WhoRunsWaitsForInputOrIsKeptIsCounted) {
+  CoreDriver d = one_is_pinned_one_runs();
+  Core::State& s = *d.core->state_;
+  EXPECT_DEATH(
+      {
+        s.queues.running.pop_back();
+        d.core->check_invariants();
+      },
+      "everything that runs is in the batch");
+  EXPECT_DEATH(
+      {
+        ++s.queues.num_waiting_for_input;
+        d.core->check_invariants();
+      },
+      "invariants.cpp.*sessions between two inputs are counted");
+  EXPECT_DEATH(
+      {
+        ++s.queues.num_waiting_for_input;
+        (void)d.core->counters();
+      },
+      "sessions between two inputs are passed over");
+  EXPECT_DEATH(
+      {
+        ++s.queues.num_loading;
+        d.core->check_invariants();
+      },
+      "requests that a transfer holds are counted");
+  EXPECT_DEATH(
+      {
+        ++s.ended.ledger_.num_transfer_;
+        d.core->check_invariants();
+      },
+      "requests that a transfer holds are counted");
+  EXPECT_DEATH(
+      {
+        ++s.ended.ledger_.num_pin_;
+        d.core->check_invariants();
+      },
+      "requests that are pinned are counted");
+  EXPECT_DEATH(
+      {
+        s.jobs.agent().pins.pins_.clear();
+        d.core->check_invariants();
+      },
+      "requests that are pinned are counted");
+}
+
+TEST(SpoiledCountsDeathTest, APinnedRequestIsKnown) {
+  CoreDriver d = one_is_pinned_one_runs();
+  EXPECT_DEATH(
+      {
+        d.core->state_->table.find_any(RequestId{1})->known = false;
+        d.core->end_pins();
+      },
+      "a pinned request is known");
+}
+
+TEST(SpoiledCountsDeathTest, OpenTransfersAreInOrderAndCountedByBlock) {
+  OpenTransfers open(4, 2);
+  const BlockId blocks[] = {BlockId{1}, BlockId{3}};
+  const std::uint64_t places[] = {7, 8};
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(open.open({.id = {}, .request = {}, .blocks = blocks, .places = places}).has_value());
+  open.check_invariants();
+  EXPECT_DEATH(
+      {
+        std::swap(open.entries_[0].id, open.entries_[1].id);
+        open.check_invariants();
+      },
+      "transfers are in order");
+  EXPECT_DEATH(
+      {
+        open.entries_[1].id = open.next_id_;
+        open.check_invariants();
+      },
+      "transfers are in order");
+  EXPECT_DEATH(
+      {
+        --open.num_touching_[1];
+        open.check_invariants();
+      },
+      "the transfers of each block are counted");
+  EXPECT_DEATH(
+      {
+        open.max_open_ = 1;
+        open.check_invariants();
+      },
+      "the transfers of each block are counted");
+}
+
+}  // namespace
+}  // namespace quire
