@@ -169,6 +169,11 @@ TEST(Names, EmbeddingsNameTheBlocksOfAPrompt) {
   late[15] = std::byte{9};  // a byte of token 7, in the second block
   request.prompt_embeds = late;
   EXPECT_EQ(cached_tokens(d, request), 4);
+  request.id = RequestId{5};
+  late = ones;
+  late[8] = std::byte{9};  // its first byte
+  request.prompt_embeds = late;
+  EXPECT_EQ(cached_tokens(d, request), 4);
 }
 
 TEST(Names, HandedInNamesStandForTheirBlocks) {

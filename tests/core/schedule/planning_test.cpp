@@ -22,6 +22,19 @@ using test::sync_config;
 using test::Tokens;
 
 // Slots are taken for drafts to come too, but never beyond max_model_len.
+TEST(Admission, TellsTheWorkerHowToSample) {
+  CoreDriver d(sync_config());
+  const SamplingParams params;
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 4);
+  request.sampling = &params;
+  d.add(request);
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.admitted.size(), 1U);
+  EXPECT_EQ(plan.admitted[0].sampling, &params);
+  d.apply();
+}
+
 TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
   CoreConfig config = sync_config();
   config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = 4;
