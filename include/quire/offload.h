@@ -42,6 +42,7 @@ struct OffloadOptions {
   std::int64_t max_tracked_keys = 64'000;  // keys whose lookups are counted, least recently looked up forgotten; used with a filter only
   bool enable_events = false;
   std::int64_t max_pending_event_keys = 1 << 20;  // an event beyond it is lost and counted; take events every step
+  bool restores = false;                          // blocks may be there from before: OffloadLedger::restore() tells of each slot
 };
 
 // What the offloading connector can be told: names and defaults are those of vLLM's kv_connector_extra_config.
@@ -55,6 +56,9 @@ struct OffloadConnectorOptions {
   // vLLM lets a request wait while a block that it wants is being loaded for another one, and finds that block in the prefix cache, or
   // loads it then. With this option the request loads it too, at once: it neither waits for others nor for their fate.
   bool join_loads = false;
+  // In vLLM a block can be loaded from the end of its request on, or from when that is preempted, although the store may be under way. With
+  // this option it can when its store is over.
+  bool found_when_stored = false;
 };
 
 // Totals from the start, in offloaded blocks.

@@ -2,7 +2,8 @@
 //   matched -> loading            allocated() with external tokens: the load is in the plan that is being made
 //   loading -> any                completed()
 //   scheduled -> storing          planned(): blocks that become full with the plan are to be stored, by a transfer of the next plan
-//   storing -> stored             sent(), when it has ended and its transfers are over; or planned(), when the plan preempts it
+//   storing -> stored             sent(), when it has ended and its transfers are over; or planned(), when the plan preempts it; with
+//                                 found_when_stored instead completed()
 //   storing -> not kept           completed() with a failure
 // A request is forgotten when it has ended and nothing of it is in transfer.
 #include "core/connect/offload_connector.h"
@@ -23,7 +24,9 @@ namespace {
 
 constexpr std::size_t kNameBytes = 32;
 
-Result<void> check_cache(const CoreConfig& config) {
+}  // namespace
+
+Result<void> OffloadConnector::check(const CoreConfig& config) {
   const char* const remedy = "offload a cache of one group of full attention";
   if (config.kv.groups.size() != 1)
     return fail(ErrorCode::unsupported, "kv.groups", fmt::format("there are {} cache groups", config.kv.groups.size()), remedy);
@@ -38,11 +41,9 @@ Result<void> check_cache(const CoreConfig& config) {
   return {};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const OffloadConnectorOptions& options, const CoreConfig& config,
-                                                                   std::uint64_t bytes_per_block) {
-  if (Result<void> checked = check_cache(config); !checked) return std::unexpected(std::move(checked.error()));
+                                                                   std::uint64_t bytes_per_block, TierPlaces* places) {
+  if (Result<void> checked = check(config); !checked) return std::unexpected(std::move(checked.error()));
   if (bytes_per_block == 0) return fail(ErrorCode::invalid_argument, "bytes_per_block", "blocks are empty", "give what a block holds");
   if (options.cpu_bytes_to_use == 0)
     return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use", "it must be given", "give the size of the tier in bytes");
@@ -52,6 +53,8 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                 "give a multiple of the cache's block size");
   }
   const std::uint32_t factor = block_size / config.block_size;
+  if (places != nullptr && factor != 1)
+    return fail(ErrorCode::unsupported, "block_size", "each place of this tier has a name of its own", "leave it out");
   const Result<OffloadPolicy> policy = parse_offload_policy(options.eviction_policy);
   if (!policy) return std::unexpected(policy.error());
   const std::uint64_t num_slots = options.cpu_bytes_to_use / bytes_per_block / factor;
@@ -59,16 +62,30 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                                        .policy = *policy,
                                        .store_threshold = options.store_threshold,
                                        .max_tracked_keys = options.max_tracker_size,
-                                       .enable_events = options.enable_events});
+                                       .enable_events = options.enable_events,
+                                       .restores = places != nullptr});
   if (!ledger) return std::unexpected(std::move(ledger.error()));
-  return std::unique_ptr<OffloadConnector>(new OffloadConnector(std::move(*ledger), config, factor, options.join_loads));
+  return std::unique_ptr<OffloadConnector>(new OffloadConnector(std::move(*ledger), options, config, factor, places));
 }
 
-OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const CoreConfig& config, std::uint32_t factor, bool join_loads)
+OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
+                                   std::uint32_t factor, TierPlaces* places)
     : ledger_(std::move(ledger)),
       block_size_(config.block_size),
       factor_(factor),
-      waits_for_loads_(config.prefix_cache.enable_prefix_caching && !join_loads) {}
+      waits_for_loads_(config.prefix_cache.enable_prefix_caching && !options.join_loads),
+      found_when_stored_(options.found_when_stored),
+      places_(places),
+      numbers_(places == nullptr ? 0 : ledger_->num_slots()) {}
+
+std::uint64_t OffloadConnector::assign(std::uint64_t place, const OffloadKey& key) {
+  if (places_ != nullptr) numbers_[place] = places_->assign(place, key);
+  return number_of(place);
+}
+
+void OffloadConnector::restore(OffloadSlot slot, const OffloadKey* key) {
+  if (ledger_->restore(slot, was_reset_ ? nullptr : key)) assign(slot.value, *key);
+}
 
 std::span<const OffloadKey> OffloadConnector::keys_of(const RequestView& request, std::size_t begin, std::size_t end) {
   QUIRE_CHECK(begin <= end && end * factor_ * kNameBytes <= request.block_hashes.size(), "full blocks have names");
@@ -125,7 +142,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
               .places = {}};
   for (std::uint32_t i = first; i < end; ++i) {
     load.blocks.push_back(blocks[0][i]);
-    load.places.push_back(std::uint64_t{(*slots)[i / factor_ - first_key].value} * factor_ + i % factor_);
+    load.places.push_back(number_of(std::uint64_t{(*slots)[i / factor_ - first_key].value} * factor_ + i % factor_));
   }
   tracked.loading = load.keys;
   tracked.next_stored = end / factor_;
@@ -140,6 +157,7 @@ void OffloadConnector::planned(const StepPlan& plan) {
   for (const ScheduledKind kind : {ScheduledKind::fresh, ScheduledKind::running, ScheduledKind::resumed})
     for (const ScheduledRequest& scheduled : plan.scheduled)
       if (scheduled.kind == kind) plan_store(scheduled);
+  if (found_when_stored_) return;
   for (const RequestId id : plan.preempted)
     if (const auto found = tracked_.find(id.value); found != tracked_.end()) end_stores(found->second.storing);
 }
@@ -171,7 +189,7 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
 
 // `keys` are the request's from its offloaded block `first` on; those that are stored are among them, in the same order.
 OffloadConnector::Moving OffloadConnector::store_of(const ScheduledRequest& scheduled, const PreparedStore& store,
-                                                    std::span<const OffloadKey> keys, std::uint32_t first) const {
+                                                    std::span<const OffloadKey> keys, std::uint32_t first) {
   const std::span<const BlockId> blocks = core_->blocks(scheduled.id, 0);
   Moving moving{.request = scheduled.id,
                 .direction = TransferDirection::store,
@@ -184,7 +202,7 @@ OffloadConnector::Moving OffloadConnector::store_of(const ScheduledRequest& sche
     if (keys[i] != store.keys[taken]) continue;
     for (std::uint32_t part = 0; part < factor_; ++part) {
       moving.blocks.push_back(blocks[(first + i) * factor_ + part]);
-      moving.places.push_back(std::uint64_t{store.slots[taken].value} * factor_ + part);
+      moving.places.push_back(assign(std::uint64_t{store.slots[taken].value} * factor_ + part, keys[i]));
     }
     ++taken;
   }
@@ -245,6 +263,16 @@ void OffloadConnector::completed(const TransferCompletion& completion) {
     end_load(moved, completion);
   else if (completion.outcome == TransferOutcome::failed)
     fail_store(moved);
+  else if (found_when_stored_)
+    end_store(moved);
+}
+
+void OffloadConnector::end_store(const Moving& store) {
+  const auto found = tracked_.find(store.request.value);
+  if (found == tracked_.end()) return;
+  std::vector<OffloadKey> stored = store.keys;
+  std::erase_if(stored, [&](const OffloadKey& key) { return std::erase(found->second.storing, key) == 0; });
+  end_stores(stored);
 }
 
 void OffloadConnector::end_load(const Moving& load, const TransferCompletion& completion) {
@@ -315,6 +343,7 @@ void OffloadConnector::forget_if_over(RequestId request) {
 }
 
 bool OffloadConnector::reset() {
+  was_reset_ = true;
   for (const OffloadKey& key : ledger_->resident_keys()) drop(key);
   return true;
 }

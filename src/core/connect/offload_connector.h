@@ -12,7 +12,8 @@
 // What it asks of the transport: transfers that name the same place take effect in the order in which they begin; a load from a place whose
 // last store failed fails.
 //
-// A block has `factor` places: place = slot * factor + index in the offloaded block. One thread.
+// A block has `factor` places: place = slot * factor + index in the offloaded block. Transfers carry these numbers, or what a TierPlaces
+// makes of them. One thread.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/connect/tier_places.h"
 #include "core/offload/offload_ledger.h"
 #include "quire/connector.h"
 #include "quire/core_config.h"
@@ -31,10 +33,13 @@ struct ScheduledRequest;
 
 class OffloadConnector final : public Connector {
  public:
+  // Whether such a cache can be offloaded: not several groups, windows, states of mamba layers, nor context parallelism.
+  static Result<void> check(const CoreConfig& config);
   // `bytes_per_block`: of a block of the cache, in all layers, over all ranks. Errors name the field: an option out of range, or a cache
-  // that cannot be offloaded (several groups, windows, states of mamba layers, context parallelism).
+  // that cannot be offloaded. `places`, if given, outlives it: a tier
+  // that may hold blocks from before, of the cache's block size. restore() tells of each slot then.
   static Result<std::unique_ptr<OffloadConnector>> create(const OffloadConnectorOptions& options, const CoreConfig& config,
-                                                          std::uint64_t bytes_per_block);
+                                                          std::uint64_t bytes_per_block, TierPlaces* places = nullptr);
 
   void bind(const Core& core) override { core_ = &core; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
@@ -48,6 +53,9 @@ class OffloadConnector final : public Connector {
   void step_output() override {}
   // What is in transfer leaves the tier when that is over, and is not found until then.
   bool reset() override;
+
+  // Between two calls of the core, as OffloadLedger::restore(). After a reset nothing is taken.
+  void restore(OffloadSlot slot, const OffloadKey* key);
 
   [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
   void clear_events() { ledger_->clear_events(); }
@@ -77,14 +85,17 @@ class OffloadConnector final : public Connector {
   };
   using KeySet = std::unordered_set<OffloadKey, KeyHash>;
 
-  OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const CoreConfig& config, std::uint32_t factor, bool join_loads);
+  OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
+                   std::uint32_t factor, TierPlaces* places);
+  [[nodiscard]] std::uint64_t number_of(std::uint64_t place) const { return places_ == nullptr ? place : numbers_[place]; }
+  std::uint64_t assign(std::uint64_t place, const OffloadKey& key);
   // Of the request's offloaded blocks from `begin` to `end`; valid until the next call.
   std::span<const OffloadKey> keys_of(const RequestView& request, std::size_t begin, std::size_t end);
   [[nodiscard]] std::size_t without_doomed(std::span<const OffloadKey> keys) const;
   void plan_store(const ScheduledRequest& scheduled);
-  Moving store_of(const ScheduledRequest& scheduled, const PreparedStore& store, std::span<const OffloadKey> keys,
-                  std::uint32_t first) const;
+  Moving store_of(const ScheduledRequest& scheduled, const PreparedStore& store, std::span<const OffloadKey> keys, std::uint32_t first);
   void end_stores(std::vector<OffloadKey>& keys);
+  void end_store(const Moving& store);
   bool begin(Moving& moving, TransferList& transfers);
   [[nodiscard]] bool holds_blocks(const Moving& store) const;
   void end_load(const Moving& load, const TransferCompletion& completion);
@@ -99,7 +110,11 @@ class OffloadConnector final : public Connector {
   std::uint32_t block_size_;  // tokens
   std::uint32_t factor_;
   bool waits_for_loads_;  // of others
-  RequestId matched_{};   // the last match() asked about it,
+  bool found_when_stored_;
+  TierPlaces* places_;                  // may be null
+  std::vector<std::uint64_t> numbers_;  // by place, with `places_`: what transfers carry
+  bool was_reset_ = false;
+  RequestId matched_{};  // the last match() asked about it,
   std::uint32_t num_local_tokens_ = 0;
   std::unordered_map<std::uint64_t, Tracked> tracked_;  // by request
   KeySet being_loaded_;

@@ -74,6 +74,12 @@ void ArcPolicy::insert(std::uint32_t slot) {
   ghosts_.forget(keys_.key_of(slot));
 }
 
+void ArcPolicy::insert_oldest(std::uint32_t slot) {
+  in_t2_[slot] = 0;
+  t1_.push_oldest(slot);
+  ghosts_.forget(keys_.key_of(slot));
+}
+
 void ArcPolicy::replace(std::uint32_t old, std::uint32_t slot) {
   in_t2_[slot] = in_t2_[old];
   of(old).replace(old, slot);

@@ -51,6 +51,7 @@ class ArcPolicy final : public EvictionPolicy {
   ArcPolicy& operator=(const ArcPolicy&) = delete;
 
   void insert(std::uint32_t slot) override;
+  void insert_oldest(std::uint32_t slot) override;
   void replace(std::uint32_t old, std::uint32_t slot) override;
   void remove(std::uint32_t slot) override { of(slot).remove(slot); }
   void touch(std::uint32_t slot, bool ready) override;

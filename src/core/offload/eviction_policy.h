@@ -20,6 +20,8 @@ class EvictionPolicy {
 
   // The slot becomes resident, the most recently used, and not evictable. It has its key already.
   virtual void insert(std::uint32_t slot) = 0;
+  // As insert(), but the least recently used.
+  virtual void insert_oldest(std::uint32_t slot) = 0;
   // `slot` becomes resident in the place of `old`, which is evicted; neither is evictable.
   virtual void replace(std::uint32_t old, std::uint32_t slot) = 0;
   // The slot is removed without a trace: what was to be stored there never came. It has its key still.

@@ -13,6 +13,7 @@ class LruPolicy final : public EvictionPolicy {
   LruPolicy& operator=(const LruPolicy&) = delete;
 
   void insert(std::uint32_t slot) override { order_.push_newest(slot); }
+  void insert_oldest(std::uint32_t slot) override { order_.push_oldest(slot); }
   void replace(std::uint32_t old, std::uint32_t slot) override { order_.replace(old, slot); }
   void remove(std::uint32_t slot) override { order_.remove(slot); }
   void touch(std::uint32_t slot, bool /*ready*/) override { order_.touch(slot); }

@@ -1,4 +1,5 @@
 // A slot is in one of these states; only the calls named move it.
+//   unread -> ready, free                   restore
 //   fresh -> storing                        prepare_store, lowest slot first, before any free one
 //   free -> storing                         prepare_store, the last freed first
 //   storing -> ready                        complete_store
@@ -19,6 +20,7 @@ namespace quire {
 namespace {
 
 constexpr std::int32_t kStoring = -1;
+constexpr std::int32_t kUnread = -2;
 constexpr std::int64_t kMaxSlots = 1 << 28;
 
 std::unique_ptr<EvictionPolicy> make_policy(OffloadPolicy policy, std::uint32_t num_slots, const KeyIndex& keys) {
@@ -56,8 +58,10 @@ Result<std::unique_ptr<OffloadLedger>> OffloadLedger::create(const OffloadOption
 
 OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<ReuseFilter> filter)
     : num_slots_(static_cast<std::uint32_t>(options.num_slots)),
+      num_taken_(options.restores ? num_slots_ : 0),
+      num_unread_(num_taken_),
       index_(num_slots_),
-      ref_counts_(num_slots_),
+      ref_counts_(num_slots_, options.restores ? kUnread : 0),
       policy_(make_policy(options.policy, num_slots_, index_)),
       filter_(std::move(filter)),
       enable_events_(options.enable_events),
@@ -143,6 +147,7 @@ bool OffloadLedger::collect_missing(std::span<const OffloadKey> keys) {
 }
 
 bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t count) {
+  if (num_unread_ > 0) return false;
   set_protected(keys, true);
   const bool found = policy_->evict(count, evicted_);
   set_protected(keys, false);
@@ -206,6 +211,21 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
   add_event(stored_keys_, false);
 }
 
+bool OffloadLedger::restore(OffloadSlot slot, const OffloadKey* key) {
+  QUIRE_CHECK(slot.value < num_slots_ && ref_counts_[slot.value] == kUnread, "a slot is told of once");
+  --num_unread_;
+  ref_counts_[slot.value] = 0;
+  if (key == nullptr || index_.find(*key) != kNoIndex) {
+    free_.push_back(slot.value);
+    return false;
+  }
+  index_.insert(*key, slot.value);
+  policy_->insert_oldest(slot.value);
+  policy_->set_evictable(slot.value, true);
+  add_event({key, 1}, false);
+  return true;
+}
+
 bool OffloadLedger::discard(const OffloadKey& key) {
   const std::uint32_t slot = index_.find(key);
   if (slot == kNoIndex || ref_counts_[slot] != 0) return false;
@@ -255,7 +275,7 @@ std::vector<OffloadKey> OffloadLedger::resident_keys() const {
 void OffloadLedger::check_invariants() const {
   policy_->check_invariants();
   QUIRE_CHECK(policy_->num_resident() == index_.size(), "a resident slot has no place in the order");
-  QUIRE_CHECK(num_taken_ <= num_slots_ && index_.size() + free_.size() + num_lost_ == num_taken_, "a slot leaked");
+  QUIRE_CHECK(num_taken_ <= num_slots_ && index_.size() + free_.size() + num_lost_ + num_unread_ == num_taken_, "a slot leaked");
   std::vector<std::uint8_t> is_free(num_taken_);
   for (const std::uint32_t slot : free_) {
     QUIRE_CHECK(slot < num_taken_ && is_free[slot] == 0, "free twice");

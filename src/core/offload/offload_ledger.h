@@ -41,6 +41,11 @@ class OffloadLedger {
   // Those of `keys` that were being stored can be loaded from now on; without success they are removed. Others are left alone.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
+  // What a slot holds from before (OffloadOptions::restores), said once of each: nothing, or `key`, which can be loaded from now on and
+  // goes before all that is resident, so the most recently stored are told of first. Answers whether the key is taken: not if it is
+  // resident already; then the slot is free. Until a slot is told of nothing is stored there, and until all are nothing is evicted.
+  bool restore(OffloadSlot slot, const OffloadKey* key);
+
   // The key leaves the tier as an evicted one does. False, and nothing happens: it is not there, or being stored or loaded.
   bool discard(const OffloadKey& key);
 
@@ -55,6 +60,8 @@ class OffloadLedger {
   [[nodiscard]] std::uint32_t num_slots() const { return num_slots_; }
   [[nodiscard]] std::uint32_t num_free() const { return static_cast<std::uint32_t>(free_.size()) + num_slots_ - num_taken_; }
   [[nodiscard]] std::uint32_t num_lost() const { return num_lost_; }
+  // Slots that restore() has not told of.
+  [[nodiscard]] std::uint32_t num_unread() const { return num_unread_; }
   [[nodiscard]] bool contains(const OffloadKey& key) const { return index_.find(key) != kNoIndex; }
   // Of a resident key: -1 while it is being stored, then the number of its loads under way.
   [[nodiscard]] std::optional<std::int32_t> ref_count(const OffloadKey& key) const;
@@ -81,8 +88,9 @@ class OffloadLedger {
   void add_event(std::span<const OffloadKey> keys, bool removed);
 
   std::uint32_t num_slots_;
-  std::uint32_t num_taken_ = 0;  // slots that were ever taken: the lower ones
+  std::uint32_t num_taken_ = 0;  // slots that were ever taken: the lower ones; with `restores` all
   std::uint32_t num_lost_ = 0;
+  std::uint32_t num_unread_ = 0;
   std::vector<std::uint32_t> free_;  // taken once and free again, last freed at the back
   KeyIndex index_;                   // by slot
   std::vector<std::int32_t> ref_counts_;

@@ -31,6 +31,7 @@ class RecencyOrder {
 
   // A slot is added as not evictable.
   void push_newest(std::uint32_t slot) { all_.push_back(slot); }
+  void push_oldest(std::uint32_t slot) { all_.push_front(slot); }
   void remove(std::uint32_t slot);
   void touch(std::uint32_t slot);
   // `slot` takes the place of `old`, which is removed.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/connect/lasting_places.h"
 #include "core/connect/offload_driver.h"
 
 namespace quire {
@@ -30,6 +31,9 @@ TEST(OffloadConnector, OptionsAreChecked) {
   EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .eviction_policy = "fifo"}), "eviction_policy");
   EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .store_threshold = 2, .max_tracker_size = 0}), "max_tracked_keys");
   EXPECT_EQ(field_of({.cpu_bytes_to_use = std::uint64_t{1} << 40}), "num_slots");
+  test::LastingPlaces places;
+  const auto of_names = OffloadConnector::create({.cpu_bytes_to_use = 8, .block_size = 8}, test::sync_config(), 1, &places);
+  EXPECT_EQ(of_names.error().field, "block_size");
   const auto without_bytes = OffloadConnector::create({.cpu_bytes_to_use = 8}, test::sync_config(), 0);
   EXPECT_EQ(without_bytes.error().field, "bytes_per_block");
 }
@@ -358,6 +362,88 @@ TEST(OffloadConnector, AMillionKeysAreStoredFoundAndLoaded) {
   EXPECT_EQ(connector->num_tracked(), 0U);
   EXPECT_TRUE(connector->reset());
   EXPECT_EQ(connector->ledger().num_free(), 1'000'000U);
+}
+
+// A tier that lasts says what transfers carry, and what it holds from before.
+TEST(OffloadConnector, PlacesAreCalledAsTheTierCallsThem) {
+  test::LastingPlaces places;
+  OffloadDriver o({.cpu_bytes_to_use = 4}, recompute_config(), &places);
+  for (std::uint32_t slot = 4; slot-- > 0;) o.connector->restore(OffloadSlot{slot}, nullptr);
+  const auto store_and_load = [&](std::uint64_t id, std::uint64_t prompt, std::uint32_t generation) {
+    o.add(id, prompt, 9, 1);
+    o.run();
+    o.forget_cached();
+    o.add(id + 1, prompt, 9, 1);
+    o.plan();
+    ASSERT_EQ(o.begun.size(), 1U);
+    EXPECT_EQ(o.begun[0].direction, TransferDirection::load);
+    Places named;
+    for (const std::uint64_t number : o.begun[0].places) {
+      EXPECT_EQ(number >> 32U, generation);
+      EXPECT_TRUE(places.is_current(number));
+      named.push_back(static_cast<std::uint32_t>(number));
+    }
+    std::ranges::sort(named);
+    EXPECT_EQ(named, prompt == 1 ? (Places{0, 1}) : (Places{2, 3}));
+    o.apply();
+    o.run();
+    o.forget_cached();
+  };
+  store_and_load(1, 1, 1);
+  store_and_load(3, 2, 1);
+  store_and_load(5, 1, 1);
+  o.add(7, 3, 9, 1);  // takes the places of the second
+  o.run();
+  EXPECT_EQ(places.generation(2), 2U);
+  EXPECT_EQ(places.generation(0), 1U);
+}
+
+TEST(OffloadConnector, BlocksFromBeforeAreLoaded) {
+  std::vector<OffloadKey> keys;
+  {
+    OffloadDriver before;
+    before.add(1, 1, 13, 1);
+    before.plan();
+    for (std::size_t i = 0; i < 3; ++i) keys.push_back(before.key(1, i));
+    before.apply();
+    before.run();
+  }
+  for (const bool is_reset : {false, true}) {
+    test::LastingPlaces places;
+    OffloadDriver o({.cpu_bytes_to_use = 8}, recompute_config(), &places);
+    o.connector->restore(OffloadSlot{6}, &keys[0]);
+    o.connector->restore(OffloadSlot{1}, &keys[1]);
+    if (is_reset) o.d.core->reset_connector_cache();
+    o.connector->restore(OffloadSlot{3}, &keys[2]);
+    o.connector->restore(OffloadSlot{4}, &keys[0]);
+    EXPECT_EQ(o.num_kept(), is_reset ? 4U : 7U) << "four slots are not told of";
+    o.add(1, 1, 13, 1);
+    o.plan();
+    ASSERT_EQ(o.begun.size(), is_reset ? 0U : 1U);
+    if (is_reset) continue;
+    EXPECT_EQ(o.begun[0].places, (Places{places.number(6), places.number(1), places.number(3)}));
+    EXPECT_EQ(places.name(1), keys[1]);
+    EXPECT_EQ(places.generation(4), 0U);
+    o.apply();
+    o.run();
+  }
+}
+
+TEST(OffloadConnector, ABlockIsFoundWhenItsStoreIsOver) {
+  for (const bool found_when_stored : {false, true}) {
+    OffloadDriver o({.cpu_bytes_to_use = 8, .found_when_stored = found_when_stored});
+    o.add(1, 1, 9, 6);
+    o.plan();
+    const OffloadKey key = o.key(1, 0);
+    o.apply();
+    o.plan();
+    ASSERT_EQ(o.begun.size(), 1U);
+    EXPECT_EQ(o.connector->ledger().ref_count(key), -1);
+    o.apply();
+    EXPECT_EQ(o.connector->ledger().ref_count(key), found_when_stored ? 0 : -1) << "its request goes on";
+    o.run();
+    EXPECT_EQ(o.connector->ledger().ref_count(key), 0);
+  }
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ struct Begun {
 // A block counts as one byte, so the tier has as many slots as bytes.
 class OffloadDriver {
  public:
-  explicit OffloadDriver(const OffloadConnectorOptions& options = {.cpu_bytes_to_use = 32}, const CoreConfig& config = sync_config())
-      : connector(OffloadConnector::create(options, config, 1).value()), d(config, {.connector = connector.get()}) {}
+  explicit OffloadDriver(const OffloadConnectorOptions& options = {.cpu_bytes_to_use = 32}, const CoreConfig& config = sync_config(),
+                         TierPlaces* places = nullptr)
+      : connector(OffloadConnector::create(options, config, 1, places).value()), d(config, {.connector = connector.get()}) {}
 
   // A request with the first tokens of a prompt.
   void add(std::uint64_t id, std::uint64_t prompt, std::uint32_t num_prompt_tokens, std::uint32_t max_tokens) {

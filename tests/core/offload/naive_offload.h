@@ -31,8 +31,25 @@ class NaiveOffload {
   };
   using Keys = std::vector<int>;
 
-  NaiveOffload(bool arc, int num_slots, int threshold, int max_tracked)
-      : arc_(arc), num_slots_(num_slots), threshold_(threshold), max_tracked_(max_tracked) {}
+  NaiveOffload(bool arc, int num_slots, int threshold, int max_tracked, bool restores = false)
+      : arc_(arc), num_slots_(num_slots), threshold_(threshold), max_tracked_(max_tracked), num_taken_(restores ? num_slots : 0) {
+    for (int slot = 0; restores && slot < num_slots; ++slot) unread.push_back(slot);
+  }
+
+  // nullopt: the slot holds nothing.
+  bool restore(int slot, std::optional<int> key) {
+    std::erase(unread, slot);
+    if (!key || blocks.contains(*key)) {
+      free_.push_back(slot);
+      return false;
+    }
+    t1.insert(t1.begin(), *key);
+    std::erase(b1, *key);
+    std::erase(b2, *key);
+    blocks[*key] = {slot, 0};
+    events.push_back({{*key}, false});
+    return true;
+  }
 
   int lookup(const Keys& keys) {
     for (int key : keys) count(key);
@@ -69,6 +86,7 @@ class NaiveOffload {
     std::ranges::copy_if(keys, std::back_inserter(result.keys), [&](int key) { return !blocks.contains(key); });
     const int missing = static_cast<int>(result.keys.size()) - (num_slots_ - num_taken_ + static_cast<int>(free_.size()));
     if (missing > 0) {
+      if (!unread.empty()) return std::nullopt;
       const auto victims = choose(missing, {keys.begin(), keys.end()});
       if (!victims) return std::nullopt;
       evict(*victims);
@@ -103,6 +121,7 @@ class NaiveOffload {
   double target = 0;
   std::vector<std::pair<int, int>> counts;  // key and lookups, oldest first
   std::vector<NaiveEvent> events;
+  Keys unread;  // slots
 
  private:
   [[nodiscard]] bool ready(int key) const { return blocks.contains(key) && blocks.at(key).ref_count >= 0; }
@@ -185,7 +204,7 @@ class NaiveOffload {
 
   bool arc_;
   int num_slots_, threshold_, max_tracked_;
-  int num_taken_ = 0;
+  int num_taken_;
   Keys free_;
 };
 

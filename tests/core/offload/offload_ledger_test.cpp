@@ -151,5 +151,35 @@ TEST_P(OffloadLedgerTest, BlocksInTransferBeforeTheVictimAreSteppedOver) {
   EXPECT_EQ(ledger.store({30000, 30001})->evicted, (Numbers{0, 1})) << "the order is that of the stores, not of their completion";
 }
 
+// A tier that holds blocks from before learns of its slots one by one, from the most recently stored block on.
+TEST_P(OffloadLedgerTest, BlocksFromBeforeAreFoundAndGoFirst) {
+  NumberLedger ledger(OffloadOptions{.num_slots = 4, .policy = GetParam(), .restores = true});
+  EXPECT_FALSE(ledger.store({9})) << "no slot is known yet";
+  const OffloadKey newer = key(1), older = key(2);
+  EXPECT_FALSE(ledger->restore(OffloadSlot{3}, nullptr));
+  EXPECT_EQ(ledger.store({9}), (NaiveStore{{9}, {3}, {}}));
+  ledger.complete_store({9});
+  EXPECT_TRUE(ledger->restore(OffloadSlot{2}, &newer));
+  EXPECT_EQ(ledger.lookup({1}), 1);
+  EXPECT_EQ(ledger.lookup({2}), 0) << "not known yet";
+  EXPECT_FALSE(ledger.store({8})) << "what is not known yet is older than all that could go";
+  EXPECT_TRUE(ledger->restore(OffloadSlot{0}, &older));
+  EXPECT_FALSE(ledger->restore(OffloadSlot{1}, &newer)) << "an older copy of a block that is there";
+  EXPECT_EQ(ledger->num_unread(), 0U);
+  EXPECT_EQ(ledger.load({2}), (Numbers{0}));
+  EXPECT_TRUE(ledger.complete_load({2}));
+  EXPECT_EQ(ledger.store({10, 11}), (NaiveStore{{10, 11}, {0, 1}, {2}}));
+  EXPECT_EQ(ledger.store({12}), (NaiveStore{{12}, {2}, {1}}));
+  ledger->check_invariants();
+}
+
+TEST(OffloadLedgerRestoreDeathTest, ASlotIsToldOfOnce) {
+  NumberLedger ledger(OffloadOptions{.num_slots = 2, .restores = true});
+  ledger->restore(OffloadSlot{1}, nullptr);
+  EXPECT_DEATH(ledger->restore(OffloadSlot{1}, nullptr), "told of once");
+  NumberLedger without(OffloadOptions{.num_slots = 2});
+  EXPECT_DEATH(without->restore(OffloadSlot{1}, nullptr), "told of once");
+}
+
 }  // namespace
 }  // namespace quire::test

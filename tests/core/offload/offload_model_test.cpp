@@ -17,6 +17,7 @@ struct Case {
   int max_tracked;
   int num_keys;
   double twice;  // share of stores with a key given twice
+  bool restores = false;
 };
 
 class Driver {
@@ -28,12 +29,15 @@ class Driver {
                  .policy = how.policy,
                  .store_threshold = how.threshold,
                  .max_tracked_keys = how.max_tracked,
-                 .enable_events = true}),
-        model_(how.policy == OffloadPolicy::arc, how.num_slots, how.threshold, how.max_tracked) {}
+                 .enable_events = true,
+                 .restores = how.restores}),
+        model_(how.policy == OffloadPolicy::arc, how.num_slots, how.threshold, how.max_tracked, how.restores) {}
 
   void step() {
     const std::uint64_t kind = random_.below(100);
-    if (kind < 20) {
+    if (!model_.unread.empty() && random_.chance(0.1)) {
+      restore();
+    } else if (kind < 20) {
       const Numbers some = draw();
       ASSERT_EQ(ledger_.lookup(some), model_.lookup(some));
     } else if (kind < 40) {
@@ -59,6 +63,17 @@ class Driver {
     Numbers some = range(first, first + length - 1);
     if (random_.chance(0.2)) std::swap(some.front(), some.back());
     return some;
+  }
+
+  // In any order, as far as the ledger is concerned.
+  void restore() {
+    const int slot = model_.unread[random_.below(model_.unread.size())];
+    const std::optional<int> held =
+        random_.chance(0.7) ? std::optional(static_cast<int>(random_.below(static_cast<std::uint64_t>(how_.num_keys)))) : std::nullopt;
+    const OffloadKey name = key(held.value_or(0));
+    const bool is_taken = ledger_->restore(OffloadSlot{static_cast<std::uint32_t>(slot)}, held ? &name : nullptr);
+    ASSERT_EQ(is_taken, model_.restore(slot, held));
+    ASSERT_EQ(ledger_->num_unread(), model_.unread.size());
   }
 
   void load() {
@@ -140,7 +155,10 @@ INSTANTIATE_TEST_SUITE_P(Policies, OffloadModel,
                                          Case{OffloadPolicy::lru, 40, 0, 1, 60, 0.01}, Case{OffloadPolicy::arc, 0, 0, 1, 5, 0},
                                          Case{OffloadPolicy::arc, 1, 0, 1, 5, 0}, Case{OffloadPolicy::arc, 8, 0, 1, 12, 0},
                                          Case{OffloadPolicy::arc, 20, 0, 1, 50, 0}, Case{OffloadPolicy::arc, 20, 3, 100, 50, 0},
-                                         Case{OffloadPolicy::arc, 40, 0, 1, 60, 0.01}));
+                                         Case{OffloadPolicy::arc, 40, 0, 1, 60, 0.01}, Case{OffloadPolicy::lru, 30, 0, 1, 50, 0, true},
+                                         Case{OffloadPolicy::lru, 200, 2, 15, 250, 0, true},
+                                         Case{OffloadPolicy::arc, 30, 0, 1, 50, 0, true},
+                                         Case{OffloadPolicy::arc, 200, 0, 1, 250, 0.01, true}));
 
 TEST(RecencyOrder, EvictableSlotsKeepTheOrderOfAll) {
   constexpr int kSlots = 30;
@@ -155,8 +173,9 @@ TEST(RecencyOrder, EvictableSlotsKeepTheOrderOfAll) {
     const bool known = std::ranges::find(model, slot) != model.end();
     const std::uint64_t kind = random.below(10);
     if (!known) {
-      order.push_newest(index);
-      model.push_back(slot);
+      const bool is_oldest = random.chance(0.3);
+      is_oldest ? order.push_oldest(index) : order.push_newest(index);
+      model.insert(is_oldest ? model.begin() : model.end(), slot);
       evictable[slot] = false;
     } else if (kind == 0) {
       order.remove(index);

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,10 @@ class FakeWorker {
     return {plan.step, sampled_};
   }
 
+  // For a transport; one cache group.
+  [[nodiscard]] std::span<std::uint64_t> block(BlockId block) {
+    return std::span(kv_).subspan(std::size_t{block.value} * block_size_, block_size_);
+  }
   [[nodiscard]] const std::vector<BlockId>& table(Slot slot) const { return rows_[slot.value]->tables[0]; }
 
   // What a request without a scheduler in its way puts out.

@@ -1,0 +1,287 @@
+// Random requests through the core and a worker that sees each wrong entry it reads, with the offloading connector and without: the tokens
+// are the same. Copies are made at any time between the begin and the end of a transfer, in any order but for those of one place. Of a tier
+// that lasts, places are called otherwise each time, stores that somebody waits for are given up, and a second run finds what the first
+// left.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "core/connect/lasting_places.h"
+#include "core/connect/offload_connector.h"
+#include "core/schedule/fake_worker.h"
+#include "quire/core.h"
+
+namespace quire::test {
+namespace {
+
+constexpr std::uint32_t kCopyBlock = 4;
+
+// What a tier holds, by place; empty: nothing. One that lasts has names, too.
+struct TierContent {
+  std::map<std::uint64_t, std::vector<std::uint64_t>> blocks;
+  std::map<std::uint64_t, OffloadKey> names;
+};
+
+// Copies between a fake worker's blocks and places; begun transfers lie in a queue until chance, a fence or the end of the test takes them.
+class RandomCopies {
+ public:
+  RandomCopies(FakeWorker& worker, Random& random, double failed, LastingPlaces* places, TierContent& content)
+      : worker_(worker), random_(random), failed_(failed), places_(places), content_(content) {}
+
+  void start(const Transfer& transfer, StepId step) {
+    queue_.push_back({transfer.id,
+                      step,
+                      transfer.direction,
+                      {transfer.blocks.begin(), transfer.blocks.end()},
+                      {transfer.places.begin(), transfer.places.end()}});
+  }
+  void wait(TransferId id) {
+    const auto found = std::ranges::find(queue_, id, &Queued::id);
+    if (found == queue_.end()) return;
+    if (places_ == nullptr || found->direction == TransferDirection::load) return copy(id);
+    over_.push_back({found->step, {.transfer = id, .outcome = TransferOutcome::failed}});
+    queue_.erase(found);
+  }
+  // Some of those that have begun.
+  void proceed(double share) {
+    std::vector<TransferId> ids;
+    for (const Queued& queued : queue_)
+      if (random_.chance(share)) ids.push_back(queued.id);
+    while (!ids.empty()) {
+      const auto chosen = ids.begin() + static_cast<std::ptrdiff_t>(random_.below(ids.size()));
+      if (std::ranges::find(queue_, *chosen, &Queued::id) != queue_.end()) copy(*chosen);
+      ids.erase(chosen);
+    }
+  }
+  // Some of those that began with this plan or an earlier one and are over.
+  std::vector<TransferCompletion> poll(StepId step, double share) {
+    std::vector<TransferCompletion> told;
+    std::erase_if(over_, [&](const Over& over) {
+      const bool tells = over.step <= step && random_.chance(share);
+      if (tells) told.push_back(over.completion);
+      return tells;
+    });
+    return told;
+  }
+  [[nodiscard]] bool is_idle() const { return queue_.empty() && over_.empty(); }
+
+ private:
+  struct Queued {
+    TransferId id;
+    StepId step;
+    TransferDirection direction;
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> places;
+  };
+  struct Over {
+    StepId step;
+    TransferCompletion completion;
+  };
+
+  void copy(TransferId id) {
+    const Queued queued = *std::ranges::find(queue_, id, &Queued::id);
+    // Those of the same places that began before go first.
+    for (const Queued& other : std::vector(queue_))
+      if (other.id < id && std::ranges::find_first_of(other.places, queued.places, {}, place_of, place_of) != other.places.end())
+        copy(other.id);
+    std::erase_if(queue_, [&](const Queued& other) { return other.id == id; });
+    bool is_good = !random_.chance(failed_);
+    for (std::size_t i = 0; i < queued.blocks.size(); ++i) {
+      const std::span<std::uint64_t> block = worker_.block(queued.blocks[i]);
+      const std::uint64_t number = place_of(queued.places[i]);
+      std::vector<std::uint64_t>& place = content_.blocks[number];
+      is_good &= places_ == nullptr || places_->is_current(queued.places[i]);
+      if (queued.direction == TransferDirection::store) {
+        place.assign(block.begin(), is_good ? block.end() : block.begin());
+        if (places_ != nullptr) content_.names[number] = places_->name(number);
+        continue;
+      }
+      is_good &= !place.empty();
+      std::ranges::fill(block, 0x5A5A);
+      if (is_good) std::ranges::copy(place, block.begin());
+    }
+    over_.push_back({queued.step, {.transfer = id, .outcome = is_good ? TransferOutcome::done : TransferOutcome::failed}});
+  }
+
+  static std::uint64_t place_of(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
+
+  FakeWorker& worker_;
+  Random& random_;
+  double failed_;
+  LastingPlaces* places_;  // of a tier that lasts
+  TierContent& content_;
+  std::vector<Queued> queue_;
+  std::vector<Over> over_;
+};
+
+struct Play {
+  bool is_async = false, prefix_caching = true;
+  OffloadConnectorOptions offload;
+  double failed = 0.0;
+  TierContent* lasting = nullptr;  // what is there at the beginning, and at the end
+};
+
+struct Played {
+  std::map<RequestId, std::vector<TokenId>> outputs;
+  std::uint64_t num_preemptions = 0;
+  OffloadCounters counters;
+};
+
+CoreConfig tight_config(const Play& run) {
+  CoreConfig config;
+  config.block_size = kCopyBlock;
+  FullAttentionSpec spec;
+  spec.block_size = kCopyBlock;
+  config.kv = {.num_blocks = 30, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  config.scheduler.max_num_seqs = 5;
+  config.scheduler.max_num_batched_tokens = 32;
+  config.scheduler.max_model_len = 96;
+  config.scheduler.async_scheduling = run.is_async;
+  config.scheduler.reserve_full_isl = false;
+  config.prefix_cache.enable_prefix_caching = run.prefix_caching;
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.cures.loaded_give_way = true;
+  return config;
+}
+
+// Some of the slots that are not told of yet, in any order.
+class RandomRestores {
+ public:
+  RandomRestores(OffloadConnector& connector, const TierContent& content) : connector_(connector), content_(content) {
+    for (std::uint32_t slot = connector.ledger().num_unread(); slot-- > 0;) untold_.push_back(slot);
+  }
+  void proceed(Random& random) {
+    for (std::uint64_t i = random.below(4); i > 0 && !untold_.empty(); --i) {
+      std::swap(untold_[random.below(untold_.size())], untold_.back());
+      const auto block = content_.blocks.find(untold_.back());
+      const bool is_held = block != content_.blocks.end() && !block->second.empty();
+      connector_.restore(OffloadSlot{untold_.back()}, is_held ? &content_.names.at(untold_.back()) : nullptr);
+      untold_.pop_back();
+    }
+  }
+
+ private:
+  OffloadConnector& connector_;
+  const TierContent& content_;
+  std::vector<std::uint32_t> untold_;
+};
+
+Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
+  const CoreConfig config = tight_config(run);
+  LastingPlaces places;
+  LastingPlaces* const lasting = run.lasting != nullptr ? &places : nullptr;
+  const auto connector = OffloadConnector::create(run.offload, config, 1, lasting).value();
+  const auto core = Core::create(config, {.connector = with_connector ? connector.get() : nullptr}).value();
+  FakeWorker worker(config.kv.num_blocks, kCopyBlock, config.scheduler.max_num_seqs, 500);
+  Random requests(seed), chances(seed + 1);
+  TierContent own_content;
+  TierContent& content = lasting != nullptr ? *run.lasting : own_content;
+  RandomCopies copies(worker, chances, run.failed, lasting, content);
+  RandomRestores restores(*connector, content);
+  Played played;
+  std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
+  std::uint64_t num_added = 0;
+  for (int step = 0; step < 6000; ++step) {
+    restores.proceed(chances);
+    if (num_added < 120 && requests.chance(0.3)) {
+      std::vector<TokenId> prompt;
+      const std::uint64_t family = requests.below(4);
+      for (std::uint64_t i = requests.between(1, 50); i > 0; --i) prompt.push_back(static_cast<TokenId>(family * 50 + prompt.size()));
+      for (std::uint64_t i = requests.between(1, 6); i > 0; --i) prompt.push_back(static_cast<TokenId>(requests.below(500)));
+      const auto max_tokens = static_cast<std::uint32_t>(requests.between(1, 25));
+      const NewRequest request{.id = RequestId{++num_added}, .prompt = prompt, .max_tokens = max_tokens};
+      EXPECT_TRUE(core->add(request));
+    }
+    if (results.size() < (run.is_async ? 2U : 1U)) {
+      const StepPlan& plan = core->schedule();
+      for (const Transfer& transfer : plan.transfers)
+        if (transfer.direction == TransferDirection::store) copies.start(transfer, plan.step);
+      for (const TransferId id : plan.fences) copies.wait(id);
+      for (const Transfer& transfer : plan.transfers)
+        if (transfer.direction == TransferDirection::load) copies.start(transfer, plan.step);
+      copies.proceed(0.2);
+      const StepResult result = worker.run(plan);
+      results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
+      copies.proceed(0.2);
+      if (run.is_async && results.size() < 2) continue;
+    }
+    const std::vector<TransferCompletion> over = copies.poll(results.front().first, 0.7);
+    const auto applied = core->apply({.step = results.front().first, .sampled = results.front().second, .completions = over});
+    EXPECT_TRUE(applied) << applied.error().to_string();
+    results.pop_front();
+    for (const RequestUpdate& update : (*applied)->updates) {
+      std::vector<TokenId>& outputs = played.outputs[update.id];
+      outputs.insert(outputs.end(), update.tokens.begin(), update.tokens.end());
+    }
+    core->check_invariants();
+    if (testing::Test::HasFailure()) return played;
+    if (num_added == 120 && !core->has_work() && copies.is_idle() && core->all_blocks_free()) break;
+  }
+  EXPECT_TRUE(core->all_blocks_free() && !core->has_work()) << "no progress";
+  EXPECT_EQ(connector->num_tracked(), 0U);
+  connector->ledger().check_invariants();
+  played.num_preemptions = core->counters().num_preemptions;
+  played.counters = connector->counters();
+  return played;
+}
+
+TEST(OffloadWholeCore, TokensAreThoseWithoutIt) {
+  std::uint64_t seed = 1;
+  for (const bool is_async : {false, true}) {
+    for (const std::uint32_t block_size : {kCopyBlock, 2 * kCopyBlock}) {
+      for (const std::uint64_t num_blocks : {12U, 200U}) {
+        Play run{
+            .is_async = is_async,
+            .offload = {.cpu_bytes_to_use = num_blocks, .block_size = block_size, .eviction_policy = num_blocks == 12 ? "arc" : "lru"}};
+        run.prefix_caching = block_size == kCopyBlock;
+        run.offload.join_loads = num_blocks == 12;
+        const Played with = play_requests(run, true, ++seed);
+        const Played without = play_requests(run, false, seed);
+        ASSERT_FALSE(testing::Test::HasFailure()) << "async " << is_async << ", block size " << block_size << ", tier " << num_blocks;
+        EXPECT_EQ(with.outputs, without.outputs);
+        EXPECT_EQ(with.outputs.size(), 120U);
+        EXPECT_GT(with.num_preemptions, 3U) << "too little was met";
+        EXPECT_GT(with.counters.num_stored, 30U);
+        EXPECT_GT(with.counters.num_loaded, num_blocks == 12 ? 0U : 30U);
+      }
+    }
+  }
+}
+
+TEST(OffloadWholeCore, CopiesThatFailChangeNoToken) {
+  for (const bool is_async : {false, true}) {
+    const Play run{.is_async = is_async, .offload = {.cpu_bytes_to_use = 100}, .failed = 0.25};
+    const Played with = play_requests(run, true, 77);
+    const Played without = play_requests(run, false, 77);
+    EXPECT_EQ(with.outputs, without.outputs);
+    EXPECT_GT(with.counters.num_failed_loads, 5U) << "too little was met";
+    EXPECT_GT(with.counters.num_failed_stores, 5U);
+  }
+}
+
+TEST(OffloadWholeCore, ATierThatLastsChangesNoToken) {
+  for (const bool is_async : {false, true}) {
+    for (const std::uint64_t num_blocks : {15U, 200U}) {
+      TierContent content;
+      Play run{.is_async = is_async, .offload = {.cpu_bytes_to_use = num_blocks, .found_when_stored = true}, .failed = 0.02};
+      run.lasting = &content;
+      for (std::uint64_t seed = 91; seed < 94; ++seed) {
+        const Played with = play_requests(run, true, seed);
+        const Played without = play_requests(run, false, seed);
+        ASSERT_FALSE(testing::Test::HasFailure()) << "async " << is_async << ", tier " << num_blocks << ", seed " << seed;
+        EXPECT_EQ(with.outputs, without.outputs);
+        EXPECT_EQ(with.outputs.size(), 120U);
+        EXPECT_GT(with.counters.num_stored, 10U) << "too little was met";
+        EXPECT_GT(with.counters.num_loaded, num_blocks == 15 ? 0U : 30U);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
