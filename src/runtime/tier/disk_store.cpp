@@ -158,7 +158,7 @@ void DiskStore::State::begin(TierJob job) {
 void DiskStore::State::begin_store(std::uint32_t tag) {
   Moving& one = moving[tag];
   const std::span<std::byte> payload = one.buffer.first(padded_to_page(one.job.bytes));
-  if (!one.job.copy(payload.first(one.job.bytes))) return end(tag, TierOutcome::failed);
+  if (!one.job.copy(payload.first(one.job.bytes))) return end(tag, TierOutcome::given_up);
   std::ranges::fill(payload.subspan(one.job.bytes), std::byte{0});
   one.entry = {.sequence = ++sequence, .name = one.job.name, .bytes = one.job.bytes, .checksum = {}};
   one.entry.checksum = payload_checksum(header, one.job.name, one.job.bytes, payload);
@@ -226,7 +226,7 @@ TierOutcome DiskStore::State::finish_load(const Moving& one, bool is_done) {
   }
   if (is_lost) clear_entry(one.job.place);
   if (!is_good) return is_done ? TierOutcome::refused : TierOutcome::failed;
-  return one.job.copy(payload.first(one.job.bytes)) ? TierOutcome::done : TierOutcome::failed;
+  return one.job.copy(payload.first(one.job.bytes)) ? TierOutcome::done : TierOutcome::given_up;
 }
 
 void DiskStore::State::end(std::uint32_t tag, TierOutcome outcome) {
@@ -247,6 +247,7 @@ void DiskStore::State::count(const TierJob& job, TierOutcome outcome) {
   stats.num_absent += outcome == TierOutcome::absent ? 1 : 0;
   stats.num_refused += outcome == TierOutcome::refused ? 1 : 0;
   stats.num_failed += outcome == TierOutcome::failed ? 1 : 0;
+  stats.num_given_up += outcome == TierOutcome::given_up ? 1 : 0;
 }
 
 // A part of the table. What cannot be read holds nothing.

@@ -33,7 +33,8 @@ enum class TierOutcome : std::uint8_t {
   done,
   absent,   // a load: the place does not hold the name (or is not read yet)
   refused,  // a load: what was read does not verify; the place is empty now
-  failed    // the disk failed, or the place is in use; after a store the place is empty
+  failed,   // the disk failed, or the place is in use; after a store the place is empty
+  given_up  // nobody wants the bytes any more
 };
 
 // A block to store or to load. Both functions are called by the store's thread and must not throw.
@@ -43,7 +44,7 @@ struct TierJob {
   std::uint32_t place = 0;
   OffloadKey name;
   std::uint32_t bytes = 0;  // at most block_bytes; a load: those that were stored
-  // Fills the bytes that are to be stored, or takes those that were loaded and verified. false: nobody wants them any more; then it fails.
+  // Fills the bytes that are to be stored, or takes those that were loaded and verified. false: nobody wants them any more.
   std::function<bool(std::span<std::byte> bytes)> copy;
   std::function<void(TierOutcome outcome)> over;  // once
 };
@@ -58,7 +59,7 @@ struct RestoredBlock {
 struct DiskStoreStats {
   std::uint64_t num_stored = 0, num_loaded = 0;
   std::uint64_t bytes_stored = 0, bytes_loaded = 0;
-  std::uint64_t num_absent = 0, num_refused = 0, num_failed = 0;
+  std::uint64_t num_absent = 0, num_refused = 0, num_failed = 0, num_given_up = 0;
   std::uint64_t num_restored = 0;         // blocks that the table named when it was read
   std::uint64_t num_entries_refused = 0;  // entries that did not verify then
 };

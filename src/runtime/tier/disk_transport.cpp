@@ -1,6 +1,6 @@
 // States of a transfer, and who moves it between them:
 //   open  start()
-//   over  its last block (the store's thread); the watch, when it takes too long; detach()
+//   over  its last block (the store's thread); the watch, when it takes too long; wait(), of a store; detach()
 #include "runtime/tier/disk_transport.h"
 
 #include <algorithm>
@@ -42,9 +42,10 @@ struct DiskTransport::Moving {
   }
 };
 
-DiskTransport::DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds)
+DiskTransport::DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds, bool gives_up_stores)
     : store_(std::move(store)),
       patience_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(patience_seconds))),
+      gives_up_stores_(gives_up_stores),
       assigned_(store_->num_places()) {}
 
 DiskTransport::~DiskTransport() {
@@ -158,6 +159,14 @@ void DiskTransport::poll(std::vector<TransferCompletion>& over) {
 
 void DiskTransport::wait(TransferId transfer) {
   std::unique_lock lock(mutex_);
+  const auto found = open_.find(transfer);
+  if (found == open_.end()) return;
+  if (gives_up_stores_ && found->second->direction == TransferDirection::store) {
+    const std::shared_ptr<Moving> moving = found->second;
+    lock.unlock();
+    give_up(moving);
+    lock.lock();
+  }
   changed_.wait(lock, [&] { return !open_.contains(transfer); });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Moves blocks of the KV cache to the places of a disk store and back. What lies where is decided by a connector beside it, which asks it
 // for the numbers that a transfer carries. A transfer that the disk does not end in time fails: no request waits for ever, and what comes
-// later touches no block.
+// later touches no block. So does a store for which a step would have to wait.
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -17,8 +17,8 @@ namespace quire {
 
 class DiskTransport final : public Transport {
  public:
-  // `patience_seconds`: from a transfer's beginning, waiting behind others included.
-  DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds);
+  // `patience_seconds`: from a transfer's beginning, waiting behind others included. `gives_up_stores`: wait() ends a store at once.
+  DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds, bool gives_up_stores = false);
   ~DiskTransport() override;
   DiskTransport(const DiskTransport&) = delete;
   DiskTransport& operator=(const DiskTransport&) = delete;
@@ -54,6 +54,7 @@ class DiskTransport final : public Transport {
 
   const std::shared_ptr<DiskStore> store_;
   const std::chrono::steady_clock::duration patience_;
+  const bool gives_up_stores_;
   KvPages pages_;
   std::function<void()> notify_;
 

@@ -179,6 +179,12 @@ Result<Descriptor> open_blocks(const Descriptor& folder, const std::string& path
 
 }  // namespace
 
+Result<std::uint64_t> free_bytes(const std::string& folder) {
+  struct statvfs system{};
+  if (statvfs(folder.c_str(), &system) != 0) return os_error(kFolderField, folder);
+  return std::uint64_t{system.f_bavail} * system.f_frsize;
+}
+
 Result<std::unique_ptr<TierFiles>> open_tier_folder(const std::string& folder, TierIo io) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {

@@ -60,6 +60,9 @@ enum class TierIo : std::uint8_t {
   threads
 };
 
+// What this user may still take of the file system that the folder lies in. Errors: `kv_disk`.
+Result<std::uint64_t> free_bytes(const std::string& folder);
+
 // Makes the folder and its files (quire-lock, quire-blocks, quire-table) where they are missing, and locks it until the object dies.
 // Errors: another process (or another tier of this one) has it; no right to write there; the build or the kernel has no io_uring and it was
 // asked for.

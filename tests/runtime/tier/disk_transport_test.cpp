@@ -277,5 +277,46 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
   EXPECT_TRUE(cache.holds(BlockId{3}, 3, 0)) << "the load that was given up has come since";
 }
 
+// A step that is to write to a block waits for no disk: what was not stored by then is not.
+TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
+  std::atomic<bool> hangs = true;
+  Cache cache;
+  const std::shared_ptr<DiskStore> store =
+      DiskStore::open(std::make_unique<HungFiles>(std::make_shared<MemoryDisk>(), hangs),
+                      {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint(), .depth = 1})
+          .value();
+  DiskTransport transport(store, 600.0, true);
+  transport.attach(cache.pages(), [] {});
+  const std::vector<BlockId> blocks{BlockId{1}, BlockId{2}};
+  const std::vector<std::uint64_t> places{transport.assign(0, tier_name(1)), transport.assign(1, tier_name(2))};
+  for (const BlockId block : blocks) cache.fill(block, block.value);
+  const auto moved = [&](std::uint64_t id, TransferDirection direction) {
+    transport.start({.id = TransferId{id},
+                     .request = {},
+                     .direction = direction,
+                     .need = TransferNeed::nothing,
+                     .group = 0,
+                     .blocks = blocks,
+                     .places = places});
+    transport.wait(TransferId{id});
+    std::vector<TransferCompletion> over;
+    transport.poll(over);
+    return over.at(0);
+  };
+  EXPECT_EQ(moved(1, TransferDirection::store).outcome, TransferOutcome::failed);
+  for (const BlockId block : blocks) cache.fill(block, 99);
+  hangs = false;
+  while (store->stats().num_given_up == 0) {
+    store->submit(nothing());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // The first may have been on its way with what it held then; the second has not been copied, neither then nor now.
+  const TransferCompletion loaded = moved(2, TransferDirection::load);
+  EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
+  EXPECT_TRUE(cache.holds(BlockId{1}, 1, 0) || cache.holds(BlockId{1}, 99, 0));
+  EXPECT_TRUE(cache.holds(BlockId{2}, 99, 0));
+  transport.detach();
+}
+
 }  // namespace
 }  // namespace quire::test
