@@ -27,7 +27,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_p
 file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)
 configure_file(src/server/chat_page.cpp.in generated/chat_page.cpp @ONLY)
 target_sources(quire_server PRIVATE "${PROJECT_BINARY_DIR}/generated/chat_page.cpp")
-quire_room(cli cli DEPS base text server LINKS engine LIBS CLI11::CLI11 EXCLUDE main.cpp)
+quire_room(cli cli DEPS base text server LINKS engine tier LIBS CLI11::CLI11 EXCLUDE main.cpp)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)
 include(cmake/TemplateTests.cmake)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/choice_flag.h"
+#include "cli/progress_bar.h"
 
 namespace quire {
 
@@ -35,12 +36,8 @@ constexpr std::array<std::pair<std::string_view, std::uint64_t>, 17> kUnits = {{
     {"g", 1ULL << 30},
 }};
 
-void show_progress(double done) {
-  constexpr int kWidth = 40;
-  const int filled = static_cast<int>(done * kWidth);
-  fmt::print(stderr, "\rLoading the model [{}{}] {:3.0f}%{}", std::string(static_cast<std::size_t>(filled), '#'),
-             std::string(static_cast<std::size_t>(kWidth - filled), ' '), done * 100, done >= 1.0 ? "\n" : "");
-  std::fflush(stderr);
+void show_loading(double done) {
+  show_progress("Loading the model", done);
 }
 
 CLI::Validator bytes_flag() {
@@ -126,7 +123,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger) {
-  return EngineBuilder(options).logger(std::move(logger)).build(isatty(STDERR_FILENO) != 0 ? &show_progress : nullptr);
+  return EngineBuilder(options).logger(std::move(logger)).build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
 }
 
 }  // namespace quire

@@ -14,6 +14,7 @@ constexpr const char* kFooter = R"(Examples:
   quire inspect model.gguf               what fits into how much memory
   quire bench model.gguf                 speed on this machine
   quire trace PATH                       what a server's scheduler did, step by step
+  quire cache verify DIR                 whether a disk tier's blocks are what was stored
 
 quire COMMAND --help explains each command's flags.)";
 
@@ -33,8 +34,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("quire {}", quire::kVersion));
   app.footer(kFooter);
   app.require_subcommand(1);
-  const std::vector<quire::Command> commands = {quire::add_serve_command(app), quire::add_run_command(app), quire::add_inspect_command(app),
-                                                quire::add_bench_command(app), quire::add_trace_command(app)};
+  const std::vector<quire::Command> commands = {quire::add_serve_command(app),   quire::add_run_command(app),
+                                                quire::add_inspect_command(app), quire::add_bench_command(app),
+                                                quire::add_trace_command(app),   quire::add_cache_command(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

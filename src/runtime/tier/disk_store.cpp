@@ -16,7 +16,6 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 30U;
 constexpr std::uint32_t kMostDepth = 256;
 constexpr std::uint32_t kEntriesPerRead = 512;
 constexpr std::uint32_t kMostRestoredAtOnce = 4096;  // so that the store is locked for a moment only
@@ -276,8 +275,8 @@ void DiskStore::State::clear_entry(std::uint32_t place) {
 }
 
 Result<std::unique_ptr<DiskStore>> DiskStore::open(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options) {
-  if (options.block_bytes == 0 || options.block_bytes > kMostBlockBytes)
-    return fail(ErrorCode::invalid_argument, "block_bytes", fmt::format("{} is not 1 to {}", options.block_bytes, kMostBlockBytes),
+  if (options.block_bytes == 0 || options.block_bytes > kMostTierBlockBytes)
+    return fail(ErrorCode::invalid_argument, "block_bytes", fmt::format("{} is not 1 to {}", options.block_bytes, kMostTierBlockBytes),
                 "choose a smaller block_size");
   if (options.depth == 0 || options.depth > kMostDepth)
     return fail(ErrorCode::invalid_argument, "depth", fmt::format("{} is not 1 to {}", options.depth, kMostDepth));

@@ -30,29 +30,6 @@ std::uint64_t folder_size(std::uint64_t num_places, std::uint64_t place_bytes) {
   return num_places * place_bytes + table_size(num_places) + map_bytes(num_places, place_bytes);
 }
 
-// Of the two pages the newer good one. nullopt: the tier begins empty.
-Result<std::optional<TierHeader>> read_header(TierFiles& files) {
-  const Result<std::uint64_t> size = files.table_bytes();
-  if (!size) return std::unexpected(size.error());
-  std::optional<TierHeader> newest;
-  HeaderState worst = HeaderState::blank;
-  for (std::uint64_t begin = 0; begin < std::min(*size, 2 * kTierPageBytes); begin += kTierPageBytes) {
-    std::array<std::byte, kTierPageBytes> page{};
-    const std::span<std::byte> there = std::span(page).first(std::min(kTierPageBytes, *size - begin));
-    if (Result<void> read = files.read_table(begin, there); !read) return std::unexpected(read.error());
-    TierHeader header;
-    const HeaderState state = decode_header(page, header);
-    worst = std::max(worst, state);
-    if (state == HeaderState::good && (!newest || newest->incarnation < header.incarnation)) newest = header;
-  }
-  if (newest || worst <= HeaderState::damaged) return newest;
-  if (worst == HeaderState::foreign)
-    return fail(ErrorCode::corrupt, "kv_disk", "quire-table in the folder is no table of a disk tier",
-                "give another folder, or remove the file");
-  return fail(ErrorCode::unsupported, "kv_disk", "the folder holds a tier of another version of quire, or with other checksums",
-              "give another folder, or remove its quire-* files");
-}
-
 TierHeader new_header(const TierShape& shape) {
   TierHeader header{.place_bytes = shape.place_bytes, .fingerprint = shape.fingerprint, .identity = {}, .incarnation = 0};
   std::random_device random;
@@ -79,6 +56,28 @@ Result<void> give_sizes(TierFiles& files, std::uint32_t num_places, const TierSh
 
 }  // namespace
 
+Result<std::optional<TierHeader>> read_tier_header(TierFiles& files) {
+  const Result<std::uint64_t> size = files.table_bytes();
+  if (!size) return std::unexpected(size.error());
+  std::optional<TierHeader> newest;
+  HeaderState worst = HeaderState::blank;
+  for (std::uint64_t begin = 0; begin < std::min(*size, 2 * kTierPageBytes); begin += kTierPageBytes) {
+    std::array<std::byte, kTierPageBytes> page{};
+    const std::span<std::byte> there = std::span(page).first(std::min(kTierPageBytes, *size - begin));
+    if (Result<void> read = files.read_table(begin, there); !read) return std::unexpected(read.error());
+    TierHeader header;
+    const HeaderState state = decode_header(page, header);
+    worst = std::max(worst, state);
+    if (state == HeaderState::good && (!newest || newest->incarnation < header.incarnation)) newest = header;
+  }
+  if (newest || worst <= HeaderState::damaged) return newest;
+  if (worst == HeaderState::foreign)
+    return fail(ErrorCode::corrupt, "kv_disk", "quire-table in the folder is no table of a disk tier",
+                "give another folder, or remove the file");
+  return fail(ErrorCode::unsupported, "kv_disk", "the folder holds a tier of another version of quire, or with other checksums",
+              "give another folder, or remove its quire-* files");
+}
+
 std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
   std::uint64_t low = 0;
   std::uint64_t high = std::min(kMostPlaces, budget_bytes / place_bytes) + 1;
@@ -95,7 +94,7 @@ Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape) {
     return fail(ErrorCode::invalid_argument, "kv_disk_budget",
                 fmt::format("{} bytes have no room for a block of {}", shape.budget_bytes, shape.place_bytes),
                 fmt::format("give at least {}", folder_size(1, shape.place_bytes)));
-  const Result<std::optional<TierHeader>> found = read_header(files);
+  const Result<std::optional<TierHeader>> found = read_tier_header(files);
   if (!found) return std::unexpected(found.error());
   const bool is_new = !found->has_value();
   tier.header = found->value_or(new_header(shape));

@@ -35,7 +35,8 @@ struct TierEntry {
 
 inline constexpr std::uint32_t kTierVersion = 1;
 inline constexpr std::uint64_t kTierPageBytes = 4096;  // of a header; payloads are padded to it, for direct I/O
-inline constexpr std::uint64_t kEntryBytes = 128;      // lies in one sector
+inline constexpr std::uint64_t kMostTierBlockBytes = std::uint64_t{1} << 30U;
+inline constexpr std::uint64_t kEntryBytes = 128;  // lies in one sector
 
 // Where the entry of a place begins.
 constexpr std::uint64_t entry_offset(std::uint64_t place) {
