@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 
 #include "base/check.h"
+#include "base/xxhash.h"
 #include "format/dequant.h"
 #include "format/json.h"
 #include "format/quote.h"
@@ -15,6 +17,9 @@
 
 namespace quire {
 namespace {
+
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20U;
+constexpr std::size_t kDigestPart = std::size_t{4} << 20U;
 
 TensorView view_of(const GgufTensor& tensor) {
   return {std::string(tensor.name), tensor.type, tensor.num_dims, tensor.rows(), tensor.columns(), tensor.data};
@@ -173,6 +178,27 @@ Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byt
     if (file->contains(part)) return file->read(part, out);
   QUIRE_CHECK(false, "data of another model");
   return {};
+}
+
+Result<Sha256Digest> ModelFile::digest() const {
+  Sha256 all;
+  const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
+  if (std::holds_alternative<SafetensorsFolder>(weights_)) {
+    const auto config = read_text_file((std::filesystem::path(path_) / "config.json").string(), kMostConfigBytes);
+    if (!config) return std::unexpected(config.error());
+    add(Sha256::of(std::as_bytes(std::span(*config))));
+  }
+  std::vector<std::byte> part(kDigestPart);
+  for (const MappedFile* file : files()) {
+    const std::span<const std::byte> bytes = file->bytes();
+    for (std::size_t begin = 0; begin < bytes.size(); begin += kDigestPart) {
+      const std::span<std::byte> read = std::span(part).first(std::min(kDigestPart, bytes.size() - begin));
+      if (Result<void> done = file->read(bytes.subspan(begin, read.size()), read); !done) return std::unexpected(done.error());
+      xxhash_available() ? add(xxh3_128(read)) : add(read);
+    }
+    add(std::array{std::uint64_t{bytes.size()}});
+  }
+  return all.finish();
 }
 
 Result<void> ModelFile::check_unchanged() const {

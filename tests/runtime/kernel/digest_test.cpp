@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "runtime/kernel/kernel_fixtures.h"
+#include "runtime/kernel/numeric_family.h"
 
 namespace quire {
 namespace {
@@ -211,6 +213,13 @@ TEST_P(KernelDigests, AreThoseOfTheRecord) {
     EXPECT_EQ(digest, found == record.end() ? "not in the record" : found->second) << name << " on " << (*kernels)->name;
   }
   std::printf("instruction set %s ran: %zu digests compared\n", (*kernels)->name, digests.size());
+}
+
+// Blocks that are kept on disk are bound to it: with other bits they are others.
+TEST(NumericFamily, IsThatOfTheRecord) {
+  std::ifstream in(kRecord);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(kNumericFamily, to_hex(Sha256::of(std::as_bytes(std::span(text)))).substr(0, 16)) << "src/runtime/kernel/numeric_family.h";
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),

@@ -1,0 +1,33 @@
+#include "runtime/model/kv_fingerprint.h"
+
+#include <fmt/format.h>
+
+#include "runtime/kernel/numeric_family.h"
+
+namespace quire {
+namespace {
+
+// How many blocks there are does not matter.
+std::string describe_layout(const KvLayout& layout) {
+  std::string text = fmt::format("{} pages {}", layout.dtype == KvDtype::bf16 ? "bf16" : "f32", fmt::join(layout.page_bytes, " "));
+  for (const KvGroupLayout& group : layout.groups)
+    text +=
+        fmt::format(" group {} {} {} {}", group.block_size, group.kernel_block_size, group.sliding_window(), fmt::join(group.layers, " "));
+  for (const KvLayerLayout& layer : layout.layers)
+    text += fmt::format(" layer {} {} {} {} {} {} {} {}", layer.group, layer.tensor, layer.num_kv_heads, layer.head_dim, layer.block_stride,
+                        layer.head_stride, layer.token_stride, layer.values_offset);
+  return text;
+}
+
+}  // namespace
+
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming) {
+  const Result<Sha256Digest> of_files = model.digest();
+  if (!of_files) return std::unexpected(of_files.error());
+  const std::string text =
+      fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files), describe_layout(layout),
+                  activations == ActivationMode::int16 ? "int16" : "f32", kNumericFamily, kDecoderRevision, naming);
+  return Sha256::of(std::as_bytes(std::span(text)));
+}
+
+}  // namespace quire
