@@ -20,7 +20,7 @@ quire_room(transport runtime/transport DEPS base)
 quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
 quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
-quire_room(engine engine DEPS base core_kv core_schedule memory model sample transport worker LINKS log)
+quire_room(engine engine DEPS base core_connect core_kv core_schedule memory model sample tier transport worker LINKS log)
 quire_room(server server DEPS base text LINKS engine log LIBS Boost::json Boost::url NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)

@@ -104,6 +104,18 @@ struct HistogramSnapshot {
   double sum = 0.0;
 };
 
+// Of a tier on disk (KvDiskOptions). What it holds has places there, a block of the KV cache in each.
+struct KvTierStats {
+  std::uint64_t budget_bytes = 0, place_bytes = 0;
+  std::uint32_t num_places = 0, num_used_places = 0;
+  std::uint32_t num_unread_places = 0;    // what earlier processes left there is not known yet
+  std::uint64_t num_restored_blocks = 0;  // that they left
+  std::uint64_t num_stored_blocks = 0, num_loaded_blocks = 0, bytes_stored = 0, bytes_loaded = 0, tokens_loaded = 0;
+  // Not stored: every place was in use by transfers, or unread. Not loaded: the bytes are others than were stored. And what the disk did
+  // not do, or not in time.
+  std::uint64_t num_without_room = 0, num_refused_blocks = 0, num_failed_blocks = 0;
+};
+
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
 struct EngineStats {
   std::uint64_t num_steps = 0;
@@ -118,6 +130,7 @@ struct EngineStats {
   std::uint32_t num_open_transfers = 0;
   std::uint64_t num_loads = 0, num_stores = 0, bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
+  std::optional<KvTierStats> kv_tier{};
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_forks = 0;

@@ -2,7 +2,9 @@
 // Makes an engine, with parts of one's own where they are given:
 //
 //   const auto engine = EngineBuilder({.model = "model.gguf"}).events(sink).build();
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "quire/api.h"
@@ -17,6 +19,12 @@
 
 namespace quire {
 
+// A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
+struct KvDiskOptions {
+  std::string folder = {};         // of one model in one layout, for one process at a time; empty: no tier
+  std::uint64_t budget_bytes = 0;  // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
+};
+
 // What a builder was given; each may be null. The engine keeps them to its end.
 struct EngineSeams {
   std::shared_ptr<Connector> connector = {};
@@ -26,6 +34,7 @@ struct EngineSeams {
   std::shared_ptr<EventSink> events = {};
   std::shared_ptr<const Clock> clock = {};
   std::shared_ptr<Logger> logger = {};
+  KvDiskOptions kv_disk = {};
 };
 
 class QUIRE_API EngineBuilder {
@@ -37,6 +46,12 @@ class QUIRE_API EngineBuilder {
   EngineBuilder& connector(std::shared_ptr<Connector> connector, std::shared_ptr<Transport> transport) {
     seams_.connector = std::move(connector);
     seams_.transport = std::move(transport);
+    return *this;
+  }
+  // quire's own connector and transport, to a folder. Errors name `kv_disk` or `kv_disk_budget`: a model whose layers do not all keep
+  // their blocks; a folder of another model or layout, in use, or without rights; a budget without room for a block.
+  EngineBuilder& kv_disk(KvDiskOptions options) {
+    seams_.kv_disk = std::move(options);
     return *this;
   }
   // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.

@@ -40,17 +40,6 @@ void show_loading(double done) {
   show_progress("Loading the model", done);
 }
 
-CLI::Validator bytes_flag() {
-  return CLI::Validator(
-      [](std::string& text) {
-        const Result<std::uint64_t> bytes = text == "auto" ? Result<std::uint64_t>(0) : parse_bytes(text);
-        if (!bytes.has_value()) return bytes.error().to_string();
-        text = std::to_string(*bytes);
-        return std::string();
-      },
-      "SIZE", "bytes");
-}
-
 void add_cache_flags(CLI::App& app, CacheOptions& cache) {
   app.add_option("--kv-cache-memory", cache.kv_cache_bytes,
                  "Memory for the KV cache: 512MiB, 2GiB, ...; auto: four fifths of what the machine or cgroup has left beside the weights "
@@ -107,6 +96,17 @@ std::string format_bytes(std::uint64_t bytes) {
   return name == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kNames[name]);
 }
 
+CLI::Validator bytes_flag() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const Result<std::uint64_t> bytes = text == "auto" ? Result<std::uint64_t>(0) : parse_bytes(text);
+        if (!bytes.has_value()) return bytes.error().to_string();
+        text = std::to_string(*bytes);
+        return std::string();
+      },
+      "SIZE", "bytes");
+}
+
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("model", options.model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
   app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
@@ -122,8 +122,8 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
       {{"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}});
 }
 
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger) {
-  return EngineBuilder(options).logger(std::move(logger)).build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk) {
+  return EngineBuilder(options).logger(std::move(logger)).kv_disk(kv_disk).build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
 }
 
 }  // namespace quire

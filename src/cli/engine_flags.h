@@ -20,7 +20,11 @@ std::string format_bytes(std::uint64_t bytes);
 // Adds MODEL and the engine's flags; `options` must outlive parsing.
 void add_engine_flags(CLI::App& app, EngineOptions& options);
 
+// "2GiB", or "auto" for 0.
+CLI::Validator bytes_flag();
+
 // Loads the model with a progress bar on a terminal.
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr);
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr,
+                                             const KvDiskOptions& kv_disk = {});
 
 }  // namespace quire

@@ -26,7 +26,23 @@ struct ServeFlags {
   std::vector<std::string> tenant_keys;
   std::string tenant_keys_file;
   LogOptions log;
+  KvDiskOptions kv_disk;
 };
+
+void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
+  fmt::print("KV disk: {} places of {} in {}, budget {} (--kv-disk-budget)", tier.num_places, format_bytes(tier.place_bytes), folder,
+             format_bytes(tier.budget_bytes));
+  if (tier.num_unread_places > 0) fmt::print("; what was stored there before is being looked up");
+  if (tier.num_unread_places == 0) fmt::print("; {} hold blocks already", tier.num_used_places);
+  fmt::print("\n");
+}
+
+// The engine names its options, and these are given as flags.
+Error as_flag(Error error) {
+  if (error.field == "kv_disk") error.field = "--kv-disk";
+  if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
+  return error;
+}
 
 void print_kv_cache(const Engine& engine) {
   const EngineOptions& options = engine.options();
@@ -38,10 +54,11 @@ void print_kv_cache(const Engine& engine) {
     for (const std::string& line : describe_kv_groups(*layout)) fmt::print("  {}\n", line);
 }
 
-void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, double seconds) {
+void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, const std::string& kv_disk, double seconds) {
   const std::string url = fmt::format("http://{}:{}", options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
+  if (const auto tier = engine.stats().kv_tier) print_kv_disk(*tier, kv_disk);
   if (server.max_connections() < options.max_connections) {
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
                options.max_connections);
@@ -75,12 +92,13 @@ Result<int> serve(const ServeFlags& flags) {
   if (!options.has_value()) return std::unexpected(options.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
-  auto engine = start_engine(flags.engine, logger);
-  if (!engine.has_value()) return std::unexpected(engine.error());
+  auto engine = start_engine(flags.engine, logger, flags.kv_disk);
+  if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
-  print_ready(**server, *options, **engine, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  print_ready(**server, *options, **engine, flags.kv_disk.folder,
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
   const std::uint32_t aborted = (*engine)->stop(0.0);
   fmt::print("Stopped; {} requests aborted, all blocks free.\n", aborted);
@@ -123,6 +141,21 @@ void add_key_flags(CLI::App& app, ServeFlags& flags) {
       ->envname("QUIRE_TENANT_SECRET");
 }
 
+void add_tier_flags(CLI::App& app, KvDiskOptions& kv_disk) {
+  CLI::Option* const folder =
+      app.add_option(
+             "--kv-disk", kv_disk.folder,
+             "Keep KV blocks in this folder too: prompts find what fell out of memory, or what an earlier run has computed. One model and "
+             "one process per folder; docs/tiers.md")
+          ->type_name("DIR");
+  app.add_option(
+         "--kv-disk-budget", kv_disk.budget_bytes,
+         "Most that the folder takes of the file system, taken at once where that can promise it (default auto: a quarter of what is "
+         "free there, at most 64GiB)")
+      ->transform(bytes_flag())
+      ->needs(folder);
+}
+
 void add_log_flags(CLI::App& app, ServeFlags& flags) {
   add_choice<LogLevel>(
       app, "--log-level", flags.log.level, "Least important lines of the log on stderr (default info)",
@@ -152,12 +185,14 @@ Command add_serve_command(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
+  add_tier_flags(*command, flags->kv_disk);
   add_server_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
   add_trace_flags(*command, flags->engine.trace);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
+      "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n"
       "  QUIRE_API_KEY=... QUIRE_TENANT_SECRET=... quire serve model.gguf --tenant-keys-file keys.txt\n\n"
       "Operating it, from the same machine:\n"

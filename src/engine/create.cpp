@@ -1,22 +1,53 @@
 // EngineBuilder::build: a model on this machine's processors.
 #include "engine/create.h"
 
+#include <fmt/format.h>
+
+#include "base/digest.h"
 #include "base/usable_cores.h"
 #include "base/usable_memory.h"
+#include "core/kv/hash_function.h"
+#include "engine/disk_tier.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
+#include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
 #include "runtime/model/model_file.h"
 
 namespace quire {
+namespace {
+
+std::string describe_naming(const PrefixCacheOptions& names) {
+  return fmt::format("{} {} {}", to_string(names.hash), to_hex(Sha256::of(std::as_bytes(std::span(names.hash_seed)))),
+                     to_hex(names.root_hash));
+}
+
+// Before the model is loaded: what the folder holds is looked up meanwhile. Null: none is asked for.
+Result<std::shared_ptr<DiskTier>> open_disk_tier(const ModelFile& file, const ModelInfo& model, const EngineOptions& options,
+                                                 const KvLayout& layout, EngineSeams& seams) {
+  if (seams.kv_disk.folder.empty()) return nullptr;
+  if (seams.connector != nullptr || seams.transport != nullptr)
+    return fail(ErrorCode::invalid_argument, "kv_disk", "the engine has a connector of its own", "give one of the two");
+  const CoreConfig config = core_config(options, model);
+  if (Result<void> checked = DiskTier::check(config); !checked) return std::unexpected(std::move(checked.error()));
+  const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
+  if (!fingerprint) return std::unexpected(fingerprint.error());
+  auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
+  if (!tier) return tier;
+  seams.connector = DiskTier::connector_of(*tier);
+  seams.transport = DiskTier::transport_of(*tier);
+  return tier;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Engine>> EngineBuilder::build(void (*progress)(double)) const {
   return create_engine(options_, progress, nullptr, seams_);
 }
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
-                                              const EngineSeams& seams) {
+                                              const EngineSeams& given) {
   const Result<ModelFile> file = ModelFile::open(options.model);
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info();
@@ -26,6 +57,9 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   auto plan = plan_kv(*header, *resolved);
   if (!plan) return std::unexpected(plan.error());
   const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());
+  EngineSeams seams = given;
+  auto tier = open_disk_tier(*file, *header, *resolved, plan->layout, seams);
+  if (!tier) return std::unexpected(std::move(tier.error()));
   auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
@@ -42,7 +76,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   const ModelInfo info = (*model)->info();
   auto worker =
       std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), seams.transport, observer);
-  return make_engine(*resolved, info, std::move(worker), seams);
+  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tier));
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

@@ -23,7 +23,7 @@ EventSink* tell_events(StepLoop::Options& loop) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams) {
+                                            const EngineSeams& seams, std::shared_ptr<DiskTier> tier) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
@@ -43,21 +43,22 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                                     .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
-  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker));
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tier));
 }
 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-                       std::unique_ptr<WorkerBase> worker)
+                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<DiskTier> tier)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
       capabilities_(worker->capabilities()),
       has_connector_(loop.seams.connector != nullptr),
+      tier_(std::move(tier)),
       clock_(loop.seams.clock),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
       loop_(std::move(core), std::move(worker), std::move(loop)),
-      stats_(loop_.stats()),
+      stats_(stats_now()),
       thread_([this] { run(); }) {
   log_.started(model_, options_);
 }
@@ -77,6 +78,10 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
 
 Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
   if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
+  if (has_connector_) {
+    return fail(ErrorCode::unsupported, "parent", "is not forked by an engine that loads and stores blocks (--kv-disk)",
+                "send the prompt again: what of it is cached is not computed anew");
+  }
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 
@@ -120,9 +125,11 @@ void EngineImpl::run() {
     transfer_is_over_ = true;
     inbox_.wake();
   });
+  if (tier_ != nullptr) tier_->notify_with([this] { inbox_.wake(); });
   while (true) {
     loop_.assist();
-    inbox_.take(intake, loop_.wait_s());
+    const bool tends = tier_ != nullptr && tier_->tend();
+    inbox_.take(intake, tends ? 0.0 : loop_.wait_s());
     if (transfer_is_over_.exchange(false)) loop_.look_for_transfers();
     handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
@@ -134,6 +141,7 @@ void EngineImpl::run() {
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
+  if (tier_ != nullptr) tier_->notify_with({});
   inbox_.set_done();
 }
 
@@ -152,12 +160,18 @@ void EngineImpl::handle(Intake& intake) {
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
 }
 
+EngineStats EngineImpl::stats_now() {
+  EngineStats stats = loop_.stats();
+  if (tier_ != nullptr) stats.kv_tier = tier_->stats();
+  return stats;
+}
+
 // Statistics first: whoever sees an output finds it counted.
 void EngineImpl::publish(const Intake& intake) {
   inbox_.admitted(loop_.admitted());
   {
     const std::lock_guard lock(stats_mutex_);
-    stats_ = loop_.stats();
+    stats_ = stats_now();
     stats_.num_waiting += intake.num_left;
     stats_.is_paused = controls_.is_paused();
   }

@@ -20,6 +20,10 @@ void EngineLog::report(const EngineStats& stats) {
   if (logger_ == nullptr) return;
   grown("requests_failed", stats.finished_error, failed_requests_);
   grown("transfers_failed", stats.num_failed_transfers, failed_transfers_);
+  if (stats.kv_tier) {
+    grown("kv_tier_refused", stats.kv_tier->num_refused_blocks, tier_refused_);
+    grown("kv_tier_failed", stats.kv_tier->num_failed_blocks, tier_failed_);
+  }
   grown("transfers_unknown", stats.num_stray_transfers, stray_transfers_);
   grown("trace_steps_lost", stats.trace_steps_dropped, lost_trace_steps_);
 }

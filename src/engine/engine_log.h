@@ -24,7 +24,8 @@ class EngineLog {
   void grown(std::string_view event, std::uint64_t now, std::uint64_t& told);
 
   std::shared_ptr<Logger> logger_;
-  std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, stray_transfers_ = 0, lost_trace_steps_ = 0;
+  std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, tier_refused_ = 0, tier_failed_ = 0, stray_transfers_ = 0,
+                lost_trace_steps_ = 0;
 };
 
 }  // namespace quire

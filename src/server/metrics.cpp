@@ -61,6 +61,24 @@ class Writer {
   std::string text_;
 };
 
+void write_tier(Writer& out, const KvTierStats& tier) {
+  out.gauge("quire:kv_tier_budget_bytes", "Most that the disk tier takes of the file system.", tier.budget_bytes);
+  out.gauge("quire:kv_tier_places", "Places of the disk tier, each for a KV cache block.", tier.num_places);
+  out.gauge("quire:kv_tier_used_places", "Places that hold a block, or are about to.", tier.num_used_places);
+  out.gauge("quire:kv_tier_unread_places", "Places of which it is not known yet what earlier runs left there.", tier.num_unread_places);
+  out.counter("quire:kv_tier_restored_blocks_total", "Blocks that earlier runs left.", tier.num_restored_blocks);
+  out.counter("quire:kv_tier_stored_blocks_total", "Blocks stored.", tier.num_stored_blocks);
+  out.counter("quire:kv_tier_stored_bytes_total", "Bytes stored.", tier.bytes_stored);
+  out.counter("quire:kv_tier_loaded_blocks_total", "Blocks loaded, each verified.", tier.num_loaded_blocks);
+  out.counter("quire:kv_tier_loaded_bytes_total", "Bytes loaded.", tier.bytes_loaded);
+  out.counter("quire:kv_tier_loaded_tokens_total", "Prompt tokens that were loaded instead of computed.", tier.tokens_loaded);
+  out.counter("quire:kv_tier_without_room_total", "Blocks not stored when they could be: all places were in transfer, or unread.",
+              tier.num_without_room);
+  out.counter("quire:kv_tier_refused_total", "Blocks and table entries whose bytes are not those that were stored: misses.",
+              tier.num_refused_blocks);
+  out.counter("quire:kv_tier_failed_total", "Blocks that the disk did not read or write.", tier.num_failed_blocks);
+}
+
 void write_engine(Writer& out, const EngineStats& engine) {
   const double used = engine.num_blocks == 0 ? 0.0 : 1.0 - static_cast<double>(engine.num_free_blocks) / engine.num_blocks;
   out.gauge("vllm:num_requests_running", "Requests in the running batch.", engine.num_running);
@@ -91,6 +109,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
   out.gauge("quire:pinned_requests", "Ended requests whose blocks stay for the next turn of their job.", engine.num_pinned);
+  if (engine.kv_tier) write_tier(out, *engine.kv_tier);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
               engine.trace_steps_dropped);

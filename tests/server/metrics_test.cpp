@@ -44,8 +44,38 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   }
 }
 
+TEST(Metrics, TellOfADiskTierWhereThereIsOne) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
+  engine.kv_tier = {.budget_bytes = 100,
+                    .num_places = 9,
+                    .num_used_places = 8,
+                    .num_unread_places = 1,
+                    .num_restored_blocks = 2,
+                    .num_stored_blocks = 3,
+                    .num_loaded_blocks = 4,
+                    .bytes_stored = 30,
+                    .bytes_loaded = 40,
+                    .tokens_loaded = 64,
+                    .num_without_room = 5,
+                    .num_refused_blocks = 6,
+                    .num_failed_blocks = 7};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line : {"budget_bytes 100", "places 9", "used_places 8", "unread_places 1", "restored_blocks_total 2",
+                           "stored_blocks_total 3", "loaded_blocks_total 4", "stored_bytes_total 30", "loaded_bytes_total 40",
+                           "loaded_tokens_total 64", "without_room_total 5", "refused_total 6", "failed_total 7"}) {
+    const std::string sample(line);
+    const std::size_t space = sample.find(' ');
+    const std::string wanted =
+        "\nquire:kv_tier_" + sample.substr(0, space) + R"({engine="0",model_name="m"})" + sample.substr(space) + "\n";
+    EXPECT_NE(text.find(wanted), std::string::npos) << wanted << text;
+  }
+}
+
 TEST(Metrics, EveryLineIsACommentOrASample) {
-  const std::string text = metrics_text({}, {}, "m");
+  EngineStats engine;
+  engine.kv_tier.emplace();
+  const std::string text = metrics_text(engine, {}, "m");
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const bool sample = line.find("{engine=\"0\",model_name=\"m\"") != std::string::npos && line.find("} ") != std::string::npos;

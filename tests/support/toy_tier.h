@@ -1,6 +1,7 @@
 #pragma once
 // A tier in memory, written with installed headers alone: blocks are stored under their names while their request runs and when it ends,
-// and loaded where a prompt begins with them. Transfers end late, out of order, and with the faults that a test asks for.
+// and loaded where a prompt begins with them. Transfers end late, out of order but for those of one place, and with the faults that a test
+// asks for.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -262,7 +263,7 @@ class ToyTier final : public Connector, public Transport {
         changed_.wait_for(lock, std::chrono::microseconds(200));
         continue;
       }
-      const TransferId id = due[draw() % due.size()];
+      const TransferId id = first_in_places_of(due[draw() % due.size()]);
       if (draws(options_.faults.never)) {
         queue_.at(id).is_lost = true;
         continue;
@@ -279,19 +280,34 @@ class ToyTier final : public Connector, public Transport {
     }
   }
 
+  // Transfers of one place keep their order, but for loads among themselves.
+  TransferId first_in_places_of(TransferId id) const {
+    const Queued& chosen = queue_.at(id);
+    for (const auto& [earlier, queued] : queue_) {
+      if (earlier == id) break;
+      if (queued.direction == TransferDirection::load && chosen.direction == TransferDirection::load) continue;
+      if (std::ranges::find_first_of(queued.places, chosen.places) != queued.places.end()) return first_in_places_of(earlier);
+    }
+    return id;
+  }
+
   Over run(TransferId id, const Queued& queued) {
     Over over{.completion = {.transfer = id, .outcome = TransferOutcome::done, .bytes = 0, .seconds = 0.0, .bad_blocks = {}}, .bad = {}};
     const bool fails = draws(options_.faults.failed);
+    bool is_missing = false;  // what the load was to bring could not be stored
     for (std::size_t i = 0; i < queued.blocks.size(); ++i) {
       const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);
+      std::vector<std::byte>& content = content_[queued.places[i]];
+      is_missing |= queued.direction == TransferDirection::load && content.empty();
       if (queued.direction == TransferDirection::load)
-        std::ranges::copy(content_.at(queued.places[i]), page.begin());
-      else if (!fails)
-        content_[queued.places[i]].assign(page.begin(), page.end());
+        std::ranges::copy(content, page.begin());
+      else
+        content.assign(page.begin(), fails ? page.begin() : page.end());
       over.completion.bytes += page.size();
     }
-    if (!fails) return over;
+    if (!fails && !is_missing) return over;
     over.completion.outcome = TransferOutcome::failed;
+    if (is_missing) return over;
     if (queued.direction == TransferDirection::load) {
       if (queued.is_awaited) std::ranges::fill(pages_.page(0, queued.blocks.front()), std::byte{0x5A});
       over.bad = {queued.blocks.front()};

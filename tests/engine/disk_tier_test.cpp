@@ -1,0 +1,92 @@
+// A disk tier's transport in the engine, under a connector that knows nothing of it: the tokens are those without it, and what one engine
+// stored another one loads.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "engine/simulated_engine.h"
+#include "runtime/tier/disk_transport.h"
+#include "runtime/tier/tier_support.h"
+#include "support/toy_tier.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kDiskRequests = 150;
+constexpr std::uint64_t kSimulatedBlock = 4 * sizeof(std::uint64_t);
+
+// The toy's scheduler half above, a disk below: the toy numbers places without end, each of which is a name here.
+class DiskUnderToy final : public Transport {
+ public:
+  explicit DiskUnderToy(const std::string& folder) : store_(open(folder)), disk_(store_, 60.0) {}
+
+  void attach(const KvPages& pages, std::function<void()> notify) override { disk_.attach(pages, std::move(notify)); }
+  void start(const Transfer& transfer) override {
+    std::vector<std::uint64_t> numbers;
+    for (const std::uint64_t place : transfer.places) {
+      OffloadKey name;
+      std::memcpy(name.hash.data(), &place, sizeof place);
+      if (transfer.direction == TransferDirection::store)
+        numbers_[place] = disk_.assign(static_cast<std::uint32_t>(place % store_->num_places()), name);
+      numbers.push_back(numbers_.at(place));
+    }
+    Transfer named = transfer;
+    named.places = numbers;
+    disk_.start(named);
+  }
+  void poll(std::vector<TransferCompletion>& over) override { disk_.poll(over); }
+  void wait(TransferId transfer) override { disk_.wait(transfer); }
+  void detach() override { disk_.detach(); }
+
+  [[nodiscard]] DiskStoreStats stats() const { return store_->stats(); }
+
+ private:
+  static std::shared_ptr<DiskStore> open(const std::string& folder) {
+    return DiskStore::open(test::tier_folder(folder), {.budget_bytes = 64 << 20, .block_bytes = kSimulatedBlock}).value();
+  }
+  std::shared_ptr<DiskStore> store_;
+  DiskTransport disk_;
+  std::map<std::uint64_t, std::uint64_t> numbers_;  // by the toy's place
+};
+
+class DiskTierTest : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, DiskTierTest, testing::ValuesIn(kModes), mode_name);
+
+TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
+  for (const double load_async : {0.0, 0.5, 1.0}) {
+    const test::TempFolder folder;
+    EngineOptions options;
+    options.cache.block_size = 4;
+    options.cache.num_blocks = 60;
+    options.scheduler.max_num_seqs = 8;
+    options.scheduler.max_num_batched_tokens = 48;
+    options.scheduler.max_num_waiting = kDiskRequests;
+    const auto toy = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4, .load_async = load_async, .seed = 3});
+    const auto disk = std::make_shared<DiskUnderToy>(folder.path());
+    Collector sink;
+    const std::unique_ptr<Engine> engine = start(GetParam(), {.options = options, .seams = {.connector = toy, .transport = disk}});
+    Random random(17);
+    std::map<RequestId, Expected> wanted;
+    for (std::uint32_t i = 0; i < kDiskRequests; ++i) {
+      const EngineRequest request = random_request(random);
+      wanted[engine->submit(request, sink).value()] = expected(request);
+    }
+    for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    const EngineStats stats = engine->stats();
+    EXPECT_GT(stats.num_loads, 10U) << "too little was met";
+    EXPECT_GT(stats.num_stores, 50U);
+    EXPECT_GT(stats.num_preemptions, 0U);
+    EXPECT_EQ(stats.num_open_transfers, 0U);
+    const DiskStoreStats moved = disk->stats();
+    EXPECT_EQ(stats.bytes_loaded, moved.bytes_loaded);
+    EXPECT_EQ(moved.bytes_loaded, moved.num_loaded * kSimulatedBlock);
+    EXPECT_EQ(stats.bytes_stored, moved.bytes_stored);
+    EXPECT_EQ(moved.num_absent + moved.num_refused + moved.num_failed, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,217 @@
+// The engine's own disk tier: the tokens are those without it, whatever goes to disk and comes back, and what one engine has computed the
+// next one finds. The simulated worker stops the program when a block does not hold what the plan says.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "engine/disk_tier.h"
+#include "engine/simulated_engine.h"
+#include "runtime/tier/tier_support.h"
+#include "support/pipe.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kTierRequests = 150;
+constexpr std::uint32_t kTierBlock = 4;  // tokens
+
+// As the simulated worker lays its blocks out: a name for each token.
+KvLayout tier_layout() {
+  KvLayout layout{.num_blocks = 60, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kTierBlock * sizeof(std::uint64_t)}};
+  layout.groups.push_back({.spec = {}, .block_size = kTierBlock, .kernel_block_size = kTierBlock, .layers = {0}});
+  return layout;
+}
+
+EngineOptions tier_options() {
+  EngineOptions options;
+  options.cache.block_size = kTierBlock;
+  options.cache.num_blocks = 60;
+  options.scheduler.max_num_seqs = 8;
+  options.scheduler.max_num_batched_tokens = 48;
+  options.scheduler.max_num_waiting = kTierRequests;
+  return options;
+}
+
+CoreConfig tier_config(const ModelInfo& model = simulated_model(), const EngineOptions& options = tier_options()) {
+  return core_config(resolve_options(options, model, {1, 0}).value(), model);
+}
+
+Result<std::shared_ptr<DiskTier>> open_tier_in(const std::string& folder, std::uint64_t budget_bytes, std::uint8_t fingerprint = 1) {
+  return DiskTier::open({.folder = folder, .budget_bytes = budget_bytes}, tier_config(), tier_layout(),
+                        test::tier_fingerprint(fingerprint));
+}
+
+std::unique_ptr<Engine> start_with_tier(const Mode& mode, const std::string& folder, std::uint64_t budget_bytes,
+                                        std::shared_ptr<Logger> logger = nullptr) {
+  const std::shared_ptr<DiskTier> tier = open_tier_in(folder, budget_bytes).value();
+  return start(
+      mode, {.options = tier_options(),
+             .seams = {.connector = DiskTier::connector_of(tier), .transport = DiskTier::transport_of(tier), .logger = std::move(logger)},
+             .tier = tier});
+}
+
+void wait_until_read(const Engine& engine) {
+  while (engine.stats().kv_tier.value().num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+class KvTierTest : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, KvTierTest, testing::ValuesIn(kModes), mode_name);
+
+TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
+  for (const std::uint64_t budget_bytes : {std::uint64_t{256} << 10, std::uint64_t{16} << 20}) {
+    const test::TempFolder folder;
+    for (std::uint64_t run = 0; run < 3; ++run) {
+      const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), budget_bytes);
+      const bool is_read = run != 1;  // else requests come while places are unread
+      if (is_read) wait_until_read(*engine);
+      Collector sink;
+      Random random(run == 2 ? 71 : 71 + run);
+      std::map<RequestId, Expected> wanted;
+      for (std::uint32_t i = 0; i < kTierRequests; ++i) {
+        const EngineRequest request = random_request(random);
+        wanted[engine->submit(request, sink).value()] = expected(request);
+      }
+      for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+      EXPECT_EQ(engine->stop(60.0), 0U);
+      const EngineStats stats = engine->stats();
+      EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+      EXPECT_EQ(stats.num_open_transfers, 0U);
+      const KvTierStats tier = stats.kv_tier.value();
+      EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "too little was met";
+      EXPECT_GE(tier.num_loaded_blocks, is_read ? 10U : 0U);
+      EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kTierBlock * sizeof(std::uint64_t));
+      EXPECT_EQ(tier.tokens_loaded, tier.num_loaded_blocks * kTierBlock);
+      EXPECT_EQ(tier.num_refused_blocks, 0U);
+      EXPECT_EQ(tier.num_restored_blocks > 0, run > 0);
+      EXPECT_LE(tier.num_used_places, tier.num_places);
+      EXPECT_LE(folder.disk_bytes(), budget_bytes);
+    }
+  }
+}
+
+TEST_P(KvTierTest, AColdEngineAnswersItsFirstRequestFromDisk) {
+  const test::TempFolder folder;
+  const EngineRequest request = make_request(50, 20);
+  for (const bool is_cold : {false, true}) {
+    const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
+    wait_until_read(*engine);
+    EXPECT_EQ(engine->stats().kv_tier->num_used_places > 0, is_cold) << "without a step";
+    Collector sink;
+    const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
+    expect_equal(answer, expected(request));
+    EXPECT_EQ(answer.num_cached_tokens, is_cold ? 48U : 0U);
+    EXPECT_EQ(engine->stats().kv_tier->tokens_loaded, is_cold ? 48U : 0U);
+    engine->stop(60.0);
+  }
+}
+
+TEST_P(KvTierTest, OtherBytesThanWereStoredAreMissesAndTheLogTells) {
+  const test::TempFolder folder;
+  const EngineRequest request = make_request(50, 20);
+  {
+    const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
+    wait_until_read(*engine);
+    Collector sink;
+    sink.wait(engine->submit(request, sink).value());
+    engine->stop(60.0);
+    EXPECT_GT(engine->stats().kv_tier->num_stored_blocks, 12U);
+  }
+  {
+    std::fstream blocks(folder.file("quire-blocks"), std::ios::in | std::ios::out | std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(blocks), {}};
+    for (char& byte : bytes) byte = static_cast<char>(byte ^ 4);
+    blocks.seekp(0);
+    blocks << bytes;
+  }
+  Pipe pipe;
+  {
+    const auto logger = std::make_shared<Logger>(LogOptions{.descriptor = pipe.writer()});
+    const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20, logger);
+    wait_until_read(*engine);
+    Collector sink;
+    expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
+    engine->stop(60.0);
+    EXPECT_EQ(engine->stats().kv_tier->num_refused_blocks, 12U);
+    EXPECT_EQ(engine->stats().kv_tier->num_loaded_blocks, 0U);
+  }
+  std::string log;
+  for (const std::string& line : pipe.lines()) log += line + "\n";
+  EXPECT_NE(log.find("warning kv_tier_refused count="), std::string::npos) << log;
+}
+
+TEST_P(KvTierTest, AResetForgetsIt) {
+  const test::TempFolder folder;
+  const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
+  wait_until_read(*engine);
+  Collector sink;
+  const EngineRequest request = make_request(50, 1);
+  sink.wait(engine->submit(request, sink).value());
+  for (const bool external : {false, true}) {
+    while (engine->stats().num_open_transfers > 0 || engine->stats().num_awaiting_transfers > 0) std::this_thread::yield();
+    Answered reset;
+    engine->reset_prefix_cache({.external = external}, reset.callback());
+    EXPECT_TRUE(reset.wait().value());
+    const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
+    expect_equal(answer, expected(request));
+    EXPECT_EQ(answer.num_cached_tokens, external ? 0U : 48U);
+  }
+  engine->stop(60.0);
+}
+
+// Where blocks are loaded for a request alone, none is forked from it; several answers are several requests.
+TEST_P(KvTierTest, ForksAreRefusedAndSiblingsAreRequests) {
+  const test::TempFolder folder;
+  const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
+  Collector sink;
+  EngineRequest request = make_request(30, 10);
+  request.n = 3;
+  const RequestId first = engine->submit(request, sink).value();
+  const auto forked = engine->fork(first, {}, sink);
+  ASSERT_FALSE(forked);
+  EXPECT_EQ(forked.error().code, ErrorCode::unsupported);
+  EXPECT_NE(forked.error().to_string().find("--kv-disk"), std::string::npos);
+  request.n = 1;
+  for (std::uint64_t i = 0; i < 3; ++i) expect_equal(sink.wait(RequestId{first.value + i}), expected(request));
+  engine->stop(60.0);
+}
+
+std::string refusal_of(const Result<std::shared_ptr<DiskTier>>& tier) {
+  return tier ? "" : tier.error().to_string();
+}
+
+TEST(KvTier, WhatItCannotBeIsSaid) {
+  const test::TempFolder folder;
+  CoreConfig config = tier_config();
+  config.prefix_cache.enable_prefix_caching = false;
+  EXPECT_NE(DiskTier::check(config).error().to_string().find("kv_disk: prefix caching is off"), std::string::npos);
+  ModelInfo windowed = simulated_model();
+  windowed.num_layers = 2;
+  windowed.sliding_windows = {0, 8};
+  const std::string groups = DiskTier::check(tier_config(windowed)).error().to_string();
+  EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: there are 2 cache groups"), std::string::npos) << groups;
+  EXPECT_TRUE(DiskTier::check(tier_config()));
+  {
+    const auto tier = open_tier_in(folder.path(), 1 << 20);
+    ASSERT_TRUE(tier) << tier.error().to_string();
+    EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20)).find("uses " + folder.path()), std::string::npos);
+  }
+  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20, 2)).find("kv_disk: the folder holds blocks of another model"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1000)).find("kv_disk_budget: 1000 bytes have no room for a block"), std::string::npos);
+  EXPECT_NE(refusal_of(open_tier_in("/proc/nowhere", 1 << 20)).find("kv_disk: /proc/nowhere cannot be made"), std::string::npos);
+}
+
+TEST(KvTier, WithoutABudgetItTakesAShareOfWhatIsFree) {
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+  EXPECT_EQ(default_tier_budget(40 * kGiB, 0, 1 << 20), 10 * kGiB);
+  EXPECT_EQ(default_tier_budget(30 * kGiB, 10 * kGiB, 1 << 20), 10 * kGiB) << "what is its own stays its own";
+  EXPECT_EQ(default_tier_budget(4000 * kGiB, 0, 1 << 20), 64 * kGiB);
+  EXPECT_EQ(default_tier_budget(4000 * kGiB, 0, 4096), 4 * kGiB) << "each place costs some memory";
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,101 @@
+"""`quire serve --kv-disk`: the same answers as without, warm after kill -9, and refusals that say what to do."""
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+
+import openai
+import pytest
+
+from quire_server import running
+
+TOPICS = ("rivers", "bridges", "clocks", "maps", "bees", "glass", "salt", "tides")
+TINY = ("--num-blocks", "40", "--max-model-len", "512", "--max-num-seqs", "4")  # 39 blocks of 16 tokens: two prompts at most
+
+
+def prompt(topic):
+    return f"Here is all that there is to know about {topic}, told slowly and with many examples. " * 12
+
+
+def ask(url, topic, max_tokens=24):
+    """Text with the log probability of each token, and cached tokens."""
+    client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+    done = client.completions.create(model="smol", prompt=prompt(topic), max_tokens=max_tokens, temperature=0, logprobs=1)
+    return (done.choices[0].text, done.choices[0].logprobs.token_logprobs), done.usage.prompt_tokens_details.cached_tokens
+
+
+def metrics(url):
+    text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+    return {name: float(value) for name, value in re.findall(r"^quire:kv_tier_(\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE)}
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """What is answered without a tier, each prompt computed as a whole."""
+    with running(*TINY, "--no-enable-prefix-caching") as url:
+        return {topic: ask(url, topic)[0] for topic in TOPICS}
+
+
+def wait_until_stored(url, num_blocks):
+    for _ in range(600):
+        if metrics(url)["stored_blocks_total"] >= num_blocks:
+            return
+        time.sleep(0.05)
+    raise AssertionError(metrics(url))
+
+
+def test_every_block_goes_to_disk_and_back(tmp_path, wanted):
+    with running(*TINY, "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB") as url:
+        for _ in range(2):
+            for topic in TOPICS:
+                text, cached = ask(url, topic)
+                assert text == wanted[topic]
+        assert cached > 0
+        told = metrics(url)
+        assert told["loaded_tokens_total"] >= 16 * 8 * len(TOPICS), told
+        assert told["loaded_bytes_total"] > 0 and told["refused_total"] == told["failed_total"] == 0
+        assert told["used_places"] <= told["places"]
+
+
+@pytest.mark.parametrize("secret", ["", "long and random"])
+def test_the_first_answer_after_kill_9_comes_from_disk(tmp_path, monkeypatch, wanted, secret):
+    monkeypatch.setenv("QUIRE_TENANT_SECRET", secret)
+    flags = (*TINY, "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB")
+    with pytest.raises(AssertionError, match="status 0"):
+        with running(*flags) as url:
+            assert ask(url, "rivers") == (wanted["rivers"], 0)
+            wait_until_stored(url, 10)
+            pid = int((tmp_path / "kv" / "quire-lock").read_text())
+            os.kill(pid, signal.SIGKILL)
+    with running(*flags) as url:
+        text, cached = ask(url, "rivers")
+        told = metrics(url)
+        assert (text, told["refused_total"]) == (wanted["rivers"], 0)
+        assert cached > 100 and cached == told["loaded_tokens_total"]
+        assert told["restored_blocks_total"] >= 10 and told["loaded_bytes_total"] > 0
+        assert ask(url, "tides") == (wanted["tides"], 0), "what was never asked is not found"
+
+
+def refusal(tmp_path, *flags, model=None):
+    binary, default = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
+    if not binary or not default:
+        pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
+    done = subprocess.run([binary, "serve", model or default, "--port", "0", *flags], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_refusals_name_the_flag_and_what_to_do(tmp_path):
+    folder = str(tmp_path / "kv")
+    small = ("--kv-disk", folder, "--kv-disk-budget", "64MiB")
+    assert "--kv-disk-budget: 4096 bytes have no room for a block" in refusal(tmp_path, "--kv-disk", folder, "--kv-disk-budget", "4KiB")
+    with running(*TINY, *small):
+        assert "--kv-disk: process" in refusal(tmp_path, *small)
+    message = refusal(tmp_path, *small, "--block-size", "32")
+    assert "--kv-disk: the folder holds blocks of another model, or in another layout; give each its own folder" in message
+    assert "another layout" in refusal(tmp_path, *small, "--activations", "f32")
+    assert "--kv-disk: prefix caching is off" in refusal(tmp_path, *small, "--no-enable-prefix-caching")
+    assert "--kv-disk-budget requires --kv-disk" in refusal(tmp_path, "--kv-disk-budget", "1GiB")
+    assert "--kv-disk: /proc/none cannot be made" in refusal(tmp_path, "--kv-disk", "/proc/none")
