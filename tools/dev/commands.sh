@@ -234,11 +234,11 @@ cmd_bench() {
       need_model
       need_python test
       exec "$VENV/bin/python" bench/hostile.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    flags)
+    flags | tiers)
       configure_and_build release quire
       need_model
-      exec python3 bench/flags.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, agents, hash, tokenize, serve, hostile or flags" ;;
+      exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;
+    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, agents, hash, tokenize, serve, hostile, flags, tier or tiers" ;;
   esac
 }
 
