@@ -99,3 +99,42 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     assert "--kv-disk: prefix caching is off" in refusal(tmp_path, *small, "--no-enable-prefix-caching")
     assert "--kv-disk-budget requires --kv-disk" in refusal(tmp_path, "--kv-disk-budget", "1GiB")
     assert "--kv-disk: /proc/none cannot be made" in refusal(tmp_path, "--kv-disk", "/proc/none")
+
+
+def cache(verb, folder, *flags):
+    done = subprocess.run([os.environ["QUIRE_BINARY"], "cache", verb, folder, *flags], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_folder_can_be_looked_at_verified_and_dropped(tmp_path, wanted):
+    folder = str(tmp_path / "kv")
+    flags = (*TINY, "--kv-disk", folder, "--kv-disk-budget", "64MiB")
+    with running(*flags) as url:
+        ask(url, "rivers")
+        wait_until_stored(url, 10)
+        assert "process" in cache("stat", folder)[1], "a server has it"
+    status, text = cache("stat", folder)
+    num_blocks = int(re.search(r", (\d+) hold blocks", text)[1])
+    assert status == 0 and num_blocks >= 10
+    status, text = cache("ls", folder, "--limit", "3")
+    assert status == 0 and f"and {num_blocks - 3} that were stored earlier" in text
+    place, size = (int(word) for word in text.splitlines()[1].split()[:2])
+    assert cache("verify", folder) == (0, f"{num_blocks} of {num_blocks} blocks are what was stored\n")
+    place_bytes = -(-size // 4096) * 4096
+    with open(os.path.join(folder, "quire-blocks"), "r+b") as blocks:
+        for at in range(0, os.path.getsize(blocks.name), place_bytes):
+            blocks.seek(at + 1000)
+            byte = blocks.read(1)[0]
+            blocks.seek(at + 1000)
+            blocks.write(bytes([byte ^ 16]))
+    status, text = cache("verify", folder)
+    assert status == 1 and f"place {place}: " in text and f"0 of {num_blocks} blocks are what was stored" in text
+    with running(*flags) as url:
+        assert ask(url, "rivers")[0] == wanted["rivers"], "what does not verify is computed"
+        told = metrics(url)
+        assert told["refused_total"] > 0 and told["loaded_tokens_total"] == 0
+    status, text = cache("drop", folder)
+    assert status == 2 and "--yes" in text
+    assert cache("drop", folder, "--yes")[0] == 0 and not os.listdir(folder)
+    status, text = cache("ls", folder)
+    assert status == 2 and "holds no disk tier" in text
