@@ -51,9 +51,7 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
   }
   loop.check_all_free();
   outcome.num_preemptions = books.counters().num_preemptions;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    outcome.answers.push_back(sink.wait(RequestId{8 * i}));
-  }
+  for (std::size_t i = 0; i < requests.size(); ++i) outcome.answers.push_back(sink.wait(RequestId{8 * i}));
   return outcome;
 }
 
