@@ -7,7 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <new>
-#include <optional>
+#include <numeric>
 
 #include "runtime/tier/tier_files.h"
 #include "runtime/tier/tier_opening.h"
@@ -97,8 +97,8 @@ Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress
   };
   const std::unique_ptr<BlockQueue> queue = files_->open_queue(kReadsAtATime);
   std::array<CachedBlock, kReadsAtATime> reading;  // by tag
-  std::vector<std::uint32_t> idle;
-  for (std::uint32_t tag = 0; tag < kReadsAtATime; ++tag) idle.push_back(tag);
+  std::vector<std::uint32_t> idle(kReadsAtATime);
+  std::iota(idle.begin(), idle.end(), 0U);
   std::vector<BlockIoOver> over;
   for (std::size_t next = 0, num_over = 0; num_over < wanted.size(); num_over += over.size()) {
     for (; next < wanted.size() && !idle.empty(); ++next, idle.pop_back()) {
@@ -140,13 +140,13 @@ Result<std::unique_ptr<CacheFolder>> CacheFolder::open(const std::string& folder
     return fail(ErrorCode::not_found, kFolder, fmt::format("'{}' holds no disk tier", folder), "give the folder of quire serve --kv-disk");
   auto files = open_tier_folder(folder, TierIo::automatic);
   if (!files) return std::unexpected(about_folder(std::move(files.error())));
-  const auto header = read_tier_header(**files);
-  if (!header) return std::unexpected(about_folder(header.error()));
-  const std::uint64_t place_bytes = header->has_value() ? (*header)->place_bytes : 0;
-  if (place_bytes == 0 || place_bytes != padded_to_page(place_bytes) || place_bytes > kMostTierBlockBytes)
+  const auto found = read_tier_header(**files);
+  if (!found) return std::unexpected(about_folder(found.error()));
+  const TierHeader header = found->value_or(TierHeader{});
+  if (header.place_bytes == 0 || header.place_bytes != padded_to_page(header.place_bytes) || header.place_bytes > kMostTierBlockBytes)
     return fail(ErrorCode::corrupt, kFolder, fmt::format("the header of '{}' is broken: a server would begin with an empty tier", folder),
                 "remove its quire-* files");
-  auto opened = std::make_unique<OpenCacheFolder>(folder, std::move(*files), **header);
+  auto opened = std::make_unique<OpenCacheFolder>(folder, std::move(*files), header);
   if (Result<void> read = opened->read_table(); !read) return std::unexpected(read.error());
   return opened;
 }

@@ -9,16 +9,16 @@
 namespace quire::test {
 namespace {
 
-constexpr std::uint64_t kBlock = 70'000;
-constexpr std::uint32_t kBlocks = 20;
+constexpr std::uint64_t kCachedBytes = 70'000;
+constexpr std::uint32_t kCachedBlocks = 20;
 
 class CacheFolderTest : public testing::Test {
  protected:
   void SetUp() override {
     TierClient store(tier_folder(folder_.path(), TierIo::threads),
-                     {.budget_bytes = 4 << 20, .block_bytes = kBlock, .fingerprint = tier_fingerprint()});
+                     {.budget_bytes = 4 << 20, .block_bytes = kCachedBytes, .fingerprint = tier_fingerprint()});
     ASSERT_TRUE(store.is_open()) << store.error().to_string();
-    for (std::uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(store.store((7 * i) % 31, i), TierOutcome::done);
+    for (std::uint32_t i = 0; i < kCachedBlocks; ++i) ASSERT_EQ(store.store((7 * i) % 31, i), TierOutcome::done);
     num_places_ = store->num_places();
   }
   std::unique_ptr<CacheFolder> open() { return CacheFolder::open(folder_.path()).value(); }
@@ -37,17 +37,17 @@ class CacheFolderTest : public testing::Test {
 
 TEST_F(CacheFolderTest, TellsWhatWasStoredInItsOrder) {
   const std::unique_ptr<CacheFolder> folder = open();
-  ASSERT_EQ(folder->blocks().size(), kBlocks);
-  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+  ASSERT_EQ(folder->blocks().size(), kCachedBlocks);
+  for (std::uint32_t i = 0; i < kCachedBlocks; ++i) {
     EXPECT_EQ(folder->blocks()[i].place, 7 * i % 31);
     EXPECT_EQ(folder->blocks()[i].name, tier_name(i));
-    EXPECT_EQ(folder->blocks()[i].bytes, kBlock);
+    EXPECT_EQ(folder->blocks()[i].bytes, kCachedBytes);
   }
   const CacheFolderInfo& info = folder->info();
   EXPECT_EQ(info.fingerprint.size(), 64U);
   EXPECT_EQ(info.num_openings, 1U);
-  EXPECT_EQ(info.num_blocks, kBlocks);
-  EXPECT_EQ(info.block_bytes, kBlocks * kBlock);
+  EXPECT_EQ(info.num_blocks, kCachedBlocks);
+  EXPECT_EQ(info.block_bytes, kCachedBlocks * kCachedBytes);
   EXPECT_EQ(info.place_bytes, 73'728U);
   EXPECT_GE(info.num_places, num_places_);
   EXPECT_LT(info.num_places, num_places_ + 32) << "the table ends with a page";
@@ -81,7 +81,7 @@ TEST_F(CacheFolderTest, DamagedEntriesNameNothing) {
   flip("quire-table", entry_offset(7) + 20);
   const std::unique_ptr<CacheFolder> folder = open();
   EXPECT_EQ(folder->info().num_damaged_entries, 1U);
-  EXPECT_EQ(folder->blocks().size(), kBlocks - 1);
+  EXPECT_EQ(folder->blocks().size(), kCachedBlocks - 1);
   EXPECT_TRUE(std::ranges::none_of(folder->blocks(), [](const CachedBlock& block) { return block.place == 7; }));
 }
 
@@ -90,9 +90,9 @@ TEST_F(CacheFolderTest, LooksAndChangesNothing) {
   ASSERT_TRUE(open()->verify({}, bad).has_value());
   EXPECT_EQ(open()->info().num_openings, 1U);
   TierClient store(tier_folder(folder_.path(), TierIo::threads),
-                   {.budget_bytes = 4 << 20, .block_bytes = kBlock, .fingerprint = tier_fingerprint()});
+                   {.budget_bytes = 4 << 20, .block_bytes = kCachedBytes, .fingerprint = tier_fingerprint()});
   ASSERT_TRUE(store.is_open()) << store.error().to_string();
-  EXPECT_EQ(store.restored().size(), kBlocks);
+  EXPECT_EQ(store.restored().size(), kCachedBlocks);
   EXPECT_NE(error().find("process"), std::string::npos) << "a store has it: " << error();
 }
 
