@@ -36,8 +36,8 @@ class OffloadConnector final : public Connector {
   // Whether such a cache can be offloaded: not several groups, windows, states of mamba layers, nor context parallelism.
   static Result<void> check(const CoreConfig& config);
   // `bytes_per_block`: of a block of the cache, in all layers, over all ranks. Errors name the field: an option out of range, or a cache
-  // that cannot be offloaded. `places`, if given, outlives it: a tier that may hold blocks from before, of the cache's block size. restore()
-  // tells of each slot then.
+  // that cannot be offloaded. `places`, if given, outlives it: a tier that may hold blocks from before, of the cache's block size.
+  // restore() tells of each slot then.
   static Result<std::unique_ptr<OffloadConnector>> create(const OffloadConnectorOptions& options, const CoreConfig& config,
                                                           std::uint64_t bytes_per_block, TierPlaces* places = nullptr);
 

@@ -11,7 +11,7 @@
 namespace quire {
 
 // A digest of all bytes of the model's files (of safetensors folders, of its weights and config.json), of how a block lies in memory, of
-// the arithmetic, and of `naming`: how blocks get their names. Reads the files: about 0.2 s per GiB where they are in memory. Errors: `io`.
+// the arithmetic, and of `naming`: how blocks get their names. Reads the files. Errors: `io`.
 Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming);
 
 }  // namespace quire

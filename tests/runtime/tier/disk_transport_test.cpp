@@ -228,6 +228,16 @@ TierJob nothing() {
   return {.verb = TierJob::Verb::load, .place = 1, .name = {}, .bytes = 1, .copy = {}, .over = [](TierOutcome) {}};
 }
 
+// One transfer, from its beginning to its end.
+TransferCompletion run(DiskTransport& transport, std::uint64_t id, TransferDirection direction, const std::vector<BlockId>& blocks,
+                       const std::vector<std::uint64_t>& places) {
+  transport.start({.id = TransferId{id}, .request = {}, .direction = direction, .group = 0, .blocks = blocks, .places = places});
+  transport.wait(TransferId{id});
+  std::vector<TransferCompletion> over;
+  transport.poll(over);
+  return over.at(0);
+}
+
 TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
   std::atomic<bool> hangs = false;
   std::atomic<int> num_notices = 0;
@@ -241,18 +251,7 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
     transport.attach(cache.pages(), [&] { ++num_notices; });
     const std::vector<std::uint64_t> places{transport.assign(0, tier_name(1))};
     const auto outcome = [&](std::uint64_t id, TransferDirection direction, BlockId block) {
-      const std::vector<BlockId> blocks{block};
-      transport.start({.id = TransferId{id},
-                       .request = {},
-                       .direction = direction,
-                       .need = TransferNeed::step,
-                       .group = 0,
-                       .blocks = blocks,
-                       .places = places});
-      transport.wait(TransferId{id});
-      std::vector<TransferCompletion> over;
-      transport.poll(over);
-      return over.at(0).outcome;
+      return run(transport, id, direction, std::vector{block}, places).outcome;
     };
     cache.fill(BlockId{1}, 1);
     hangs = true;
@@ -290,19 +289,7 @@ TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
   const std::vector<BlockId> blocks{BlockId{1}, BlockId{2}};
   const std::vector<std::uint64_t> places{transport.assign(0, tier_name(1)), transport.assign(1, tier_name(2))};
   for (const BlockId block : blocks) cache.fill(block, block.value);
-  const auto moved = [&](std::uint64_t id, TransferDirection direction) {
-    transport.start({.id = TransferId{id},
-                     .request = {},
-                     .direction = direction,
-                     .need = TransferNeed::nothing,
-                     .group = 0,
-                     .blocks = blocks,
-                     .places = places});
-    transport.wait(TransferId{id});
-    std::vector<TransferCompletion> over;
-    transport.poll(over);
-    return over.at(0);
-  };
+  const auto moved = [&](std::uint64_t id, TransferDirection direction) { return run(transport, id, direction, blocks, places); };
   EXPECT_EQ(moved(1, TransferDirection::store).outcome, TransferOutcome::failed);
   for (const BlockId block : blocks) cache.fill(block, 99);
   hangs = false;
