@@ -33,6 +33,7 @@ struct Transfer {
   TransferDirection direction = TransferDirection::load;
   TransferNeed need = TransferNeed::nothing;
   std::uint32_t group = 0;                // cache group
+  std::uint32_t tier = 0;                 // whose places they are, where an engine has several
   std::span<const BlockId> blocks;        // each once
   std::span<const std::uint64_t> places;  // parallel to `blocks`: where each is outside; the connector's own numbers
 };

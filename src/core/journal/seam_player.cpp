@@ -51,6 +51,7 @@ class PlayedConnector final : public Connector {
     transfer.direction = values.next() == 0 ? TransferDirection::load : TransferDirection::store;
     transfer.need = static_cast<TransferNeed>(std::min<std::uint64_t>(values.next(), 2));
     transfer.group = static_cast<std::uint32_t>(values.next());
+    transfer.tier = static_cast<std::uint32_t>(values.next());
     blocks_.clear();
     for (const std::uint64_t block : values.list()) blocks_.push_back(BlockId{static_cast<std::uint32_t>(block)});
     transfer.blocks = blocks_;

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kMagic[] = {'Q', 'S', 'A', 1};
+constexpr std::uint8_t kMagic[] = {'Q', 'S', 'A', 2};
 
 SeamAnswer read_answer(ByteReader& in) {
   SeamAnswer answer;

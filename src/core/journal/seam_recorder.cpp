@@ -15,13 +15,13 @@ void note(SeamRecord& record, SeamCall call, RequestId request, const Question& 
       {.call = call, .request = request, .question = question.digest(), .values = std::move(values), .bytes = std::move(bytes)});
 }
 
-// Notes what goes through it: each transfer as id of the request, direction, need, group, and the blocks and places behind their numbers.
+// Notes what goes through it: each transfer as id of the request, direction, need, group, tier, and the blocks and places behind their numbers.
 class NotedTransfers final : public TransferList {
  public:
   explicit NotedTransfers(TransferList& inner) : inner_(&inner) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
     values.insert(values.end(), {transfer.request.value, static_cast<std::uint64_t>(transfer.direction),
-                                 static_cast<std::uint64_t>(transfer.need), transfer.group, transfer.blocks.size()});
+                                 static_cast<std::uint64_t>(transfer.need), transfer.group, transfer.tier, transfer.blocks.size()});
     for (const BlockId block : transfer.blocks) values.push_back(block.value);
     values.push_back(transfer.places.size());
     values.insert(values.end(), transfer.places.begin(), transfer.places.end());

@@ -228,7 +228,7 @@ class TwoTransfers final : public Connector {
   void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
     const BlockId blocks[] = {{3}, {9}};
     const std::uint64_t places[] = {70, UINT64_MAX};
-    transfers.add({.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .blocks = blocks, .places = places});
+    transfers.add({.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .tier = 2, .blocks = blocks, .places = places});
     transfers.add({.id = {}, .request = {6}, .direction = TransferDirection::store, .blocks = {}, .places = {}});
   }
   void step_output() override {}
@@ -251,6 +251,7 @@ TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
   EXPECT_EQ(again.added.transfers[0].request, RequestId{5});
   EXPECT_EQ(again.added.transfers[0].need, TransferNeed::layer_by_layer);
   EXPECT_EQ(again.added.transfers[0].group, 1U);
+  EXPECT_EQ(again.added.transfers[0].tier, 2U);
   EXPECT_EQ(again.added.transfers[1].direction, TransferDirection::store);
   record.answers[0].values.pop_back();
   SeamPlayer cut(record);
