@@ -1,0 +1,122 @@
+#pragma once
+// Moves blocks of the KV cache to numbered places in host memory and back. What lies where is decided by who plans the transfers; what a
+// load gives was stored last in that place, under the name that the place has now, or the block is bad. A store that fails leaves what was
+// there.
+//
+// States of a place, and who moves it between them:
+//   empty    nothing                       create(); a load whose bytes do not verify
+//   storing  a block is being copied in    a store
+//   held     a block                       a store that is over
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/offload.h"
+#include "quire/transport.h"
+#include "runtime/tier/tier_table.h"
+
+namespace quire {
+
+struct MemoryTransportOptions {
+  std::uint32_t num_places = 0;
+  std::uint64_t block_bytes = 0;  // of the largest block; at most 1 GiB
+};
+
+// Blocks, from the start.
+struct MemoryTransportStats {
+  std::uint64_t num_stored = 0, num_loaded = 0;
+  std::uint64_t bytes_stored = 0, bytes_loaded = 0;
+  double seconds_stored = 0.0, seconds_loaded = 0.0;  // of copying and checking these; waiting for one's turn is left out
+  std::uint64_t num_absent = 0;                       // loads of what its place does not hold, and numbers that mean nothing any more
+  std::uint64_t num_refused = 0;                      // loads whose bytes did not verify
+  std::uint64_t num_in_use = 0;                       // stores to a place that was being stored to or loaded from
+};
+
+class MemoryTransport final : public Transport {
+ public:
+  // The memory is taken as places are used. Errors name `num_places` or `block_bytes`.
+  static Result<std::unique_ptr<MemoryTransport>> create(const MemoryTransportOptions& options);
+  ~MemoryTransport() override;
+  MemoryTransport(const MemoryTransport&) = delete;
+  MemoryTransport& operator=(const MemoryTransport&) = delete;
+
+  // What Transfer::places says of a place that holds this name, or is to hold it, from now on; what was said of the place before fails. A
+  // place that nobody asked this for has no name and goes by its own number. Any thread.
+  [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
+  [[nodiscard]] std::uint32_t num_places() const { return static_cast<std::uint32_t>(places_.size()); }
+  [[nodiscard]] std::uint64_t block_bytes() const { return block_bytes_; }
+  // Any thread.
+  [[nodiscard]] MemoryTransportStats stats() const;
+  // What lies in a place, for tests.
+  [[nodiscard]] std::span<std::byte> memory_of(std::uint32_t place) { return {memory_.get() + place * place_bytes_, block_bytes_}; }
+
+  // The places must have room for blocks of the largest group.
+  void attach(const KvPages& pages, std::function<void()> notify) override;
+  void start(const Transfer& transfer) override;
+  void poll(std::vector<TransferCompletion>& over) override;
+  // Moves what is left of the transfer itself.
+  void wait(TransferId transfer) override;
+  void detach() override;
+
+ private:
+  enum class PlaceState : std::uint8_t { empty, storing, held };
+  enum class Moved : std::uint8_t { done, absent, refused, in_use };
+  struct Place {
+    OffloadKey name;               // assigned
+    std::uint32_t generation = 0;  // assigned
+    PlaceState state = PlaceState::empty;
+    std::uint32_t num_loads = 0;  // under way
+    OffloadKey stored_name;       // storing, held: what
+    std::uint32_t group = 0;      // storing, held: a block of which
+    Checksum checksum{};          // held
+  };
+  struct Unmap {
+    std::uint64_t bytes = 0;
+    void operator()(std::byte* memory) const;
+  };
+  struct Moving;
+  struct Over {
+    TransferCompletion completion;
+    std::vector<BlockId> bad;
+  };
+  using Queue = std::deque<std::shared_ptr<Moving>>;
+  using Lock = std::unique_lock<std::mutex>;
+
+  MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, const MemoryTransportOptions& options, std::uint64_t place_bytes);
+  void run(Queue& queue);
+  // The next block of a transfer that has one left; the lock is open meanwhile.
+  void move_one(Lock& lock, const std::shared_ptr<Moving>& moving);
+  Moved store(Lock& lock, const Moving& moving, std::size_t index);
+  Moved load(Lock& lock, const Moving& moving, std::size_t index);
+  void count(const Moving& moving, Moved moved, double seconds);
+  void end(Lock& lock, const Moving& moving);
+  // What a block of the group has in a place, and what is said of it.
+  [[nodiscard]] std::span<std::byte> payload(std::uint32_t place, std::uint32_t group);
+  [[nodiscard]] static Checksum checksum_of(std::uint32_t place, const Place& stored, std::span<const std::byte> bytes);
+
+  const std::unique_ptr<std::byte[], Unmap> memory_;
+  const std::uint64_t block_bytes_, place_bytes_;
+  KvPages pages_;
+  std::function<void()> notify_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // a transfer has come or ended, or the threads are to stop
+  std::vector<Place> places_;
+  std::map<TransferId, std::shared_ptr<Moving>> open_;
+  Queue stores_, loads_;
+  std::vector<Over> over_, told_;
+  MemoryTransportStats stats_;
+  bool stops_ = false;
+  std::thread store_thread_, load_thread_;
+};
+
+}  // namespace quire

@@ -1,0 +1,147 @@
+// What the places in host memory promise beside the contract (transport_contract_test.cpp).
+#include "runtime/tier/memory_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "runtime/tier/toy_cache.h"
+
+namespace quire::test {
+namespace {
+
+class MemoryTransportTest : public testing::Test {
+ protected:
+  MemoryTransportTest() {
+    transport_->attach(cache_.pages(), [] {});
+  }
+  TransferCompletion move(TransferDirection direction, std::uint32_t group, const std::vector<BlockId>& blocks,
+                          const std::vector<std::uint64_t>& places) {
+    const TransferId id{next_id_++};
+    transport_->start({.id = id, .request = {}, .direction = direction, .group = group, .blocks = blocks, .places = places});
+    transport_->wait(id);
+    over_.clear();
+    transport_->poll(over_);
+    return over_.at(0);
+  }
+  TransferOutcome store(std::uint32_t group, BlockId block, std::uint64_t place) {
+    return move(TransferDirection::store, group, {block}, {place}).outcome;
+  }
+  TransferOutcome load(std::uint32_t group, BlockId block, std::uint64_t place) {
+    return move(TransferDirection::load, group, {block}, {place}).outcome;
+  }
+
+  ToyCache cache_;
+  std::unique_ptr<MemoryTransport> transport_ = MemoryTransport::create({.num_places = 8, .block_bytes = 9000}).value();
+  std::vector<TransferCompletion> over_;
+  std::uint64_t next_id_ = 0;
+};
+
+// A core's own places have no names: their numbers are all there is.
+TEST_F(MemoryTransportTest, APlaceThatWasNeverAssignedGoesByItsNumber) {
+  for (std::uint32_t place = 0; place < 8; ++place) {
+    cache_.fill(BlockId{place + 1}, place);
+    EXPECT_EQ(store(place % 2, BlockId{place + 1}, place), TransferOutcome::done);
+  }
+  cache_.fill(BlockId{3}, 77);
+  EXPECT_EQ(store(1, BlockId{3}, 5), TransferOutcome::done) << "a place is written again";
+  for (std::uint32_t place = 0; place < 8; ++place) {
+    EXPECT_EQ(load(place % 2, BlockId{20 + place}, place), TransferOutcome::done);
+    EXPECT_TRUE(cache_.holds(BlockId{20 + place}, place == 5 ? 77 : place, place % 2));
+  }
+  EXPECT_EQ(transport_->stats().num_stored, 9U);
+  EXPECT_EQ(transport_->stats().bytes_stored, 4U * 9000 + 5U * 6000);
+  EXPECT_EQ(transport_->stats().num_loaded, 8U);
+  EXPECT_EQ(transport_->stats().bytes_loaded, 4U * 15000);
+  EXPECT_TRUE(transport_->stats().seconds_stored > 0.0 && transport_->stats().seconds_loaded > 0.0);
+}
+
+TEST_F(MemoryTransportTest, WhatWasNotStoredThereIsAbsent) {
+  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::failed) << "nothing was";
+  EXPECT_EQ(store(0, BlockId{1}, 0), TransferOutcome::done);
+  EXPECT_EQ(load(1, BlockId{1}, 0), TransferOutcome::failed) << "a block of another group was";
+  EXPECT_EQ(load(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "one of another number was";
+  EXPECT_EQ(store(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "nobody was given that number";
+  EXPECT_EQ(transport_->stats().num_absent, 4U);
+  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::done) << "and stays";
+}
+
+// Each byte, and which place it lies in.
+TEST_F(MemoryTransportTest, BytesThatDoNotVerifyAreAMissAndLeaveNoTrace) {
+  Random random(4);
+  std::uint64_t num_refused = 0;
+  for (std::size_t at = 0; at < 9000; at += 1 + random.below(200)) {
+    cache_.fill(BlockId{1}, at);
+    ASSERT_EQ(store(0, BlockId{1}, 3), TransferOutcome::done);
+    transport_->memory_of(3)[at] ^= static_cast<std::byte>(1U << random.below(8));
+    cache_.fill(BlockId{2}, 5);
+    EXPECT_EQ(load(0, BlockId{2}, 3), TransferOutcome::failed) << at;
+    EXPECT_TRUE(cache_.holds(BlockId{2}, 5, 0));
+    EXPECT_EQ(transport_->stats().num_refused, ++num_refused);
+    EXPECT_EQ(load(0, BlockId{2}, 3), TransferOutcome::failed) << "the place is empty";
+    EXPECT_EQ(transport_->stats().num_refused, num_refused);
+  }
+  cache_.fill(BlockId{1}, 1);
+  cache_.fill(BlockId{2}, 2);
+  EXPECT_EQ(move(TransferDirection::store, 0, {BlockId{1}, BlockId{2}}, {0, 1}).outcome, TransferOutcome::done);
+  std::ranges::swap_ranges(transport_->memory_of(0), transport_->memory_of(1));
+  EXPECT_EQ(move(TransferDirection::load, 0, {BlockId{1}, BlockId{2}}, {0, 1}).bad_blocks.size(), 2U);
+}
+
+TEST_F(MemoryTransportTest, OneOfALoadsBlocksMayBeBad) {
+  for (std::uint32_t i = 0; i < 3; ++i) cache_.fill(BlockId{i + 1}, i);
+  EXPECT_EQ(move(TransferDirection::store, 0, {BlockId{1}, BlockId{2}, BlockId{3}}, {4, 5, 6}).outcome, TransferOutcome::done);
+  transport_->memory_of(5)[100] ^= std::byte{1};
+  const TransferCompletion loaded = move(TransferDirection::load, 0, {BlockId{11}, BlockId{12}, BlockId{13}}, {4, 5, 6});
+  EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
+  ASSERT_EQ(loaded.bad_blocks.size(), 1U);
+  EXPECT_EQ(loaded.bad_blocks[0], BlockId{12});
+  EXPECT_EQ(loaded.bytes, 18000U);
+  EXPECT_TRUE(cache_.holds(BlockId{11}, 0, 0) && cache_.holds(BlockId{13}, 2, 0));
+}
+
+// Who waits moves what is left, and does not wait for transfers that came before.
+TEST(MemoryTransportWaitTest, StoresAndLoadsRunBesideEachOther) {
+  ToyCache cache;
+  const auto transport = MemoryTransport::create({.num_places = 39, .block_bytes = 9000}).value();
+  std::atomic<int> num_notices = 0;
+  transport->attach(cache.pages(), [&] { ++num_notices; });
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    for (std::uint32_t i = 0; i < 20; ++i) cache.fill(BlockId{1 + i}, round + i);
+    const auto start = [&](std::uint64_t id, TransferDirection direction, std::uint32_t first_block, std::uint32_t first_place) {
+      std::vector<BlockId> blocks;
+      std::vector<std::uint64_t> places;
+      for (std::uint32_t i = 0; i < 10; ++i) {
+        blocks.push_back(BlockId{first_block + i});
+        places.push_back(first_place + i);
+      }
+      transport->start({.id = TransferId{4 * round + id}, .request = {}, .direction = direction, .blocks = blocks, .places = places});
+    };
+    start(0, TransferDirection::store, 1, 0);
+    start(1, TransferDirection::store, 11, 10);
+    transport->wait(TransferId{4 * round});
+    start(2, TransferDirection::load, 21, 0);
+    transport->wait(TransferId{4 * round + 1});
+    start(3, TransferDirection::load, 30, 10);
+    transport->wait(TransferId{4 * round + 2});
+    for (std::uint32_t i = 0; i < 9; ++i) EXPECT_TRUE(cache.holds(BlockId{21 + i}, round + i, 0));
+    transport->wait(TransferId{4 * round + 3});
+    for (std::uint32_t i = 0; i < 10; ++i) EXPECT_TRUE(cache.holds(BlockId{30 + i}, round + 10 + i, 0));
+    std::vector<TransferCompletion> over;
+    transport->poll(over);
+    EXPECT_EQ(over.size(), 4U);
+    for (const TransferCompletion& one : over) EXPECT_EQ(one.outcome, TransferOutcome::done);
+  }
+  transport->detach();
+  EXPECT_EQ(num_notices, 800);
+}
+
+TEST(MemoryTransportOptionsTest, RoomForNothingIsRefused) {
+  EXPECT_EQ(MemoryTransport::create({.num_places = 0, .block_bytes = 9000}).error().field, "num_places");
+  EXPECT_EQ(MemoryTransport::create({.num_places = 1, .block_bytes = 0}).error().field, "block_bytes");
+  EXPECT_EQ(MemoryTransport::create({.num_places = 1, .block_bytes = (std::uint64_t{1} << 30U) + 1}).error().field, "block_bytes");
+  EXPECT_EQ(MemoryTransport::create({.num_places = UINT32_MAX, .block_bytes = std::uint64_t{1} << 30U}).error().field, "num_places");
+}
+
+}  // namespace
+}  // namespace quire::test
