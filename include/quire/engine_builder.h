@@ -21,8 +21,9 @@ namespace quire {
 
 // A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
 struct KvDiskOptions {
-  std::string folder = {};         // of one model in one layout, for one process at a time; empty: no tier
-  std::uint64_t budget_bytes = 0;  // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
+  std::string folder = {};              // of one model in one layout, for one process at a time; empty: no tier
+  std::uint64_t budget_bytes = 0;       // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
+  std::string eviction_policy = "lru";  // who goes when it is full, as parse_offload_policy()
 };
 
 // What a builder was given; each may be null. The engine keeps them to its end.

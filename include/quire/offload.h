@@ -30,9 +30,10 @@ struct OffloadKey {
 // A place for one block in the tier: 0 <= value < num_slots.
 using OffloadSlot = Id<struct OffloadSlotTag, std::uint32_t>;
 
-enum class OffloadPolicy : std::uint8_t { lru, arc };
+// lru and arc decide as vLLM's; arc_paper is ARC as it was published (Megiddo and Modha, 2003), s3fifo is S3-FIFO (Yang et al., 2023).
+enum class OffloadPolicy : std::uint8_t { lru, arc, arc_paper, s3fifo };
 
-// "lru" or "arc", as vLLM's eviction_policy.
+// vLLM's eviction_policy: "lru", "arc"; and "arc_paper", "s3fifo".
 QUIRE_API Result<OffloadPolicy> parse_offload_policy(std::string_view name);
 
 struct OffloadOptions {
@@ -49,7 +50,7 @@ struct OffloadOptions {
 struct OffloadConnectorOptions {
   std::uint64_t cpu_bytes_to_use = 0;      // of the tier, over all ranks; at least 1
   std::uint32_t block_size = 0;            // tokens of an offloaded block, a multiple of the cache's; 0: the cache's
-  std::string eviction_policy = "lru";     // or "arc"
+  std::string eviction_policy = "lru";     // as parse_offload_policy
   std::int64_t store_threshold = 0;        // as in OffloadOptions
   std::int64_t max_tracker_size = 64'000;  // OffloadOptions::max_tracked_keys
   bool enable_events = false;              // kv_events_config.enable_kv_cache_events

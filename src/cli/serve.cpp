@@ -154,6 +154,11 @@ void add_tier_flags(CLI::App& app, KvDiskOptions& kv_disk) {
          "free there, at most 64GiB)")
       ->transform(bytes_flag())
       ->needs(folder);
+  app.add_option("--kv-disk-policy", kv_disk.eviction_policy,
+                 "Which blocks go when the folder is full: lru, arc (vLLM's), arc_paper (ARC as published) or s3fifo")
+      ->check(CLI::IsMember({"lru", "arc", "arc_paper", "s3fifo"}))
+      ->capture_default_str()
+      ->needs(folder);
 }
 
 void add_log_flags(CLI::App& app, ServeFlags& flags) {

@@ -49,8 +49,9 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open(const KvDiskOptions& options, c
   auto store = DiskStore::open(*std::move(files), {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint});
   if (!store) return std::unexpected(std::move(store.error()));
   std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), *budget, config.block_size));
-  auto connector = OffloadConnector::create({.cpu_bytes_to_use = tier->store_->num_places() * block_bytes, .found_when_stored = true},
-                                            config, block_bytes, tier.get());
+  auto connector = OffloadConnector::create(
+      {.cpu_bytes_to_use = tier->store_->num_places() * block_bytes, .eviction_policy = options.eviction_policy, .found_when_stored = true},
+      config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
   tier->finder_ = std::thread([self = tier.get()] { self->find_restored(); });

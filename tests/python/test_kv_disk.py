@@ -59,10 +59,10 @@ def test_every_block_goes_to_disk_and_back(tmp_path, wanted):
         assert told["used_places"] <= told["places"]
 
 
-@pytest.mark.parametrize("secret", ["", "long and random"])
-def test_the_first_answer_after_kill_9_comes_from_disk(tmp_path, monkeypatch, wanted, secret):
+@pytest.mark.parametrize("secret, policy", [("", "lru"), ("long and random", "s3fifo")])
+def test_the_first_answer_after_kill_9_comes_from_disk(tmp_path, monkeypatch, wanted, secret, policy):
     monkeypatch.setenv("QUIRE_TENANT_SECRET", secret)
-    flags = (*TINY, "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB")
+    flags = (*TINY, "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB", "--kv-disk-policy", policy)
     with pytest.raises(AssertionError, match="status 0"):
         with running(*flags) as url:
             assert ask(url, "rivers") == (wanted["rivers"], 0)
@@ -98,6 +98,7 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     assert "another layout" in refusal(tmp_path, *small, "--activations", "f32")
     assert "--kv-disk: prefix caching is off" in refusal(tmp_path, *small, "--no-enable-prefix-caching")
     assert "--kv-disk-budget requires --kv-disk" in refusal(tmp_path, "--kv-disk-budget", "1GiB")
+    assert "fifo not in {lru,arc,arc_paper,s3fifo}" in refusal(tmp_path, *small, "--kv-disk-policy", "fifo")
     assert "--kv-disk: /proc/none cannot be made" in refusal(tmp_path, "--kv-disk", "/proc/none")
 
 

@@ -205,6 +205,11 @@ cmd_bench() {
       with_package
       configure_and_build release quire_python quire_python_files
       PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench "$@" ;;
+    policies)
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release policy_bench
+      exec python3 bench/policies.py --binary build/release/policy_bench "$@" ;;
     agents)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja

@@ -124,7 +124,9 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
 
 // update_state_after_alloc
 void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
-  Tracked& tracked = tracked_[request.id.value];
+  const auto [found, is_new] = tracked_.try_emplace(request.id.value);
+  Tracked& tracked = found->second;
+  if (is_new) ledger_->use(keys_of(request, 0, request.tokens.size() / (std::size_t{block_size_} * factor_)));
   if (num_external_tokens == 0) return;
   QUIRE_CHECK(matched_ == request.id, "what is allocated was matched");
   const std::uint32_t first = num_local_tokens_ / block_size_;

@@ -11,60 +11,6 @@
 
 namespace quire {
 
-GhostKeys::GhostKeys(std::uint32_t capacity)
-    : capacity_(capacity),
-      index_(2 * capacity),
-      list_of_(2UZ * capacity),
-      free_(2UZ * capacity),
-      links_(2UZ * capacity),
-      b1_(links_),
-      b2_(links_) {
-  for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<std::uint32_t>(i);
-}
-
-void GhostKeys::touch(std::uint32_t entry) {
-  IndexList& list = of(list_of_[entry]);
-  list.remove(entry);
-  list.push_back(entry);
-}
-
-void GhostKeys::push(List list, const OffloadKey& key) {
-  if (of(list).size() == capacity_) drop(of(list).front());
-  QUIRE_CHECK(!free_.empty(), "two lists have room for both");
-  const std::uint32_t entry = free_.back();
-  free_.pop_back();
-  index_.insert(key, entry);
-  list_of_[entry] = list;
-  of(list).push_back(entry);
-}
-
-void GhostKeys::forget(const OffloadKey& key) {
-  if (const std::uint32_t entry = index_.find(key); entry != kNoIndex) drop(entry);
-}
-
-void GhostKeys::drop(std::uint32_t entry) {
-  of(list_of_[entry]).remove(entry);
-  index_.remove(entry);
-  free_.push_back(entry);
-}
-
-std::vector<OffloadKey> GhostKeys::keys(List list) const {
-  std::vector<OffloadKey> keys;
-  of(list).for_each([&](std::uint32_t entry) { keys.push_back(index_.key_of(entry)); });
-  return keys;
-}
-
-void GhostKeys::check_invariants(const KeyIndex& residents) const {
-  QUIRE_CHECK(b1_.size() <= capacity_ && b2_.size() <= capacity_);
-  QUIRE_CHECK(index_.size() == b1_.size() + b2_.size() && index_.size() + free_.size() == links_.size());
-  for (const List list : {List::b1, List::b2}) {
-    of(list).for_each([&](std::uint32_t entry) {
-      QUIRE_CHECK(list_of_[entry] == list && index_.find(index_.key_of(entry)) == entry);
-      QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is remembered as evicted");
-    });
-  }
-}
-
 ArcPolicy::ArcPolicy(std::uint32_t num_slots, const KeyIndex& keys)
     : num_slots_(num_slots), keys_(keys), links_(num_slots), t1_(links_), t2_(links_), in_t2_(num_slots), ghosts_(num_slots) {}
 
@@ -108,7 +54,7 @@ void ArcPolicy::touch_absent(const OffloadKey& key) {
 
 // vLLM picks one by one: from T1 while its size, less the picks so far, has not sunk below the target and something there may go; from T2
 // after that, without a way back. So the picks from T1 are known at once.
-bool ArcPolicy::evict(std::uint32_t count, std::vector<std::uint32_t>& slots) {
+bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incoming*/, std::vector<std::uint32_t>& slots) {
   const auto target = static_cast<std::uint32_t>(target_t1_size_);
   const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
   const std::uint32_t from_t1 = std::min({count, t1_.num_evictable(), above_target});

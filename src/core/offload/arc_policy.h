@@ -3,45 +3,10 @@
 // them, and a use of one of those moves the target size of T1. Unlike in the paper, every new block goes into T1, also one that B1 or B2
 // remembers, and one eviction never goes back from T2 to T1.
 #include "core/offload/eviction_policy.h"
+#include "core/offload/ghost_keys.h"
 #include "core/offload/recency_order.h"
 
 namespace quire {
-
-// Keys that were evicted, from the oldest on, each in one of two lists of at most `capacity`.
-class GhostKeys {
- public:
-  enum class List : std::uint8_t { b1, b2 };
-
-  explicit GhostKeys(std::uint32_t capacity);
-  GhostKeys(const GhostKeys&) = delete;
-  GhostKeys& operator=(const GhostKeys&) = delete;
-
-  [[nodiscard]] std::uint32_t size(List list) const { return of(list).size(); }
-  // kNoIndex: unknown. Otherwise an entry for the two calls below.
-  [[nodiscard]] std::uint32_t find(const OffloadKey& key) const { return index_.find(key); }
-  [[nodiscard]] List list_of(std::uint32_t entry) const { return list_of_[entry]; }
-  void touch(std::uint32_t entry);
-
-  // The key, which is in neither list, becomes the newest; a full list forgets its oldest first.
-  void push(List list, const OffloadKey& key);
-  void forget(const OffloadKey& key);
-
-  [[nodiscard]] std::vector<OffloadKey> keys(List list) const;
-  void check_invariants(const KeyIndex& residents) const;
-
- private:
-  [[nodiscard]] const IndexList& of(List list) const { return list == List::b1 ? b1_ : b2_; }
-  [[nodiscard]] IndexList& of(List list) { return list == List::b1 ? b1_ : b2_; }
-  void drop(std::uint32_t entry);
-
-  std::uint32_t capacity_;
-  KeyIndex index_;
-  std::vector<List> list_of_;
-  std::vector<std::uint32_t> free_;
-  std::vector<IndexLink> links_;
-  IndexList b1_;
-  IndexList b2_;
-};
 
 class ArcPolicy final : public EvictionPolicy {
  public:
@@ -57,7 +22,7 @@ class ArcPolicy final : public EvictionPolicy {
   void touch(std::uint32_t slot, bool ready) override;
   void touch_absent(const OffloadKey& key) override;
   void set_evictable(std::uint32_t slot, bool evictable) override { of(slot).set_evictable(slot, evictable); }
-  bool evict(std::uint32_t count, std::vector<std::uint32_t>& slots) override;
+  bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return t1_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return t1_.size() + t2_.size(); }

@@ -1,7 +1,8 @@
 #pragma once
 // Which blocks are evicted from the tier when others need room. A policy keeps the order of the resident slots; the ledger says which of
-// them may go. Decisions are those of vLLM's CachePolicy classes (v0.19.0).
+// them may go. Decisions of lru and arc are those of vLLM's CachePolicy classes (v0.19.0).
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/offload/key_index.h"
@@ -10,8 +11,8 @@ namespace quire {
 
 // The order of a policy, for comparisons, tests and explanations: keys from the oldest on.
 struct PolicySnapshot {
-  std::vector<std::vector<OffloadKey>> lists;  // lru: all; arc: t1, t2, b1, b2
-  double target_t1_size = 0;                   // arc
+  std::vector<std::vector<OffloadKey>> lists;  // lru: all; arc and arc_paper: t1, t2, b1, b2; s3fifo: small, main, ghosts
+  double target_t1_size = 0;                   // arc and arc_paper
 };
 
 class EvictionPolicy {
@@ -26,15 +27,19 @@ class EvictionPolicy {
   virtual void replace(std::uint32_t old, std::uint32_t slot) = 0;
   // The slot is removed without a trace: what was to be stored there never came. It has its key still.
   virtual void remove(std::uint32_t slot) = 0;
-  // A resident key was used. `ready`: its block has been stored.
+  // A resident key was looked up, perhaps in each step in which a request waits, or lies before one that is stored. `ready`: its block has
+  // been stored.
   virtual void touch(std::uint32_t slot, bool ready) = 0;
-  // A key that is not resident was used.
+  // A key that is not resident was looked up.
   virtual void touch_absent(const OffloadKey& /*key*/) {}
+  // A request that wants this resident key was admitted. Policies that tell what is used once from what is used again count this: a touch
+  // is no sign of another user.
+  virtual void use(std::uint32_t /*slot*/) {}
   // Idempotent.
   virtual void set_evictable(std::uint32_t slot, bool evictable) = 0;
-  // Takes `count` evictable slots out, appended to `slots` in order; false, and nothing changed, if the policy has not that many to give.
-  // They have their keys still.
-  virtual bool evict(std::uint32_t count, std::vector<std::uint32_t>& slots) = 0;
+  // Before `incoming` are inserted, in this order: takes the `count` evictable slots out that there must be for the last of them, appended
+  // to `slots` in order; false, and nothing changed, if the policy has not that many to give. They have their keys still.
+  virtual bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) = 0;
 
   [[nodiscard]] virtual bool is_evictable(std::uint32_t slot) const = 0;
   [[nodiscard]] virtual std::uint32_t num_resident() const = 0;

@@ -18,7 +18,7 @@ class LruPolicy final : public EvictionPolicy {
   void remove(std::uint32_t slot) override { order_.remove(slot); }
   void touch(std::uint32_t slot, bool /*ready*/) override { order_.touch(slot); }
   void set_evictable(std::uint32_t slot, bool evictable) override { order_.set_evictable(slot, evictable); }
-  bool evict(std::uint32_t count, std::vector<std::uint32_t>& slots) override;
+  bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return order_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return order_.size(); }

@@ -12,9 +12,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "core/offload/arc_paper_policy.h"
 #include "core/offload/arc_policy.h"
 #include "core/offload/lru_policy.h"
+#include "core/offload/s3fifo_policy.h"
 
 namespace quire {
 namespace {
@@ -24,8 +28,17 @@ constexpr std::int32_t kUnread = -2;
 constexpr std::int64_t kMaxSlots = 1 << 28;
 
 std::unique_ptr<EvictionPolicy> make_policy(OffloadPolicy policy, std::uint32_t num_slots, const KeyIndex& keys) {
-  if (policy == OffloadPolicy::arc) return std::make_unique<ArcPolicy>(num_slots, keys);
-  return std::make_unique<LruPolicy>(num_slots, keys);
+  switch (policy) {
+    case OffloadPolicy::lru:
+      return std::make_unique<LruPolicy>(num_slots, keys);
+    case OffloadPolicy::arc:
+      return std::make_unique<ArcPolicy>(num_slots, keys);
+    case OffloadPolicy::arc_paper:
+      return std::make_unique<ArcPaperPolicy>(num_slots, keys);
+    case OffloadPolicy::s3fifo:
+      return std::make_unique<S3FifoPolicy>(num_slots, keys);
+  }
+  QUIRE_CHECK(false, "a policy that is known");
 }
 
 std::unexpected<Error> bad_key(std::size_t position, const char* what) {
@@ -37,7 +50,10 @@ std::unexpected<Error> bad_key(std::size_t position, const char* what) {
 Result<OffloadPolicy> parse_offload_policy(std::string_view name) {
   if (name == "lru") return OffloadPolicy::lru;
   if (name == "arc") return OffloadPolicy::arc;
-  return fail(ErrorCode::invalid_argument, "eviction_policy", fmt::format("there is no policy \"{}\"", name), "give lru or arc");
+  if (name == "arc_paper") return OffloadPolicy::arc_paper;
+  if (name == "s3fifo") return OffloadPolicy::s3fifo;
+  return fail(ErrorCode::invalid_argument, "eviction_policy", fmt::format("there is no policy \"{}\"", name),
+              "give lru, arc, arc_paper or s3fifo");
 }
 
 Result<std::unique_ptr<OffloadLedger>> OffloadLedger::create(const OffloadOptions& options) {
@@ -118,6 +134,11 @@ void OffloadLedger::touch(std::span<const OffloadKey> keys) {
       policy_->touch_absent(keys[i]);
 }
 
+void OffloadLedger::use(std::span<const OffloadKey> keys) {
+  for (std::size_t i = keys.size(); i-- > 0;)
+    if (const std::uint32_t slot = index_.find(keys[i]); slot != kNoIndex) policy_->use(slot);
+}
+
 std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const OffloadKey> keys) {
   if (filter_) keys = filter_->eligible(keys);
   slots_.clear();
@@ -125,7 +146,7 @@ std::optional<PreparedStore> OffloadLedger::prepare_store(std::span<const Offloa
   evicted_keys_.clear();
   if (!collect_missing(keys)) return std::nullopt;
   const auto count = static_cast<std::uint32_t>(keys_.size());
-  if (count > num_free() && !make_room(keys, count - num_free())) return std::nullopt;
+  if (!make_room(keys, count - std::min(count, num_free()))) return std::nullopt;
   QUIRE_CHECK(count <= num_free(), "room was made");
   for (const OffloadKey& key : keys_) {
     const std::uint32_t slot = take_slot();
@@ -147,9 +168,10 @@ bool OffloadLedger::collect_missing(std::span<const OffloadKey> keys) {
 }
 
 bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t count) {
+  if (count == 0) return policy_->evict(0, keys_, evicted_);
   if (num_unread_ > 0) return false;
   set_protected(keys, true);
-  const bool found = policy_->evict(count, evicted_);
+  const bool found = policy_->evict(count, keys_, evicted_);
   set_protected(keys, false);
   for (const std::uint32_t slot : evicted_) {
     evicted_keys_.push_back(index_.key_of(slot));

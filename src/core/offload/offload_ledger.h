@@ -34,6 +34,8 @@ class OffloadLedger {
 
   // The keys were used, the first one last: the end of a prefix is evicted before its beginning.
   void touch(std::span<const OffloadKey> keys);
+  // A request that begins with the keys was admitted, said once of each request: what arc_paper and s3fifo count instead of touches.
+  void use(std::span<const OffloadKey> keys);
 
   // Gives slots to those keys that have none, evicting others but never one of `keys`. nullopt: not all of them find room; then nothing
   // changed. Keys should differ: a key given twice gets two slots, of which the first is lost for good, as in vLLM.

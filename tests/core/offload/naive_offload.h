@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "core/offload/eviction_policy.h"
+#include "core/offload/naive_policies.h"
 
 namespace quire::test {
 
@@ -31,8 +33,13 @@ class NaiveOffload {
   };
   using Keys = std::vector<int>;
 
-  NaiveOffload(bool arc, int num_slots, int threshold, int max_tracked, bool restores = false)
-      : arc_(arc), num_slots_(num_slots), threshold_(threshold), max_tracked_(max_tracked), num_taken_(restores ? num_slots : 0) {
+  NaiveOffload(OffloadPolicy policy, int num_slots, int threshold, int max_tracked, bool restores = false)
+      : arc_(policy == OffloadPolicy::arc),
+        textbook_(make_naive_policy(policy, num_slots)),
+        num_slots_(num_slots),
+        threshold_(threshold),
+        max_tracked_(max_tracked),
+        num_taken_(restores ? num_slots : 0) {
     for (int slot = 0; restores && slot < num_slots; ++slot) unread.push_back(slot);
   }
 
@@ -43,9 +50,13 @@ class NaiveOffload {
       free_.push_back(slot);
       return false;
     }
-    t1.insert(t1.begin(), *key);
-    std::erase(b1, *key);
-    std::erase(b2, *key);
+    if (textbook_) {
+      textbook_->restore(*key);
+    } else {
+      t1.insert(t1.begin(), *key);
+      std::erase(b1, *key);
+      std::erase(b2, *key);
+    }
     blocks[*key] = {slot, 0};
     events.push_back({{*key}, false});
     return true;
@@ -79,6 +90,10 @@ class NaiveOffload {
   void touch(const Keys& keys) {
     for (auto key = keys.rbegin(); key != keys.rend(); ++key) arc_ ? touch_arc(*key) : move_to_end(t1, *key);
   }
+  void use(const Keys& keys) {
+    for (auto key = keys.rbegin(); textbook_ && key != keys.rend(); ++key)
+      if (blocks.contains(*key)) textbook_->use(*key);
+  }
 
   std::optional<NaiveStore> store(Keys keys) {
     if (threshold_ >= 2) std::erase_if(keys, [&](int key) { return count_of(key) < threshold_; });
@@ -87,11 +102,13 @@ class NaiveOffload {
     const int missing = static_cast<int>(result.keys.size()) - (num_slots_ - num_taken_ + static_cast<int>(free_.size()));
     if (missing > 0) {
       if (!unread.empty()) return std::nullopt;
-      const auto victims = choose(missing, {keys.begin(), keys.end()});
+      const auto victims = textbook_ ? admit(result.keys, missing, keys) : choose(missing, {keys.begin(), keys.end()});
       if (!victims) return std::nullopt;
       evict(*victims);
       result.evicted = *victims;
       events.push_back({*victims, true});
+    } else if (textbook_) {
+      admit(result.keys, 0, keys);
     }
     for (int key : result.keys) {
       result.slots.push_back(take_slot());
@@ -109,15 +126,22 @@ class NaiveOffload {
         event.keys.push_back(key);
       } else {
         free_.push_back(blocks.at(key).slot);
-        std::erase(t1, key);
+        textbook_ ? textbook_->remove(key) : static_cast<void>(std::erase(t1, key));
         blocks.erase(key);
       }
     }
     if (!event.keys.empty()) events.push_back(event);
   }
 
+  // As PolicySnapshot.
+  std::vector<Keys> lists() const {
+    if (textbook_) return textbook_->lists();
+    return arc_ ? std::vector<Keys>{t1, t2, b1, b2} : std::vector<Keys>{t1};
+  }
+  double target_t1_size() const { return textbook_ ? textbook_->target() : target; }
+
   std::map<int, Block> blocks;
-  Keys t1, t2, b1, b2;  // lru: all in t1
+  Keys t1, t2, b1, b2;  // of vLLM's policies; lru: all in t1
   double target = 0;
   std::vector<std::pair<int, int>> counts;  // key and lookups, oldest first
   std::vector<NaiveEvent> events;
@@ -125,6 +149,18 @@ class NaiveOffload {
 
  private:
   [[nodiscard]] bool ready(int key) const { return blocks.contains(key) && blocks.at(key).ref_count >= 0; }
+  // One key after the other, the last `missing` when there is no room any more.
+  std::optional<Keys> admit(const Keys& incoming, int missing, const Keys& kept) {
+    const auto may_go = [&](int key) { return blocks.contains(key) && blocks.at(key).ref_count == 0 && !has(kept, key); };
+    if (std::ranges::count_if(blocks, [&](const auto& block) { return may_go(block.first); }) < missing) return std::nullopt;
+    Keys victims;
+    for (std::size_t i = 0; i < incoming.size(); ++i)
+      if (const auto victim = textbook_->admit(incoming[i], i + static_cast<std::size_t>(missing) >= incoming.size(), may_go))
+        victims.push_back(*victim);
+    textbook_->settle();
+    return victims;
+  }
+
   static bool has(const Keys& list, int key) { return std::ranges::find(list, key) != list.end(); }
   static void move_to_end(Keys& list, int key) {
     if (std::erase(list, key) > 0) list.push_back(key);
@@ -196,13 +232,16 @@ class NaiveOffload {
   }
 
   void insert(int key, int slot) {
-    if (!has(t1, key)) t1.push_back(key);
-    std::erase(b1, key);
-    std::erase(b2, key);
+    if (!textbook_) {
+      if (!has(t1, key)) t1.push_back(key);
+      std::erase(b1, key);
+      std::erase(b2, key);
+    }
     blocks[key] = {slot, -1};
   }
 
   bool arc_;
+  std::unique_ptr<NaivePolicy> textbook_;  // null for vLLM's policies
   int num_slots_, threshold_, max_tracked_;
   int num_taken_;
   Keys free_;

@@ -21,11 +21,14 @@ TEST(OffloadOptions, OutOfRangeIsAnErrorThatNamesTheField) {
 TEST(OffloadOptions, PoliciesHaveVllmsNames) {
   EXPECT_EQ(parse_offload_policy("lru"), OffloadPolicy::lru);
   EXPECT_EQ(parse_offload_policy("arc"), OffloadPolicy::arc);
+  EXPECT_EQ(parse_offload_policy("arc_paper"), OffloadPolicy::arc_paper);
+  EXPECT_EQ(parse_offload_policy("s3fifo"), OffloadPolicy::s3fifo);
   EXPECT_EQ(parse_offload_policy("LRU").error().field, "eviction_policy");
 }
 
 class OffloadLedgerTest : public testing::TestWithParam<OffloadPolicy> {};
-INSTANTIATE_TEST_SUITE_P(Policies, OffloadLedgerTest, testing::Values(OffloadPolicy::lru, OffloadPolicy::arc));
+INSTANTIATE_TEST_SUITE_P(Policies, OffloadLedgerTest,
+                         testing::Values(OffloadPolicy::lru, OffloadPolicy::arc, OffloadPolicy::arc_paper, OffloadPolicy::s3fifo));
 
 TEST_P(OffloadLedgerTest, LookupCountsUpToTheFirstGap) {
   NumberLedger ledger(GetParam(), 4);

@@ -2,11 +2,13 @@
 // callers can break are in invariants_test.cpp.
 #include <gtest/gtest.h>
 
+#include "core/offload/arc_paper_policy.h"
 #include "core/offload/arc_policy.h"
 #include "core/offload/lru_policy.h"
 #include "core/offload/offload_ledger.h"
 #include "core/offload/offload_support.h"
 #include "core/offload/reuse_filter.h"
+#include "core/offload/s3fifo_policy.h"
 
 namespace quire {
 namespace {
@@ -127,16 +129,95 @@ TEST(SpoiledOffloadDeathTest, VictimsAreThereWhereTheyAreCounted) {
   EXPECT_DEATH(
       {
         lru.order_.evictable_.size_ = 1;
-        lru.evict(1, slots);
+        lru.evict(1, {}, slots);
       },
       kVictimsAreCounted);
   HalfUsedAgain arc;
   EXPECT_DEATH(
       {
         arc.policy.t2_.evictable_.size_ = 3;
-        arc.policy.evict(5, slots);
+        arc.policy.evict(5, {}, slots);
       },
       kVictimsAreCounted);
+}
+
+// A policy with slots 0 and 1 of four, 1 of them used, and as keys their numbers.
+template <class Policy>
+struct HalfFull {
+  HalfFull() {
+    const std::vector<OffloadKey> both = keys({0, 1});
+    std::vector<std::uint32_t> none;
+    policy.evict(0, both, none);
+    for (std::uint32_t slot = 0; slot < 2; ++slot) {
+      index.insert(both[slot], slot);
+      policy.insert(slot);
+    }
+    policy.use(1);
+    policy.check_invariants();
+  }
+
+  KeyIndex index{4};
+  Policy policy{4, index};
+};
+
+TEST(SpoiledOffloadDeathTest, TextbookPoliciesTakeOnlyWhatIsThere) {
+  const std::vector<OffloadKey> third = keys({2});
+  std::vector<std::uint32_t> slots;
+  HalfFull<ArcPaperPolicy> arc;
+  EXPECT_DEATH(
+      {
+        arc.policy.queues_.orders_[0].evictable_.size_ = 1;
+        arc.policy.evict(1, third, slots);
+      },
+      kVictimsAreCounted);
+  HalfFull<S3FifoPolicy> s3fifo;
+  EXPECT_DEATH(
+      {
+        s3fifo.policy.queues_.orders_[0].evictable_.size_ = 1;
+        s3fifo.policy.evict(1, third, slots);
+      },
+      kVictimsAreCounted);
+}
+
+TEST(SpoiledOffloadDeathTest, WhatIsInsertedWasAnnounced) {
+  HalfFull<S3FifoPolicy> s3fifo;
+  EXPECT_DEATH(s3fifo.policy.insert(2), "what is inserted was announced");
+}
+
+TEST(SpoiledOffloadDeathTest, ASlotKnowsItsQueue) {
+  HalfFull<S3FifoPolicy> s3fifo;
+  EXPECT_DEATH(
+      {
+        s3fifo.policy.queues_.queue_of_[0] = SlotQueues::Queue::second;
+        s3fifo.policy.check_invariants();
+      },
+      "a slot knows its queue");
+}
+
+TEST(SpoiledOffloadDeathTest, ArcOfThePaperRemembersTwiceTheTierAtMost) {
+  HalfFull<ArcPaperPolicy> arc;
+  EXPECT_DEATH(
+      {
+        arc.policy.num_slots_ = 0;
+        arc.policy.check_invariants();
+      },
+      "ARC remembers too much");
+  arc.policy.ghosts_.push(GhostKeys::List::b2, key(8));
+  arc.policy.ghosts_.push(GhostKeys::List::b2, key(9));
+  EXPECT_DEATH(
+      {
+        arc.policy.num_slots_ = 1;
+        arc.policy.check_invariants();
+      },
+      "ARC remembers too much");
+  for (const double target : {-0.5, 4.5}) {
+    EXPECT_DEATH(
+        {
+          arc.policy.target_t1_size_ = target;
+          arc.policy.check_invariants();
+        },
+        "a target beyond the tier");
+  }
 }
 
 TEST(SpoiledOffloadDeathTest, AFreeSlotIsOneOfTheTier) {

@@ -1,0 +1,49 @@
+#pragma once
+// What a policy remembers of keys that it has evicted.
+#include <cstdint>
+#include <vector>
+
+#include "core/offload/index_list.h"
+#include "core/offload/key_index.h"
+
+namespace quire {
+
+// Keys that were evicted, from the oldest on, each in one of two lists of at most `capacity`.
+class GhostKeys {
+ public:
+  enum class List : std::uint8_t { b1, b2 };
+
+  explicit GhostKeys(std::uint32_t capacity);
+  GhostKeys(const GhostKeys&) = delete;
+  GhostKeys& operator=(const GhostKeys&) = delete;
+
+  [[nodiscard]] std::uint32_t size(List list) const { return of(list).size(); }
+  // kNoIndex: unknown. Otherwise an entry for the two calls below.
+  [[nodiscard]] std::uint32_t find(const OffloadKey& key) const { return index_.find(key); }
+  [[nodiscard]] List list_of(std::uint32_t entry) const { return list_of_[entry]; }
+  void touch(std::uint32_t entry);
+
+  // The key, which is in neither list, becomes the newest; a full list forgets its oldest first.
+  void push(List list, const OffloadKey& key);
+  void forget(const OffloadKey& key);
+  // Of a list that is not empty.
+  void forget_oldest(List list) { drop(of(list).front()); }
+
+  [[nodiscard]] std::vector<OffloadKey> keys(List list) const;
+  void check_invariants(const KeyIndex& residents) const;
+
+ private:
+  [[nodiscard]] const IndexList& of(List list) const { return list == List::b1 ? b1_ : b2_; }
+  [[nodiscard]] IndexList& of(List list) { return list == List::b1 ? b1_ : b2_; }
+  void drop(std::uint32_t entry);
+
+  std::uint32_t capacity_;
+  KeyIndex index_;
+  std::vector<List> list_of_;
+  std::vector<std::uint32_t> free_;
+  std::vector<IndexLink> links_;
+  IndexList b1_;
+  IndexList b2_;
+};
+
+}  // namespace quire

@@ -1,0 +1,45 @@
+#pragma once
+// S3-FIFO: J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023, algorithm 1. New
+// blocks go through a small queue, of a tenth of the tier; those used more than once there go on to the main queue, the others leave soon.
+// One that comes back while a ghost of it is remembered goes to the main queue at once. As in the authors' own implementation the ghosts
+// are asked before others become ghosts. A block in transfer cannot go: the next of its queue goes, or one of the other queue.
+#include "core/offload/eviction_policy.h"
+#include "core/offload/ghost_keys.h"
+#include "core/offload/slot_queues.h"
+
+namespace quire {
+
+class S3FifoPolicy final : public EvictionPolicy {
+ public:
+  // `keys` (by slot) must outlive the policy.
+  S3FifoPolicy(std::uint32_t num_slots, const KeyIndex& keys);
+
+  void insert(std::uint32_t slot) override;
+  void insert_oldest(std::uint32_t slot) override;
+  void replace(std::uint32_t old, std::uint32_t slot) override;
+  void remove(std::uint32_t slot) override { queues_.remove(slot); }
+  void touch(std::uint32_t /*slot*/, bool /*ready*/) override {}
+  void use(std::uint32_t slot) override;
+  void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
+  bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
+
+  [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
+  [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }
+  [[nodiscard]] PolicySnapshot snapshot() const override;
+  void check_invariants() const override;
+
+ private:
+  static constexpr SlotQueues::Queue kSmall = SlotQueues::Queue::first;
+  static constexpr SlotQueues::Queue kMain = SlotQueues::Queue::second;
+  static constexpr GhostKeys::List kGhosts = GhostKeys::List::b1;
+
+  std::uint32_t take_victim();
+
+  std::uint32_t small_size_;
+  const KeyIndex& keys_;
+  SlotQueues queues_;
+  std::vector<std::uint8_t> num_uses_;  // by slot, since it came into its queue, at most three
+  GhostKeys ghosts_;                    // as many as the main queue has places
+};
+
+}  // namespace quire

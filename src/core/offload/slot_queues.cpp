@@ -1,0 +1,54 @@
+#include "core/offload/slot_queues.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+void SlotQueues::announce(Queue queue) {
+  if (num_taken_ == announced_.size()) {
+    announced_.clear();
+    num_taken_ = 0;
+  }
+  announced_.push_back(queue);
+  ++num_announced_[index(queue)];
+}
+
+SlotQueues::Queue SlotQueues::take_announced() {
+  QUIRE_CHECK(num_taken_ < announced_.size(), "what is inserted was announced");
+  const Queue queue = announced_[num_taken_++];
+  --num_announced_[index(queue)];
+  return queue;
+}
+
+void SlotQueues::insert(std::uint32_t slot) {
+  queue_of_[slot] = take_announced();
+  of(queue_of_[slot]).push_newest(slot);
+}
+
+void SlotQueues::replace(std::uint32_t old, std::uint32_t slot) {
+  take_announced();
+  queue_of_[slot] = queue_of_[old];
+  of(queue_of_[old]).replace(old, slot);
+}
+
+void SlotQueues::insert_oldest(Queue queue, std::uint32_t slot) {
+  queue_of_[slot] = queue;
+  of(queue).push_oldest(slot);
+}
+
+void SlotQueues::move(std::uint32_t slot, Queue queue) {
+  const bool evictable = is_evictable(slot);
+  remove(slot);
+  queue_of_[slot] = queue;
+  of(queue).push_newest(slot);
+  set_evictable(slot, evictable);
+}
+
+void SlotQueues::check_invariants() const {
+  for (const Queue queue : {Queue::first, Queue::second}) {
+    of(queue).check_invariants();
+    all(queue).for_each([&](std::uint32_t slot) { QUIRE_CHECK(queue_of_[slot] == queue, "a slot knows its queue"); });
+  }
+}
+
+}  // namespace quire
