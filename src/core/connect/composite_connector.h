@@ -1,0 +1,66 @@
+#pragma once
+// Several connectors as one. All are told of everything and all store; a request loads from one of them. The rules are those of vLLM's
+// MultiConnector (v0.19.0):
+//   match        all are asked in order; one that does not know yet ends the question. The first that has tokens is chosen, until another
+//                question chooses again or the request ends
+//   allocated    the chosen one sees the blocks and the external tokens, the others no blocks and none
+//   finished     blocks are kept where any of them keeps them
+//   sent, step_output, reset    all; a reset is done where all have done it
+// A transfer's end is told to the one that asked for it. The core keeps a finished request's blocks until all its transfers are over,
+// whoever asked for them: that is vLLM's count of further saves.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "quire/connector.h"
+
+namespace quire {
+
+struct CompositeMember {
+  std::shared_ptr<Connector> connector;
+  // Transfer::tier of its transfers; nullopt: as it says itself.
+  std::optional<std::uint32_t> tier = std::nullopt;
+};
+
+// From whom a request loads when several have something.
+enum class CompositeChoice : std::uint8_t {
+  first,   // as vLLM: the first, however little it has
+  longest  // the one with the most tokens, of those with as many the first
+};
+
+class CompositeConnector final : public Connector {
+ public:
+  explicit CompositeConnector(std::vector<CompositeMember> members, CompositeChoice choice = CompositeChoice::first)
+      : members_(std::move(members)), choice_(choice) {}
+
+  void bind(const Core& core) override;
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
+  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
+  bool finished(const RequestView& request, GroupBlocks blocks) override;
+  void planned(const StepPlan& plan) override;
+  void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
+  void completed(const TransferCompletion& completion) override;
+  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override;
+  void sent(RequestId request) override;
+  void step_output() override;
+  bool reset() override;
+
+  // Requests and transfers of which it remembers something; none when all is over.
+  [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size(); }
+
+ private:
+  class MembersTransfers;
+
+  [[nodiscard]] bool is_better(const ExternalMatch& match, const ExternalMatch& best) const;
+
+  std::vector<CompositeMember> members_;
+  CompositeChoice choice_;
+  std::unordered_map<std::uint64_t, std::size_t> chosen_;  // member, by request
+  std::unordered_map<std::uint64_t, std::size_t> owners_;  // member, by open transfer
+  std::vector<std::span<const BlockId>> no_blocks_;        // by group
+};
+
+}  // namespace quire

@@ -1,0 +1,270 @@
+// The composite connector beside what vLLM's MultiConnector was recorded to do (tools/record_composite_connector.py), beside a naive model,
+// and in a core with two offloading connectors.
+#include "core/connect/composite_connector.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "base/random.h"
+#include "core/connect/offload_connector.h"
+#include "core/schedule/core_driver.h"
+
+namespace quire::test {
+namespace {
+
+// Answers what the test says, and remembers what it was told.
+class ToldMember final : public Connector {
+ public:
+  ExternalMatch answer{.num_tokens = 0, .load_async = false};
+  bool keeps = false, resets = true;
+  std::uint32_t num_asked = 0;
+  std::string told;
+  std::vector<std::uint64_t> completions, sent_requests;
+  std::vector<Transfer> plans;  // for the next plan
+
+  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override {
+    ++num_asked;
+    return answer;
+  }
+  void allocated(const RequestView& /*request*/, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
+    told = fmt::format("{}:{}", blocks[0].size(), num_external_tokens);
+  }
+  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return keeps; }
+  void planned(const StepPlan& /*plan*/) override {}
+  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
+    for (const Transfer& transfer : std::exchange(plans, {})) transfers.add(transfer);
+  }
+  void completed(const TransferCompletion& completion) override { completions.push_back(completion.transfer.value); }
+  void sent(RequestId request) override { sent_requests.push_back(request.value); }
+  void step_output() override {}
+  bool reset() override { return resets; }
+};
+
+class ToldComposite {
+ public:
+  explicit ToldComposite(std::size_t count, CompositeChoice choice = CompositeChoice::first)
+      : members_of(count), connector(given(members_of), choice) {}
+
+  static std::vector<CompositeMember> given(std::vector<std::shared_ptr<ToldMember>>& members) {
+    std::vector<CompositeMember> given;
+    for (auto& member : members) given.push_back({.connector = member = std::make_shared<ToldMember>(), .tier = std::nullopt});
+    return given;
+  }
+  static RequestView request(std::uint64_t id) {
+    RequestView view;
+    view.id = RequestId{id};
+    return view;
+  }
+  std::string allocated(std::uint64_t id, std::size_t num_blocks, std::uint32_t num_external) {
+    const std::vector<BlockId> blocks(num_blocks, BlockId{1});
+    const std::span<const BlockId> groups[] = {blocks};
+    connector.allocated(request(id), groups, num_external);
+    std::vector<std::string> told;
+    for (const auto& member : members_of) told.push_back(member->told);
+    return fmt::format("{}", fmt::join(told, " "));
+  }
+
+  std::vector<std::shared_ptr<ToldMember>> members_of;
+  CompositeConnector connector;
+};
+
+ExternalMatch parse_answer(const std::string& word) {
+  if (word == "?") return {.num_tokens = std::nullopt, .load_async = false};
+  return {.num_tokens = static_cast<std::uint32_t>(std::stoul(word)), .load_async = word.ends_with('a')};
+}
+
+std::string answer_text(const ExternalMatch& match) {
+  return match.num_tokens ? fmt::format("{}{}", *match.num_tokens, match.load_async ? 'a' : 's') : "?";
+}
+
+std::string replay(ToldComposite& composite, std::istream& words) {
+  std::string verb;
+  std::uint64_t id = 0;
+  words >> verb;
+  if (verb != "reset") words >> id;
+  std::string word;
+  if (verb == "match") {
+    std::uint32_t local = 0;
+    words >> local;
+    for (const auto& member : composite.members_of) words >> word, member->answer = parse_answer(word), member->num_asked = 0;
+    const ExternalMatch match = composite.connector.match(ToldComposite::request(id), local);
+    std::uint32_t num_asked = 0;
+    for (const auto& member : composite.members_of) num_asked += member->num_asked;
+    return fmt::format("{} {}", num_asked, answer_text(match));
+  }
+  if (verb == "allocated") {
+    std::size_t num_blocks = 0;
+    std::uint32_t num_external = 0;
+    words >> num_blocks >> num_external;
+    return composite.allocated(id, num_blocks, num_external);
+  }
+  if (verb == "finished") {
+    int count = 0;
+    for (const auto& member : composite.members_of) words >> word, member->keeps = word == "1", count += member->keeps ? 1 : 0;
+    return fmt::format("{:d} {}", static_cast<int>(composite.connector.finished(ToldComposite::request(id), {})), count);
+  }
+  for (const auto& member : composite.members_of) words >> word, member->resets = word == "1";
+  return fmt::format("{:d}", static_cast<int>(composite.connector.reset()));
+}
+
+TEST(CompositeConnector, AnswersAndTellsAsVllmsDoes) {
+  std::ifstream file("tests/golden/composite_connector.txt");
+  ASSERT_TRUE(file) << "run it from the repository's root";
+  std::unique_ptr<ToldComposite> composite;
+  int num_calls = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    if (line.starts_with("new ")) {
+      composite = std::make_unique<ToldComposite>(std::stoul(line.substr(4)));
+      continue;
+    }
+    ASSERT_EQ(replay(*composite, words), line.substr(line.find("= ") + 2)) << line;
+    ++num_calls;
+  }
+  EXPECT_EQ(num_calls, 1600);
+}
+
+TEST(CompositeConnector, TheLongestIsTheFirstOfTheLongest) {
+  Random random(5);
+  ToldComposite composite(4, CompositeChoice::longest);
+  std::map<std::uint64_t, std::size_t> chosen;
+  for (int call = 0; call < 3000; ++call) {
+    const std::uint64_t id = random.below(5);
+    std::vector<std::string> answers;
+    for (const auto& member : composite.members_of) {
+      const std::uint64_t draw = random.below(12);
+      member->answer = parse_answer(draw == 11 ? "?" : fmt::format("{}{}", draw / 3 * 4, draw % 2 == 0 ? 'a' : 's'));
+      answers.push_back(answer_text(member->answer));
+    }
+    const auto end = std::ranges::find(answers, "?");
+    const auto most = std::max_element(answers.begin(), end, [](const auto& a, const auto& b) { return std::stoi(a) < std::stoi(b); });
+    const bool finds = most != end && std::stoi(*most) > 0;
+    if (finds) chosen[id] = static_cast<std::size_t>(most - answers.begin());
+    const std::string wanted = end != answers.end() ? "?" : finds ? *most : "0s";
+    ASSERT_EQ(answer_text(composite.connector.match(ToldComposite::request(id), 0)), wanted) << fmt::format("{}", fmt::join(answers, " "));
+    if (end != answers.end()) continue;
+    std::vector<std::string> told(4, "0:0");
+    if (chosen.contains(id)) told[chosen[id]] = "6:4";
+    ASSERT_EQ(composite.allocated(id, 6, 4), fmt::format("{}", fmt::join(told, " ")));
+    if (!random.chance(0.2)) continue;
+    composite.connector.finished(ToldComposite::request(id), {});
+    chosen.erase(id);
+  }
+  for (std::uint64_t id = 0; id < 5; ++id) composite.connector.finished(ToldComposite::request(id), {});
+  EXPECT_EQ(composite.connector.num_tracked(), 0U);
+}
+
+TEST(CompositeConnector, WhileOneDoesNotKnowNobodyIsChosenAnew) {
+  ToldComposite composite(2, CompositeChoice::longest);
+  composite.members_of[0]->answer = parse_answer("8a");
+  composite.members_of[1]->answer = parse_answer("?");
+  EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 0)), "?");
+  composite.members_of[1]->answer = parse_answer("12s");
+  EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 0)), "12s");
+  EXPECT_EQ(composite.allocated(1, 3, 12), "0:0 3:12");
+}
+
+class ListedTransfers final : public TransferList {
+ public:
+  std::optional<TransferId> add(const Transfer& transfer) override {
+    if (transfers.size() == most) return std::nullopt;
+    transfers.push_back(transfer);
+    return TransferId{transfers.size()};
+  }
+  std::size_t most = 10;
+  std::vector<Transfer> transfers;
+};
+
+TEST(CompositeConnector, ATransferIsOfItsMembersTierAndItsEndIsToldToItsMember) {
+  const auto own = std::make_shared<ToldMember>();
+  const auto marked = std::make_shared<ToldMember>();
+  CompositeConnector composite({{.connector = own, .tier = std::nullopt}, {.connector = marked, .tier = 7}});
+  Transfer transfer;
+  transfer.tier = 3;
+  own->plans = marked->plans = {transfer};
+  ListedTransfers list;
+  composite.plan_transfers({}, list);
+  ASSERT_EQ(list.transfers.size(), 2U);
+  EXPECT_EQ(list.transfers[0].tier, 3U);
+  EXPECT_EQ(list.transfers[1].tier, 7U);
+  composite.completed({.transfer = TransferId{2}});
+  EXPECT_EQ(own->completions, std::vector<std::uint64_t>{});
+  EXPECT_EQ(marked->completions, std::vector<std::uint64_t>{2});
+  composite.completed({.transfer = TransferId{2}});
+  EXPECT_EQ(marked->completions.size(), 1U) << "an end is told once";
+  composite.completed({.transfer = TransferId{1}});
+  EXPECT_EQ(composite.num_tracked(), 0U);
+  composite.sent(RequestId{9});
+  EXPECT_EQ(own->sent_requests, marked->sent_requests);
+}
+
+// A small tier above a large one. Nothing of it is found in the cache, so the tiers are asked.
+struct TwoTiers {
+  TwoTiers(std::uint64_t upper_blocks, CompositeChoice choice)
+      : upper(OffloadConnector::create({.cpu_bytes_to_use = upper_blocks}, sync_config(), 1).value()),
+        lower(OffloadConnector::create({.cpu_bytes_to_use = 64}, sync_config(), 1).value()),
+        composite({{.connector = upper, .tier = 0}, {.connector = lower, .tier = 1}}, choice),
+        d(sync_config(), {.connector = &composite}) {}
+
+  void run(std::uint64_t id, std::uint64_t prompt, std::uint32_t num_tokens) {
+    const Tokens tokens = CoreDriver::prompt(prompt, num_tokens);
+    d.add(CoreDriver::request(id, tokens, 2));
+    num_loaded = {0, 0};
+    for (int i = 0; i < 50 && (d.core->has_work() || !open.empty() || d.core->counters().num_awaiting_transfers > 0); ++i) {
+      for (const Transfer& transfer : d.plan().transfers) {
+        open.push_back({.transfer = transfer.id});
+        if (transfer.direction == TransferDirection::load) num_loaded[transfer.tier] += transfer.blocks.size();
+      }
+      const std::vector<TransferCompletion> over = std::exchange(open, {});
+      d.apply({}, {.completions = over});
+    }
+    EXPECT_TRUE(d.core->all_blocks_free());
+    EXPECT_EQ(composite.num_tracked() + upper->num_tracked() + lower->num_tracked(), 0U);
+    upper->ledger().check_invariants();
+    lower->ledger().check_invariants();
+    EXPECT_TRUE(d.core->reset_prefix_cache().value());
+  }
+
+  std::shared_ptr<OffloadConnector> upper, lower;
+  CompositeConnector composite;
+  CoreDriver d;
+  std::vector<TransferCompletion> open;
+  std::array<std::size_t, 2> num_loaded{};
+};
+
+using Loaded = std::array<std::size_t, 2>;
+
+TEST(CompositeConnector, ARequestLoadsFromTheFirstTierThatHasSomething) {
+  TwoTiers tiers(64, CompositeChoice::first);
+  tiers.run(1, 1, 17);
+  EXPECT_EQ(tiers.num_loaded, (Loaded{0, 0}));
+  EXPECT_EQ(tiers.upper->counters().num_stored, 4U);
+  EXPECT_EQ(tiers.lower->counters().num_stored, 4U) << "all store";
+  tiers.run(2, 1, 17);
+  EXPECT_EQ(tiers.num_loaded, (Loaded{4, 0}));
+  EXPECT_TRUE(tiers.upper->reset());
+  tiers.run(3, 1, 17);
+  EXPECT_EQ(tiers.num_loaded, (Loaded{0, 4}));
+  tiers.run(4, 1, 17);
+  EXPECT_EQ(tiers.num_loaded, (Loaded{4, 0})) << "what the lower tier gave was stored in the upper one";
+}
+
+TEST(CompositeConnector, ARequestLoadsFromTheTierThatHasMore) {
+  for (const CompositeChoice choice : {CompositeChoice::first, CompositeChoice::longest}) {
+    TwoTiers tiers(5, choice);
+    tiers.run(1, 1, 17);
+    tiers.run(2, 1, 33);
+    tiers.run(3, 1, 33);
+    EXPECT_EQ(tiers.num_loaded, choice == CompositeChoice::first ? (Loaded{1, 0}) : (Loaded{0, 8}))
+        << "the second prompt has left the upper tier the first block of four";
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
