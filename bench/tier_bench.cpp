@@ -1,5 +1,5 @@
 // The disk tier's store alone: blocks written and read at random, checksums on, MiB/s by block size and way.
-//   tier_bench [FOLDER [MIB [DEPTH]]]    default: the folder for temporary files, 512, 8
+//   tier_bench [FOLDER [MIB [DEPTH [KIB]]]]    default: the folder for temporary files, 512, 8, blocks of 64 KiB to 2 MiB
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -74,6 +75,8 @@ int main(int argc, char** argv) {
   const std::string above = argc > 1 ? argv[1] : std::filesystem::temp_directory_path().string();
   const std::uint64_t budget = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 512) << 20U;
   const auto depth = static_cast<std::uint32_t>(argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 8);
+  if (argc > 4)
+    return measure(above, budget, depth, quire::TierIo::automatic, static_cast<std::uint32_t>(std::stoul(argv[4])) << 10U) ? 0 : 1;
   fmt::print("{:>8} {:>9} {:>12} {:>12} {:>12}\n", "way", "KiB/block", "write MiB/s", "again", "read");
   for (const std::uint32_t kib : {64U, 128U, 360U, 512U, 1024U, 2048U})
     for (const quire::TierIo io : {quire::TierIo::io_uring, quire::TierIo::threads})

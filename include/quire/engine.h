@@ -114,6 +114,12 @@ struct KvTierStats {
   // Not stored: every place was in use by transfers, or unread. Not loaded: the bytes are others than were stored. And what the disk did
   // not do, or not in time.
   std::uint64_t num_without_room = 0, num_refused_blocks = 0, num_failed_blocks = 0;
+  std::uint64_t num_held_back = 0;                            // not stored yet, so that a slow disk does not keep the cache's blocks
+  std::uint64_t num_computed_tokens = 0;                      // not loaded, because computing them is faster
+  double load_bytes_per_s = 0.0, compute_tokens_per_s = 0.0;  // measured; 0: not yet
+  // It fails, hangs or is gone: nothing is loaded, or stored, until a trial succeeds.
+  bool loads_left_out = false, stores_left_out = false;
+  std::uint64_t num_times_left_out = 0;
 };
 
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.

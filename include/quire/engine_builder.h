@@ -19,11 +19,20 @@
 
 namespace quire {
 
+// How a tier is used.
+enum class KvTierPolicy : std::uint8_t {
+  exact,    // when vLLM's connector would store and load: whatever that takes, and a block that is about to be stored counts as stored
+  measured  // a load that takes longer than computing is not begun, blocks are found when they are stored, a store that stands in the way
+            // is given up, and at most a quarter of the cache is on its way to the tier
+};
+
 // A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
 struct KvDiskOptions {
   std::string folder = {};              // of one model in one layout, for one process at a time; empty: no tier
   std::uint64_t budget_bytes = 0;       // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
   std::string eviction_policy = "lru";  // who goes when it is full, as parse_offload_policy()
+  KvTierPolicy policy = KvTierPolicy::measured;
+  std::uint64_t bytes_per_second = 0;  // at most, read and written each; 0: as fast as the disk is
 };
 
 // What a builder was given; each may be null. The engine keeps them to its end.

@@ -60,13 +60,33 @@ struct OffloadConnectorOptions {
   // In vLLM a block can be loaded from the end of its request on, or from when that is preempted, although the store may be under way. With
   // this option it can when its store is over.
   bool found_when_stored = false;
+  // Blocks of the cache that may be under way to the tier at a time, or be about to go: a slow tier would keep the blocks of those that
+  // have ended from others. What is more is stored when there is room again, if its request still runs. 0: any number.
+  std::uint32_t max_storing_blocks = 0;
+};
+
+// What a tier can do now.
+struct TierService {
+  bool loads = true, stores = true;
+
+  friend bool operator==(const TierService&, const TierService&) = default;
+};
+
+// Measured; 0: not known yet.
+struct TierCosts {
+  double load_bytes_per_s = 0.0;
+  double compute_tokens_per_s = 0.0;
+
+  friend bool operator==(const TierCosts&, const TierCosts&) = default;
 };
 
 // Totals from the start, in offloaded blocks.
 struct OffloadCounters {
   std::uint64_t num_stored = 0, num_loaded = 0;  // planned
   std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
-  std::uint64_t num_without_room = 0;  // not stored now because the tier is full of blocks in transfer
+  std::uint64_t num_without_room = 0;     // not stored now because the tier is full of blocks in transfer
+  std::uint64_t num_held_back = 0;        // not stored now because of max_storing_blocks
+  std::uint64_t num_computed_tokens = 0;  // could have been loaded, but not as fast (TierCosts)
 };
 
 // What prepare_store decided. `keys` go to `slots`, one each; `evicted` left the tier for them, in the order of their eviction. Views of

@@ -159,6 +159,15 @@ void add_tier_flags(CLI::App& app, KvDiskOptions& kv_disk) {
       ->check(CLI::IsMember({"lru", "arc", "arc_paper", "s3fifo"}))
       ->capture_default_str()
       ->needs(folder);
+  app.add_option("--kv-disk-bandwidth", kv_disk.bytes_per_second,
+                 "Bytes per second that are read from the folder at most, and written to it (default 0: as fast as the disk is)")
+      ->transform(bytes_flag())
+      ->needs(folder);
+  add_choice<KvTierPolicy>(
+      app, "--kv-policy", kv_disk.policy,
+      "exact: store and load when vLLM's connector would. measured: compute what would take longer to load, and let no "
+      "step wait for a store (default measured)",
+      {{"exact", KvTierPolicy::exact}, {"measured", KvTierPolicy::measured}});
 }
 
 void add_log_flags(CLI::App& app, ServeFlags& flags) {

@@ -10,8 +10,9 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kTakenAtOnce = 1024;  // restored blocks between two steps: some tenths of a millisecond
-// Far longer than loads take that wait behind many others.
-constexpr double kPatience_s = 20.0;
+constexpr double kPatience_s = 5.0;           // of a disk that moves nothing
+constexpr double kLoadHorizon_s = 2.0;        // of loading, for its speed
+constexpr std::chrono::milliseconds kBetweenLooks(250);
 
 Result<std::uint64_t> resolve_budget(const KvDiskOptions& options, TierFiles& files, std::uint64_t block_bytes) {
   if (options.budget_bytes > 0) return options.budget_bytes;
@@ -43,27 +44,47 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open(const KvDiskOptions& options, c
   if (Result<void> checked = check(config); !checked) return std::unexpected(std::move(checked.error()));
   auto files = open_tier_folder(options.folder, TierIo::automatic);
   if (!files) return std::unexpected(std::move(files.error()));
+  return open_on(*std::move(files), options, config, layout, fingerprint);
+}
+
+Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> files, const KvDiskOptions& options,
+                                                    const CoreConfig& config, const KvLayout& layout, const TierFingerprint& fingerprint) {
   const std::uint64_t block_bytes = layout.group_block_bytes(0);
-  const Result<std::uint64_t> budget = resolve_budget(options, **files, block_bytes);
+  const Result<std::uint64_t> budget = resolve_budget(options, *files, block_bytes);
   if (!budget) return std::unexpected(budget.error());
-  auto store = DiskStore::open(*std::move(files), {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint});
+  auto store = DiskStore::open(
+      std::move(files),
+      {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint, .bytes_per_second = options.bytes_per_second});
   if (!store) return std::unexpected(std::move(store.error()));
-  std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), *budget, config.block_size));
-  auto connector = OffloadConnector::create(
-      {.cpu_bytes_to_use = tier->store_->num_places() * block_bytes, .eviction_policy = options.eviction_policy, .found_when_stored = true},
-      config, block_bytes, tier.get());
+  std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, config.block_size));
+  const bool is_measured = options.policy == KvTierPolicy::measured;
+  auto connector = OffloadConnector::create({.cpu_bytes_to_use = tier->store_->num_places() * block_bytes,
+                                             .eviction_policy = options.eviction_policy,
+                                             .found_when_stored = is_measured,
+                                             .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0},
+                                            config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
-  tier->finder_ = std::thread([self = tier.get()] { self->find_restored(); });
+  tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
 
-DiskTier::DiskTier(std::shared_ptr<DiskStore> store, std::uint64_t budget_bytes, std::uint32_t block_size)
-    : store_(std::move(store)), transport_(store_, kPatience_s, true), budget_bytes_(budget_bytes), block_size_(block_size) {}
+DiskTier::DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes, std::uint32_t block_size)
+    : store_(std::move(store)),
+      transport_(store_, kPatience_s, options.policy == KvTierPolicy::measured),
+      watch_(store_, transport_, options.folder),
+      policy_(options.policy),
+      budget_bytes_(budget_bytes),
+      block_size_(block_size),
+      load_rate_(kLoadHorizon_s) {}
 
 DiskTier::~DiskTier() {
-  stops_ = true;
-  if (finder_.joinable()) finder_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  stopping_.notify_all();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
@@ -73,6 +94,23 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
 void DiskTier::notify_with(std::function<void()> notify) {
   const std::lock_guard lock(mutex_);
   notify_ = std::move(notify);
+}
+
+void DiskTier::notify() {
+  const std::lock_guard lock(mutex_);
+  if (notify_) notify_();
+}
+
+void DiskTier::run() {
+  find_restored();
+  notify();
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stopping_.wait_for(lock, kBetweenLooks, [this] { return stops_.load(); })) {
+    lock.unlock();
+    if (watch_.look(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())) notify();
+    lock.lock();
+  }
 }
 
 void DiskTier::find_restored() {
@@ -90,12 +128,18 @@ void DiskTier::find_restored() {
   std::ranges::sort(found, {}, &RestoredBlock::sequence);
   restored_ = std::move(found);
   is_found_ = true;
-  const std::lock_guard lock(mutex_);
-  if (notify_) notify_();
+}
+
+bool DiskTier::tend(double compute_tokens_per_s) {
+  const bool took = take_restored();
+  const TierService before = std::exchange(service_, watch_.service());
+  if (service_ != before) connector_->serve(service_);
+  const bool costs_differ = policy_ == KvTierPolicy::measured && take_costs(compute_tokens_per_s);
+  return took || service_ != before || costs_differ;
 }
 
 // Empty places first, so that stores need not wait for the rest.
-bool DiskTier::tend() {
+bool DiskTier::take_restored() {
   if (!is_found_ || (empty_.empty() && restored_.empty())) return false;
   for (std::uint32_t i = 0; i < kTakenAtOnce; ++i) {
     if (!empty_.empty()) {
@@ -107,6 +151,19 @@ bool DiskTier::tend() {
     }
   }
   return true;
+}
+
+bool DiskTier::take_costs(double compute_tokens_per_s) {
+  const DiskStoreStats store = store_->stats();
+  const double bytes = static_cast<double>(store.bytes_read - std::exchange(bytes_read_, store.bytes_read));
+  load_rate_.add(bytes, store.loading_s - std::exchange(loading_s_, store.loading_s));
+  const TierCosts before =
+      std::exchange(costs_, {.load_bytes_per_s = load_rate_.per_second(), .compute_tokens_per_s = compute_tokens_per_s});
+  connector_->set_costs(costs_);
+  // What was declined is no longer measured by itself.
+  const std::uint64_t declined = connector_->counters().num_computed_tokens;
+  if (std::exchange(num_declined_tokens_, declined) != declined) watch_.read_some();
+  return costs_ != before;
 }
 
 KvTierStats DiskTier::stats() const {
@@ -125,7 +182,14 @@ KvTierStats DiskTier::stats() const {
           .tokens_loaded = store.num_loaded * block_size_,
           .num_without_room = connector_->counters().num_without_room,
           .num_refused_blocks = store.num_refused + store.num_entries_refused,
-          .num_failed_blocks = store.num_failed};
+          .num_failed_blocks = store.num_failed(),
+          .num_held_back = connector_->counters().num_held_back,
+          .num_computed_tokens = connector_->counters().num_computed_tokens,
+          .load_bytes_per_s = costs_.load_bytes_per_s,
+          .compute_tokens_per_s = costs_.compute_tokens_per_s,
+          .loads_left_out = !service_.loads,
+          .stores_left_out = !service_.stores,
+          .num_times_left_out = watch_.num_times_left_out()};
 }
 
 }  // namespace quire

@@ -2,8 +2,10 @@
 // The disk tier of an engine: the store in a folder, the transport to it, and the connector that decides what goes there and comes back.
 //
 // What earlier processes have left is found by a thread of its own, which reads the store's table while the model is loaded. The connector
-// takes it in portions, between steps (tend()); what it has not taken yet is a miss, and its place is not written to.
+// takes it in portions, between steps (tend()); what it has not taken yet is a miss, and its place is not written to. Thereafter the thread
+// watches over the tier (tier_watch.h).
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,8 @@
 
 #include "core/connect/offload_connector.h"
 #include "core/connect/tier_places.h"
+#include "engine/rate.h"
+#include "engine/tier_watch.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
@@ -32,6 +36,9 @@ class DiskTier final : public TierPlaces {
   // Errors: see EngineBuilder::kv_disk().
   static Result<std::shared_ptr<DiskTier>> open(const KvDiskOptions& options, const CoreConfig& config, const KvLayout& layout,
                                                 const TierFingerprint& fingerprint);
+  // The same on files that are open already; `options.folder` is where they are looked for later.
+  static Result<std::shared_ptr<DiskTier>> open_on(std::unique_ptr<TierFiles> files, const KvDiskOptions& options, const CoreConfig& config,
+                                                   const KvLayout& layout, const TierFingerprint& fingerprint);
   ~DiskTier() override;
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
@@ -45,28 +52,43 @@ class DiskTier final : public TierPlaces {
   // The engine's thread: `notify` is called when there is something to tend to, by the tier's.
   void notify_with(std::function<void()> notify);
   // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
-  bool tend();
+  // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
+  bool tend(double compute_tokens_per_s);
   // The engine's thread.
   [[nodiscard]] KvTierStats stats() const;
 
  private:
-  DiskTier(std::shared_ptr<DiskStore> store, std::uint64_t budget_bytes, std::uint32_t block_size);
+  DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes, std::uint32_t block_size);
+  void run();
   void find_restored();
+  void notify();
+  bool take_restored();
+  bool take_costs(double compute_tokens_per_s);
 
   const std::shared_ptr<DiskStore> store_;
   DiskTransport transport_;
+  TierWatch watch_;
   std::unique_ptr<OffloadConnector> connector_;
+  const KvTierPolicy policy_;
   const std::uint64_t budget_bytes_;
   const std::uint32_t block_size_;  // tokens
 
+  // The engine's thread.
+  TierService service_;
+  TierCosts costs_;
+  Rate load_rate_;
+  std::uint64_t bytes_read_ = 0, num_declined_tokens_ = 0;
+  double loading_s_ = 0.0;
+
   std::mutex mutex_;
+  std::condition_variable stopping_;
   std::function<void()> notify_;
   // Written by the finder before it says so.
   std::vector<std::uint32_t> empty_;     // places
   std::vector<RestoredBlock> restored_;  // the most recently stored at the back
   std::atomic<bool> is_found_ = false;
   std::atomic<bool> stops_ = false;
-  std::thread finder_;
+  std::thread thread_;
 };
 
 }  // namespace quire

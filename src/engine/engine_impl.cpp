@@ -128,7 +128,7 @@ void EngineImpl::run() {
   if (tier_ != nullptr) tier_->notify_with([this] { inbox_.wake(); });
   while (true) {
     loop_.assist();
-    const bool tends = tier_ != nullptr && tier_->tend();
+    const bool tends = tier_ != nullptr && tier_->tend(loop_.compute_tokens_per_s());
     inbox_.take(intake, tends ? 0.0 : loop_.wait_s());
     if (transfer_is_over_.exchange(false)) loop_.look_for_transfers();
     handle(intake);

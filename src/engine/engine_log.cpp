@@ -16,6 +16,12 @@ void EngineLog::grown(std::string_view event, std::uint64_t now, std::uint64_t& 
   told = now;
 }
 
+void EngineLog::turned(std::string_view what, bool is_left_out, bool& told) {
+  if (is_left_out == told) return;
+  logger_->write(is_left_out ? LogLevel::warn : LogLevel::info, is_left_out ? "kv_tier_left_out" : "kv_tier_back", {{"what", what}});
+  told = is_left_out;
+}
+
 void EngineLog::report(const EngineStats& stats) {
   if (logger_ == nullptr) return;
   grown("requests_failed", stats.finished_error, failed_requests_);
@@ -23,6 +29,8 @@ void EngineLog::report(const EngineStats& stats) {
   if (stats.kv_tier) {
     grown("kv_tier_refused", stats.kv_tier->num_refused_blocks, tier_refused_);
     grown("kv_tier_failed", stats.kv_tier->num_failed_blocks, tier_failed_);
+    turned("loads", stats.kv_tier->loads_left_out, loads_left_out_);
+    turned("stores", stats.kv_tier->stores_left_out, stores_left_out_);
   }
   grown("transfers_unknown", stats.num_stray_transfers, stray_transfers_);
   grown("trace_steps_lost", stats.trace_steps_dropped, lost_trace_steps_);

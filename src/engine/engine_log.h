@@ -22,10 +22,12 @@ class EngineLog {
 
  private:
   void grown(std::string_view event, std::uint64_t now, std::uint64_t& told);
+  void turned(std::string_view what, bool is_left_out, bool& told);
 
   std::shared_ptr<Logger> logger_;
   std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, tier_refused_ = 0, tier_failed_ = 0, stray_transfers_ = 0,
                 lost_trace_steps_ = 0;
+  bool loads_left_out_ = false, stores_left_out_ = false;
 };
 
 }  // namespace quire

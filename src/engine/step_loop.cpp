@@ -14,6 +14,9 @@ namespace {
 
 // How often transfers are looked for when the worker does not say.
 constexpr double kTransferPoll_s = 0.001;
+// Tokens of a step that tells how fast prompts are computed: smaller ones take their time for the weights.
+constexpr std::uint32_t kPromptStep = 64;
+constexpr double kComputeHorizon_s = 5.0;  // of such steps
 
 // Null: nothing has failed.
 const char* failure_of(const RequestResult& result) {
@@ -50,6 +53,7 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       worker_(std::move(worker)),
       options_(std::move(options)),
       clock_(options_.seams.clock),
+      compute_rate_(kComputeHorizon_s),
       stats_(make_engine_stats()) {}
 
 StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, std::uint32_t number) {
@@ -170,6 +174,7 @@ StepLoop::Planned StepLoop::plan() {
           {.planned_s = end_s,
            .started_s = end_s,
            .plan_time_s = end_s - begin_s,
+           .num_tokens = plan.num_scheduled_tokens,
            .is_empty = is_empty,
            .is_idle = is_empty && !running_.has_value() && !has_given}};
 }
@@ -225,6 +230,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
   if (step.is_empty) return;
   observe(stats_.forward_time_s, result.timings.forward_s);
+  if (step.num_tokens >= kPromptStep) compute_rate_.add(step.num_tokens, result.timings.forward_s);
   observe(stats_.sample_time_s, result.timings.sample_s);
 }
 

@@ -22,6 +22,7 @@
 
 #include "engine/event_fan.h"
 #include "engine/inbox.h"
+#include "engine/rate.h"
 #include "engine/searches.h"
 #include "engine/tool_names.h"
 #include "engine/tracer.h"
@@ -93,6 +94,8 @@ class StepLoop {
   [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
   void clear_news();
 
+  // How fast prompts were computed lately; 0: not known yet.
+  [[nodiscard]] double compute_tokens_per_s() const { return compute_rate_.per_second(); }
   // As of now; valid until the next call of any member.
   [[nodiscard]] const EngineStats& stats();
   // Stops the program if a block is still held, except by transfers: stats() counts those.
@@ -125,6 +128,7 @@ class StepLoop {
     double planned_s = 0.0;
     double started_s = 0.0;
     double plan_time_s = 0.0;
+    std::uint32_t num_tokens = 0;
     bool is_empty = false;  // nothing to compute
     bool is_idle = false;   // and nothing was in flight when it was planned: the next plan is empty as well unless something comes
   };
@@ -182,6 +186,7 @@ class StepLoop {
   std::vector<Draft> drafts_;          // the same, for the next plan
   std::vector<Outgoing> outgoing_;
   std::vector<RequestId> admitted_, ended_;
+  Rate compute_rate_;
   EngineStats stats_;
 };
 

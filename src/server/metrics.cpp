@@ -77,6 +77,18 @@ void write_tier(Writer& out, const KvTierStats& tier) {
   out.counter("quire:kv_tier_refused_total", "Blocks and table entries whose bytes are not those that were stored: misses.",
               tier.num_refused_blocks);
   out.counter("quire:kv_tier_failed_total", "Blocks that the disk did not read or write.", tier.num_failed_blocks);
+  out.counter("quire:kv_tier_held_back_total", "Blocks not stored when they could be: a quarter of the KV cache was on its way already.",
+              tier.num_held_back);
+  out.counter("quire:kv_tier_computed_tokens_total", "Prompt tokens of the tier that were computed, which is faster than to load them.",
+              tier.num_computed_tokens);
+  out.gauge("quire:kv_tier_load_bytes_per_second", "How fast blocks were loaded lately; 0: not known yet.", tier.load_bytes_per_s);
+  out.gauge("quire:kv_tier_compute_tokens_per_second", "How fast prompts were computed lately; 0: not known yet.",
+            tier.compute_tokens_per_s);
+  out.gauge("quire:kv_tier_loads_left_out", "1: the tier fails, hangs or is gone, and nothing is loaded from it.",
+            tier.loads_left_out ? 1 : 0);
+  out.gauge("quire:kv_tier_stores_left_out", "1: the tier fails, hangs or is gone, and nothing is stored there.",
+            tier.stores_left_out ? 1 : 0);
+  out.counter("quire:kv_tier_left_out_total", "How often loads or stores were left out.", tier.num_times_left_out);
 }
 
 void write_engine(Writer& out, const EngineStats& engine) {

@@ -84,7 +84,7 @@ TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
     EXPECT_EQ(stats.bytes_loaded, moved.bytes_loaded);
     EXPECT_EQ(moved.bytes_loaded, moved.num_loaded * kSimulatedBlock);
     EXPECT_EQ(stats.bytes_stored, moved.bytes_stored);
-    EXPECT_EQ(moved.num_absent + moved.num_refused + moved.num_failed, 0U);
+    EXPECT_EQ(moved.num_absent + moved.num_refused + moved.num_failed(), 0U);
   }
 }
 

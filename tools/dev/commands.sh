@@ -196,7 +196,7 @@ cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler | trace | tier)
+    kernel | scheduler | trace | tier | ledger)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
@@ -239,11 +239,17 @@ cmd_bench() {
       need_model
       need_python test
       exec "$VENV/bin/python" bench/hostile.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    flags | tiers)
+    disk)
+      need_apt fio
+      CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
+      grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
+      configure_and_build release tier_bench
+      exec python3 bench/disk.py "$@" ;;
+    flags | tiers | break_even | sessions)
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name': kernel, scheduler, trace, agents, hash, tokenize, serve, hostile, flags, tier or tiers" ;;
+    *) die "bench: unknown benchmark '$name'; ./dev --help lists them" ;;
   esac
 }
 

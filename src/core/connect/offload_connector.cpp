@@ -65,14 +65,16 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                                        .enable_events = options.enable_events,
                                        .restores = places != nullptr});
   if (!ledger) return std::unexpected(std::move(ledger.error()));
-  return std::unique_ptr<OffloadConnector>(new OffloadConnector(std::move(*ledger), options, config, factor, places));
+  return std::unique_ptr<OffloadConnector>(new OffloadConnector(std::move(*ledger), options, config, factor, bytes_per_block, places));
 }
 
 OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
-                                   std::uint32_t factor, TierPlaces* places)
+                                   std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places)
     : ledger_(std::move(ledger)),
       block_size_(config.block_size),
       factor_(factor),
+      bytes_per_block_(bytes_per_block),
+      max_storing_blocks_(options.max_storing_blocks),
       waits_for_loads_(config.prefix_cache.enable_prefix_caching && !options.join_loads),
       found_when_stored_(options.found_when_stored),
       places_(places),
@@ -101,11 +103,25 @@ std::size_t OffloadConnector::without_doomed(std::span<const OffloadKey> keys) c
                                   keys.begin());
 }
 
+// A tier that is as fast takes work off the processors.
+bool OffloadConnector::computes_faster(std::uint32_t num_tokens) const {
+  if (costs_.load_bytes_per_s <= 0.0 || costs_.compute_tokens_per_s <= 0.0) return false;
+  const std::uint64_t bytes = (num_loading_blocks_ + num_tokens / block_size_) * bytes_per_block_;
+  return static_cast<double>(bytes) / costs_.load_bytes_per_s > num_tokens / costs_.compute_tokens_per_s;
+}
+
+// A request with more blocks than may be under way is stored all the same.
+bool OffloadConnector::is_busy_storing(std::size_t num_blocks) const {
+  return max_storing_blocks_ > 0 && num_storing_blocks_ > 0 && num_storing_blocks_ + num_blocks > max_storing_blocks_;
+}
+
 // get_num_new_matched_tokens
 ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t num_local_tokens) {
   constexpr ExternalMatch kNothing{.num_tokens = 0, .load_async = false};
   matched_ = request.id;
   num_local_tokens_ = num_local_tokens;
+  num_declined_tokens_ = 0;
+  if (!service_.loads) return kNothing;
   const std::size_t tokens_per_key = std::size_t{block_size_} * factor_;
   const std::size_t num_keys = request.tokens.size() / tokens_per_key;
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
@@ -116,10 +132,15 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   const std::span<const OffloadKey> hits = wanted.first(without_doomed(wanted.first(ledger_->lookup(wanted))));
   const std::size_t end_tokens = (start + hits.size()) * tokens_per_key;
   if (hits.empty() || end_tokens < num_local_tokens + tokens_per_key) return kNothing;
+  const auto num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens);
+  if (computes_faster(num_tokens)) {
+    num_declined_tokens_ = num_tokens;
+    return kNothing;
+  }
   if (waits_for_loads_ && !being_loaded_.empty() &&
       std::ranges::any_of(hits, [this](const OffloadKey& key) { return being_loaded_.contains(key); }))
     return {.num_tokens = std::nullopt, .load_async = false};
-  return {.num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens), .load_async = true};
+  return {.num_tokens = num_tokens, .load_async = true};
 }
 
 // update_state_after_alloc
@@ -127,6 +148,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   const auto [found, is_new] = tracked_.try_emplace(request.id.value);
   Tracked& tracked = found->second;
   if (is_new) ledger_->use(keys_of(request, 0, request.tokens.size() / (std::size_t{block_size_} * factor_)));
+  if (matched_ == request.id) counters_.num_computed_tokens += std::exchange(num_declined_tokens_, 0);
   if (num_external_tokens == 0) return;
   QUIRE_CHECK(matched_ == request.id, "what is allocated was matched");
   const std::uint32_t first = num_local_tokens_ / block_size_;
@@ -150,6 +172,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   tracked.next_stored = end / factor_;
   being_loaded_.insert(keys.begin(), keys.end());
   counters_.num_loaded += keys.size();
+  num_loading_blocks_ += load.blocks.size();
   loads_.push_back(std::move(load));
 }
 
@@ -173,7 +196,11 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
       std::min<std::size_t>(std::size_t{scheduled.num_computed_tokens} + scheduled.num_tokens, request->tokens.size());
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
   const std::uint32_t first = tracked.next_stored;
-  if (end <= first) return;
+  if (end <= first || !service_.stores) return;
+  if (is_busy_storing(std::size_t{end - first} * factor_)) {
+    counters_.num_held_back += end - first;
+    return;
+  }
   const std::optional<PreparedStore> store = ledger_->prepare_store(keys_of(*request, first, end));
   if (!store) {
     counters_.num_without_room += end - first;
@@ -186,6 +213,7 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   tracked.stores = true;
   tracked.storing.insert(tracked.storing.end(), moving.keys.begin(), moving.keys.end());
   counters_.num_stored += moving.keys.size();
+  num_storing_blocks_ += moving.blocks.size();
   decided_.push_back(std::move(moving));
 }
 
@@ -229,6 +257,7 @@ void OffloadConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& tr
   std::erase_if(due_, [&](Moving& store) {
     if (begin(store, transfers)) return true;
     if (holds_blocks(store)) return false;
+    num_storing_blocks_ -= store.blocks.size();
     fail_store(store);
     return true;
   });
@@ -261,6 +290,7 @@ void OffloadConnector::completed(const TransferCompletion& completion) {
   if (found == moving_.end()) return;
   const Moving moved = std::move(found->second);
   moving_.erase(found);
+  (moved.direction == TransferDirection::load ? num_loading_blocks_ : num_storing_blocks_) -= moved.blocks.size();
   if (moved.direction == TransferDirection::load)
     end_load(moved, completion);
   else if (completion.outcome == TransferOutcome::failed)

@@ -56,6 +56,11 @@ class OffloadConnector final : public Connector {
 
   // Between two calls of the core, as OffloadLedger::restore(). After a reset nothing is taken.
   void restore(OffloadSlot slot, const OffloadKey* key);
+  // The same. What is under way goes on.
+  void serve(const TierService& service) { service_ = service; }
+  // The same. From now on no load begins that takes longer than computing its tokens, behind all others that are under way; all begin while
+  // one of the costs is not known.
+  void set_costs(const TierCosts& costs) { costs_ = costs; }
 
   [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
   void clear_events() { ledger_->clear_events(); }
@@ -86,12 +91,14 @@ class OffloadConnector final : public Connector {
   using KeySet = std::unordered_set<OffloadKey, KeyHash>;
 
   OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
-                   std::uint32_t factor, TierPlaces* places);
+                   std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places);
   [[nodiscard]] std::uint64_t number_of(std::uint64_t place) const { return places_ == nullptr ? place : numbers_[place]; }
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key);
   // Of the request's offloaded blocks from `begin` to `end`; valid until the next call.
   std::span<const OffloadKey> keys_of(const RequestView& request, std::size_t begin, std::size_t end);
   [[nodiscard]] std::size_t without_doomed(std::span<const OffloadKey> keys) const;
+  [[nodiscard]] bool computes_faster(std::uint32_t num_tokens) const;
+  [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;
   void plan_store(const ScheduledRequest& scheduled);
   Moving store_of(const ScheduledRequest& scheduled, const PreparedStore& store, std::span<const OffloadKey> keys, std::uint32_t first);
   void end_stores(std::vector<OffloadKey>& keys);
@@ -109,14 +116,20 @@ class OffloadConnector final : public Connector {
   const Core* core_ = nullptr;
   std::uint32_t block_size_;  // tokens
   std::uint32_t factor_;
+  std::uint64_t bytes_per_block_;
+  std::uint32_t max_storing_blocks_;
   bool waits_for_loads_;  // of others
   bool found_when_stored_;
   TierPlaces* places_;                  // may be null
   std::vector<std::uint64_t> numbers_;  // by place, with `places_`: what transfers carry
   bool was_reset_ = false;
+  TierService service_;
+  TierCosts costs_;
   RequestId matched_{};  // the last match() asked about it,
   std::uint32_t num_local_tokens_ = 0;
-  std::unordered_map<std::uint64_t, Tracked> tracked_;  // by request
+  std::uint32_t num_declined_tokens_ = 0;                        // and answered that these are computed
+  std::size_t num_storing_blocks_ = 0, num_loading_blocks_ = 0;  // in transfer, or about to be
+  std::unordered_map<std::uint64_t, Tracked> tracked_;           // by request
   KeySet being_loaded_;
   KeySet doomed_;                                     // in transfer, and not to be kept
   std::vector<Moving> loads_;                         // of this plan

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <deque>
 #include <mutex>
 #include <new>
@@ -11,15 +12,19 @@
 #include <thread>
 
 #include "base/check.h"
+#include "runtime/tier/pace.h"
 #include "runtime/tier/tier_opening.h"
 
 namespace quire {
 namespace {
 
+using SteadyClock = std::chrono::steady_clock;
+
 constexpr std::uint32_t kMostDepth = 256;
 constexpr std::uint32_t kEntriesPerRead = 512;
 constexpr std::uint32_t kMostRestoredAtOnce = 4096;  // so that the store is locked for a moment only
-constexpr unsigned kSequenceBits = 40;               // of one incarnation
+constexpr std::chrono::milliseconds kPacedSleep(1);
+constexpr unsigned kSequenceBits = 40;  // of one incarnation
 
 struct PageDelete {
   void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kTierPageBytes}); }
@@ -50,6 +55,8 @@ struct DiskStore::State {
         header(tier.header),
         block_bytes(options.block_bytes),
         sequence(tier.header.incarnation << kSequenceBits),
+        load_pace(options.bytes_per_second),
+        store_pace(options.bytes_per_second),
         queue(std::move(opened_queue)),
         memory(new(std::align_val_t{kTierPageBytes}, std::nothrow) std::byte[options.depth * tier.header.place_bytes]),
         moving(options.depth),
@@ -73,7 +80,7 @@ struct DiskStore::State {
   State& operator=(const State&) = delete;
 
   void run();
-  std::optional<TierJob> take_job();
+  std::optional<TierJob> take_job(bool& is_paced);
   void begin(TierJob job);
   void begin_store(std::uint32_t tag);
   void begin_load(std::uint32_t tag);
@@ -88,12 +95,14 @@ struct DiskStore::State {
   void read_entries();
   void clear_entry(std::uint32_t place);
   void count(const TierJob& job, TierOutcome outcome);
+  void count_loading(std::int32_t by);  // with the mutex
 
   // The store's thread.
   const std::unique_ptr<TierFiles> files;
   const TierHeader header;
   const std::uint64_t block_bytes;
   std::uint64_t sequence;
+  Pace load_pace, store_pace;
   const std::unique_ptr<BlockQueue> queue;  // wake(): any thread
   const std::unique_ptr<std::byte[], PageDelete> memory;
   std::vector<Moving> moving;       // by tag
@@ -105,6 +114,8 @@ struct DiskStore::State {
   std::vector<Place> places;
   std::uint32_t num_read = 0;  // places whose entries were read
   DiskStoreStats stats;
+  std::int32_t num_loading = 0;  // from their coming to their end
+  SteadyClock::time_point loading_since;
   bool stops = false;
 
   std::thread thread;
@@ -113,8 +124,9 @@ struct DiskStore::State {
 void DiskStore::State::run() {
   for (;;) {
     // Jobs that end at once must not keep those under way from ending.
+    bool is_paced = false;
     for (std::size_t num_begun = 0; num_begun < moving.size() && !idle.empty(); ++num_begun) {
-      std::optional<TierJob> job = take_job();
+      std::optional<TierJob> job = take_job(is_paced);
       if (!job) break;
       begin(*std::move(job));
     }
@@ -129,21 +141,34 @@ void DiskStore::State::run() {
     ended.clear();
     queue->collect(!is_reading && !may_begin, ended);
     for (const BlockIoOver& one : ended) finish(one);
+    if (is_paced && ended.empty() && !is_reading) std::this_thread::sleep_for(kPacedSleep);
   }
 }
 
-// One that can begin now. Those that nobody will begin end here.
-std::optional<TierJob> DiskStore::State::take_job() {
+// One that can begin now; where there is none, `is_paced` says whether one waits for its time. Those that nobody will begin end here.
+std::optional<TierJob> DiskStore::State::take_job(bool& is_paced) {
+  const SteadyClock::time_point now = SteadyClock::now();
+  is_paced = false;
   std::unique_lock lock(mutex);
-  for (std::deque<TierJob>* jobs : {&loads, &stores})
-    while (!jobs->empty()) {
-      TierJob job = std::move(jobs->front());
-      jobs->pop_front();
-      if (!stops) return job;
+  for (const bool is_store : {false, true}) {
+    std::deque<TierJob>& jobs = is_store ? stores : loads;
+    Pace& pace = is_store ? store_pace : load_pace;
+    while (!jobs.empty()) {
+      if (!stops && !pace.may_begin(now)) {
+        is_paced = true;
+        break;
+      }
+      TierJob job = std::move(jobs.front());
+      jobs.pop_front();
+      if (!stops) {
+        pace.begin(job.bytes, now);
+        return job;
+      }
       lock.unlock();
       job.over(TierOutcome::failed);
       lock.lock();
     }
+  }
   return std::nullopt;
 }
 
@@ -220,6 +245,8 @@ TierOutcome DiskStore::State::finish_load(const Moving& one, bool is_done) {
     const std::lock_guard lock(mutex);
     Place& place = places[one.job.place];
     --place.num_loads;
+    stats.num_read += is_done ? 1 : 0;
+    stats.bytes_read += is_done ? one.job.bytes : 0;
     is_lost = is_done && !is_good && place.state == PlaceState::held;
     if (is_lost) place.state = PlaceState::empty;
   }
@@ -239,14 +266,22 @@ void DiskStore::State::end(std::uint32_t tag, TierOutcome outcome) {
 void DiskStore::State::count(const TierJob& job, TierOutcome outcome) {
   const std::lock_guard lock(mutex);
   const bool is_store = job.verb == TierJob::Verb::store;
+  if (!is_store) count_loading(-1);
   if (outcome == TierOutcome::done) {
     ++(is_store ? stats.num_stored : stats.num_loaded);
     (is_store ? stats.bytes_stored : stats.bytes_loaded) += job.bytes;
   }
   stats.num_absent += outcome == TierOutcome::absent ? 1 : 0;
   stats.num_refused += outcome == TierOutcome::refused ? 1 : 0;
-  stats.num_failed += outcome == TierOutcome::failed ? 1 : 0;
+  if (outcome == TierOutcome::failed) ++(is_store ? stats.num_failed_stores : stats.num_failed_loads);
   stats.num_given_up += outcome == TierOutcome::given_up ? 1 : 0;
+}
+
+void DiskStore::State::count_loading(std::int32_t by) {
+  const SteadyClock::time_point now = SteadyClock::now();
+  if (num_loading > 0) stats.loading_s += std::chrono::duration<double>(now - loading_since).count();
+  loading_since = now;
+  num_loading += by;
 }
 
 // A part of the table. What cannot be read holds nothing.
@@ -309,6 +344,7 @@ void DiskStore::submit(TierJob job) {
   QUIRE_CHECK(job.place < state_->places.size() && job.bytes > 0 && job.bytes <= state_->block_bytes, "no such place, or no such block");
   {
     const std::lock_guard lock(state_->mutex);
+    if (job.verb == TierJob::Verb::load) state_->count_loading(1);
     (job.verb == TierJob::Verb::load ? state_->loads : state_->stores).push_back(std::move(job));
   }
   state_->queue->wake();
@@ -323,6 +359,18 @@ std::uint32_t DiskStore::restored(std::uint32_t first, std::vector<RestoredBlock
       into.push_back({.place = i, .bytes = place.entry.bytes, .name = place.entry.name, .sequence = place.entry.sequence});
   }
   return end;
+}
+
+std::optional<RestoredBlock> DiskStore::held_from(std::uint32_t first) const {
+  const std::lock_guard lock(state_->mutex);
+  const std::size_t num_places = state_->places.size();
+  for (std::size_t i = 0; i < std::min<std::size_t>(num_places, kMostRestoredAtOnce); ++i) {
+    const auto number = static_cast<std::uint32_t>((first + i) % num_places);
+    const Place& place = state_->places[number];
+    if (place.state == PlaceState::held)
+      return RestoredBlock{.place = number, .bytes = place.entry.bytes, .name = place.entry.name, .sequence = place.entry.sequence};
+  }
+  return std::nullopt;
 }
 
 DiskStoreStats DiskStore::stats() const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct DiskStoreOptions {
   std::uint64_t budget_bytes = 0;  // of everything in the folder, as `du` counts it
   std::uint64_t block_bytes = 0;   // of the largest block; at most 1 GiB
   TierFingerprint fingerprint{};
-  std::uint32_t depth = 8;  // blocks moved at a time, each with a buffer; 1 to 256
+  std::uint32_t depth = 8;             // blocks moved at a time, each with a buffer; 1 to 256
+  std::uint64_t bytes_per_second = 0;  // at most, in each direction; 0: as fast as the disk is
 };
 
 enum class TierOutcome : std::uint8_t {
@@ -59,9 +61,14 @@ struct RestoredBlock {
 struct DiskStoreStats {
   std::uint64_t num_stored = 0, num_loaded = 0;
   std::uint64_t bytes_stored = 0, bytes_loaded = 0;
-  std::uint64_t num_absent = 0, num_refused = 0, num_failed = 0, num_given_up = 0;
+  std::uint64_t num_read = 0, bytes_read = 0;  // for loads, whatever became of them
+  std::uint64_t num_absent = 0, num_refused = 0, num_given_up = 0;
+  std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
+  double loading_s = 0.0;                 // while at least one block was wanted
   std::uint64_t num_restored = 0;         // blocks that the table named when it was read
   std::uint64_t num_entries_refused = 0;  // entries that did not verify then
+
+  [[nodiscard]] std::uint64_t num_failed() const { return num_failed_stores + num_failed_loads; }
 };
 
 class DiskStore {
@@ -84,6 +91,8 @@ class DiskStore {
   // Appends blocks that were found in places [first, returned number), some thousands, as far as the table has been read: ask on until it
   // is num_places().
   std::uint32_t restored(std::uint32_t first, std::vector<RestoredBlock>& into) const;
+  // The first block that is held, from this place on and around; some thousands of places are looked at.
+  [[nodiscard]] std::optional<RestoredBlock> held_from(std::uint32_t first) const;
   [[nodiscard]] DiskStoreStats stats() const;
 
  private:

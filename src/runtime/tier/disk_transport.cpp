@@ -112,7 +112,11 @@ void DiskTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_
   std::unique_lock lock(moving->mutex);
   if (moving->is_over) return;
   moving->is_bad[index] = outcome != TierOutcome::done;
-  if (outcome == TierOutcome::done) moving->bytes += pages_.layout->group_block_bytes(moving->group);
+  if (outcome == TierOutcome::done) {
+    moving->bytes += pages_.layout->group_block_bytes(moving->group);
+    const std::lock_guard own(mutex_);
+    moved_[static_cast<std::size_t>(moving->direction)] = SteadyClock::now();
+  }
   if (--moving->num_left == 0) end(*moving, lock);
 }
 
@@ -170,20 +174,33 @@ void DiskTransport::wait(TransferId transfer) {
   changed_.wait(lock, [&] { return !open_.contains(transfer); });
 }
 
-// Ends what takes too long. Transfers begin in the order of their numbers, so the first one is the oldest.
+// Ends what gets nowhere. Transfers begin in the order of their numbers, so the first one of a direction is the oldest.
 void DiskTransport::watch() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
-    const std::shared_ptr<Moving> oldest = open_.empty() ? nullptr : open_.begin()->second;
-    const SteadyClock::time_point due = (oldest == nullptr ? SteadyClock::now() : oldest->begin) + patience_;
-    if (oldest == nullptr || SteadyClock::now() < due) {
-      changed_.wait_until(lock, due);
+    std::shared_ptr<Moving> late;
+    SteadyClock::time_point next = SteadyClock::now() + patience_;
+    for (const TransferDirection direction : {TransferDirection::load, TransferDirection::store}) {
+      const auto oldest = std::ranges::find_if(open_, [&](const auto& one) { return one.second->direction == direction; });
+      if (oldest == open_.end()) continue;
+      const SteadyClock::time_point due = std::max(oldest->second->begin, moved_[static_cast<std::size_t>(direction)]) + patience_;
+      if (due <= SteadyClock::now()) late = oldest->second;
+      next = std::min(next, due);
+    }
+    if (late == nullptr) {
+      changed_.wait_until(lock, next);
       continue;
     }
+    ++num_late_[static_cast<std::size_t>(late->direction)];
     lock.unlock();
-    give_up(oldest);
+    give_up(late);
     lock.lock();
   }
+}
+
+std::uint64_t DiskTransport::num_late(TransferDirection direction) const {
+  const std::lock_guard lock(mutex_);
+  return num_late_[static_cast<std::size_t>(direction)];
 }
 
 void DiskTransport::detach() {

@@ -1,7 +1,9 @@
 #pragma once
 // Moves blocks of the KV cache to the places of a disk store and back. What lies where is decided by a connector beside it, which asks it
-// for the numbers that a transfer carries. A transfer that the disk does not end in time fails: no request waits for ever, and what comes
-// later touches no block. So does a store for which a step would have to wait.
+// for the numbers that a transfer carries. A transfer fails when the disk has moved nothing in its direction for too long: no request waits
+// for ever, and what comes later touches no block. So does a store for which a step would have to wait.
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -17,7 +19,8 @@ namespace quire {
 
 class DiskTransport final : public Transport {
  public:
-  // `patience_seconds`: from a transfer's beginning, waiting behind others included. `gives_up_stores`: wait() ends a store at once.
+  // `patience_seconds`: without a block that was moved in a transfer's direction, from its beginning on. `gives_up_stores`: wait() ends a
+  // store at once.
   DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds, bool gives_up_stores = false);
   ~DiskTransport() override;
   DiskTransport(const DiskTransport&) = delete;
@@ -33,6 +36,9 @@ class DiskTransport final : public Transport {
   void poll(std::vector<TransferCompletion>& over) override;
   void wait(TransferId transfer) override;
   void detach() override;
+
+  // Transfers that have failed because nothing moved. Any thread.
+  [[nodiscard]] std::uint64_t num_late(TransferDirection direction) const;
 
  private:
   struct Moving;
@@ -63,6 +69,8 @@ class DiskTransport final : public Transport {
   std::vector<Assigned> assigned_;   // by place
   std::map<TransferId, std::shared_ptr<Moving>> open_;
   std::vector<Over> over_, told_;
+  std::array<std::chrono::steady_clock::time_point, 2> moved_{};  // when a block last did, by direction
+  std::array<std::uint64_t, 2> num_late_{};                       // the same
   bool stops_ = false;
   std::uint32_t num_notifying_ = 0;  // ends that are told, and whose notice is not given yet
   std::thread watch_;

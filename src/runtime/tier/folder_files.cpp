@@ -179,6 +179,12 @@ Result<Descriptor> open_blocks(const Descriptor& folder, const std::string& path
 
 }  // namespace
 
+std::optional<FileIdentity> identity_of(const std::string& folder) {
+  struct stat status{};
+  if (stat((folder + "/quire-blocks").c_str(), &status) != 0) return std::nullopt;
+  return FileIdentity{.device = status.st_dev, .number = status.st_ino};
+}
+
 Result<std::uint64_t> free_bytes(const std::string& folder) {
   struct statvfs system{};
   if (statvfs(folder.c_str(), &system) != 0) return os_error(kFolderField, folder);

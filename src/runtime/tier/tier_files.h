@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,6 +60,14 @@ enum class TierIo : std::uint8_t {
   io_uring,
   threads
 };
+
+// Which file of blocks a folder has; nullopt: none.
+struct FileIdentity {
+  std::uint64_t device = 0, number = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+std::optional<FileIdentity> identity_of(const std::string& folder);
 
 // What this user may still take of the file system that the folder lies in. Errors: `kv_disk`.
 Result<std::uint64_t> free_bytes(const std::string& folder);

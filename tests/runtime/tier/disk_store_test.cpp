@@ -68,7 +68,7 @@ TEST_P(DiskStoreTest, WhatIsStoredIsLoadedUnderItsName) {
   EXPECT_EQ(stats.num_stored, num_places + 1);
   EXPECT_EQ(stats.bytes_loaded, kBlock * (num_places + 1));
   EXPECT_EQ(stats.num_absent, 2U);
-  EXPECT_EQ(stats.num_refused + stats.num_failed + stats.num_restored, 0U);
+  EXPECT_EQ(stats.num_refused + stats.num_failed() + stats.num_restored, 0U);
 }
 
 TEST_P(DiskStoreTest, IsWarmAfterARestart) {
@@ -341,7 +341,7 @@ TEST(DiskStoreErrorsTest, AnIoErrorIsAMissAndTheTierGoesOn) {
   disk->fault = {};
   EXPECT_EQ(store.store(0, 2), TierOutcome::done);
   EXPECT_EQ(store.load(0, 2), Loaded::right);
-  EXPECT_EQ(store->stats().num_failed, 2U);
+  EXPECT_EQ(store->stats().num_failed(), 2U);
 }
 
 // As containers do: the call that makes a ring is refused from now on.

@@ -5,49 +5,12 @@
 
 #include <atomic>
 
-#include "runtime/tier/memory_files.h"
+#include "runtime/tier/flaky_files.h"
 #include "runtime/tier/tier_support.h"
 #include "runtime/tier/toy_cache.h"
 
 namespace quire::test {
 namespace {
-
-// A disk whose ends do not come, until it is told to go on.
-class HungQueue final : public BlockQueue {
- public:
-  HungQueue(std::unique_ptr<BlockQueue> queue, const std::atomic<bool>& hangs) : queue_(std::move(queue)), hangs_(hangs) {}
-  void submit(const BlockIo& io) override { held_.push_back(io); }
-  void collect(bool wait, std::vector<BlockIoOver>& over) override {
-    if (hangs_) return queue_->collect(wait, over);
-    for (const BlockIo& io : held_) queue_->submit(io);
-    held_.clear();
-    queue_->collect(wait, over);
-  }
-  void wake() override { queue_->wake(); }
-
- private:
-  std::unique_ptr<BlockQueue> queue_;
-  const std::atomic<bool>& hangs_;
-  std::vector<BlockIo> held_;
-};
-
-class HungFiles final : public TierFiles {
- public:
-  HungFiles(std::shared_ptr<MemoryDisk> disk, const std::atomic<bool>& hangs) : files_(std::move(disk)), hangs_(hangs) {}
-  Result<std::uint64_t> disk_bytes() override { return files_.disk_bytes(); }
-  Result<std::uint64_t> table_bytes() override { return files_.table_bytes(); }
-  Result<void> resize(TierFile file, std::uint64_t bytes) override { return files_.resize(file, bytes); }
-  Result<void> read_table(std::uint64_t offset, std::span<std::byte> bytes) override { return files_.read_table(offset, bytes); }
-  Result<void> write_table(std::uint64_t offset, std::span<const std::byte> bytes) override { return files_.write_table(offset, bytes); }
-  Result<void> sync_table() override { return files_.sync_table(); }
-  std::unique_ptr<BlockQueue> open_queue(std::uint32_t depth) override {
-    return std::make_unique<HungQueue>(files_.open_queue(depth), hangs_);
-  }
-
- private:
-  MemoryFiles files_;
-  const std::atomic<bool>& hangs_;
-};
 
 // Wakes the store.
 TierJob nothing() {
@@ -65,12 +28,12 @@ TransferCompletion run(DiskTransport& transport, std::uint64_t id, TransferDirec
 }
 
 TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
-  std::atomic<bool> hangs = false;
+  const auto flaws = std::make_shared<Flaws>();
   std::atomic<int> num_notices = 0;
   ToyCache cache;
   {
     const std::shared_ptr<DiskStore> store =
-        DiskStore::open(std::make_unique<HungFiles>(std::make_shared<MemoryDisk>(), hangs),
+        DiskStore::open(std::make_unique<FlakyFiles>(std::make_shared<MemoryDisk>(), flaws),
                         {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint()})
             .value();
     DiskTransport transport(store, 0.2);
@@ -80,9 +43,9 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
       return run(transport, id, direction, std::vector{block}, places).outcome;
     };
     cache.fill(BlockId{1}, 1);
-    hangs = true;
+    flaws->hangs = true;
     EXPECT_EQ(outcome(1, TransferDirection::store, BlockId{1}), TransferOutcome::failed);
-    hangs = false;
+    flaws->hangs = false;
     while (store->stats().num_stored == 0) {
       store->submit(nothing());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -92,22 +55,23 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
     while (outcome(id++, TransferDirection::load, BlockId{2}) != TransferOutcome::done) {
     }
     EXPECT_TRUE(cache.holds(BlockId{2}, 1, 0));
-    hangs = true;
+    flaws->hangs = true;
     cache.fill(BlockId{3}, 3);
     EXPECT_EQ(outcome(id, TransferDirection::load, BlockId{3}), TransferOutcome::failed);
     transport.detach();  // a notice may come after the end that it tells of
     EXPECT_EQ(num_notices, static_cast<int>(id));
-    hangs = false;
+    flaws->hangs = false;
   }
   EXPECT_TRUE(cache.holds(BlockId{3}, 3, 0)) << "the load that was given up has come since";
 }
 
 // A step that is to write to a block waits for no disk: what was not stored by then is not.
 TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
-  std::atomic<bool> hangs = true;
+  const auto flaws = std::make_shared<Flaws>();
+  flaws->hangs = true;
   ToyCache cache;
   const std::shared_ptr<DiskStore> store =
-      DiskStore::open(std::make_unique<HungFiles>(std::make_shared<MemoryDisk>(), hangs),
+      DiskStore::open(std::make_unique<FlakyFiles>(std::make_shared<MemoryDisk>(), flaws),
                       {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint(), .depth = 1})
           .value();
   DiskTransport transport(store, 600.0, true);
@@ -118,7 +82,7 @@ TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
   const auto moved = [&](std::uint64_t id, TransferDirection direction) { return run(transport, id, direction, blocks, places); };
   EXPECT_EQ(moved(1, TransferDirection::store).outcome, TransferOutcome::failed);
   for (const BlockId block : blocks) cache.fill(block, 99);
-  hangs = false;
+  flaws->hangs = false;
   while (store->stats().num_given_up == 0) {
     store->submit(nothing());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""The disk tier's store beside fio: the same bytes at the same block size and depth on the same file system, written and read at random past
+the page cache, in turns that alternate. The store checks every block (a checksum when it is stored, one when it is loaded) and writes an
+entry of its table for each; fio does neither.
+
+Per block size: MiB/s (medians), and the geometric mean of the paired ratios store / fio with its 95 % interval.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import machine
+from flags import interval
+
+
+def store_speed(arguments, folder: str, kib: int) -> dict:
+    """The places have been written once before: the file system finds them as it does fio's."""
+    command = [arguments.binary, folder, str(arguments.mib), str(arguments.depth), str(kib)]
+    line = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return {"write": float(line[3]), "read": float(line[4])}
+
+
+def fio_speed(arguments, folder: str, kib: int) -> dict:
+    path = pathlib.Path(folder) / "fio"
+    speeds = {}
+    for verb in ("lay", "write", "read"):
+        command = ["fio", "--name=tier", f"--filename={path}", f"--size={arguments.mib}m", f"--bs={kib}k", f"--iodepth={arguments.depth}",
+                   "--ioengine=io_uring", "--direct=1", f"--rw=rand{'write' if verb == 'lay' else verb}", "--fallocate=posix",
+                   "--output-format=json"]  # fmt: skip
+        job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]
+        direction = job["read" if verb == "read" else "write"]
+        speeds[verb] = direction["io_bytes"] / (direction["runtime"] / 1000) / 2**20
+    path.unlink()
+    return speeds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="build/release/tier_bench")
+    parser.add_argument("--folder", default="build", help="files are made there (default: %(default)s)")
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--kib", type=int, nargs="+", default=[64, 128, 360, 512, 1024, 2048])
+    arguments = parser.parse_args()
+    print(machine.describe())
+    print(f"{'KiB':>5} {'':5} {'store':>8} {'fio':>8}   store / fio (95 % interval)")
+    for kib in arguments.kib:
+        turns = []
+        for turn in range(arguments.turns):
+            sides = [("store", store_speed), ("fio", fio_speed)]
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+                turns.append({name: speed(arguments, folder, kib) for name, speed in (sides if turn % 2 else reversed(sides))})
+        for verb in ("write", "read"):
+            medians = {name: statistics.median(turn[name][verb] for turn in turns) for name in ("store", "fio")}
+            ratios = interval([turn["store"][verb] / turn["fio"][verb] for turn in turns])
+            print(f"{kib:5} {verb:5} {medians['store']:8.0f} {medians['fio']:8.0f}   {ratios}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

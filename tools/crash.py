@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Crash test of the whole program: `quire serve --kv-disk` is killed (SIGKILL) at random moments, from its first millisecond on, while it
+starts, looks up what was stored, loads, stores and evicts. Each restart is asked the same questions in another order.
+
+Fails if an answer differs in a token or a digit of a log probability from that of a server without tier and prefix cache, or if less than
+--least of the blocks that a run had reported as held (found at its start or stored since, and not evicted) are found by the next one. Every
+other folder is too small for all, so that blocks are evicted.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import machine  # noqa: E402
+
+OFTEN_S = 0.02  # between two looks at the counters
+
+
+def ask(port: int, prompt: list, output_tokens: int):
+    """Text and log probabilities, and how many tokens were found; None: it was killed meanwhile."""
+    body = {"prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True, "logprobs": 1}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        done = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, json.JSONDecodeError):
+        return None
+    finally:
+        connection.close()
+    if "choices" not in done:
+        sys.exit(f"refused: {done}")
+    choice = done["choices"][0]
+    return (choice["text"], tuple(choice["logprobs"]["token_logprobs"])), done["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def counters(port: int) -> dict:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            text = page.read().decode()
+    except (OSError, http.client.HTTPException):
+        return {}
+    return {name: float(value) for name, value in re.findall(r"^quire:kv_tier_(\w+)(?:\{[^}]*\})? (\S+)$", text, re.M)}
+
+
+class Run:
+    """One life of the server, to the moment at which it is killed."""
+
+    def __init__(self, arguments, folder: str, budget: int, rng: random.Random):
+        self.port = machine.free_port()
+        command = [arguments.binary, "serve", arguments.model, "--port", str(self.port), "--num-blocks", "120", "--max-model-len", "1024",
+                   "--kv-disk", folder, "--kv-disk-budget", str(budget), "--log-level", "error"]  # fmt: skip
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.seen: dict = {}  # the last counters
+        self.found = None  # blocks that its start has found, once all is read
+        self.timer = threading.Timer(rng.choice((0.3, 1.0, 2.5)) * rng.random() * arguments.slow, self.process.kill)
+        self.timer.start()
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def watch(self) -> None:
+        while self.is_alive():
+            now = counters(self.port)
+            if now:
+                self.seen = now
+                if self.found is None and now["unread_places"] == 0:
+                    self.found = now["restored_blocks_total"]
+            time.sleep(OFTEN_S)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--folder", default=None, help="where the tiers' folders are made (default: that for temporary files)")
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--per-folder", type=int, default=20, help="kills before a new folder is begun")
+    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--least", type=float, default=0.99)
+    parser.add_argument("--slow", type=float, default=1.0, help="how much later kills come, on a slow machine")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    machine.end_on_sigterm()
+    rng = random.Random(arguments.seed)
+    prompts = [[rng.randrange(1000, 40000) for _ in range(rng.randrange(100, 700))] for _ in range(arguments.prompts)]
+    port = machine.free_port()
+    plain = [arguments.binary, "serve", arguments.model, "--port", str(port), "--no-enable-prefix-caching", "--max-model-len", "1024"]
+    with machine.Server("plain", plain, port):
+        wanted = [ask(port, prompt, 8)[0] for prompt in prompts]
+    totals = dict.fromkeys(("answers", "wrong", "cut", "stored", "held", "found", "tokens", "refused", "early"), 0)
+    for kill in range(arguments.kills):
+        if kill % arguments.per_folder == 0:
+            above = tempfile.TemporaryDirectory(dir=arguments.folder)
+            budget = (512 << 20) if kill // arguments.per_folder % 2 == 0 else (100 << 20)
+            held = 0.0
+        run = Run(arguments, above.name + "/kv", budget, rng)
+        watcher = threading.Thread(target=run.watch)
+        watcher.start()
+        order = rng.sample(range(len(prompts)), len(prompts))
+
+        def client(i, run=run):
+            while run.is_alive():
+                answer = ask(run.port, prompts[i], 8)
+                if answer is not None:
+                    return i, answer
+                if not run.seen:
+                    time.sleep(OFTEN_S)  # not ready yet
+            return i, None
+
+        with concurrent.futures.ThreadPoolExecutor(3) as clients:
+            for i, answer in clients.map(client, order):
+                totals["answers" if answer else "cut"] += 1
+                if answer:
+                    totals["tokens"] += answer[1]
+                    totals["wrong"] += answer[0] != wanted[i]
+        run.timer.join()
+        run.process.wait()
+        watcher.join()
+        if run.found is None:
+            totals["early"] += 1  # before all was read: what the run before had is still held
+            continue
+        totals["held"] += held
+        totals["found"] += min(held, run.found)
+        totals["refused"] += run.seen["refused_total"]
+        totals["stored"] += run.seen["stored_blocks_total"]
+        # What is being written when it is killed holds neither the old block nor the new one.
+        held = min(run.found + run.seen["stored_blocks_total"], run.seen["places"] - 8)
+        print(f"\rkill {kill + 1} of {arguments.kills}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print(f"{arguments.kills} kills, {totals['early']} of them before all that was stored had been looked up; {totals['answers']} answers,"
+          f" {totals['wrong']} wrong; {totals['tokens']} of their tokens found, not computed; {totals['stored']:.0f} blocks stored,"
+          f" {totals['found']:.0f} of {totals['held']:.0f} found again; {totals['refused']:.0f} did not verify")  # fmt: skip
+    if totals["stored"] < 30 * arguments.kills or totals["early"] * 2 > arguments.kills:
+        sys.exit("too little was met: let kills come later (--slow)")
+    return 1 if totals["wrong"] or totals["found"] < arguments.least * totals["held"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
