@@ -104,8 +104,10 @@ struct HistogramSnapshot {
   double sum = 0.0;
 };
 
-// Of a tier on disk (KvDiskOptions). What it holds has places there, a block of the KV cache in each.
+// Of a tier below the KV cache, in host memory (KvDramOptions) or on disk (KvDiskOptions). What it holds has places there, a block of the
+// KV cache in each.
 struct KvTierStats {
+  std::string name;  // "dram" or "disk"
   std::uint64_t budget_bytes = 0, place_bytes = 0;
   std::uint32_t num_places = 0, num_used_places = 0;
   std::uint32_t num_unread_places = 0;    // what earlier processes left there is not known yet
@@ -136,7 +138,7 @@ struct EngineStats {
   std::uint32_t num_open_transfers = 0;
   std::uint64_t num_loads = 0, num_stores = 0, bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
-  std::optional<KvTierStats> kv_tier{};
+  std::vector<KvTierStats> kv_tiers{};  // the nearest first
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_forks = 0;

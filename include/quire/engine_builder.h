@@ -26,6 +26,13 @@ enum class KvTierPolicy : std::uint8_t {
             // is given up, and at most a quarter of the cache is on its way to the tier
 };
 
+// A tier in host memory below the KV cache: for a cache on a device. One in host memory is better made larger itself.
+struct KvDramOptions {
+  std::uint64_t bytes = 0;              // 0: no tier
+  std::string eviction_policy = "lru";  // who goes when it is full, as parse_offload_policy()
+  KvTierPolicy policy = KvTierPolicy::measured;
+};
+
 // A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
 struct KvDiskOptions {
   std::string folder = {};              // of one model in one layout, for one process at a time; empty: no tier
@@ -44,6 +51,7 @@ struct EngineSeams {
   std::shared_ptr<EventSink> events = {};
   std::shared_ptr<const Clock> clock = {};
   std::shared_ptr<Logger> logger = {};
+  KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
 };
 
@@ -58,7 +66,13 @@ class QUIRE_API EngineBuilder {
     seams_.transport = std::move(transport);
     return *this;
   }
-  // quire's own connector and transport, to a folder. Errors name `kv_disk` or `kv_disk_budget`: a model whose layers do not all keep
+  // quire's own connector and transport, to host memory. Where both tiers are given, all is stored in both, and a request loads from the
+  // one that has more of its prompt. Errors name `kv_dram`: room for no block; a model whose layers do not all keep their blocks.
+  EngineBuilder& kv_dram(KvDramOptions options) {
+    seams_.kv_dram = std::move(options);
+    return *this;
+  }
+  // The same, to a folder. Errors name `kv_disk` or `kv_disk_budget`: a model whose layers do not all keep
   // their blocks; a folder of another model or layout, in use, or without rights; a budget without room for a block.
   EngineBuilder& kv_disk(KvDiskOptions options) {
     seams_.kv_disk = std::move(options);

@@ -122,8 +122,13 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
       {{"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}});
 }
 
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk) {
-  return EngineBuilder(options).logger(std::move(logger)).kv_disk(kv_disk).build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
+Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk,
+                                             const KvDramOptions& kv_dram) {
+  return EngineBuilder(options)
+      .logger(std::move(logger))
+      .kv_disk(kv_disk)
+      .kv_dram(kv_dram)
+      .build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
 }
 
 }  // namespace quire

@@ -26,6 +26,7 @@ struct ServeFlags {
   std::vector<std::string> tenant_keys;
   std::string tenant_keys_file;
   LogOptions log;
+  KvDramOptions kv_dram;
   KvDiskOptions kv_disk;
 };
 
@@ -39,6 +40,7 @@ void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
 
 // The engine names its options, and these are given as flags.
 Error as_flag(Error error) {
+  if (error.field == "kv_dram") error.field = "--kv-dram";
   if (error.field == "kv_disk") error.field = "--kv-disk";
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
   return error;
@@ -58,7 +60,11 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   const std::string url = fmt::format("http://{}:{}", options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
-  if (const auto tier = engine.stats().kv_tier) print_kv_disk(*tier, kv_disk);
+  for (const KvTierStats& tier : engine.stats().kv_tiers)
+    if (tier.name == "disk")
+      print_kv_disk(tier, kv_disk);
+    else
+      fmt::print("KV DRAM: {} places of {} (--kv-dram)\n", tier.num_places, format_bytes(tier.place_bytes));
   if (server.max_connections() < options.max_connections) {
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
                options.max_connections);
@@ -92,7 +98,7 @@ Result<int> serve(const ServeFlags& flags) {
   if (!options.has_value()) return std::unexpected(options.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
-  auto engine = start_engine(flags.engine, logger, flags.kv_disk);
+  auto engine = start_engine(flags.engine, logger, flags.kv_disk, flags.kv_dram);
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
@@ -141,7 +147,12 @@ void add_key_flags(CLI::App& app, ServeFlags& flags) {
       ->envname("QUIRE_TENANT_SECRET");
 }
 
-void add_tier_flags(CLI::App& app, KvDiskOptions& kv_disk) {
+void add_tier_flags(CLI::App& app, KvDramOptions& kv_dram, KvDiskOptions& kv_disk) {
+  app.add_option(
+         "--kv-dram", kv_dram.bytes,
+         "Keep KV blocks in so much host memory too. For a KV cache on a device: here --kv-cache-memory does more with the same memory "
+         "(default: none)")
+      ->transform(bytes_flag());
   CLI::Option* const folder =
       app.add_option(
              "--kv-disk", kv_disk.folder,
@@ -163,11 +174,12 @@ void add_tier_flags(CLI::App& app, KvDiskOptions& kv_disk) {
                  "Bytes per second that are read from the folder at most, and written to it (default 0: as fast as the disk is)")
       ->transform(bytes_flag())
       ->needs(folder);
-  add_choice<KvTierPolicy>(
-      app, "--kv-policy", kv_disk.policy,
-      "exact: store and load when vLLM's connector would. measured: compute what would take longer to load, and let no "
-      "step wait for a store (default measured)",
-      {{"exact", KvTierPolicy::exact}, {"measured", KvTierPolicy::measured}});
+  app.add_option_function<std::string>(
+         "--kv-policy",
+         [&](const std::string& name) { kv_dram.policy = kv_disk.policy = name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured; },
+         "exact: store and load when vLLM's connector would. measured: compute what would take longer to load, and let no step wait for a "
+         "store (default measured)")
+      ->check(CLI::IsMember({"exact", "measured"}));
 }
 
 void add_log_flags(CLI::App& app, ServeFlags& flags) {
@@ -199,7 +211,7 @@ Command add_serve_command(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
-  add_tier_flags(*command, flags->kv_disk);
+  add_tier_flags(*command, flags->kv_dram, flags->kv_disk);
   add_server_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);

@@ -8,9 +8,11 @@
 #include "base/usable_memory.h"
 #include "core/kv/hash_function.h"
 #include "engine/disk_tier.h"
+#include "engine/dram_tier.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
+#include "engine/tier_check.h"
 #include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
 #include "runtime/model/model_file.h"
@@ -23,21 +25,25 @@ std::string describe_naming(const PrefixCacheOptions& names) {
                      to_hex(names.root_hash));
 }
 
-// Before the model is loaded: what the folder holds is looked up meanwhile. Null: none is asked for.
-Result<std::shared_ptr<DiskTier>> open_disk_tier(const ModelFile& file, const ModelInfo& model, const EngineOptions& options,
-                                                 const KvLayout& layout, EngineSeams& seams) {
-  if (seams.kv_disk.folder.empty()) return nullptr;
-  if (seams.connector != nullptr || seams.transport != nullptr)
-    return fail(ErrorCode::invalid_argument, "kv_disk", "the engine has a connector of its own", "give one of the two");
+// Before the model is loaded: what the disk's folder holds is looked up meanwhile. The nearest first; none: none is asked for.
+Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const EngineOptions& options, const KvLayout& layout,
+                           const EngineSeams& seams) {
+  KvTiers tiers;
   const CoreConfig config = core_config(options, model);
-  if (Result<void> checked = DiskTier::check(config); !checked) return std::unexpected(std::move(checked.error()));
-  const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
-  if (!fingerprint) return std::unexpected(fingerprint.error());
-  auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
-  if (!tier) return tier;
-  seams.connector = DiskTier::connector_of(*tier);
-  seams.transport = DiskTier::transport_of(*tier);
-  return tier;
+  if (seams.kv_dram.bytes > 0) {
+    auto tier = DramTier::create(seams.kv_dram, config, layout);
+    if (!tier) return std::unexpected(std::move(tier.error()));
+    tiers.push_back(*std::move(tier));
+  }
+  if (!seams.kv_disk.folder.empty()) {
+    if (Result<void> checked = check_tier(config, "kv_disk"); !checked) return std::unexpected(std::move(checked.error()));
+    const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
+    if (!fingerprint) return std::unexpected(fingerprint.error());
+    auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
+    if (!tier) return std::unexpected(std::move(tier.error()));
+    tiers.push_back(*std::move(tier));
+  }
+  return tiers;
 }
 
 }  // namespace
@@ -58,8 +64,9 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!plan) return std::unexpected(plan.error());
   const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());
   EngineSeams seams = given;
-  auto tier = open_disk_tier(*file, *header, *resolved, plan->layout, seams);
-  if (!tier) return std::unexpected(std::move(tier.error()));
+  auto tiers = open_tiers(*file, *header, *resolved, plan->layout, seams);
+  if (!tiers) return std::unexpected(std::move(tiers.error()));
+  if (Result<void> connected = connect_tiers(*tiers, seams); !connected) return std::unexpected(std::move(connected.error()));
   auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
@@ -76,7 +83,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   const ModelInfo info = (*model)->info();
   auto worker =
       std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), seams.transport, observer);
-  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tier));
+  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers));
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

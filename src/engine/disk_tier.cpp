@@ -1,10 +1,10 @@
 #include "engine/disk_tier.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "engine/tier_check.h"
 
 namespace quire {
 namespace {
@@ -29,19 +29,9 @@ std::uint64_t default_tier_budget(std::uint64_t free_bytes, std::uint64_t own_by
   return std::min({(free_bytes + own_bytes) / 4, std::uint64_t{64} << 30U, place_bytes << 20U});
 }
 
-Result<void> DiskTier::check(const CoreConfig& config) {
-  if (!config.prefix_cache.enable_prefix_caching)
-    return fail(ErrorCode::invalid_argument, "kv_disk", "prefix caching is off, and what is stored is found as prefixes are",
-                "turn it on, or give no folder");
-  if (const Result<void> checked = OffloadConnector::check(config); !checked)
-    return fail(ErrorCode::unsupported, "kv_disk", fmt::format("this model's KV cache cannot be stored: {}", checked.error().message),
-                "give no folder; the model is served without one");
-  return {};
-}
-
 Result<std::shared_ptr<DiskTier>> DiskTier::open(const KvDiskOptions& options, const CoreConfig& config, const KvLayout& layout,
                                                  const TierFingerprint& fingerprint) {
-  if (Result<void> checked = check(config); !checked) return std::unexpected(std::move(checked.error()));
+  if (Result<void> checked = check_tier(config, "kv_disk"); !checked) return std::unexpected(std::move(checked.error()));
   auto files = open_tier_folder(options.folder, TierIo::automatic);
   if (!files) return std::unexpected(std::move(files.error()));
   return open_on(*std::move(files), options, config, layout, fingerprint);
@@ -57,12 +47,9 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
       {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint, .bytes_per_second = options.bytes_per_second});
   if (!store) return std::unexpected(std::move(store.error()));
   std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, config.block_size));
-  const bool is_measured = options.policy == KvTierPolicy::measured;
-  auto connector = OffloadConnector::create({.cpu_bytes_to_use = tier->store_->num_places() * block_bytes,
-                                             .eviction_policy = options.eviction_policy,
-                                             .found_when_stored = is_measured,
-                                             .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0},
-                                            config, block_bytes, tier.get());
+  auto connector = OffloadConnector::create(
+      tier_connector_options(tier->store_->num_places() * block_bytes, options.policy, options.eviction_policy, config), config,
+      block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
@@ -169,7 +156,8 @@ bool DiskTier::take_costs(double compute_tokens_per_s) {
 KvTierStats DiskTier::stats() const {
   const DiskStoreStats store = store_->stats();
   const OffloadLedger& ledger = connector_->ledger();
-  return {.budget_bytes = budget_bytes_,
+  return {.name = "disk",
+          .budget_bytes = budget_bytes_,
           .place_bytes = padded_to_page(store_->block_bytes()),
           .num_places = store_->num_places(),
           .num_used_places = ledger.num_slots() - ledger.num_free() - ledger.num_unread(),

@@ -15,9 +15,9 @@
 
 #include "core/connect/offload_connector.h"
 #include "core/connect/tier_places.h"
+#include "engine/kv_tier.h"
 #include "engine/rate.h"
 #include "engine/tier_watch.h"
-#include "quire/engine.h"
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
 #include "runtime/tier/disk_store.h"
@@ -29,10 +29,8 @@ namespace quire {
 // 200 bytes of memory each).
 std::uint64_t default_tier_budget(std::uint64_t free_bytes, std::uint64_t own_bytes, std::uint64_t place_bytes);
 
-class DiskTier final : public TierPlaces {
+class DiskTier final : public KvTier, private TierPlaces {
  public:
-  // Whether a cache like this can have one. Errors name kv_disk.
-  static Result<void> check(const CoreConfig& config);
   // Errors: see EngineBuilder::kv_disk().
   static Result<std::shared_ptr<DiskTier>> open(const KvDiskOptions& options, const CoreConfig& config, const KvLayout& layout,
                                                 const TierFingerprint& fingerprint);
@@ -43,22 +41,15 @@ class DiskTier final : public TierPlaces {
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
-  // They keep the tier.
-  static std::shared_ptr<Connector> connector_of(const std::shared_ptr<DiskTier>& tier) { return {tier, tier->connector_.get()}; }
-  static std::shared_ptr<Transport> transport_of(const std::shared_ptr<DiskTier>& tier) { return {tier, &tier->transport_}; }
-
-  std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
-
-  // The engine's thread: `notify` is called when there is something to tend to, by the tier's.
-  void notify_with(std::function<void()> notify);
-  // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
-  // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
-  bool tend(double compute_tokens_per_s);
-  // The engine's thread.
-  [[nodiscard]] KvTierStats stats() const;
+  Connector& connector() override { return *connector_; }
+  Transport& transport() override { return transport_; }
+  void notify_with(std::function<void()> notify) override;
+  bool tend(double compute_tokens_per_s) override;
+  [[nodiscard]] KvTierStats stats() const override;
 
  private:
   DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes, std::uint32_t block_size);
+  std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
   void run();
   void find_restored();
   void notify();

@@ -23,7 +23,7 @@ EventSink* tell_events(StepLoop::Options& loop) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams, std::shared_ptr<DiskTier> tier) {
+                                            const EngineSeams& seams, KvTiers tiers) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
@@ -43,17 +43,17 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                                     .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
-  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tier));
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers));
 }
 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-                       std::unique_ptr<WorkerBase> worker, std::shared_ptr<DiskTier> tier)
+                       std::unique_ptr<WorkerBase> worker, KvTiers tiers)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
       capabilities_(worker->capabilities()),
       has_connector_(loop.seams.connector != nullptr),
-      tier_(std::move(tier)),
+      tiers_(std::move(tiers)),
       clock_(loop.seams.clock),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
@@ -79,7 +79,7 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
 Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
   if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
   if (has_connector_) {
-    return fail(ErrorCode::unsupported, "parent", "is not forked by an engine that loads and stores blocks (--kv-disk)",
+    return fail(ErrorCode::unsupported, "parent", "is not forked by an engine that loads and stores blocks (--kv-disk, --kv-dram)",
                 "send the prompt again: what of it is cached is not computed anew");
   }
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
@@ -125,10 +125,11 @@ void EngineImpl::run() {
     transfer_is_over_ = true;
     inbox_.wake();
   });
-  if (tier_ != nullptr) tier_->notify_with([this] { inbox_.wake(); });
+  for (const auto& tier : tiers_) tier->notify_with([this] { inbox_.wake(); });
   while (true) {
     loop_.assist();
-    const bool tends = tier_ != nullptr && tier_->tend(loop_.compute_tokens_per_s());
+    bool tends = false;
+    for (const auto& tier : tiers_) tends |= tier->tend(loop_.compute_tokens_per_s());
     inbox_.take(intake, tends ? 0.0 : loop_.wait_s());
     if (transfer_is_over_.exchange(false)) loop_.look_for_transfers();
     handle(intake);
@@ -141,7 +142,7 @@ void EngineImpl::run() {
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
-  if (tier_ != nullptr) tier_->notify_with({});
+  for (const auto& tier : tiers_) tier->notify_with({});
   inbox_.set_done();
 }
 
@@ -162,7 +163,7 @@ void EngineImpl::handle(Intake& intake) {
 
 EngineStats EngineImpl::stats_now() {
   EngineStats stats = loop_.stats();
-  if (tier_ != nullptr) stats.kv_tier = tier_->stats();
+  for (const auto& tier : tiers_) stats.kv_tiers.push_back(tier->stats());
   return stats;
 }
 

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "engine/controls.h"
-#include "engine/disk_tier.h"
 #include "engine/engine_log.h"
 #include "engine/inbox.h"
+#include "engine/kv_tier.h"
 #include "engine/step_loop.h"
 #include "quire/clock.h"
 #include "quire/engine_builder.h"
@@ -17,16 +17,16 @@
 
 namespace quire {
 
-// `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tier`, if
-// given, is what has the connector and the transport of `seams`. Starts the engine thread. Errors: a trace that cannot be written, what the
-// worker cannot carry out.
+// `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tiers`
+// are what is behind the connector and the transport of `seams`, the nearest first. Starts the engine thread. Errors: a trace that cannot
+// be written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams = {}, std::shared_ptr<DiskTier> tier = nullptr);
+                                            const EngineSeams& seams = {}, KvTiers tiers = {});
 
 class EngineImpl final : public Engine {
  public:
   EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-             std::unique_ptr<WorkerBase> worker, std::shared_ptr<DiskTier> tier = nullptr);
+             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {});
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
@@ -51,7 +51,7 @@ class EngineImpl final : public Engine {
   const ModelInfo model_;
   const WorkerCapabilities capabilities_;
   const bool has_connector_;
-  const std::shared_ptr<DiskTier> tier_;  // may be null
+  const KvTiers tiers_;
   const std::shared_ptr<const Clock> clock_;
   EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;

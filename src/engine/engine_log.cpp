@@ -16,22 +16,26 @@ void EngineLog::grown(std::string_view event, std::uint64_t now, std::uint64_t& 
   told = now;
 }
 
-void EngineLog::turned(std::string_view what, bool is_left_out, bool& told) {
+void EngineLog::turned(const KvTierStats& tier, std::string_view what, bool is_left_out, bool& told) {
   if (is_left_out == told) return;
-  logger_->write(is_left_out ? LogLevel::warn : LogLevel::info, is_left_out ? "kv_tier_left_out" : "kv_tier_back", {{"what", what}});
+  logger_->write(is_left_out ? LogLevel::warn : LogLevel::info, is_left_out ? "kv_tier_left_out" : "kv_tier_back",
+                 {{"tier", tier.name}, {"what", what}});
   told = is_left_out;
+}
+
+void EngineLog::report(const KvTierStats& tier, ToldOfTier& told) {
+  grown("kv_tier_refused", tier.num_refused_blocks, told.refused);
+  grown("kv_tier_failed", tier.num_failed_blocks, told.failed);
+  turned(tier, "loads", tier.loads_left_out, told.loads_left_out);
+  turned(tier, "stores", tier.stores_left_out, told.stores_left_out);
 }
 
 void EngineLog::report(const EngineStats& stats) {
   if (logger_ == nullptr) return;
   grown("requests_failed", stats.finished_error, failed_requests_);
   grown("transfers_failed", stats.num_failed_transfers, failed_transfers_);
-  if (stats.kv_tier) {
-    grown("kv_tier_refused", stats.kv_tier->num_refused_blocks, tier_refused_);
-    grown("kv_tier_failed", stats.kv_tier->num_failed_blocks, tier_failed_);
-    turned("loads", stats.kv_tier->loads_left_out, loads_left_out_);
-    turned("stores", stats.kv_tier->stores_left_out, stores_left_out_);
-  }
+  tiers_.resize(stats.kv_tiers.size());
+  for (std::size_t i = 0; i < tiers_.size(); ++i) report(stats.kv_tiers[i], tiers_[i]);
   grown("transfers_unknown", stats.num_stray_transfers, stray_transfers_);
   grown("trace_steps_lost", stats.trace_steps_dropped, lost_trace_steps_);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "quire/engine.h"
 #include "quire/logger.h"
@@ -21,13 +22,18 @@ class EngineLog {
   void stopped(const EngineStats& stats, std::uint32_t num_aborted);
 
  private:
+  struct ToldOfTier {
+    std::uint64_t refused = 0, failed = 0;
+    bool loads_left_out = false, stores_left_out = false;
+  };
+
   void grown(std::string_view event, std::uint64_t now, std::uint64_t& told);
-  void turned(std::string_view what, bool is_left_out, bool& told);
+  void turned(const KvTierStats& tier, std::string_view what, bool is_left_out, bool& told);
+  void report(const KvTierStats& tier, ToldOfTier& told);
 
   std::shared_ptr<Logger> logger_;
-  std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, tier_refused_ = 0, tier_failed_ = 0, stray_transfers_ = 0,
-                lost_trace_steps_ = 0;
-  bool loads_left_out_ = false, stores_left_out_ = false;
+  std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, stray_transfers_ = 0, lost_trace_steps_ = 0;
+  std::vector<ToldOfTier> tiers_;
 };
 
 }  // namespace quire

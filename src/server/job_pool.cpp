@@ -1,7 +1,6 @@
 #include "server/job_pool.h"
 
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
@@ -9,17 +8,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_nice.h"
 
 namespace quire {
 
 namespace {
 
-// Of the calling thread; where the system refuses, the thread stays as it is.
+// Of the calling thread. Beside computing threads on all cores a large job gets about a seventieth of a core. SCHED_IDLE would be a 340th:
+// too little for good requests of 100 KB on a busy machine.
 void lower_priority(JobPool::Lane lane) {
-  // Beside computing threads on all cores these get about a tenth and a seventieth of a core. SCHED_IDLE would be a 340th: too little for
-  // good requests of 100 KB on a busy machine.
-  constexpr int kSmallNice = 10, kLargeNice = 19;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), lane == JobPool::Lane::small ? kSmallNice : kLargeNice);
+  constexpr int kLargeNice = 19;
+  set_thread_nice(lane == JobPool::Lane::small ? kNiceBeside : kLargeNice);
 }
 
 int make_event() {

@@ -5,6 +5,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <vector>
+
+#include "server/tier_fields.h"
 
 namespace quire {
 
@@ -61,34 +64,13 @@ class Writer {
   std::string text_;
 };
 
-void write_tier(Writer& out, const KvTierStats& tier) {
-  out.gauge("quire:kv_tier_budget_bytes", "Most that the disk tier takes of the file system.", tier.budget_bytes);
-  out.gauge("quire:kv_tier_places", "Places of the disk tier, each for a KV cache block.", tier.num_places);
-  out.gauge("quire:kv_tier_used_places", "Places that hold a block, or are about to.", tier.num_used_places);
-  out.gauge("quire:kv_tier_unread_places", "Places of which it is not known yet what earlier runs left there.", tier.num_unread_places);
-  out.counter("quire:kv_tier_restored_blocks_total", "Blocks that earlier runs left.", tier.num_restored_blocks);
-  out.counter("quire:kv_tier_stored_blocks_total", "Blocks stored.", tier.num_stored_blocks);
-  out.counter("quire:kv_tier_stored_bytes_total", "Bytes stored.", tier.bytes_stored);
-  out.counter("quire:kv_tier_loaded_blocks_total", "Blocks loaded, each verified.", tier.num_loaded_blocks);
-  out.counter("quire:kv_tier_loaded_bytes_total", "Bytes loaded.", tier.bytes_loaded);
-  out.counter("quire:kv_tier_loaded_tokens_total", "Prompt tokens that were loaded instead of computed.", tier.tokens_loaded);
-  out.counter("quire:kv_tier_without_room_total", "Blocks not stored when they could be: all places were in transfer, or unread.",
-              tier.num_without_room);
-  out.counter("quire:kv_tier_refused_total", "Blocks and table entries whose bytes are not those that were stored: misses.",
-              tier.num_refused_blocks);
-  out.counter("quire:kv_tier_failed_total", "Blocks that the disk did not read or write.", tier.num_failed_blocks);
-  out.counter("quire:kv_tier_held_back_total", "Blocks not stored when they could be: a quarter of the KV cache was on its way already.",
-              tier.num_held_back);
-  out.counter("quire:kv_tier_computed_tokens_total", "Prompt tokens of the tier that were computed, which is faster than to load them.",
-              tier.num_computed_tokens);
-  out.gauge("quire:kv_tier_load_bytes_per_second", "How fast blocks were loaded lately; 0: not known yet.", tier.load_bytes_per_s);
-  out.gauge("quire:kv_tier_compute_tokens_per_second", "How fast prompts were computed lately; 0: not known yet.",
-            tier.compute_tokens_per_s);
-  out.gauge("quire:kv_tier_loads_left_out", "1: the tier fails, hangs or is gone, and nothing is loaded from it.",
-            tier.loads_left_out ? 1 : 0);
-  out.gauge("quire:kv_tier_stores_left_out", "1: the tier fails, hangs or is gone, and nothing is stored there.",
-            tier.stores_left_out ? 1 : 0);
-  out.counter("quire:kv_tier_left_out_total", "How often loads or stores were left out.", tier.num_times_left_out);
+void write_tiers(Writer& out, const std::vector<KvTierStats>& tiers) {
+  if (tiers.empty()) return;
+  for (const TierField& field : tier_fields()) {
+    const std::string name = fmt::format("quire:kv_tier_{}{}", field.name, field.is_counter ? "_total" : "");
+    out.header(name.c_str(), field.is_counter ? "counter" : "gauge", field.help);
+    for (const KvTierStats& tier : tiers) out.value(name.c_str(), field.value(tier), fmt::format(R"(,tier="{}")", tier.name));
+  }
 }
 
 void write_engine(Writer& out, const EngineStats& engine) {
@@ -121,7 +103,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
   out.gauge("quire:pinned_requests", "Ended requests whose blocks stay for the next turn of their job.", engine.num_pinned);
-  if (engine.kv_tier) write_tier(out, *engine.kv_tier);
+  write_tiers(out, engine.kv_tiers);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
               engine.trace_steps_dropped);

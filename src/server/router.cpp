@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "quire/version.h"
 #include "server/admin.h"
+#include "server/cache_status.h"
 #include "server/chat_page.h"
 #include "server/openai_error.h"
 #include "server/request_guard.h"
@@ -65,6 +66,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/v1/models", "GET", Access::key, &Router::models},
       {"/version", "GET", Access::key, &Router::version},
       {"/metrics", "GET", Access::own_key, &Router::metrics},
+      {"/v1/cache", "GET", Access::own_key, &Router::cache},
       {"/tokenize", "POST", Access::key, &Router::tokenize},
       {"/detokenize", "POST", Access::key, &Router::detokenize},
       {"/v1/completions", "POST", Access::key, &Router::completions},
@@ -158,6 +160,10 @@ Reply Router::metrics(HttpRequest& /*request*/, const Wake& /*wake*/) {
   stats_.log_lines_dropped_total = log_.logger().num_dropped();
   return {
       HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(engine_->engine().stats(), stats_, model_->name()), {}}};
+}
+
+Reply Router::cache(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  return json_reply(cache_status(engine_->engine().stats(), engine_->engine().options().cache.block_size));
 }
 
 HttpResponse Router::answer_or_refuse(Result<std::string> body) const {

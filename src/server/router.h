@@ -92,6 +92,7 @@ class Router {
   Reply ready(HttpRequest& request, const Wake& wake);
   Reply version(HttpRequest& request, const Wake& wake);
   Reply metrics(HttpRequest& request, const Wake& wake);
+  Reply cache(HttpRequest& request, const Wake& wake);
   Reply tokenize(HttpRequest& request, const Wake& wake);
   Reply detokenize(HttpRequest& request, const Wake& wake);
   Reply completions(HttpRequest& request, const Wake& wake);

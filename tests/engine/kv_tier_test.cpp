@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "engine/disk_tier.h"
+#include "engine/dram_tier.h"
 #include "engine/simulated_engine.h"
+#include "engine/tier_check.h"
 #include "runtime/tier/tier_support.h"
 #include "support/pipe.h"
 
@@ -49,14 +51,14 @@ Result<std::shared_ptr<DiskTier>> open_tier_in(const std::string& folder, std::u
 std::unique_ptr<Engine> start_with_tier(const Mode& mode, const std::string& folder, std::uint64_t budget_bytes,
                                         std::shared_ptr<Logger> logger = nullptr, KvTierPolicy policy = KvTierPolicy::exact) {
   const std::shared_ptr<DiskTier> tier = open_tier_in(folder, budget_bytes, 1, policy).value();
-  return start(
-      mode, {.options = tier_options(),
-             .seams = {.connector = DiskTier::connector_of(tier), .transport = DiskTier::transport_of(tier), .logger = std::move(logger)},
-             .tier = tier});
+  return start(mode,
+               {.options = tier_options(),
+                .seams = {.connector = KvTier::connector_of(tier), .transport = KvTier::transport_of(tier), .logger = std::move(logger)},
+                .tiers = {tier}});
 }
 
 void wait_until_read(const Engine& engine) {
-  while (engine.stats().kv_tier.value().num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (engine.stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 class KvTierTest : public testing::TestWithParam<Mode> {};
@@ -84,7 +86,7 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
       const EngineStats stats = engine->stats();
       EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
       EXPECT_EQ(stats.num_open_transfers, 0U);
-      const KvTierStats tier = stats.kv_tier.value();
+      const KvTierStats tier = stats.kv_tiers.at(0);
       EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "too little was met";
       EXPECT_GE(tier.num_loaded_blocks, is_read ? 10U : 0U);
       EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kTierBlock * sizeof(std::uint64_t));
@@ -97,18 +99,55 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
   }
 }
 
+// Host memory alone, and above a disk.
+TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
+  for (const bool has_disk : {false, true}) {
+    const test::TempFolder folder;
+    quire::Setup setup{.options = tier_options()};
+    const std::uint32_t num_places = has_disk ? 20 : 2000;
+    const KvDramOptions dram_options{.bytes = num_places * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::exact};
+    setup.tiers.push_back(DramTier::create(dram_options, tier_config(), tier_layout()).value());
+    if (has_disk) setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20).value());
+    ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
+    const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+    if (has_disk)
+      while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Collector sink;
+    Random random(72);
+    std::vector<EngineRequest> requests;
+    for (std::uint32_t i = 0; i < kTierRequests; ++i) requests.push_back(random_request(random));
+    for (std::uint32_t round = 0; round < 2; ++round)
+      for (const EngineRequest& request : requests) expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.num_open_transfers, 0U);
+    const KvTierStats dram = stats.kv_tiers.at(0);
+    EXPECT_EQ(dram.name, "dram");
+    EXPECT_EQ(dram.num_places, num_places);
+    EXPECT_GT(dram.num_stored_blocks, 50U) << "too little was met";
+    EXPECT_EQ(dram.num_refused_blocks + dram.num_failed_blocks, 0U);
+    std::uint64_t loaded = dram.bytes_loaded;
+    if (has_disk) {
+      EXPECT_GT(stats.kv_tiers.at(1).num_loaded_blocks, 50U) << "what host memory has no room for";
+      loaded += stats.kv_tiers.at(1).bytes_loaded;
+    }
+    EXPECT_EQ(stats.bytes_loaded, loaded);
+    EXPECT_GT(loaded, 0U);
+  }
+}
+
 TEST_P(KvTierTest, AColdEngineAnswersItsFirstRequestFromDisk) {
   const test::TempFolder folder;
   const EngineRequest request = make_request(50, 20);
   for (const bool is_cold : {false, true}) {
     const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
     wait_until_read(*engine);
-    EXPECT_EQ(engine->stats().kv_tier->num_used_places > 0, is_cold) << "without a step";
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_used_places > 0, is_cold) << "without a step";
     Collector sink;
     const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
     expect_equal(answer, expected(request));
     EXPECT_EQ(answer.num_cached_tokens, is_cold ? 48U : 0U);
-    EXPECT_EQ(engine->stats().kv_tier->tokens_loaded, is_cold ? 48U : 0U);
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).tokens_loaded, is_cold ? 48U : 0U);
     engine->stop(60.0);
   }
 }
@@ -122,7 +161,7 @@ TEST_P(KvTierTest, OtherBytesThanWereStoredAreMissesAndTheLogTells) {
     Collector sink;
     sink.wait(engine->submit(request, sink).value());
     engine->stop(60.0);
-    EXPECT_GT(engine->stats().kv_tier->num_stored_blocks, 12U);
+    EXPECT_GT(engine->stats().kv_tiers.at(0).num_stored_blocks, 12U);
   }
   {
     std::fstream blocks(folder.file("quire-blocks"), std::ios::in | std::ios::out | std::ios::binary);
@@ -139,8 +178,8 @@ TEST_P(KvTierTest, OtherBytesThanWereStoredAreMissesAndTheLogTells) {
     Collector sink;
     expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
     engine->stop(60.0);
-    EXPECT_EQ(engine->stats().kv_tier->num_refused_blocks, 12U);
-    EXPECT_EQ(engine->stats().kv_tier->num_loaded_blocks, 0U);
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_refused_blocks, 12U);
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_loaded_blocks, 0U);
   }
   std::string log;
   for (const std::string& line : pipe.lines()) log += line + "\n";
@@ -191,13 +230,13 @@ TEST(KvTier, WhatItCannotBeIsSaid) {
   const test::TempFolder folder;
   CoreConfig config = tier_config();
   config.prefix_cache.enable_prefix_caching = false;
-  EXPECT_NE(DiskTier::check(config).error().to_string().find("kv_disk: prefix caching is off"), std::string::npos);
+  EXPECT_NE(check_tier(config, "kv_disk").error().to_string().find("kv_disk: prefix caching is off"), std::string::npos);
   ModelInfo windowed = simulated_model();
   windowed.num_layers = 2;
   windowed.sliding_windows = {0, 8};
-  const std::string groups = DiskTier::check(tier_config(windowed)).error().to_string();
+  const std::string groups = check_tier(tier_config(windowed), "kv_disk").error().to_string();
   EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: there are 2 cache groups"), std::string::npos) << groups;
-  EXPECT_TRUE(DiskTier::check(tier_config()));
+  EXPECT_TRUE(check_tier(tier_config(), "kv_disk"));
   {
     const auto tier = open_tier_in(folder.path(), 1 << 20);
     ASSERT_TRUE(tier) << tier.error().to_string();

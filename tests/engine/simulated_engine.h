@@ -57,7 +57,7 @@ struct Setup {
   std::function<void(const StepPlan&)> before_step = {};
   ModelInfo model = simulated_model();
   EngineSeams seams = {};
-  std::shared_ptr<DiskTier> tier = {};
+  KvTiers tiers = {};
 };
 
 // By cache group, as the engine plans them.
@@ -81,7 +81,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),
                                 .transport = setup.seams.transport};
-  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tier).value();
+  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers).value();
 }
 
 struct Expected {

@@ -217,10 +217,10 @@ TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
   {
     const std::unique_ptr<Engine> engine =
         start(kModes[1], {.options = options,
-                          .seams = {.connector = DiskTier::connector_of(tier),
-                                    .transport = DiskTier::transport_of(tier),
+                          .seams = {.connector = KvTier::connector_of(tier),
+                                    .transport = KvTier::transport_of(tier),
                                     .logger = std::make_shared<Logger>(LogOptions{.descriptor = pipe.writer()})},
-                          .tier = tier});
+                          .tiers = {tier}});
     Collector sink;
     const auto answer = [&](const EngineRequest& request) {
       const Collector::Answer found = sink.wait(engine->submit(request, sink).value());
@@ -232,7 +232,7 @@ TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
       return found.num_cached_tokens;
     };
     const EngineRequest lasting = make_request(50, 5);
-    while (engine->stats().kv_tier->num_unread_places > 0) std::this_thread::yield();
+    while (engine->stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::yield();
     answer(lasting);
     EXPECT_EQ(answer(lasting), 48U);
     flaws->fails_reads = flaws->fails_writes = true;
@@ -242,19 +242,19 @@ TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
           std::chrono::milliseconds(20));  // each failure is a line of the log, and those that are lost prove nothing
       answer(make_request(20, 2, ++first));
     };
-    while (!engine->stats().kv_tier->stores_left_out) answer_another();
-    EXPECT_GE(engine->stats().kv_tier->num_failed_blocks, 3U);
-    EXPECT_GE(engine->stats().kv_tier->num_times_left_out, 1U);
+    while (!engine->stats().kv_tiers.at(0).stores_left_out) answer_another();
+    EXPECT_GE(engine->stats().kv_tiers.at(0).num_failed_blocks, 3U);
+    EXPECT_GE(engine->stats().kv_tiers.at(0).num_times_left_out, 1U);
     flaws->fails_reads = flaws->fails_writes = false;
-    while (engine->stats().kv_tier->stores_left_out || engine->stats().kv_tier->loads_left_out) answer_another();
+    while (engine->stats().kv_tiers.at(0).stores_left_out || engine->stats().kv_tiers.at(0).loads_left_out) answer_another();
     answer(lasting);
     EXPECT_EQ(answer(lasting), 48U);
     EXPECT_EQ(engine->stop(60.0), 0U);
   }
   std::string log;
   for (const std::string& line : pipe.lines()) log += line + "\n";
-  EXPECT_NE(log.find("warning kv_tier_left_out what=stores"), std::string::npos) << log;
-  EXPECT_NE(log.find("kv_tier_back what=stores"), std::string::npos) << log;
+  EXPECT_NE(log.find("warning kv_tier_left_out tier=disk what=stores"), std::string::npos) << log;
+  EXPECT_NE(log.find("kv_tier_back tier=disk what=stores"), std::string::npos) << log;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "server/cache_status.h"
 #include "server/object_reader.h"
 
 namespace quire {
@@ -44,37 +45,81 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   }
 }
 
-TEST(Metrics, TellOfADiskTierWhereThereIsOne) {
+TEST(Metrics, TellOfTheTiersThereAre) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
-  engine.kv_tier = {.budget_bytes = 100,
-                    .num_places = 9,
-                    .num_used_places = 8,
-                    .num_unread_places = 1,
-                    .num_restored_blocks = 2,
-                    .num_stored_blocks = 3,
-                    .num_loaded_blocks = 4,
-                    .bytes_stored = 30,
-                    .bytes_loaded = 40,
-                    .tokens_loaded = 64,
-                    .num_without_room = 5,
-                    .num_refused_blocks = 6,
-                    .num_failed_blocks = 7};
+  engine.kv_tiers.push_back({.name = "dram", .num_stored_blocks = 11});
+  engine.kv_tiers.push_back({.name = "disk",
+                             .budget_bytes = 100,
+                             .num_places = 9,
+                             .num_used_places = 8,
+                             .num_unread_places = 1,
+                             .num_restored_blocks = 2,
+                             .num_stored_blocks = 3,
+                             .num_loaded_blocks = 4,
+                             .bytes_stored = 30,
+                             .bytes_loaded = 40,
+                             .tokens_loaded = 64,
+                             .num_without_room = 5,
+                             .num_refused_blocks = 6,
+                             .num_failed_blocks = 7,
+                             .num_held_back = 8,
+                             .num_computed_tokens = 9,
+                             .load_bytes_per_s = 1.5,
+                             .compute_tokens_per_s = 2.5,
+                             .stores_left_out = true,
+                             .num_times_left_out = 10});
   const std::string text = metrics_text(engine, {}, "m");
-  for (const char* line : {"budget_bytes 100", "places 9", "used_places 8", "unread_places 1", "restored_blocks_total 2",
-                           "stored_blocks_total 3", "loaded_blocks_total 4", "stored_bytes_total 30", "loaded_bytes_total 40",
-                           "loaded_tokens_total 64", "without_room_total 5", "refused_total 6", "failed_total 7"}) {
+  for (const char* line : {"budget_bytes 100",
+                           "places 9",
+                           "used_places 8",
+                           "unread_places 1",
+                           "restored_blocks_total 2",
+                           "stored_blocks_total 3",
+                           "loaded_blocks_total 4",
+                           "stored_bytes_total 30",
+                           "loaded_bytes_total 40",
+                           "loaded_tokens_total 64",
+                           "without_room_total 5",
+                           "refused_total 6",
+                           "failed_total 7",
+                           "held_back_total 8",
+                           "computed_tokens_total 9",
+                           "load_bytes_per_second 1.5",
+                           "compute_tokens_per_second 2.5",
+                           "loads_left_out 0",
+                           "stores_left_out 1",
+                           "left_out_total 10"}) {
     const std::string sample(line);
     const std::size_t space = sample.find(' ');
     const std::string wanted =
-        "\nquire:kv_tier_" + sample.substr(0, space) + R"({engine="0",model_name="m"})" + sample.substr(space) + "\n";
+        "\nquire:kv_tier_" + sample.substr(0, space) + R"({engine="0",model_name="m",tier="disk"})" + sample.substr(space) + "\n";
     EXPECT_NE(text.find(wanted), std::string::npos) << wanted << text;
   }
+  EXPECT_NE(text.find(R"(stored_blocks_total{engine="0",model_name="m",tier="dram"} 11)"), std::string::npos);
+  EXPECT_EQ(text.find("# TYPE quire:kv_tier_places"), text.rfind("# TYPE quire:kv_tier_places")) << "once";
+}
+
+TEST(CacheStatus, TellsOfTheCacheAndItsTiersAsJson) {
+  EngineStats engine;
+  engine.num_blocks = 99;
+  engine.num_free_blocks = 98;
+  EXPECT_EQ(
+      cache_status(engine, 16),
+      R"({"object":"cache","memory":{"block_size":16,"blocks":99,"free_blocks":98,"query_tokens":0,"hit_tokens":0,"evicted_blocks":0},)"
+      R"("tiers":[]})");
+  engine.kv_tiers.push_back({.name = "dram", .num_stored_blocks = 11});
+  engine.kv_tiers.push_back({.name = "disk", .bytes_loaded = std::uint64_t{1} << 40});
+  const std::string text = cache_status(engine, 16);
+  EXPECT_NE(text.find(R"({"tier":"dram","budget_bytes":0,)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(,"stored_blocks":11,)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(},{"tier":"disk",)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(,"loaded_bytes":1099511627776,)"), std::string::npos) << text;
 }
 
 TEST(Metrics, EveryLineIsACommentOrASample) {
   EngineStats engine;
-  engine.kv_tier.emplace();
+  engine.kv_tiers.emplace_back();
   const std::string text = metrics_text(engine, {}, "m");
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

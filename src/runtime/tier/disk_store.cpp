@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/thread_nice.h"
 #include "runtime/tier/pace.h"
 #include "runtime/tier/tier_opening.h"
 
@@ -122,6 +123,7 @@ struct DiskStore::State {
 };
 
 void DiskStore::State::run() {
+  set_thread_nice(kNiceBeside);
   for (;;) {
     // Jobs that end at once must not keep those under way from ending.
     bool is_paced = false;

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/thread_nice.h"
 
 namespace quire {
 
@@ -122,6 +123,7 @@ void MemoryTransport::start(const Transfer& transfer) {
 }
 
 void MemoryTransport::run(Queue& queue) {
+  set_thread_nice(kNiceBeside);
   Lock lock(mutex_);
   while (!stops_) {
     if (queue.empty()) {

@@ -1,0 +1,41 @@
+#pragma once
+// A tier below the KV cache, as the engine sees it: what decides (a connector), what moves (a transport), and what is to be done between
+// steps.
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "quire/connector.h"
+#include "quire/engine.h"
+#include "quire/engine_builder.h"
+#include "quire/transport.h"
+
+namespace quire {
+
+class KvTier {
+ public:
+  virtual ~KvTier() = default;
+  // They live as long as the tier.
+  virtual Connector& connector() = 0;
+  virtual Transport& transport() = 0;
+  // The engine's thread: `notify` is called when there is something to tend to, from any thread.
+  virtual void notify_with(std::function<void()> /*notify*/) {}
+  // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
+  // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
+  virtual bool tend(double /*compute_tokens_per_s*/) { return false; }
+  // The engine's thread.
+  [[nodiscard]] virtual KvTierStats stats() const = 0;
+
+  // They keep the tier.
+  static std::shared_ptr<Connector> connector_of(const std::shared_ptr<KvTier>& tier) { return {tier, &tier->connector()}; }
+  static std::shared_ptr<Transport> transport_of(const std::shared_ptr<KvTier>& tier) { return {tier, &tier->transport()}; }
+};
+
+// The nearest first.
+using KvTiers = std::vector<std::shared_ptr<KvTier>>;
+
+// Makes them the connector and the transport of an engine: one, or several as one. Then all is stored in each, and a request loads from the
+// one that has most of its prompt. Errors: there is a connector or a transport already.
+Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams);
+
+}  // namespace quire

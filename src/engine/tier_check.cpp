@@ -1,0 +1,30 @@
+#include "engine/tier_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/connect/offload_connector.h"
+
+namespace quire {
+
+Result<void> check_tier(const CoreConfig& config, const char* field) {
+  if (!config.prefix_cache.enable_prefix_caching)
+    return fail(ErrorCode::invalid_argument, field, "prefix caching is off, and what is stored is found as prefixes are",
+                "turn it on, or do without a tier");
+  if (const Result<void> checked = OffloadConnector::check(config); !checked)
+    return fail(ErrorCode::unsupported, field, fmt::format("this model's KV cache cannot be stored: {}", checked.error().message),
+                "do without a tier; the model is served without one");
+  return {};
+}
+
+OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, KvTierPolicy policy, const std::string& eviction_policy,
+                                               const CoreConfig& config) {
+  const bool is_measured = policy == KvTierPolicy::measured;
+  return {.cpu_bytes_to_use = bytes,
+          .eviction_policy = eviction_policy,
+          .found_when_stored = is_measured,
+          .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0};
+}
+
+}  // namespace quire
