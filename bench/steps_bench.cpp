@@ -124,7 +124,12 @@ class BurningWorker final : public WorkerBase {
     return static_cast<std::uint64_t>(std::chrono::duration<double>(kStep).count() * usable_cores() / 30 / round_s);
   }
 
-  const std::uint64_t rounds_ = calibrate();
+  static std::uint64_t rounds() {
+    static const std::uint64_t calibrated = calibrate();  // the same for all
+    return calibrated;
+  }
+
+  const std::uint64_t rounds_ = rounds();
   KvCache cache_;
   BlockTables tables_;
   std::uint32_t num_rows_;

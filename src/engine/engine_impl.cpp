@@ -20,6 +20,19 @@ EventSink* tell_events(StepLoop::Options& loop) {
   return loop.fan.get();
 }
 
+// As the trace names it: "dram+disk", "connector" for one that is not ours, nothing where there is none.
+std::string describe_connector(const EngineSeams& seams, const KvTiers& tiers) {
+  std::string names;
+  for (const auto& tier : tiers) names += (names.empty() ? "" : "+") + tier->stats().name;
+  return names.empty() && seams.connector != nullptr ? "connector" : names;
+}
+
+TracedTier traced(const KvTierStats& tier) {
+  return {.num_free = tier.num_places - tier.num_used_places - tier.num_unread_places,
+          .num_places = tier.num_places,
+          .num_held = tier.num_used_places};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
@@ -28,9 +41,11 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
   if (!options.trace.path.empty()) {
-    auto tracer = Tracer::create(options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens});
+    auto tracer = Tracer::create(
+        options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, describe_connector(seams, tiers)});
     if (!tracer) return std::unexpected(tracer.error());
     loop.tracer = std::move(*tracer);
+    if (!tiers.empty()) loop.tracer->show_tier([tier = tiers.front()] { return traced(tier->stats()); });
   }
   if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());

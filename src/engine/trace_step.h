@@ -48,11 +48,17 @@ struct TracedLookup {
   std::uint32_t num_prompt_tokens = 0;
 };
 
+// The places of the nearest tier below the KV cache.
+struct TracedTier {
+  std::uint32_t num_free = 0, num_places = 0, num_held = 0;
+};
+
 struct TraceStep {
   StepId step;
   double time_s = 0.0;      // s since 1970, when the step began
   bool has_queues = false;  // every n-th step; the others have look-ups and events only
   std::uint32_t num_free_blocks = 0, num_blocks = 0, num_cached_blocks = 0;
+  std::optional<TracedTier> tier{};     // with the queues
   std::vector<TracedFacts> facts;       // news, before `requests` refer to them
   std::vector<TracedRequest> requests;  // in the order of the queues
   std::vector<TokenId> outputs;
@@ -63,6 +69,7 @@ struct TraceStep {
 
   // Keeps the memory.
   void clear() {
+    tier.reset();
     facts.clear();
     requests.clear();
     outputs.clear();

@@ -146,8 +146,13 @@ void TraceText::append_snapshot(const TraceStep& step, std::string& out) const {
   ids("waiting_req_ids", QueueKind::waiting);
   jobs("running_job_ids", QueueKind::running);
   jobs("waiting_job_ids", QueueKind::waiting);
-  line.add("\"gpu_cached_blocks\":{},\"cpu_free_blocks\":null,\"cpu_total_blocks\":null,\"cpu_cached_blocks\":null,\"pinned_blocks\":{},",
-           step.num_cached_blocks, pinned_blocks);
+  line.add("\"gpu_cached_blocks\":{},", step.num_cached_blocks);
+  if (step.tier)
+    line.add("\"cpu_free_blocks\":{},\"cpu_total_blocks\":{},\"cpu_cached_blocks\":{},", step.tier->num_free, step.tier->num_places,
+             step.tier->num_held);
+  else
+    line.add("\"cpu_free_blocks\":null,\"cpu_total_blocks\":null,\"cpu_cached_blocks\":null,");
+  line.add("\"pinned_blocks\":{},", pinned_blocks);
   jobs("pinned_job_ids", QueueKind::pinned);
   line.add("\"max_num_running_reqs\":{},\"max_num_scheduled_tokens\":{},\"quire\":{{", facts_.max_num_seqs, facts_.max_num_batched_tokens);
   ids("skipped_waiting_req_ids", QueueKind::skipped_waiting);
@@ -196,8 +201,12 @@ void append_lookup(const TracedLookup& lookup, const TraceStep& step, const Trac
   line.add("\"req_id\":\"{}\",", e.owner.value);
   line.text("job_id", lookup.job);
   line.add("\"local_hit_tokens\":{},\"external_hit_tokens\":{},\"total_hit_tokens\":{},", e.amount, e.external, e.amount + e.external);
-  line.add("\"total_prompt_tokens\":{},\"num_tokens\":{},\"connector\":null,\"load_kv_async\":{},", lookup.num_prompt_tokens, e.total,
-           e.load_async);
+  line.add("\"total_prompt_tokens\":{},\"num_tokens\":{},", lookup.num_prompt_tokens, e.total);
+  if (facts.connector.empty())
+    line.add("\"connector\":null,");
+  else
+    line.text("connector", facts.connector);
+  line.add("\"load_kv_async\":{},", e.load_async);
   line.end();
 }
 

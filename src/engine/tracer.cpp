@@ -43,6 +43,7 @@ void Tracer::begin(StepId step) {
   step_->num_free_blocks = counters.num_free_blocks;
   step_->num_blocks = counters.num_blocks + 1;  // vLLM counts the null block
   step_->num_cached_blocks = counters.num_cached_blocks;
+  if (tier_) step_->tier = tier_();
   copy_queues();
 }
 

@@ -2,8 +2,10 @@
 // Follows the core's decisions for the trace: copies the facts of a step and hands them to the thread that writes. Belongs to the engine
 // thread; where the writer has no room the step is dropped, and counted.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/trace_writer.h"
@@ -19,6 +21,8 @@ class Tracer final : public EventSink {
 
   // Before its first step; it must outlive this tracer's last event.
   void follow(const Core& core) { core_ = &core; }
+  // Asked on the engine's thread at each step whose queues are written; empty: there is no tier.
+  void show_tier(std::function<TracedTier()> tier) { tier_ = std::move(tier); }
   void on_event(const Event& event) override;
   // The step has been planned.
   void planned(const StepPlan& plan);
@@ -49,6 +53,7 @@ class Tracer final : public EventSink {
   const std::uint32_t every_;
   const std::uint64_t max_steps_;
   const Core* core_ = nullptr;
+  std::function<TracedTier()> tier_;
   TraceWriter writer_;
   // What results, ends and expiries told since the last plan: at most each block cached once, each pin begun and ended, and each fork.
   std::vector<Event> events_before_;

@@ -69,7 +69,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
   step.resumed = {{RequestId{11}, 6}};
   step.preempted = {RequestId{8}};
   std::string steps, requests;
-  TraceText({SchedulingPolicy::continuum, 128, 2048}).append(step, steps, requests);
+  TraceText({SchedulingPolicy::continuum, 128, 2048, {}}).append(step, steps, requests);
   const std::string zeros(62, '0');
   EXPECT_EQ(steps, R"({"event":"quire","step":2,"what":"pinned","cause":"none","owner":"5","blocks":2})"
                    "\n"
@@ -106,6 +106,12 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
             R"("spec_tokens_count":2,"block_hashes_count":1,"quire":{"num_blocks":4,"name":"name","tenant":null,"hints":{"size":"a\"b"}}})"
             "\n");
   EXPECT_EQ(std::ranges::count(requests, '\n'), 2) << "running and waiting";
+  step.tier = TracedTier{.num_free = 4, .num_places = 9, .num_held = 5};
+  steps.clear();
+  TraceText({SchedulingPolicy::continuum, 128, 2048, "dram+disk"}).append(step, steps, requests);
+  EXPECT_NE(steps.find(R"(,"cpu_free_blocks":4,"cpu_total_blocks":9,"cpu_cached_blocks":5,"pinned_blocks":2,)"), std::string::npos)
+      << steps;
+  EXPECT_NE(steps.find(R"(,"connector":"dram+disk","load_kv_async":true})"), std::string::npos) << steps;
 }
 
 // The sum of the numbers in the object that follows `name` in each line.
