@@ -32,6 +32,8 @@ class Connector {
   virtual ~Connector() = default;
   // Once, before all others: who asks. Its const members may be called at any time, also in the middle of a step.
   virtual void bind(const Core& /*core*/) {}
+  // SupportsHMA: whether it knows several cache groups, and lists with null blocks, which a window has passed.
+  [[nodiscard]] virtual bool supports_groups() const { return false; }
   // get_num_new_matched_tokens
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
   // update_state_after_alloc: all blocks of the request, in every group

@@ -68,6 +68,10 @@ struct CureOptions {
   // Requests whose blocks have been loaded hold them while they wait. In vLLM, when nothing runs and they hold so many that the first of
   // them lacks blocks, all wait for ever. With this option the last of them then gives its blocks back.
   bool loaded_give_way = false;
+  // With several cache groups and a connector, vLLM takes the cached blocks that a request hits group by group, each time with new ones for
+  // the tokens that are to be loaded. If nobody else holds a block that a later group hits, it can be one of these: the request then has it
+  // in both groups, and what is loaded destroys what was hit. With this option all hits are taken first. OffloadConnector asks for it.
+  bool hits_before_loads = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };

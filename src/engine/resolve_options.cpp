@@ -97,6 +97,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.discard_only_in_flight = true;
   config.cures.reserve_windows_only = true;
   config.cures.loaded_give_way = true;
+  config.cures.hits_before_loads = true;
   config.continuum.pins_give_way = true;
   config.continuum.pins_end_with_job = true;
   config.continuum.jobless_in_order = true;

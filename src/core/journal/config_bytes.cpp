@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 1};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 2};
 
 class ConfigWriter {
  public:

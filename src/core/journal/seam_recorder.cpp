@@ -37,6 +37,7 @@ class RecordedConnector final : public Connector {
  public:
   RecordedConnector(Connector* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
   void bind(const Core& core) override { inner_->bind(core); }
+  [[nodiscard]] bool supports_groups() const override { return inner_->supports_groups(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     const Question question = Question().add(request).add(num_local_tokens);
     const ExternalMatch match = inner_->match(request, num_local_tokens);

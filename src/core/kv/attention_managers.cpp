@@ -77,9 +77,10 @@ std::int64_t CrossAttentionManager::blocks_needed(const GroupBlockList& list, co
   return count_needed(list, demand.num_encoder_tokens, {}, 0);
 }
 
-void CrossAttentionManager::attach(GroupBlockList& /*list*/, std::span<const BlockId> hit, std::int64_t /*num_local*/,
-                                   std::int64_t /*num_external*/) {
+std::int64_t CrossAttentionManager::attach(GroupBlockList& /*list*/, std::span<const BlockId> hit, std::int64_t /*num_local*/,
+                                           std::int64_t /*num_external*/) {
   QUIRE_CHECK(hit.empty(), "states of an encoder are not shared");
+  return 0;
 }
 
 void CrossAttentionManager::cache(GroupBlockList& /*list*/, const KvRequest& /*request*/, std::int64_t /*num_tokens*/) {

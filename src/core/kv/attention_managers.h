@@ -67,7 +67,7 @@ class CrossAttentionManager : public GroupManager {
   using GroupManager::GroupManager;
 
   [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const;
-  void attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external);
+  std::int64_t attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external);
   void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_encoder_tokens); }
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
   void remove_skipped(GroupBlockList&, std::int64_t /*num_computed*/) {}

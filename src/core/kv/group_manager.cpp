@@ -37,11 +37,11 @@ std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t
   return std::max<std::int64_t>(fresh, 0) + num_unheld(hit.subspan(skipped_hits));
 }
 
-void GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
-                              std::int64_t num_skipped) {
+std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
+                                      std::int64_t num_skipped) {
   if (list.num_cached_blocks) {
     QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
-    return;
+    return 0;
   }
   QUIRE_CHECK(list.blocks.empty(), "hits come before all other blocks");
   track(list);
@@ -55,7 +55,7 @@ void GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit
   for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
-  if (num_external > 0) append_new(list, tokens_.ceil(total) - static_cast<std::int64_t>(list.blocks.size()));
+  return num_external > 0 ? std::max<std::int64_t>(tokens_.ceil(total) - static_cast<std::int64_t>(list.blocks.size()), 0) : 0;
 }
 
 void GroupManager::extend(GroupBlockList& list, std::int64_t num_tokens) {

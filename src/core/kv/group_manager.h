@@ -64,6 +64,8 @@ class GroupManager {
   std::uint32_t common_prefix(GroupBlockList&) { return 0; }
   void new_step_starts() {}
   void take_new_block_ids(std::vector<BlockId>& out);
+  // For external tokens, as many as the attach() of the kinds has answered.
+  void append_new(GroupBlockList& list, std::int64_t num_blocks);
   // The list's length when the sequence has so many slots.
   [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens); }
 
@@ -71,8 +73,9 @@ class GroupManager {
   // Blocks that the free queue must give: new ones, and hits that nobody holds. `num_skipped`: see num_skipped_tokens() of the kinds.
   [[nodiscard]] std::int64_t count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
                                           std::int64_t num_skipped) const;
-  void attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
-                  std::int64_t num_skipped);
+  // The number of new blocks that the external tokens need behind it.
+  std::int64_t attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
+                          std::int64_t num_skipped);
   void extend(GroupBlockList& list, std::int64_t num_tokens);
   void drop_skipped(GroupBlockList& list, std::int64_t num_skipped);
 
@@ -85,8 +88,6 @@ class GroupManager {
   std::uint32_t num_tracked_ = 0;  // sequences that have an entry: vLLM's len(req_to_blocks)
 
  private:
-  void append_new(GroupBlockList& list, std::int64_t num_blocks);
-
   std::vector<BlockId> new_block_ids_;
 };
 
@@ -101,8 +102,8 @@ class SkippingManager : public GroupManager {
     const std::int64_t needed = count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens));
     return demand.max_step_tokens > 0 ? std::min(needed, kind().max_held_blocks(demand.max_step_tokens)) : needed;
   }
-  void attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external) {
-    attach_hit(list, hit, num_local, num_external, kind().num_skipped_tokens(num_local + num_external));
+  std::int64_t attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external) {
+    return attach_hit(list, hit, num_local, num_external, kind().num_skipped_tokens(num_local + num_external));
   }
   void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_tokens); }
   void remove_skipped(GroupBlockList& list, std::int64_t num_computed) { drop_skipped(list, kind().num_skipped_tokens(num_computed)); }

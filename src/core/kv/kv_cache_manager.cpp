@@ -39,7 +39,8 @@ std::span<const BlockId> hit_of(const KvHit& hit, std::size_t group) {
 KvCacheManager::KvCacheManager(const KvCacheConfig& config, const KvCacheOptions& options, EventSink* sink)
     : options_(checked(config, options)),
       pool_(pool_options(config, options), sink),
-      coordinator_(std::make_unique<KvCoordinator>(config, options, pool_)) {}
+      coordinator_(std::make_unique<KvCoordinator>(config, options, pool_)),
+      num_loaded_(coordinator_->num_groups()) {}
 
 KvCacheManager::~KvCacheManager() = default;
 
@@ -125,10 +126,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
   if (const std::uint32_t lack = missing(request.blocks, counted, hit); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
-  if (!hit.groups.empty() || demand.num_external_tokens > 0) {
-    coordinator_->each(
-        [&](auto& manager, std::size_t group) { manager.attach(groups[group], hit_of(hit, group), local, demand.num_external_tokens); });
-  }
+  if (!hit.groups.empty() || demand.num_external_tokens > 0) attach(groups, hit, local, demand.num_external_tokens);
   coordinator_->each([&](auto& manager, std::size_t group) {
     manager.own_written(groups[group], slots.num_computed_tokens);
     groups[group].num_before_allocation = static_cast<std::uint32_t>(groups[group].blocks.size());
@@ -136,6 +134,15 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
   });
   if (!demand.delay_caching) cache_up_to(request, std::min<std::int64_t>(main_model, request.num_tokens));
   return 0;
+}
+
+void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external) {
+  coordinator_->each([&](auto& manager, std::size_t group) {
+    num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
+    if (!options_.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
+  });
+  if (!options_.hits_before_loads) return;
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.append_new(groups[group], num_loaded_[group]); });
 }
 
 bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed) {

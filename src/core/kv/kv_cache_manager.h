@@ -33,8 +33,9 @@ struct KvCacheOptions {
   bool use_eagle = false;
   bool log_stats = false;
   bool enable_events = false;
-  double residency_sample = 0.0;  // share of allocations whose residency is measured
-  bool lifo_free_blocks = false;  // reuse the block freed last first, instead of the least recently used
+  bool hits_before_loads = false;  // all groups take their hits before any takes blocks for external tokens
+  double residency_sample = 0.0;   // share of allocations whose residency is measured
+  bool lifo_free_blocks = false;   // reuse the block freed last first, instead of the least recently used
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
 };
 
@@ -116,12 +117,14 @@ class KvCacheManager {
   [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;
   [[nodiscard]] std::uint32_t missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit);
   void count_lookup(const KvRequest& request, std::uint32_t num_hits);
+  void attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external);
   void cache_up_to(const KvRequest& request, std::int64_t num_tokens);
   void remove_skipped(KvBlocks& blocks, std::int64_t num_computed_tokens);
 
   KvCacheOptions options_;
   BlockPool pool_;
   std::unique_ptr<KvCoordinator> coordinator_;
+  std::vector<std::int64_t> num_loaded_;  // blocks for external tokens, by group, in allocate_slots()
   PrefixCacheStats stats_;
 };
 

@@ -36,7 +36,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       sessions(context, requests, queues),
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
-      transfers(context, kv, table, queues, ended),
+      transfers(context, kv, table, requests, queues, ended),
       failed_loads(context, kv, table, queues, ending, updates),
       results(context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats) {
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);

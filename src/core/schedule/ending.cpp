@@ -25,6 +25,7 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
     }
     request->finished_receiving = false;
     request->failed_receiving = false;
+    request->lost_load = false;
     request->status = status;
   }
   if (any_running) std::erase_if(queues_.running, [](const Request* request) { return request->finished(); });

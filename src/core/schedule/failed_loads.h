@@ -2,7 +2,7 @@
 // Blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
 //
 //   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
-//   running, waiting_* -> finished                      fail
+//   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -17,6 +17,7 @@ std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
   entry.id = next_id_;
   entry.request = transfer.request;
   entry.direction = transfer.direction;
+  entry.need = transfer.need;
   entry.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
   entry.places.assign(transfer.places.begin(), transfer.places.end());
   ++next_id_.value;

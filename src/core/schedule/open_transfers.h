@@ -15,6 +15,7 @@ class OpenTransfers {
     TransferId id;
     RequestId request;
     TransferDirection direction = TransferDirection::load;
+    TransferNeed need = TransferNeed::nothing;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
   };

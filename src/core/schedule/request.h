@@ -75,6 +75,7 @@ struct Request {
   std::int64_t num_external_computed_tokens = 0;
   bool finished_receiving = false;  // finished_recving_kv_req_ids has it
   bool failed_receiving = false;    // failed_recving_kv_req_ids has it
+  bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped
 
@@ -98,6 +99,7 @@ struct Request {
   bool awaits_transfer = false;                           // a connector keeps its blocks, and no result yet is of a plan that says it ended
   bool had_transfer = false;                              // so the core knows itself when the last one is over
   bool lacks_transfer = false;                            // the newest plan refused it one
+  bool lacks_load = false;                                // of which one was a load
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

@@ -83,6 +83,16 @@ void Requests::reserve_memory(Request& request, std::size_t num_known_tokens) {
   kv_.reserve(request.blocks, num_tokens);
 }
 
+void Requests::forget_loaded(Request& request) {
+  if (request.status == RequestStatus::waiting_for_remote_kv)
+    request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
+  request.finished_receiving = false;
+  request.failed_receiving = false;
+  request.lost_load = false;
+  request.num_computed_tokens = 0;
+  kv_.free(request.blocks);
+}
+
 void Requests::record(Request& request, RequestEventKind kind, double timestamp) {
   if (context_.config.report.log_stats) request.events.push_back({kind, timestamp});
 }

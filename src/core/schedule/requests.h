@@ -25,7 +25,9 @@ class Requests {
   void append_token(Request& request, TokenId token);  // an output
   void name_blocks(Request& request);                  // update_block_hashes: those that have become full
   void reserve_memory(Request& request) { reserve_memory(request, request.tokens.size()); }
-  void reserve_memory(Request& request, std::size_t num_known_tokens);     // for all it can ever have
+  void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all it can ever have
+  // One that waits: what was loaded for it goes back, and it is looked up anew.
+  void forget_loaded(Request& request);
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
 
   // Names are needed by the prefix cache, and by a connector of its own accord.

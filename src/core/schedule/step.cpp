@@ -89,7 +89,8 @@ void Core::State::take(const StepResult& result) {
   }
   updates.begin(result.sampled.size());
   stats.begin();
-  if (result.has_connector_output && !result.invalid_blocks.empty()) failed_loads.find(arena, result.invalid_blocks);
+  if (result.has_connector_output && (!result.invalid_blocks.empty() || transfers.lost_loads()))
+    failed_loads.find(arena, result.invalid_blocks);
   results.take(arena, result);
   failed_loads.handle();
   if (result.has_connector_output) transfers.take(result);

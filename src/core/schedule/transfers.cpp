@@ -31,6 +31,7 @@ class TransferOpener final : public TransferList {
     request->had_transfer = true;
     if (!opened) {
       request->lacks_transfer = true;
+      request->lacks_load |= transfer.direction == TransferDirection::load;
       refused_->push_back(request->id);
       return std::nullopt;
     }
@@ -52,7 +53,7 @@ void Transfers::plan(PlanArena& arena) {
   const TransferId first_new = open_.next_id();
   // What was refused is asked for again now, or never.
   for (const RequestId id : refused_)
-    if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = false;
+    if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
   refused_.clear();
   TransferOpener opener(open_, table_, arena, refused_);
@@ -89,9 +90,10 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
       return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
     const bool load_failed = all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load;
-    if (load_failed && kv_.num_groups() != 1) {
-      return fail(ErrorCode::unsupported, "completions", fmt::format("a load failed, and there are {} cache groups", kv_.num_groups()),
-                  "failed loads can be mended with one cache group only");
+    if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open)) {
+      return fail(ErrorCode::unsupported, "completions",
+                  fmt::format("a load failed that no request waits for, and there are {} cache groups", kv_.num_groups()),
+                  "let requests wait for their loads (load_async) with several cache groups");
     }
     for (const BlockId block : all[i].bad_blocks)
       if (std::ranges::find(open->blocks, block) == open->blocks.end())
@@ -123,6 +125,7 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
 
 // The result as a host that begins none would give it.
 StepResult Transfers::take_completions(const StepResult& result, std::span<const RequestId> finished) {
+  lost_loads_ = false;
   if (result.completions.empty() && finished.empty() && asked_again_.empty()) return result;
   sent_.assign(result.finished_sending.begin(), result.finished_sending.end());
   received_.assign(result.finished_receiving.begin(), result.finished_receiving.end());
@@ -147,18 +150,34 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
 void Transfers::end(const TransferCompletion& completion) {
   const OpenTransfers::Entry& open = *open_.find(completion.transfer);
   const bool is_load = open.direction == TransferDirection::load;
-  if (is_load && completion.outcome == TransferOutcome::failed) {
-    const std::span<const BlockId> bad = completion.bad_blocks.empty() ? std::span<const BlockId>(open.blocks) : completion.bad_blocks;
-    not_loaded_.insert(not_loaded_.end(), bad.begin(), bad.end());
-  }
+  if (is_load && completion.outcome == TransferOutcome::failed) end_failed_load(open, completion.bad_blocks);
   if (Request* request = table_.find(open.request); request != nullptr) {
     std::uint32_t& num_open = is_load ? request->num_open_loads : request->num_open_stores;
     QUIRE_CHECK(num_open > 0, "the transfers of a request are counted");
     --num_open;
-    if (is_load && num_open == 0 && is_loading(*request)) received_.push_back(request->id);
+    if (is_load && num_open == 0 && !request->lacks_load && is_loading(*request)) received_.push_back(request->id);
     if (is_sent(*request)) (is_load ? received_ : sent_).push_back(request->id);
   }
   open_.close(completion.transfer);
+}
+
+void Transfers::end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks) {
+  if (keeps_all_blocks() || !is_awaited(load)) {
+    const std::span<const BlockId> bad = bad_blocks.empty() ? std::span<const BlockId>(load.blocks) : bad_blocks;
+    not_loaded_.insert(not_loaded_.end(), bad.begin(), bad.end());
+  } else if (Request* request = table_.find(load.request); request != nullptr && is_loading(*request)) {
+    request->lost_load = true;
+    lost_loads_ = true;
+  }
+}
+
+bool Transfers::is_awaited(const OpenTransfers::Entry& load) const {
+  const Request* request = table_.find(load.request);
+  return load.need == TransferNeed::nothing && (request == nullptr || request->finished() || is_loading(*request));
+}
+
+bool Transfers::keeps_all_blocks() const {
+  return kv_.num_groups() == 1 && is_full_attention(context_.config.kv.groups[0].spec);
 }
 
 bool Transfers::is_sent(const Request& request) {
@@ -181,10 +200,12 @@ void Transfers::take(const StepResult& result) {
   if (context_.seams.connector != nullptr) context_.seams.connector->step_output();
   for (RequestId id : result.finished_receiving) {
     Request* request = table_.find(id);
-    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv)
+    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv) {
       queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
-    else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer))
+      if (request->lost_load) requests_.forget_loaded(*request);
+    } else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) {
       give_back(*request);
+    }
   }
   for (RequestId id : result.finished_sending) {
     Request* request = table_.find(id);

@@ -3,7 +3,8 @@
 // none reports itself. The rules of the latter are vLLM V1's _update_from_kv_xfer_finished (v0.19.0).
 //
 //   waiting_for_remote_kv -> same, finished_receiving   its last load is over: the waiting loop promotes it
-//   finished, known -> unknown                          its last transfer was what kept the blocks
+//   waiting_for_remote_kv -> waiting, preempted         the same, but a load failed where a window or another group may miss what lies
+//   before finished, known -> unknown                          its last transfer was what kept the blocks
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/queues.h"
 #include "core/schedule/request_table.h"
+#include "core/schedule/requests.h"
 #include "quire/error.h"
 #include "quire/plan.h"
 
@@ -22,10 +24,11 @@ namespace quire {
 
 class Transfers {
  public:
-  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Queues& queues, EndedRequests& ended)
+  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Requests& requests, Queues& queues, EndedRequests& ended)
       : context_(context),
         kv_(kv),
         table_(table),
+        requests_(requests),
         queues_(queues),
         ended_(ended),
         open_(context.config.kv.num_blocks, context.config.limits.max_open_transfers) {}
@@ -36,6 +39,8 @@ class Transfers {
   [[nodiscard]] Result<void> check(const StepResult& result) const;
   // The result as a host that begins none would give it; `finished` are those that its plan says have ended. Valid until the next call.
   [[nodiscard]] StepResult take_completions(const StepResult& result, std::span<const RequestId> finished);
+  // A load of the last take_completions() failed, and its request can keep nothing of it.
+  [[nodiscard]] bool lost_loads() const { return lost_loads_; }
   // Those that are over.
   void take(const StepResult& result);
 
@@ -46,6 +51,11 @@ class Transfers {
   [[nodiscard]] Result<void> check_completions(const StepResult& result) const;
   [[nodiscard]] Result<void> check_lists(const StepResult& result) const;
   void end(const TransferCompletion& completion);
+  void end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks);
+  // Nobody runs on what the load was to bring, nor ever has.
+  [[nodiscard]] bool is_awaited(const OpenTransfers::Entry& load) const;
+  // What was loaded before a bad block is good to go on from: with one group that keeps all blocks.
+  [[nodiscard]] bool keeps_all_blocks() const;
   // Nothing that has begun or is to begin keeps its blocks.
   [[nodiscard]] static bool is_sent(const Request& request);
   void find_sent(RequestId id);
@@ -54,6 +64,7 @@ class Transfers {
   Context& context_;
   const KvCacheManager& kv_;
   RequestTable& table_;
+  Requests& requests_;
   Queues& queues_;
   EndedRequests& ended_;
   OpenTransfers open_;
@@ -61,6 +72,7 @@ class Transfers {
   std::vector<RequestId> asked_again_;      // in plans since the last result: had been refused
   std::vector<RequestId> sent_, received_;  // what the result says and what follows from the completions
   std::vector<BlockId> not_loaded_;
+  bool lost_loads_ = false;
 };
 
 }  // namespace quire

@@ -99,12 +99,7 @@ bool WaitingLoop::take_back_loaded(const Request& beneficiary) {
                               .beneficiary = beneficiary.id,
                               .amount = Requests::num_blocks(*last)});
   }
-  if (last->status == RequestStatus::waiting_for_remote_kv)
-    last->status = last->num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
-  last->finished_receiving = false;
-  last->failed_receiving = false;
-  last->num_computed_tokens = 0;
-  kv_.free(last->blocks);
+  requests_.forget_loaded(*last);
   return true;
 }
 

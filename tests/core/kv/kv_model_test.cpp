@@ -24,6 +24,7 @@ struct Setup {
   std::uint32_t hash_size = 4;
   bool eagle = false;
   bool caching = true;
+  bool hits_first = false;
 };
 
 void PrintTo(const Setup& setup, std::ostream* out) {
@@ -31,7 +32,7 @@ void PrintTo(const Setup& setup, std::ostream* out) {
     constexpr std::array kNames{"full", "window", "chunked", "mamba_all", "mamba_align"};
     *out << kNames[static_cast<std::size_t>(group.kind)] << group.size << " ";
   }
-  *out << (setup.eagle ? "eagle " : "") << (setup.caching ? "" : "uncached");
+  *out << (setup.eagle ? "eagle " : "") << (setup.caching ? "" : "uncached") << (setup.hits_first ? "hits first" : "");
 }
 
 LayerKvSpec spec_of(const NaiveGroup& group) {
@@ -61,6 +62,7 @@ KvCacheOptions options_of(const Setup& setup) {
   KvCacheOptions options = test::options_of(setup.hash_size);
   options.use_eagle = setup.eagle;
   options.enable_caching = setup.caching;
+  options.hits_before_loads = setup.hits_first;
   return options;
 }
 
@@ -78,7 +80,7 @@ class RandomRun {
       : setup_(setup),
         random_(seed),
         real_(config_of(setup, num_blocks), options_of(setup)),
-        naive_(num_blocks, setup.groups, setup.caching, setup.eagle, 64) {
+        naive_(num_blocks, setup.groups, setup.caching, setup.eagle, 64, setup.hits_first) {
     for (const NaiveGroup& group : setup.groups) {
       aligned_ = group.kind == NaiveKind::mamba_align ? static_cast<std::uint32_t>(group.size) : aligned_;
       num_drafts_ = std::max(num_drafts_, static_cast<std::uint32_t>(group.spec));
@@ -268,6 +270,10 @@ INSTANTIATE_TEST_SUITE_P(Hybrid, KvModel,
                                          Setup{{kWindow, kStates}}, Setup{{kFull, kWindow, kAligned}}, Setup{{sized(kFull, 8), kWindow}},
                                          Setup{{kFull, sized(kWindow, 8)}}, Setup{{sized(kFull, 8), kStates}},
                                          Setup{{kFull, sized(kAligned, 8)}}, Setup{{kFull, kWindow, kAligned}, 4, false, false}));
+INSTANTIATE_TEST_SUITE_P(HitsFirst, KvModel,
+                         testing::Values(Setup{{kFull}, 4, false, true, true}, Setup{{kFull, kWindow}, 4, false, true, true},
+                                         Setup{{kWindow, kFull, kNarrow}, 4, false, true, true},
+                                         Setup{{kFull, kWindow, kAligned}, 4, false, true, true}));
 
 }  // namespace
 }  // namespace quire

@@ -114,6 +114,24 @@ TEST_F(KvTraps, AnOptionReservesNoMoreThanWindowsHold) {
   EXPECT_EQ(manager->missing_for_full_sequence(request.view(), {}), 1U) << "full attention keeps everything";
 }
 
+// Two groups hit a block each, which nobody holds, and one block of each is to be loaded.
+TEST_F(KvTraps, AnOptionTakesHitsBeforeBlocksForLoads) {
+  for (const bool hits_first : {false, true}) {
+    options.hits_before_loads = hits_first;
+    make(5, {test::full(), test::window(6)});
+    leave_cached(letters(4));
+    leave_cached("x");
+    ASSERT_EQ(queue(), (Ids{1, 2, 3, 4}));
+    TestRequest request(letters(9), 4);
+    const KvHit hit = manager->find_prefix(request.view());
+    ASSERT_EQ(hit.num_tokens, 4U);
+    const SlotDemand demand{.num_new_computed_tokens = 4, .num_external_tokens = 4, .delay_caching = true};
+    ASSERT_EQ(manager->allocate_slots(request.view(), demand, hit), 0U);
+    EXPECT_EQ(values(request.blocks.blocks(0)), hits_first ? (Ids{1, 3}) : (Ids{1, 2}));
+    EXPECT_EQ(values(request.blocks.blocks(1)), hits_first ? (Ids{2, 4}) : (Ids{2, 3})) << "vLLM's first one is in both groups";
+  }
+}
+
 TEST_F(KvTraps, Trap14_FreesLastToFirstGroupByGroup) {
   make(12, {test::full(), test::window(9)});
   TestRequest request(letters(10), 4);

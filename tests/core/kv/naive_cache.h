@@ -45,8 +45,8 @@ class NaiveCache {
     bool delay = false;
   };
 
-  NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len)
-      : groups_(std::move(groups)), caching_(caching), eagle_(eagle), max_len_(max_len), refs_(num_blocks, 0) {
+  NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len, bool hits_first = false)
+      : groups_(std::move(groups)), caching_(caching), eagle_(eagle), hits_first_(hits_first), max_len_(max_len), refs_(num_blocks, 0) {
     for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
     for (const NaiveGroup& group : groups_) alignment_ = std::lcm(alignment_, group.size);
   }
@@ -97,8 +97,12 @@ class NaiveCache {
     const long slots = std::min(main + demand.lookahead, max_len_);
     skip(sequence, total);
     if (needed(sequence, hit, slots, main, local + demand.external) > static_cast<long>(free_.size())) return false;
-    for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g)
-      attach(g, sequence, hit.groups[g], local, demand.external);
+    std::vector<long> sizes(groups_.size());  // with what is to be loaded
+    for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g) {
+      sizes[g] = attach(g, sequence, hit.groups[g], local, demand.external);
+      if (!hits_first_) grow(sequence.blocks[g], sizes[g]);
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) grow(sequence.blocks[g], sizes[g]);
     for (std::size_t g = 0; g < groups_.size(); ++g) extend(g, sequence, slots, main);
     if (!demand.delay) cache(sequence, tokens, std::min(main, static_cast<long>(tokens.size())));
     return true;
@@ -271,8 +275,8 @@ class NaiveCache {
     return count;
   }
 
-  void attach(std::size_t g, Sequence& sequence, const Blocks& hit, long local, long external) {
-    if (sequence.cached[g]) return;
+  long attach(std::size_t g, Sequence& sequence, const Blocks& hit, long local, long external) {
+    if (sequence.cached[g]) return 0;
     Blocks& blocks = sequence.blocks[g];
     const long passed_tokens = skipped(g, local + external);
     const long passed = std::max(0L, floor(passed_tokens, groups_[g].size));
@@ -283,7 +287,7 @@ class NaiveCache {
     }
     sequence.cached[g] = static_cast<long>(blocks.size());
     const long total = local + external;
-    if (std::min(external, passed > 0 ? total - passed_tokens : external) > 0) grow(blocks, ceil(total, groups_[g].size));
+    return std::min(external, passed > 0 ? total - passed_tokens : external) > 0 ? ceil(total, groups_[g].size) : 0;
   }
 
   void extend(std::size_t g, Sequence& sequence, long slots, long main) {
@@ -327,6 +331,7 @@ class NaiveCache {
   std::vector<NaiveGroup> groups_;
   bool caching_;
   bool eagle_;
+  bool hits_first_;
   long max_len_;
   long alignment_ = 1;
   std::list<std::uint32_t> free_;
