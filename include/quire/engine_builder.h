@@ -59,21 +59,22 @@ class QUIRE_API EngineBuilder {
  public:
   explicit EngineBuilder(EngineOptions options) : options_(std::move(options)) {}
 
-  // One says what is loaded and stored, the other does it: both are needed. With one cache group only. A request that waits for blocks
-  // which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false) ends in error.
+  // One says what is loaded and stored, the other does it: both are needed. With sliding windows only if it supports_groups(). A request
+  // that waits for blocks which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false)
+  // ends in error, and with several cache groups such a load must not fail.
   EngineBuilder& connector(std::shared_ptr<Connector> connector, std::shared_ptr<Transport> transport) {
     seams_.connector = std::move(connector);
     seams_.transport = std::move(transport);
     return *this;
   }
   // quire's own connector and transport, to host memory. Where both tiers are given, all is stored in both, and a request loads from the
-  // one that has more of its prompt. Errors name `kv_dram`: room for no block; a model whose layers do not all keep their blocks.
+  // one that has more of its prompt. Errors name `kv_dram`: room for no block.
   EngineBuilder& kv_dram(KvDramOptions options) {
     seams_.kv_dram = std::move(options);
     return *this;
   }
-  // The same, to a folder. Errors name `kv_disk` or `kv_disk_budget`: a model whose layers do not all keep
-  // their blocks; a folder of another model or layout, in use, or without rights; a budget without room for a block.
+  // The same, to a folder. Errors name `kv_disk` or `kv_disk_budget`: a folder of another model or layout, in use, or without rights; a
+  // budget without room for a block.
   EngineBuilder& kv_disk(KvDiskOptions options) {
     seams_.kv_disk = std::move(options);
     return *this;

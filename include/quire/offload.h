@@ -84,6 +84,7 @@ struct TierCosts {
 struct OffloadCounters {
   std::uint64_t num_stored = 0, num_loaded = 0;  // planned
   std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
+  std::uint64_t num_loaded_tokens = 0;    // of prompts: what loads that are over have saved
   std::uint64_t num_without_room = 0;     // not stored now because the tier is full of blocks in transfer
   std::uint64_t num_held_back = 0;        // not stored now because of max_storing_blocks
   std::uint64_t num_computed_tokens = 0;  // could have been loaded, but not as fast (TierCosts)

@@ -154,10 +154,9 @@ void add_tier_flags(CLI::App& app, KvDramOptions& kv_dram, KvDiskOptions& kv_dis
          "(default: none)")
       ->transform(bytes_flag());
   CLI::Option* const folder =
-      app.add_option(
-             "--kv-disk", kv_disk.folder,
-             "Keep KV blocks in this folder too: prompts find what fell out of memory, or what an earlier run has computed. One model and "
-             "one process per folder; docs/tiers.md")
+      app.add_option("--kv-disk", kv_disk.folder,
+                     "Keep KV blocks in this folder too: prompts find what fell out of memory, or what an earlier run has computed, also "
+                     "with sliding windows. One model and one process per folder; docs/tiers.md")
           ->type_name("DIR");
   app.add_option(
          "--kv-disk-budget", kv_disk.budget_bytes,

@@ -55,11 +55,10 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
                 "leave it or the drafts out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
-  if (config.kv.groups.size() != 1) {
-    return fail(ErrorCode::unsupported, "connector",
-                fmt::format("the model's layers are in {} cache groups, and connectors are served with one", config.kv.groups.size()),
+  const bool is_plain = config.kv.groups.size() == 1 && is_full_attention(config.kv.groups[0].spec);
+  if (!is_plain && !seams.connector->supports_groups())
+    return fail(ErrorCode::unsupported, "connector", "the model has sliding windows, and this connector knows none (supports_groups)",
                 "use a model without windows, or no connector");
-  }
   return {};
 }
 

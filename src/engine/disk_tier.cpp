@@ -39,14 +39,15 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open(const KvDiskOptions& options, c
 
 Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> files, const KvDiskOptions& options,
                                                     const CoreConfig& config, const KvLayout& layout, const TierFingerprint& fingerprint) {
-  const std::uint64_t block_bytes = layout.group_block_bytes(0);
+  std::vector<std::uint64_t> group_bytes = group_block_bytes(layout);
+  const std::uint64_t block_bytes = std::ranges::max(group_bytes);
   const Result<std::uint64_t> budget = resolve_budget(options, *files, block_bytes);
   if (!budget) return std::unexpected(budget.error());
   auto store = DiskStore::open(
       std::move(files),
       {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint, .bytes_per_second = options.bytes_per_second});
   if (!store) return std::unexpected(std::move(store.error()));
-  std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, config.block_size));
+  std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, std::move(group_bytes)));
   auto connector = OffloadConnector::create(
       tier_connector_options(tier->store_->num_places() * block_bytes, options.policy, options.eviction_policy, config), config,
       block_bytes, tier.get());
@@ -56,13 +57,14 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
   return tier;
 }
 
-DiskTier::DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes, std::uint32_t block_size)
+DiskTier::DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes,
+                   std::vector<std::uint64_t> group_bytes)
     : store_(std::move(store)),
       transport_(store_, kPatience_s, options.policy == KvTierPolicy::measured),
       watch_(store_, transport_, options.folder),
       policy_(options.policy),
       budget_bytes_(budget_bytes),
-      block_size_(block_size),
+      group_bytes_(std::move(group_bytes)),
       load_rate_(kLoadHorizon_s) {}
 
 DiskTier::~DiskTier() {
@@ -107,7 +109,9 @@ void DiskTier::find_restored() {
     const std::uint32_t before = std::exchange(known, store_->restored(known, found));
     if (known == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::erase_if(found, [this](const RestoredBlock& block) { return block.bytes != store_->block_bytes(); });
+  std::erase_if(found, [this](const RestoredBlock& block) {
+    return block.name.group >= group_bytes_.size() || block.bytes != group_bytes_[block.name.group];
+  });
   std::vector<bool> is_held(store_->num_places());
   for (const RestoredBlock& block : found) is_held[block.place] = true;
   for (std::uint32_t place = 0; place < store_->num_places(); ++place)
@@ -167,7 +171,7 @@ KvTierStats DiskTier::stats() const {
           .num_loaded_blocks = store.num_loaded,
           .bytes_stored = store.bytes_stored,
           .bytes_loaded = store.bytes_loaded,
-          .tokens_loaded = store.num_loaded * block_size_,
+          .tokens_loaded = connector_->counters().num_loaded_tokens,
           .num_without_room = connector_->counters().num_without_room,
           .num_refused_blocks = store.num_refused + store.num_entries_refused,
           .num_failed_blocks = store.num_failed(),

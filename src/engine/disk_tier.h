@@ -48,7 +48,8 @@ class DiskTier final : public KvTier, private TierPlaces {
   [[nodiscard]] KvTierStats stats() const override;
 
  private:
-  DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes, std::uint32_t block_size);
+  DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes,
+           std::vector<std::uint64_t> group_bytes);
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
   void run();
   void find_restored();
@@ -62,7 +63,7 @@ class DiskTier final : public KvTier, private TierPlaces {
   std::unique_ptr<OffloadConnector> connector_;
   const KvTierPolicy policy_;
   const std::uint64_t budget_bytes_;
-  const std::uint32_t block_size_;  // tokens
+  const std::vector<std::uint64_t> group_bytes_;  // of a block, by cache group
 
   // The engine's thread.
   TierService service_;

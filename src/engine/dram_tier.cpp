@@ -17,7 +17,7 @@ constexpr double kLoadHorizon_s = 2.0;                          // of loading, f
 
 Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options, const CoreConfig& config, const KvLayout& layout) {
   if (Result<void> checked = check_tier(config, "kv_dram"); !checked) return std::unexpected(std::move(checked.error()));
-  const std::uint64_t block_bytes = layout.group_block_bytes(0);
+  const std::uint64_t block_bytes = std::ranges::max(group_block_bytes(layout));
   const std::uint64_t num_places = options.bytes / block_bytes;
   if (num_places == 0 || num_places > kMostPlaces) {
     return fail(ErrorCode::invalid_argument, "kv_dram",
@@ -26,7 +26,7 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
   }
   auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = block_bytes});
   if (!transport) return fail(transport.error().code, "kv_dram", transport.error().message, transport.error().remedy);
-  std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options, config.block_size));
+  std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options));
   auto connector = OffloadConnector::create(
       tier_connector_options(num_places * block_bytes, options.policy, options.eviction_policy, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
@@ -35,8 +35,8 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
   return tier;
 }
 
-DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options, std::uint32_t block_size)
-    : transport_(std::move(transport)), options_(options), block_size_(block_size), load_rate_(kLoadHorizon_s) {}
+DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options)
+    : transport_(std::move(transport)), options_(options), load_rate_(kLoadHorizon_s) {}
 
 std::uint64_t DramTier::assign(std::uint64_t place, const OffloadKey& key) {
   return transport_->assign(static_cast<std::uint32_t>(place), key);
@@ -65,7 +65,7 @@ KvTierStats DramTier::stats() const {
           .num_loaded_blocks = moved.num_loaded,
           .bytes_stored = moved.bytes_stored,
           .bytes_loaded = moved.bytes_loaded,
-          .tokens_loaded = moved.num_loaded * block_size_,
+          .tokens_loaded = connector_->counters().num_loaded_tokens,
           .num_without_room = connector_->counters().num_without_room,
           .num_refused_blocks = moved.num_refused,
           .num_failed_blocks = moved.num_in_use,

@@ -25,13 +25,12 @@ class DramTier final : public KvTier, private TierPlaces {
   [[nodiscard]] KvTierStats stats() const override;
 
  private:
-  DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options, std::uint32_t block_size);
+  DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options);
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
 
   const std::unique_ptr<MemoryTransport> transport_;
   std::unique_ptr<OffloadConnector> connector_;
   const KvDramOptions options_;
-  const std::uint32_t block_size_;  // tokens
   Rate load_rate_;
   TierCosts costs_;
   std::uint64_t bytes_loaded_ = 0;

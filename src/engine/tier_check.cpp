@@ -18,6 +18,12 @@ Result<void> check_tier(const CoreConfig& config, const char* field) {
   return {};
 }
 
+std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
+  std::vector<std::uint64_t> bytes;
+  for (std::size_t group = 0; group < layout.groups.size(); ++group) bytes.push_back(layout.group_block_bytes(group));
+  return bytes;
+}
+
 OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, KvTierPolicy policy, const std::string& eviction_policy,
                                                const CoreConfig& config) {
   const bool is_measured = policy == KvTierPolicy::measured;

@@ -2,16 +2,21 @@
 // What all tiers of an engine ask of its cache, and how their connectors are made.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "quire/core_config.h"
 #include "quire/engine_builder.h"
 #include "quire/error.h"
+#include "quire/kv_layout.h"
 #include "quire/offload.h"
 
 namespace quire {
 
 // Whether a cache like this can have a tier. Errors name `field`.
 Result<void> check_tier(const CoreConfig& config, const char* field);
+
+// By cache group, of a block.
+std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout);
 
 // Of a tier with so many bytes.
 OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, KvTierPolicy policy, const std::string& eviction_policy,

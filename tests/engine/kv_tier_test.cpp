@@ -22,10 +22,18 @@ constexpr std::uint32_t kTierRequests = 150;
 constexpr std::uint32_t kTierBlock = 4;  // tokens
 
 // As the simulated worker lays its blocks out: a name for each token.
-KvLayout tier_layout() {
+KvLayout tier_layout(std::size_t num_groups = 1) {
   KvLayout layout{.num_blocks = 60, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kTierBlock * sizeof(std::uint64_t)}};
-  layout.groups.push_back({.spec = {}, .block_size = kTierBlock, .kernel_block_size = kTierBlock, .layers = {0}});
+  for (std::uint32_t group = 0; group < num_groups; ++group)
+    layout.groups.push_back({.spec = {}, .block_size = kTierBlock, .kernel_block_size = kTierBlock, .layers = {group}});
   return layout;
+}
+
+ModelInfo windowed_tier_model(std::vector<std::uint32_t> windows) {
+  ModelInfo model = simulated_model();
+  model.num_layers = static_cast<std::uint32_t>(windows.size());
+  model.sliding_windows = std::move(windows);
+  return model;
 }
 
 EngineOptions tier_options() {
@@ -43,8 +51,8 @@ CoreConfig tier_config(const ModelInfo& model = simulated_model(), const EngineO
 }
 
 Result<std::shared_ptr<DiskTier>> open_tier_in(const std::string& folder, std::uint64_t budget_bytes, std::uint8_t fingerprint = 1,
-                                               KvTierPolicy policy = KvTierPolicy::exact) {
-  return DiskTier::open({.folder = folder, .budget_bytes = budget_bytes, .policy = policy}, tier_config(), tier_layout(),
+                                               KvTierPolicy policy = KvTierPolicy::exact, const CoreConfig& config = tier_config()) {
+  return DiskTier::open({.folder = folder, .budget_bytes = budget_bytes, .policy = policy}, config, tier_layout(config.kv.groups.size()),
                         test::tier_fingerprint(fingerprint));
 }
 
@@ -133,6 +141,43 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
     }
     EXPECT_EQ(stats.bytes_loaded, loaded);
     EXPECT_GT(loaded, 0U);
+  }
+}
+
+// Windows beside full attention, and alone; the worker sees each block that it reads. First with a tier in memory beside the disk.
+TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
+  for (const std::vector<std::uint32_t>& windows : {std::vector{24U, 24U, 0U}, std::vector{10U, 0U, 24U}, std::vector{40U, 40U}}) {
+    const test::TempFolder folder;
+    const ModelInfo model = windowed_tier_model(windows);
+    EngineOptions options = tier_options();
+    options.cache.num_blocks = windows.back() == 40 ? 50 : 170;
+    const CoreConfig config = tier_config(model, options);
+    for (std::uint64_t run = 0; run < 2; ++run) {
+      quire::Setup setup{.options = options, .model = model};
+      setup.tiers = {open_tier_in(folder.path(), 16 << 20, 1, KvTierPolicy::exact, config).value()};
+      const KvDramOptions dram{.bytes = 40 * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::exact};
+      if (run == 0) setup.tiers.push_back(DramTier::create(dram, config, tier_layout(config.kv.groups.size())).value());
+      ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
+      const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+      wait_until_read(*engine);
+      Collector sink;
+      Random random(71);
+      std::map<RequestId, Expected> wanted;
+      for (std::uint32_t i = 0; i < kTierRequests; ++i) {
+        const EngineRequest request = random_request(random);
+        wanted[engine->submit(request, sink).value()] = expected(request);
+      }
+      for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+      EXPECT_EQ(engine->stop(60.0), 0U);
+      const EngineStats stats = engine->stats();
+      EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+      EXPECT_EQ(stats.num_open_transfers, 0U);
+      const KvTierStats disk = stats.kv_tiers.at(0);
+      EXPECT_GE(disk.num_stored_blocks, run == 0 ? 100U : 0U) << "too little was met";
+      EXPECT_GE(disk.tokens_loaded, run == 1 ? 100U : 0U);
+      EXPECT_EQ(disk.num_restored_blocks > 0, run == 1);
+      EXPECT_EQ(disk.num_refused_blocks, 0U);
+    }
   }
 }
 
@@ -231,12 +276,13 @@ TEST(KvTier, WhatItCannotBeIsSaid) {
   CoreConfig config = tier_config();
   config.prefix_cache.enable_prefix_caching = false;
   EXPECT_NE(check_tier(config, "kv_disk").error().to_string().find("kv_disk: prefix caching is off"), std::string::npos);
-  ModelInfo windowed = simulated_model();
-  windowed.num_layers = 2;
-  windowed.sliding_windows = {0, 8};
-  const std::string groups = check_tier(tier_config(windowed), "kv_disk").error().to_string();
-  EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: there are 2 cache groups"), std::string::npos) << groups;
   EXPECT_TRUE(check_tier(tier_config(), "kv_disk"));
+  EXPECT_TRUE(check_tier(tier_config(windowed_tier_model({0, 8})), "kv_disk"));
+  config = tier_config();
+  config.kv.groups[0].spec = MambaSpec{};
+  const std::string groups = check_tier(config, "kv_disk").error().to_string();
+  EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: the layers of group 0 keep neither"), std::string::npos)
+      << groups;
   {
     const auto tier = open_tier_in(folder.path(), 1 << 20);
     ASSERT_TRUE(tier) << tier.error().to_string();

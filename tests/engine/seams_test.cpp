@@ -40,20 +40,20 @@ class AbleWorker final : public SimulatedWorker {
   WorkerCapabilities capabilities_;
 };
 
-EngineOptions seams_options() {
+EngineOptions seams_options(const ModelInfo& model = simulated_model()) {
   EngineOptions options;
   options.cache.num_blocks = 50;
-  return resolve_options(options, simulated_model(), {1, 0}).value();
+  return resolve_options(options, model, {1, 0}).value();
 }
 
 // The seam that the error names; empty: the engine was made.
-std::string refused(const EngineSeams& seams, const WorkerCapabilities& worker) {
-  const EngineOptions options = seams_options();
+std::string refused(const EngineSeams& seams, const WorkerCapabilities& worker, const ModelInfo& model = simulated_model()) {
+  const EngineOptions options = seams_options(model);
   SimulatedWorkerOptions simulated{.limits = worker_limits(options),
                                    .block_size = options.cache.block_size,
                                    .num_blocks = options.cache.num_blocks,
                                    .vocab_size = kVocab};
-  const auto engine = make_engine(options, simulated_model(), std::make_unique<AbleWorker>(std::move(simulated), worker), seams);
+  const auto engine = make_engine(options, model, std::make_unique<AbleWorker>(std::move(simulated), worker), seams);
   return engine ? "" : engine.error().field;
 }
 
@@ -63,6 +63,17 @@ TEST(EngineSeamsTest, AConnectorNeedsItsTransportAndAWorkerThatHasIt) {
   EXPECT_EQ(refused({.transport = tier}, {.transfers = true}), "connector");
   EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.transfers = false}), "transport");
   EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.transfers = true}), "");
+}
+
+TEST(EngineSeamsTest, AConnectorMustKnowOfWindowsWhereThereAreAny) {
+  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
+  ModelInfo model = simulated_model();
+  for (const std::vector<std::uint32_t>& windows : {std::vector{8U}, std::vector{0U, 8U}}) {
+    model.num_layers = static_cast<std::uint32_t>(windows.size());
+    model.sliding_windows = windows;
+    EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.num_cache_groups = 2, .transfers = true}, model), "connector");
+    EXPECT_EQ(refused({}, {.num_cache_groups = 2, .transfers = true}, model), "");
+  }
 }
 
 TEST(EngineSeamsTest, WhatNoWorkerWouldServeIsRefused) {

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from quire_server import running
+from windowed_model import write_windowed
 
 TOPICS = ("rivers", "bridges", "clocks", "maps", "bees", "glass", "salt", "tides")
 TINY = ("--num-blocks", "40", "--max-model-len", "512", "--max-num-seqs", "4")  # 39 blocks of 16 tokens: two prompts at most
@@ -76,6 +77,35 @@ def test_the_first_answer_after_kill_9_comes_from_disk(tmp_path, monkeypatch, wa
         assert cached > 100 and cached == told["loaded_tokens_total"]
         assert told["restored_blocks_total"] >= 10 and told["loaded_bytes_total"] > 0
         assert ask(url, "tides") == (wanted["tides"], 0), "what was never asked is not found"
+
+
+# Layers with a window and without in groups of unequal size (seven full ones, windows in sevens and a rest of two), and windows alone.
+@pytest.mark.parametrize("period, num_blocks", [(4, 200), (0, 40)])
+def test_windowed_models_go_to_disk_and_back(tmp_path, monkeypatch, period, num_blocks):
+    if not os.environ.get("QUIRE_TEST_MODEL"):
+        pytest.skip("QUIRE_TEST_MODEL is not set: ./dev test sets it")
+    model = tmp_path / "windowed.gguf"
+    write_windowed(os.environ["QUIRE_TEST_MODEL"], model, window=40, period=period)
+    monkeypatch.setenv("QUIRE_TEST_MODEL", str(model))
+    tiny = ("--num-blocks", str(num_blocks), *TINY[2:])
+    flags = (*tiny, "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB", "--kv-policy", "exact")
+    with running(*tiny, "--no-enable-prefix-caching") as url:
+        wanted = {topic: ask(url, topic)[0] for topic in TOPICS}
+    with pytest.raises(AssertionError, match="status 0"):
+        with running(*flags) as url:
+            for _ in range(2):
+                for topic in TOPICS:
+                    text, cached = ask(url, topic)
+                    assert text == wanted[topic]
+            told = metrics(url)
+            assert cached > 100 and told["loaded_tokens_total"] >= 100 * len(TOPICS), told
+            assert told["loaded_bytes_total"] > 0 and told["refused_total"] == told["failed_total"] == 0
+            os.kill(int((tmp_path / "kv" / "quire-lock").read_text()), signal.SIGKILL)
+    with running(*flags) as url:
+        text, cached = ask(url, "rivers")
+        told = metrics(url)
+        assert (text, told["refused_total"]) == (wanted["rivers"], 0)
+        assert cached > 100 and cached == told["loaded_tokens_total"], "a cold process finds it"
 
 
 def refusal(tmp_path, *flags, model=None):

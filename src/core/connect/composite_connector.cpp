@@ -1,5 +1,7 @@
 #include "core/connect/composite_connector.h"
 
+#include <algorithm>
+
 namespace quire {
 
 // What one member adds to a plan.
@@ -23,6 +25,10 @@ class CompositeConnector::MembersTransfers final : public TransferList {
 
 void CompositeConnector::bind(const Core& core) {
   for (const CompositeMember& member : members_) member.connector->bind(core);
+}
+
+bool CompositeConnector::supports_groups() const {
+  return std::ranges::all_of(members_, [](const CompositeMember& member) { return member.connector->supports_groups(); });
 }
 
 bool CompositeConnector::is_better(const ExternalMatch& match, const ExternalMatch& best) const {

@@ -37,6 +37,8 @@ class CompositeConnector final : public Connector {
       : members_(std::move(members)), choice_(choice) {}
 
   void bind(const Core& core) override;
+  // Where all members do.
+  [[nodiscard]] bool supports_groups() const override;
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;

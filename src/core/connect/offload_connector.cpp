@@ -27,15 +27,7 @@ constexpr std::size_t kNameBytes = 32;
 }  // namespace
 
 Result<void> OffloadConnector::check(const CoreConfig& config) {
-  const char* const remedy = "offload a cache of one group of full attention";
-  if (config.kv.groups.size() != 1)
-    return fail(ErrorCode::unsupported, "kv.groups", fmt::format("there are {} cache groups", config.kv.groups.size()), remedy);
-  const auto& spec = config.kv.groups[0].spec;
-  const auto* full = std::get_if<FullAttentionSpec>(&spec);
-  const auto* mla = std::get_if<MlaAttentionSpec>(&spec);
-  if (full == nullptr && mla == nullptr) return fail(ErrorCode::unsupported, "kv.groups", "its layers do not keep all blocks", remedy);
-  if ((full != nullptr ? full->block_size : mla->block_size) != config.block_size)
-    return fail(ErrorCode::unsupported, "block_size", "blocks have other names than the cache's own", remedy);
+  if (Result<GroupWindows> windows = GroupWindows::create(config); !windows) return std::unexpected(std::move(windows.error()));
   if (config.parallel.dcp_world_size * config.parallel.pcp_world_size != 1)
     return fail(ErrorCode::unsupported, "parallel", "a context is spread over ranks", "offload without context parallelism");
   return {};
@@ -44,6 +36,7 @@ Result<void> OffloadConnector::check(const CoreConfig& config) {
 Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const OffloadConnectorOptions& options, const CoreConfig& config,
                                                                    std::uint64_t bytes_per_block, TierPlaces* places) {
   if (Result<void> checked = check(config); !checked) return std::unexpected(std::move(checked.error()));
+  Result<GroupWindows> windows = GroupWindows::create(config);
   if (bytes_per_block == 0) return fail(ErrorCode::invalid_argument, "bytes_per_block", "blocks are empty", "give what a block holds");
   if (options.cpu_bytes_to_use == 0)
     return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use", "it must be given", "give the size of the tier in bytes");
@@ -55,6 +48,9 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
   const std::uint32_t factor = block_size / config.block_size;
   if (places != nullptr && factor != 1)
     return fail(ErrorCode::unsupported, "block_size", "each place of this tier has a name of its own", "leave it out");
+  if (!windows->is_plain() && factor != 1)
+    return fail(ErrorCode::unsupported, "block_size", "with several cache groups or a window blocks have the cache's own size",
+                "leave it out");
   const Result<OffloadPolicy> policy = parse_offload_policy(options.eviction_policy);
   if (!policy) return std::unexpected(policy.error());
   const std::uint64_t num_slots = options.cpu_bytes_to_use / bytes_per_block / factor;
@@ -65,12 +61,14 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                                        .enable_events = options.enable_events,
                                        .restores = places != nullptr});
   if (!ledger) return std::unexpected(std::move(ledger.error()));
-  return std::unique_ptr<OffloadConnector>(new OffloadConnector(std::move(*ledger), options, config, factor, bytes_per_block, places));
+  return std::unique_ptr<OffloadConnector>(
+      new OffloadConnector(std::move(*ledger), *std::move(windows), options, config, factor, bytes_per_block, places));
 }
 
-OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
-                                   std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places)
+OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupWindows windows, const OffloadConnectorOptions& options,
+                                   const CoreConfig& config, std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places)
     : ledger_(std::move(ledger)),
+      windows_(std::move(windows)),
       block_size_(config.block_size),
       factor_(factor),
       bytes_per_block_(bytes_per_block),
@@ -89,24 +87,70 @@ void OffloadConnector::restore(OffloadSlot slot, const OffloadKey* key) {
   if (ledger_->restore(slot, was_reset_ ? nullptr : key)) assign(slot.value, *key);
 }
 
+void OffloadConnector::add_key(const RequestView& request, std::uint32_t group, std::size_t index) {
+  QUIRE_CHECK((index + 1) * factor_ * kNameBytes <= request.block_hashes.size(), "full blocks have names");
+  OffloadKey& key = keys_.emplace_back();
+  key.group = group;
+  std::memcpy(key.hash.data(), &request.block_hashes[(index * factor_ + factor_ - 1) * kNameBytes], kNameBytes);
+}
+
 std::span<const OffloadKey> OffloadConnector::keys_of(const RequestView& request, std::size_t begin, std::size_t end) {
-  QUIRE_CHECK(begin <= end && end * factor_ * kNameBytes <= request.block_hashes.size(), "full blocks have names");
   keys_.clear();
   for (std::size_t i = begin; i < end; ++i)
-    std::memcpy(keys_.emplace_back().hash.data(), &request.block_hashes[(i * factor_ + factor_ - 1) * kNameBytes], kNameBytes);
+    for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) add_key(request, group, i);
   return keys_;
 }
 
-std::size_t OffloadConnector::without_doomed(std::span<const OffloadKey> keys) const {
-  if (doomed_.empty()) return keys.size();
-  return static_cast<std::size_t>(std::ranges::find_if(keys, [this](const OffloadKey& key) { return doomed_.contains(key); }) -
-                                  keys.begin());
+std::span<const OffloadKey> OffloadConnector::keys_of(const RequestView& request, std::uint32_t group, std::size_t begin, std::size_t end) {
+  keys_.clear();
+  for (std::size_t i = begin; i < end; ++i) add_key(request, group, i);
+  return keys_;
+}
+
+std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& request, std::size_t begin, std::size_t end) {
+  keys_.clear();
+  asked_.clear();
+  held_.clear();
+  for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) held_.push_back(core_->blocks(request.id, group));
+  for (std::size_t i = begin; i < end; ++i) {
+    for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) {
+      if (held_[group][i * factor_] == kNullBlock) continue;
+      add_key(request, group, i);
+      asked_.push_back({group, i});
+    }
+  }
+  return keys_;
+}
+
+std::size_t OffloadConnector::end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) {
+  const std::size_t num_groups = windows_.num_groups();
+  const std::size_t num_first = ledger_->lookup(keys);
+  return windows_.longest(static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end),
+                          [&](std::uint32_t block, std::uint32_t group) {
+                            const std::size_t at = (block - begin) * num_groups + group;
+                            return (at < num_first || ledger_->ref_count(keys[at]).value_or(-1) >= 0) && !doomed_.contains(keys[at]);
+                          });
+}
+
+bool OffloadConnector::is_being_loaded(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) const {
+  const std::size_t num_groups = windows_.num_groups();
+  for (std::size_t i = begin; i < end; ++i)
+    for (std::uint32_t group = 0; group < num_groups; ++group)
+      if (i >= windows_.first_needed(group, static_cast<std::uint32_t>(end)) &&
+          being_loaded_.contains(keys[(i - begin) * num_groups + group]))
+        return true;
+  return false;
 }
 
 // A tier that is as fast takes work off the processors.
-bool OffloadConnector::computes_faster(std::uint32_t num_tokens) const {
+bool OffloadConnector::computes_faster(std::uint32_t num_local_tokens, std::uint32_t num_tokens) const {
   if (costs_.load_bytes_per_s <= 0.0 || costs_.compute_tokens_per_s <= 0.0) return false;
-  const std::uint64_t bytes = (num_loading_blocks_ + num_tokens / block_size_) * bytes_per_block_;
+  const std::uint32_t first = num_local_tokens / block_size_;
+  const std::uint32_t end = (num_local_tokens + num_tokens) / block_size_;
+  std::uint64_t num_blocks = num_loading_blocks_;
+  for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
+    num_blocks += end - std::max(first, windows_.first_needed(group, end));
+  const std::uint64_t bytes = num_blocks * bytes_per_block_;
   return static_cast<double>(bytes) / costs_.load_bytes_per_s > num_tokens / costs_.compute_tokens_per_s;
 }
 
@@ -123,22 +167,22 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   num_declined_tokens_ = 0;
   if (!service_.loads) return kNothing;
   const std::size_t tokens_per_key = std::size_t{block_size_} * factor_;
-  const std::size_t num_keys = request.tokens.size() / tokens_per_key;
+  // The last token runs anew, also where all are loaded; its window begins a token earlier than that of the next one.
+  const std::size_t num_keys = (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) / tokens_per_key;
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
   ledger_->touch(keys);
   if (num_keys * tokens_per_key < num_local_tokens + tokens_per_key) return kNothing;
   const std::size_t start = num_local_tokens / tokens_per_key;
-  const std::span<const OffloadKey> wanted = keys.subspan(start);
-  const std::span<const OffloadKey> hits = wanted.first(without_doomed(wanted.first(ledger_->lookup(wanted))));
-  const std::size_t end_tokens = (start + hits.size()) * tokens_per_key;
-  if (hits.empty() || end_tokens < num_local_tokens + tokens_per_key) return kNothing;
+  const std::span<const OffloadKey> wanted = keys.subspan(start * windows_.num_groups());
+  const std::size_t end = end_of_hit(wanted, start, num_keys);
+  const std::size_t end_tokens = end * tokens_per_key;
+  if (end == start || end_tokens < num_local_tokens + tokens_per_key) return kNothing;
   const auto num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens);
-  if (computes_faster(num_tokens)) {
+  if (computes_faster(num_local_tokens, num_tokens)) {
     num_declined_tokens_ = num_tokens;
     return kNothing;
   }
-  if (waits_for_loads_ && !being_loaded_.empty() &&
-      std::ranges::any_of(hits, [this](const OffloadKey& key) { return being_loaded_.contains(key); }))
+  if (waits_for_loads_ && !being_loaded_.empty() && is_being_loaded(wanted, start, end))
     return {.num_tokens = std::nullopt, .load_async = false};
   return {.num_tokens = num_tokens, .load_async = true};
 }
@@ -154,22 +198,30 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   const std::uint32_t first = num_local_tokens_ / block_size_;
   const std::uint32_t end = (num_local_tokens_ + num_external_tokens) / block_size_;
   QUIRE_CHECK(end % factor_ == 0 && end <= blocks[0].size(), "whole offloaded blocks are loaded");
+  tracked.num_loaded_tokens = num_external_tokens;
+  for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
+    if (const std::uint32_t begin = std::max(first, windows_.first_needed(group, end)); begin < end)
+      plan_load(request, group, blocks[group], begin, end);
+  tracked.next_stored = end / factor_;
+}
+
+// Of blocks [first, end) of a group.
+void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first,
+                                 std::uint32_t end) {
   const std::uint32_t first_key = first / factor_;
-  const std::span<const OffloadKey> keys = keys_of(request, first_key, end / factor_);
+  const std::span<const OffloadKey> keys = keys_of(request, group, first_key, end / factor_);
   const auto slots = ledger_->prepare_load(keys);
   QUIRE_CHECK(slots.has_value(), "what matched can be loaded");
   Moving load{.request = request.id,
               .direction = TransferDirection::load,
+              .group = group,
               .first_key = first_key,
               .keys = {keys.begin(), keys.end()},
-              .blocks = {},
+              .blocks = {blocks.begin() + first, blocks.begin() + end},
               .places = {}};
-  for (std::uint32_t i = first; i < end; ++i) {
-    load.blocks.push_back(blocks[0][i]);
+  for (std::uint32_t i = first; i < end; ++i)
     load.places.push_back(number_of(std::uint64_t{(*slots)[i / factor_ - first_key].value} * factor_ + i % factor_));
-  }
-  tracked.loading = load.keys;
-  tracked.next_stored = end / factor_;
+  ++tracked_[request.id.value].num_loads;
   being_loaded_.insert(keys.begin(), keys.end());
   counters_.num_loaded += keys.size();
   num_loading_blocks_ += load.blocks.size();
@@ -197,60 +249,49 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
   const std::uint32_t first = tracked.next_stored;
   if (end <= first || !service_.stores) return;
-  if (is_busy_storing(std::size_t{end - first} * factor_)) {
-    counters_.num_held_back += end - first;
+  if (const std::size_t num_keys = std::size_t{end - first} * windows_.num_groups(); is_busy_storing(num_keys * factor_)) {
+    counters_.num_held_back += num_keys;
     return;
   }
-  const std::optional<PreparedStore> store = ledger_->prepare_store(keys_of(*request, first, end));
+  const std::span<const OffloadKey> keys = keys_held(*request, first, end);
+  const std::optional<PreparedStore> store = ledger_->prepare_store(keys);
   if (!store) {
-    counters_.num_without_room += end - first;
+    counters_.num_without_room += keys.size();
     return;
   }
   tracked.next_stored = end;
   if (store->keys.empty()) return;
-  Moving moving = store_of(scheduled, *store, keys_, first);
+  add_stores(scheduled.id, *store, tracked);
   ledger_->touch(keys_of(*request, 0, end));
-  tracked.stores = true;
-  tracked.storing.insert(tracked.storing.end(), moving.keys.begin(), moving.keys.end());
-  counters_.num_stored += moving.keys.size();
-  num_storing_blocks_ += moving.blocks.size();
-  decided_.push_back(std::move(moving));
 }
 
-// `keys` are the request's from its offloaded block `first` on; those that are stored are among them, in the same order.
-OffloadConnector::Moving OffloadConnector::store_of(const ScheduledRequest& scheduled, const PreparedStore& store,
-                                                    std::span<const OffloadKey> keys, std::uint32_t first) {
-  const std::span<const BlockId> blocks = core_->blocks(scheduled.id, 0);
-  Moving moving{.request = scheduled.id,
-                .direction = TransferDirection::store,
-                .first_key = first,
-                .keys = {store.keys.begin(), store.keys.end()},
-                .blocks = {},
-                .places = {}};
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < keys.size() && taken < store.keys.size(); ++i) {
-    if (keys[i] != store.keys[taken]) continue;
+// What is stored is among what was asked for, in the same order.
+void OffloadConnector::add_stores(RequestId request, const PreparedStore& store, Tracked& tracked) {
+  const std::size_t first_decided = decided_.size();
+  std::size_t at = 0;
+  for (std::size_t taken = 0; taken < store.keys.size(); ++taken, ++at) {
+    while (at < asked_.size() && keys_[at] != store.keys[taken]) ++at;
+    QUIRE_CHECK(at < asked_.size(), "what is stored was asked for");
+    const auto [group, index] = asked_[at];
+    Moving& store_of_group = store_of(request, group, first_decided);
+    store_of_group.keys.push_back(keys_[at]);
     for (std::uint32_t part = 0; part < factor_; ++part) {
-      moving.blocks.push_back(blocks[(first + i) * factor_ + part]);
-      moving.places.push_back(assign(std::uint64_t{store.slots[taken].value} * factor_ + part, keys[i]));
+      store_of_group.blocks.push_back(held_[group][index * factor_ + part]);
+      store_of_group.places.push_back(assign(std::uint64_t{store.slots[taken].value} * factor_ + part, keys_[at]));
     }
-    ++taken;
   }
-  QUIRE_CHECK(taken == store.keys.size(), "what is stored was asked for");
-  return moving;
+  tracked.stores = true;
+  tracked.storing.insert(tracked.storing.end(), store.keys.begin(), store.keys.end());
+  counters_.num_stored += store.keys.size();
+  num_storing_blocks_ += store.keys.size() * factor_;
 }
 
-// The keys can be loaded from now on.
-void OffloadConnector::end_stores(std::vector<OffloadKey>& keys) {
-  if (!doomed_.empty()) {
-    std::erase_if(keys, [this](const OffloadKey& key) {
-      if (doomed_.erase(key) == 0) return false;
-      ledger_->complete_store({&key, 1}, false);
-      return true;
-    });
-  }
-  ledger_->complete_store(keys);
-  keys.clear();
+// The request's among those that were decided from `first_decided` on.
+OffloadConnector::Moving& OffloadConnector::store_of(RequestId request, std::uint32_t group, std::size_t first_decided) {
+  for (std::size_t i = first_decided; i < decided_.size(); ++i)
+    if (decided_[i].group == group) return decided_[i];
+  return decided_.emplace_back(
+      Moving{.request = request, .direction = TransferDirection::store, .group = group, .keys = {}, .blocks = {}, .places = {}});
 }
 
 void OffloadConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) {
@@ -261,7 +302,15 @@ void OffloadConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& tr
     fail_store(store);
     return true;
   });
-  std::erase_if(loads_, [&](Moving& load) { return begin(load, transfers); });
+  std::erase_if(loads_, [&](Moving& load) {
+    // Its request has ended, and a window has let go of what it was to fill.
+    if (load.was_refused && !holds_blocks(load)) {
+      let_go(load);
+      forget_if_over(load.request);
+      return true;
+    }
+    return begin(load, transfers);
+  });
   std::ranges::move(decided_, std::back_inserter(due_));
   decided_.clear();
 }
@@ -271,113 +320,18 @@ bool OffloadConnector::begin(Moving& moving, TransferList& transfers) {
                                                       .request = moving.request,
                                                       .direction = moving.direction,
                                                       .need = TransferNeed::nothing,
-                                                      .group = 0,
+                                                      .group = moving.group,
                                                       .blocks = moving.blocks,
                                                       .places = moving.places});
+  moving.was_refused = !id;
   if (id) moving_.emplace(id->value, std::move(moving));
   return id.has_value();
 }
 
 // Nobody else has written to them then.
-bool OffloadConnector::holds_blocks(const Moving& store) const {
-  const std::span<const BlockId> held = core_->blocks(store.request, 0);
-  return std::ranges::all_of(store.blocks, [&](BlockId block) { return std::ranges::find(held, block) != held.end(); });
-}
-
-// update_connector_output, of one transfer
-void OffloadConnector::completed(const TransferCompletion& completion) {
-  const auto found = moving_.find(completion.transfer.value);
-  if (found == moving_.end()) return;
-  const Moving moved = std::move(found->second);
-  moving_.erase(found);
-  (moved.direction == TransferDirection::load ? num_loading_blocks_ : num_storing_blocks_) -= moved.blocks.size();
-  if (moved.direction == TransferDirection::load)
-    end_load(moved, completion);
-  else if (completion.outcome == TransferOutcome::failed)
-    fail_store(moved);
-  else if (found_when_stored_)
-    end_store(moved);
-}
-
-void OffloadConnector::end_store(const Moving& store) {
-  const auto found = tracked_.find(store.request.value);
-  if (found == tracked_.end()) return;
-  std::vector<OffloadKey> stored = store.keys;
-  std::erase_if(stored, [&](const OffloadKey& key) { return std::erase(found->second.storing, key) == 0; });
-  end_stores(stored);
-}
-
-void OffloadConnector::end_load(const Moving& load, const TransferCompletion& completion) {
-  for (const OffloadKey& key : load.keys) being_loaded_.erase(key);
-  QUIRE_CHECK(ledger_->complete_load(load.keys).has_value(), "what is loaded stays");
-  const auto found = tracked_.find(load.request.value);
-  QUIRE_CHECK(found != tracked_.end(), "a request with a load is remembered");
-  found->second.loading.clear();
-  for (const OffloadKey& key : load.keys)
-    if (doomed_.contains(key) && ledger_->discard(key)) doomed_.erase(key);
-  if (completion.outcome == TransferOutcome::failed) drop_bad(load, completion.bad_blocks, found->second);
-  forget_if_over(load.request);
-}
-
-// A key is bad when one of its blocks is; they are to be stored anew.
-void OffloadConnector::drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked) {
-  const auto is_bad = [&](BlockId block) { return bad_blocks.empty() || std::ranges::find(bad_blocks, block) != bad_blocks.end(); };
-  const std::uint64_t num_before = load.places.front() % factor_;  // blocks of the first key that were there already
-  for (std::uint32_t i = 0; i < load.keys.size(); ++i) {
-    const std::size_t first = std::max<std::size_t>(std::size_t{i} * factor_, num_before) - num_before;
-    const std::size_t end = std::size_t{i + 1} * factor_ - num_before;
-    if (std::ranges::none_of(std::span(load.blocks).subspan(first, end - first), is_bad)) continue;
-    tracked.next_stored = std::min(tracked.next_stored, load.first_key + i);
-    drop(load.keys[i]);
-    ++counters_.num_failed_loads;
-  }
-}
-
-void OffloadConnector::fail_store(const Moving& store) {
-  const auto found = tracked_.find(store.request.value);
-  counters_.num_failed_stores += store.keys.size();
-  for (const OffloadKey& key : store.keys) {
-    if (found != tracked_.end() && std::erase(found->second.storing, key) > 0) {
-      ledger_->complete_store({&key, 1}, false);
-      doomed_.erase(key);
-    } else if (ledger_->ref_count(key) != -1) {  // else another request stores it by now
-      drop(key);
-    }
-  }
-}
-
-void OffloadConnector::drop(const OffloadKey& key) {
-  if (!ledger_->discard(key) && ledger_->contains(key)) doomed_.insert(key);
-}
-
-// request_finished
-bool OffloadConnector::finished(const RequestView& request, GroupBlocks /*blocks*/) {
-  const auto found = tracked_.find(request.id.value);
-  if (found == tracked_.end()) return false;
-  found->second.has_ended = true;
-  const bool stores = found->second.stores;
-  forget_if_over(request.id);
-  return stores;
-}
-
-// update_connector_output, finished_sending
-void OffloadConnector::sent(RequestId request) {
-  const auto found = tracked_.find(request.value);
-  if (found == tracked_.end()) return;
-  end_stores(found->second.storing);
-  found->second.stores = false;
-  forget_if_over(request);
-}
-
-void OffloadConnector::forget_if_over(RequestId request) {
-  const auto found = tracked_.find(request.value);
-  if (found != tracked_.end() && found->second.has_ended && !found->second.stores && found->second.loading.empty()) tracked_.erase(found);
-}
-
-bool OffloadConnector::reset() {
-  was_reset_ = true;
-  for (const OffloadKey& key : ledger_->resident_keys()) drop(key);
-  return true;
+bool OffloadConnector::holds_blocks(const Moving& moving) const {
+  const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);
+  return std::ranges::all_of(moving.blocks, [&](BlockId block) { return std::ranges::find(held, block) != held.end(); });
 }
 
 }  // namespace quire

@@ -9,6 +9,10 @@
 // a reset does nothing; here a block that could not be stored is not kept, one that could not be loaded is a miss and is dropped, and a
 // reset drops all.
 //
+// vLLM's connector refuses several cache groups. Here groups of full attention and of sliding windows are offloaded together: a block of
+// each has a key of its own, and a load takes of each what the prefix cache would ask of it (group_windows.h). Blocks of windows are stored
+// as they fill, too, so that a prompt may part from another one anywhere. One that misses a block of its load waits as if new.
+//
 // What it asks of the transport: transfers that name the same place take effect in the order in which they begin; a load from a place whose
 // last store failed fails.
 //
@@ -21,6 +25,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/connect/group_windows.h"
 #include "core/connect/tier_places.h"
 #include "core/offload/offload_ledger.h"
 #include "quire/connector.h"
@@ -33,15 +38,17 @@ struct ScheduledRequest;
 
 class OffloadConnector final : public Connector {
  public:
-  // Whether such a cache can be offloaded: not several groups, windows, states of mamba layers, nor context parallelism.
+  // Whether such a cache can be offloaded: full attention and windows, with blocks of one size; no states of mamba layers, no chunks, nor
+  // context parallelism.
   static Result<void> check(const CoreConfig& config);
-  // `bytes_per_block`: of a block of the cache, in all layers, over all ranks. Errors name the field: an option out of range, or a cache
-  // that cannot be offloaded. `places`, if given, outlives it: a tier that may hold blocks from before, of the cache's block size.
-  // restore() tells of each slot then.
+  // `bytes_per_block`: of a block of the cache, in all layers of its group, over all ranks; of the largest group's. Errors name the field:
+  // an option out of range, or a cache that cannot be offloaded. `places`, if given, outlives it: a tier that may hold blocks from before,
+  // of the cache's block size. restore() tells of each slot then.
   static Result<std::unique_ptr<OffloadConnector>> create(const OffloadConnectorOptions& options, const CoreConfig& config,
                                                           std::uint64_t bytes_per_block, TierPlaces* places = nullptr);
 
   void bind(const Core& core) override { core_ = &core; }
+  [[nodiscard]] bool supports_groups() const override { return true; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   void planned(const StepPlan& plan) override;
@@ -75,36 +82,50 @@ class OffloadConnector final : public Connector {
     std::uint32_t next_stored = 0;
     bool stores = false;  // something of it was to be stored: its blocks stay until that is over
     bool has_ended = false;
-    std::vector<OffloadKey> storing, loading;
+    std::uint32_t num_loads = 0;          // that are not over
+    std::uint32_t num_loaded_tokens = 0;  // by them, as far as is known
+    std::vector<OffloadKey> storing;
   };
   struct Moving {
     RequestId request;
     TransferDirection direction;
-    std::uint32_t first_key = 0;  // index of keys[0] in the request, in offloaded blocks
+    std::uint32_t group = 0;
+    std::uint32_t first_key = 0;  // of a load: index of keys[0] in the request, in offloaded blocks
+    bool was_refused = false;     // as many as may be were open
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;  // parallel to `blocks`
   };
   struct KeyHash {
-    std::size_t operator()(const OffloadKey& key) const { return key.prefix(); }
+    std::size_t operator()(const OffloadKey& key) const { return key.prefix() ^ key.group; }
   };
   using KeySet = std::unordered_set<OffloadKey, KeyHash>;
 
-  OffloadConnector(std::unique_ptr<OffloadLedger> ledger, const OffloadConnectorOptions& options, const CoreConfig& config,
-                   std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places);
+  OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupWindows windows, const OffloadConnectorOptions& options,
+                   const CoreConfig& config, std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places);
   [[nodiscard]] std::uint64_t number_of(std::uint64_t place) const { return places_ == nullptr ? place : numbers_[place]; }
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key);
-  // Of the request's offloaded blocks from `begin` to `end`; valid until the next call.
+  void add_key(const RequestView& request, std::uint32_t group, std::size_t index);
+  // Of the request's offloaded blocks from `begin` to `end`, of all groups, block by block, or of one; valid until the next call.
   std::span<const OffloadKey> keys_of(const RequestView& request, std::size_t begin, std::size_t end);
-  [[nodiscard]] std::size_t without_doomed(std::span<const OffloadKey> keys) const;
-  [[nodiscard]] bool computes_faster(std::uint32_t num_tokens) const;
+  std::span<const OffloadKey> keys_of(const RequestView& request, std::uint32_t group, std::size_t begin, std::size_t end);
+  // Of the blocks that each group holds, in the same order; `asked_` says which they are.
+  std::span<const OffloadKey> keys_held(const RequestView& request, std::size_t begin, std::size_t end);
+  // Up to which offloaded block the prompt can be loaded; `keys` are those from `begin` to `end`.
+  std::size_t end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end);
+  [[nodiscard]] bool is_being_loaded(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) const;
+  [[nodiscard]] bool computes_faster(std::uint32_t num_local_tokens, std::uint32_t num_tokens) const;
   [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;
+  void plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first, std::uint32_t end);
   void plan_store(const ScheduledRequest& scheduled);
-  Moving store_of(const ScheduledRequest& scheduled, const PreparedStore& store, std::span<const OffloadKey> keys, std::uint32_t first);
+  void add_stores(RequestId request, const PreparedStore& store, Tracked& tracked);
+  Moving& store_of(RequestId request, std::uint32_t group, std::size_t first_decided);
   void end_stores(std::vector<OffloadKey>& keys);
   void end_store(const Moving& store);
   bool begin(Moving& moving, TransferList& transfers);
-  [[nodiscard]] bool holds_blocks(const Moving& store) const;
+  [[nodiscard]] bool holds_blocks(const Moving& moving) const;
+  // Its keys are free; whose it is.
+  Tracked& let_go(const Moving& load);
   void end_load(const Moving& load, const TransferCompletion& completion);
   void drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked);
   void fail_store(const Moving& store);
@@ -112,7 +133,13 @@ class OffloadConnector final : public Connector {
   void drop(const OffloadKey& key);
   void forget_if_over(RequestId request);
 
+  struct Asked {
+    std::uint32_t group;
+    std::size_t index;  // of the offloaded block in the request
+  };
+
   std::unique_ptr<OffloadLedger> ledger_;
+  GroupWindows windows_;
   const Core* core_ = nullptr;
   std::uint32_t block_size_;  // tokens
   std::uint32_t factor_;
@@ -138,6 +165,8 @@ class OffloadConnector final : public Connector {
   std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
   OffloadCounters counters_;
   std::vector<OffloadKey> keys_;
+  std::vector<Asked> asked_;                    // parallel to `keys_`, after keys_held()
+  std::vector<std::span<const BlockId>> held_;  // by group, then
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/connect/grouped_config.h"
 #include "core/connect/lasting_places.h"
 #include "core/connect/offload_driver.h"
 
@@ -40,13 +41,14 @@ TEST(OffloadConnector, OptionsAreChecked) {
 
 TEST(OffloadConnector, ACacheThatCannotBeOffloadedIsRefused) {
   CoreConfig config = test::sync_config();
-  config.kv.groups.push_back(config.kv.groups[0]);
+  ChunkedLocalSpec chunks;
+  chunks.block_size = test::kBlockSize;
+  chunks.attention_chunk_size = 8;
+  config.kv.groups[0].spec = chunks;
   EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "kv.groups");
-  SlidingWindowSpec window;
-  window.block_size = test::kBlockSize;
-  window.sliding_window = 8;
-  config.kv.groups = {{.layer_names = {"layer"}, .spec = window, .layer_specs = {}}};
-  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "kv.groups");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, test::grouped_config({0, 9})), "");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .block_size = 2 * test::kBlockSize}, test::grouped_config({0, 9})), "block_size");
+  EXPECT_EQ(field_of({.cpu_bytes_to_use = 8, .block_size = 2 * test::kBlockSize}, test::grouped_config({9})), "block_size");
   config = test::sync_config();
   config.parallel.dcp_world_size = 2;
   EXPECT_EQ(field_of({.cpu_bytes_to_use = 8}, config), "parallel");

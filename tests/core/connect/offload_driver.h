@@ -17,6 +17,7 @@ struct Begun {
   TransferDirection direction;
   std::vector<std::uint32_t> blocks;
   std::vector<std::uint64_t> places;
+  std::uint32_t group = 0;
 };
 
 // A block counts as one byte, so the tier has as many slots as bytes.
@@ -36,7 +37,7 @@ class OffloadDriver {
     const StepPlan& plan = d.plan();
     begun.clear();
     for (const Transfer& transfer : plan.transfers) {
-      Begun& one = begun.emplace_back(Begun{transfer.id, transfer.request, transfer.direction, {}, {}});
+      Begun& one = begun.emplace_back(Begun{transfer.id, transfer.request, transfer.direction, {}, {}, transfer.group});
       std::ranges::transform(transfer.blocks, std::back_inserter(one.blocks), &BlockId::value);
       one.places.assign(transfer.places.begin(), transfer.places.end());
       open.push_back(transfer.id);
@@ -71,9 +72,9 @@ class OffloadDriver {
   }
   [[nodiscard]] std::uint32_t num_kept() const { return connector->ledger().num_slots() - connector->ledger().num_free(); }
   // Of offloaded block `index` of a request that is known.
-  [[nodiscard]] OffloadKey key(std::uint64_t id, std::size_t index) const {
+  [[nodiscard]] OffloadKey key(std::uint64_t id, std::size_t index, std::uint32_t group = 0) const {
     const std::span<const std::uint8_t> names = d.view(id).block_hashes;
-    OffloadKey key;
+    OffloadKey key{.hash = {}, .group = group};
     std::ranges::copy(names.subspan(((index + 1) * connector->factor() - 1) * 32, 32), key.hash.begin());
     return key;
   }

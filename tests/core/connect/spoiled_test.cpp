@@ -40,7 +40,7 @@ TEST(SpoiledConnectDeathTest, OnlyWhatWasAskedForIsStored) {
   const OffloadKey key{};
   const OffloadSlot slot{0};
   const PreparedStore store{.keys = {&key, 1}, .slots = {&slot, 1}, .evicted = {}};
-  EXPECT_DEATH((void)o.connector->store_of({}, store, {}, 0), "what is stored was asked for");
+  EXPECT_DEATH(o.connector->add_stores({}, store, o.connector->tracked_[0]), "what is stored was asked for");
 }
 
 }  // namespace

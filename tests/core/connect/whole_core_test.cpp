@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "core/connect/grouped_config.h"
 #include "core/connect/lasting_places.h"
 #include "core/connect/offload_connector.h"
 #include "core/schedule/fake_worker.h"
@@ -121,6 +122,7 @@ class RandomCopies {
 
 struct Play {
   bool is_async = false, prefix_caching = true;
+  std::vector<std::uint32_t> windows = {0};  // per cache group; 0: full attention
   OffloadConnectorOptions offload;
   double failed = 0.0;
   TierContent* lasting = nullptr;  // what is there at the beginning, and at the end
@@ -135,9 +137,8 @@ struct Played {
 CoreConfig tight_config(const Play& run) {
   CoreConfig config;
   config.block_size = kCopyBlock;
-  FullAttentionSpec spec;
-  spec.block_size = kCopyBlock;
-  config.kv = {.num_blocks = 30, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  const auto num_groups = static_cast<std::uint32_t>(run.windows.size());
+  config.kv = {.num_blocks = 10 + 20 * num_groups, .groups = cache_groups_of(run.windows, kCopyBlock), .tensors = {}};
   config.scheduler.max_num_seqs = 5;
   config.scheduler.max_num_batched_tokens = 32;
   config.scheduler.max_model_len = 96;
@@ -146,6 +147,7 @@ CoreConfig tight_config(const Play& run) {
   config.prefix_cache.enable_prefix_caching = run.prefix_caching;
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   config.cures.loaded_give_way = true;
+  config.cures.hits_before_loads = true;
   return config;
 }
 
@@ -178,6 +180,7 @@ Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
   const auto connector = OffloadConnector::create(run.offload, config, 1, lasting).value();
   const auto core = Core::create(config, {.connector = with_connector ? connector.get() : nullptr}).value();
   FakeWorker worker(config.kv.num_blocks, kCopyBlock, config.scheduler.max_num_seqs, 500);
+  worker.use_windows(run.windows);
   Random requests(seed), chances(seed + 1);
   TierContent own_content;
   TierContent& content = lasting != nullptr ? *run.lasting : own_content;
@@ -278,6 +281,58 @@ TEST(OffloadWholeCore, ATierThatLastsChangesNoToken) {
         EXPECT_EQ(with.outputs.size(), 120U);
         EXPECT_GT(with.counters.num_stored, 10U) << "too little was met";
         EXPECT_GT(with.counters.num_loaded, num_blocks == 15 ? 0U : 30U);
+      }
+    }
+  }
+}
+
+// Full attention and windows, smaller than a block and larger. The worker sees each entry that it reads of a block that was loaded.
+TEST(OffloadWholeCore, SeveralGroupsChangeNoToken) {
+  std::uint64_t seed = 200, num_preemptions = 0, num_failed_loads = 0, num_loaded_small = 0;
+  for (const std::vector<std::uint32_t>& windows :
+       {std::vector{0U, 6U}, std::vector{9U}, std::vector{0U, 5U, 14U}, std::vector{3U, 3U, 0U}}) {
+    for (const bool is_async : {false, true}) {
+      for (const std::uint64_t num_blocks : {24U, 400U}) {
+        for (const double failed : {0.0, 0.2}) {
+          Play run{.is_async = is_async, .windows = windows, .offload = {.cpu_bytes_to_use = num_blocks}, .failed = failed};
+          run.offload.join_loads = num_blocks == 24;
+          const Played with = play_requests(run, true, ++seed);
+          const Played without = play_requests(run, false, seed);
+          ASSERT_FALSE(testing::Test::HasFailure()) << windows.size() << " groups, async " << is_async << ", tier " << num_blocks;
+          EXPECT_EQ(with.outputs, without.outputs);
+          EXPECT_EQ(with.outputs.size(), 120U);
+          EXPECT_GT(with.counters.num_stored, 30U) << "too little was met";
+          if (num_blocks == 400) EXPECT_GT(with.counters.num_loaded_tokens, 100U);
+          num_loaded_small += num_blocks == 24 ? with.counters.num_loaded : 0;
+          num_preemptions += with.num_preemptions;
+          num_failed_loads += with.counters.num_failed_loads;
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_preemptions, 50U) << "too little was met";
+  EXPECT_GT(num_failed_loads, 50U);
+  EXPECT_GT(num_loaded_small, 50U);
+}
+
+TEST(OffloadWholeCore, ATierThatLastsServesSeveralGroups) {
+  for (const std::vector<std::uint32_t>& windows : {std::vector{0U, 6U}, std::vector{9U}, std::vector{0U, 5U, 14U}}) {
+    for (const bool is_async : {false, true}) {
+      for (const std::uint64_t num_blocks : {30U, 400U}) {
+        TierContent content;
+        Play run{.is_async = is_async,
+                 .windows = windows,
+                 .offload = {.cpu_bytes_to_use = num_blocks, .found_when_stored = true},
+                 .failed = 0.02};
+        run.lasting = &content;
+        for (std::uint64_t seed = 291; seed < 293; ++seed) {
+          const Played with = play_requests(run, true, seed);
+          const Played without = play_requests(run, false, seed);
+          ASSERT_FALSE(testing::Test::HasFailure()) << windows.size() << " groups, async " << is_async << ", seed " << seed;
+          EXPECT_EQ(with.outputs, without.outputs);
+          EXPECT_GT(with.counters.num_stored, 10U) << "too little was met";
+          EXPECT_GT(with.counters.num_loaded, num_blocks == 30 ? 0U : 30U);
+        }
       }
     }
   }

@@ -1,0 +1,128 @@
+// What becomes of transfers and requests that have ended.
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/connect/offload_connector.h"
+
+namespace quire {
+
+// The keys can be loaded from now on.
+void OffloadConnector::end_stores(std::vector<OffloadKey>& keys) {
+  if (!doomed_.empty()) {
+    std::erase_if(keys, [this](const OffloadKey& key) {
+      if (doomed_.erase(key) == 0) return false;
+      ledger_->complete_store({&key, 1}, false);
+      return true;
+    });
+  }
+  ledger_->complete_store(keys);
+  keys.clear();
+}
+
+// update_connector_output, of one transfer
+void OffloadConnector::completed(const TransferCompletion& completion) {
+  const auto found = moving_.find(completion.transfer.value);
+  if (found == moving_.end()) return;
+  const Moving moved = std::move(found->second);
+  moving_.erase(found);
+  if (moved.direction == TransferDirection::store) num_storing_blocks_ -= moved.blocks.size();
+  if (moved.direction == TransferDirection::load)
+    end_load(moved, completion);
+  else if (completion.outcome == TransferOutcome::failed)
+    fail_store(moved);
+  else if (found_when_stored_)
+    end_store(moved);
+}
+
+void OffloadConnector::end_store(const Moving& store) {
+  const auto found = tracked_.find(store.request.value);
+  if (found == tracked_.end()) return;
+  std::vector<OffloadKey> stored = store.keys;
+  std::erase_if(stored, [&](const OffloadKey& key) { return std::erase(found->second.storing, key) == 0; });
+  end_stores(stored);
+}
+
+OffloadConnector::Tracked& OffloadConnector::let_go(const Moving& load) {
+  num_loading_blocks_ -= load.blocks.size();
+  for (const OffloadKey& key : load.keys) being_loaded_.erase(key);
+  QUIRE_CHECK(ledger_->complete_load(load.keys).has_value(), "what is loaded stays");
+  const auto found = tracked_.find(load.request.value);
+  QUIRE_CHECK(found != tracked_.end(), "a request with a load is remembered");
+  --found->second.num_loads;
+  for (const OffloadKey& key : load.keys)
+    if (doomed_.contains(key) && ledger_->discard(key)) doomed_.erase(key);
+  return found->second;
+}
+
+void OffloadConnector::end_load(const Moving& load, const TransferCompletion& completion) {
+  Tracked& tracked = let_go(load);
+  if (completion.outcome == TransferOutcome::failed) drop_bad(load, completion.bad_blocks, tracked);
+  if (tracked.num_loads == 0) counters_.num_loaded_tokens += tracked.num_loaded_tokens;
+  forget_if_over(load.request);
+}
+
+// A key is bad when one of its blocks is; they are to be stored anew. What came before them is of use where all blocks are kept.
+void OffloadConnector::drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked) {
+  const auto is_bad = [&](BlockId block) { return bad_blocks.empty() || std::ranges::find(bad_blocks, block) != bad_blocks.end(); };
+  const std::uint64_t num_before = load.places.front() % factor_;  // blocks of the first key that were there already
+  for (std::uint32_t i = 0; i < load.keys.size(); ++i) {
+    const std::size_t first = std::max<std::size_t>(std::size_t{i} * factor_, num_before) - num_before;
+    const std::size_t end = std::size_t{i + 1} * factor_ - num_before;
+    if (std::ranges::none_of(std::span(load.blocks).subspan(first, end - first), is_bad)) continue;
+    const std::uint32_t num_good = windows_.is_plain() ? load.first_key + i : 0;
+    tracked.next_stored = std::min(tracked.next_stored, num_good);
+    tracked.num_loaded_tokens =
+        std::min(tracked.num_loaded_tokens, windows_.is_plain() ? static_cast<std::uint32_t>(first) * block_size_ : 0);
+    drop(load.keys[i]);
+    ++counters_.num_failed_loads;
+  }
+}
+
+void OffloadConnector::fail_store(const Moving& store) {
+  const auto found = tracked_.find(store.request.value);
+  counters_.num_failed_stores += store.keys.size();
+  for (const OffloadKey& key : store.keys) {
+    if (found != tracked_.end() && std::erase(found->second.storing, key) > 0) {
+      ledger_->complete_store({&key, 1}, false);
+      doomed_.erase(key);
+    } else if (ledger_->ref_count(key) != -1) {  // else another request stores it by now
+      drop(key);
+    }
+  }
+}
+
+void OffloadConnector::drop(const OffloadKey& key) {
+  if (!ledger_->discard(key) && ledger_->contains(key)) doomed_.insert(key);
+}
+
+// request_finished
+bool OffloadConnector::finished(const RequestView& request, GroupBlocks /*blocks*/) {
+  const auto found = tracked_.find(request.id.value);
+  if (found == tracked_.end()) return false;
+  found->second.has_ended = true;
+  const bool stores = found->second.stores;
+  forget_if_over(request.id);
+  return stores;
+}
+
+// update_connector_output, finished_sending
+void OffloadConnector::sent(RequestId request) {
+  const auto found = tracked_.find(request.value);
+  if (found == tracked_.end()) return;
+  end_stores(found->second.storing);
+  found->second.stores = false;
+  forget_if_over(request);
+}
+
+void OffloadConnector::forget_if_over(RequestId request) {
+  const auto found = tracked_.find(request.value);
+  if (found != tracked_.end() && found->second.has_ended && !found->second.stores && found->second.num_loads == 0) tracked_.erase(found);
+}
+
+bool OffloadConnector::reset() {
+  was_reset_ = true;
+  for (const OffloadKey& key : ledger_->resident_keys()) drop(key);
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,104 @@
+// How far a tier reaches when cache groups need different blocks, beside a naive model.
+#include "core/connect/group_windows.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/random.h"
+#include "core/connect/grouped_config.h"
+
+namespace quire {
+namespace {
+
+using test::grouped_config;
+using test::kBlockSize;
+
+std::string window_refusal(const CoreConfig& config) {
+  const auto created = GroupWindows::create(config);
+  return created ? "" : created.error().field;
+}
+
+TEST(GroupWindowsTest, OtherKindsAndOtherBlocksAreRefused) {
+  EXPECT_EQ(window_refusal(grouped_config({0, 9, 5})), "");
+  EXPECT_EQ(window_refusal(grouped_config({9})), "");
+  CoreConfig config = grouped_config({0, 9});
+  config.cures.hits_before_loads = false;
+  EXPECT_EQ(window_refusal(config), "cures.hits_before_loads");
+  config = grouped_config({0, 9});
+  config.block_size = kBlockSize / 2;
+  EXPECT_EQ(window_refusal(config), "block_size");
+  ChunkedLocalSpec chunks;
+  chunks.block_size = kBlockSize;
+  chunks.attention_chunk_size = 8;
+  MambaSpec mamba;
+  mamba.block_size = kBlockSize;
+  for (const LayerKvSpec& spec : {LayerKvSpec(chunks), LayerKvSpec(mamba)}) {
+    config = grouped_config({0, 9});
+    config.kv.groups[1].spec = spec;
+    EXPECT_EQ(window_refusal(config), "kv.groups");
+  }
+  config.kv.groups.clear();
+  EXPECT_EQ(window_refusal(config), "kv.groups");
+  EXPECT_EQ(window_refusal(grouped_config({1})), "kv.groups") << "there is nothing to load";
+  EXPECT_EQ(window_refusal(grouped_config({0, 1})), "");
+}
+
+TEST(GroupWindowsTest, AWindowNeedsTheBlocksOfItsTokensBeforeTheNext) {
+  const GroupWindows windows = GroupWindows::create(grouped_config({0, 5, 6, 1, 100})).value();
+  EXPECT_FALSE(windows.is_plain());
+  EXPECT_TRUE(windows.has_windows());
+  EXPECT_EQ(windows.first_needed(0, 3), 0U);
+  EXPECT_EQ(windows.first_needed(1, 3), 2U) << "the token at 12 attends to those from 8 on";
+  EXPECT_EQ(windows.first_needed(2, 3), 1U) << "and here from 7";
+  EXPECT_EQ(windows.first_needed(3, 3), 3U) << "it attends to itself alone";
+  EXPECT_EQ(windows.first_needed(4, 3), 0U);
+  EXPECT_EQ(windows.first_needed(2, 0), 0U);
+  EXPECT_TRUE(GroupWindows::create(grouped_config({0})).value().is_plain());
+  EXPECT_FALSE(GroupWindows::create(grouped_config({7})).value().is_plain());
+}
+
+// Whether each token that the one behind the first `size` blocks attends to is there.
+bool naive_fits(const std::vector<std::uint32_t>& windows, const std::set<std::pair<std::uint32_t, std::uint32_t>>& there,
+                std::uint32_t first, std::uint32_t size) {
+  for (std::uint32_t group = 0; group < windows.size(); ++group) {
+    for (std::uint32_t token = first * kBlockSize; token < size * kBlockSize; ++token) {
+      const bool is_seen = windows[group] == 0 || token + windows[group] > size * kBlockSize;
+      if (is_seen && !there.contains({token / kBlockSize, group})) return false;
+    }
+  }
+  return true;
+}
+
+TEST(GroupWindowsTest, ReachesAsFarAsANaiveSearch) {
+  std::map<std::uint32_t, std::uint32_t> num_found;
+  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+    Random random(seed);
+    std::vector<std::uint32_t> groups;
+    for (std::uint64_t i = random.between(1, 4); i > 0; --i)
+      groups.push_back(random.chance(0.3) ? 0 : static_cast<std::uint32_t>(random.between(groups.empty() ? 2 : 1, 20)));
+    const auto end = static_cast<std::uint32_t>(random.below(12));
+    const auto first = static_cast<std::uint32_t>(random.below(end + 1));
+    const double share = random.chance(0.5) ? 0.95 : 0.7;
+    std::set<std::pair<std::uint32_t, std::uint32_t>> there, asked;
+    for (std::uint32_t block = first; block < end; ++block)
+      for (std::uint32_t group = 0; group < groups.size(); ++group)
+        if (random.chance(share)) there.emplace(block, group);
+    GroupWindows windows = GroupWindows::create(grouped_config(groups)).value();
+    const std::uint32_t found = windows.longest(first, end, [&](std::uint32_t block, std::uint32_t group) {
+      EXPECT_TRUE(block >= first && block < end && group < groups.size());
+      EXPECT_TRUE(asked.emplace(block, group).second) << "each is asked of once";
+      return there.contains({block, group});
+    });
+    std::uint32_t wanted = end;
+    while (wanted > first && !naive_fits(groups, there, first, wanted)) --wanted;
+    ASSERT_EQ(found, wanted) << "seed " << seed;
+    ++num_found[found - first];
+  }
+  for (std::uint32_t size = 0; size < 8; ++size) EXPECT_GT(num_found[size], 50U) << "too little was met";
+}
+
+}  // namespace
+}  // namespace quire
