@@ -6,10 +6,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "quire/api.h"
 #include "quire/clock.h"
 #include "quire/connector.h"
+#include "quire/connector_registry.h"
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/events.h"
@@ -42,6 +44,13 @@ struct KvDiskOptions {
   std::uint64_t bytes_per_second = 0;  // at most, read and written each; 0: as fast as the disk is
 };
 
+// Connectors by name. Several are one: all store, and a request loads from the first that has something.
+struct ConnectorChoice {
+  std::shared_ptr<ConnectorRegistry> registry = {};  // null: quire's own names
+  std::vector<NamedConnector> connectors = {};       // in this order; empty: none
+  bool loads_longest = false;                        // from the one that has most, instead
+};
+
 // What a builder was given; each may be null. The engine keeps them to its end.
 struct EngineSeams {
   std::shared_ptr<Connector> connector = {};
@@ -53,6 +62,7 @@ struct EngineSeams {
   std::shared_ptr<Logger> logger = {};
   KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
+  ConnectorChoice choice = {};
 };
 
 class QUIRE_API EngineBuilder {
@@ -65,6 +75,11 @@ class QUIRE_API EngineBuilder {
   EngineBuilder& connector(std::shared_ptr<Connector> connector, std::shared_ptr<Transport> transport) {
     seams_.connector = std::move(connector);
     seams_.transport = std::move(transport);
+    return *this;
+  }
+  // Those of a registry, made when the engine knows its cache. Errors as ConnectorRegistry::create().
+  EngineBuilder& connectors(ConnectorChoice choice) {
+    seams_.choice = std::move(choice);
     return *this;
   }
   // quire's own connector and transport, to host memory. Where both tiers are given, all is stored in both, and a request loads from the

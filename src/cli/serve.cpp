@@ -28,6 +28,9 @@ struct ServeFlags {
   LogOptions log;
   KvDramOptions kv_dram;
   KvDiskOptions kv_disk;
+  std::vector<std::string> kv_connectors;
+  std::vector<std::string> kv_connector_libraries;
+  bool kv_connector_longest = false;
 };
 
 void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
@@ -43,6 +46,8 @@ Error as_flag(Error error) {
   if (error.field == "kv_dram") error.field = "--kv-dram";
   if (error.field == "kv_disk") error.field = "--kv-disk";
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
+  if (error.field == "kv_connector") error.field = "--kv-connector";
+  if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   return error;
 }
 
@@ -93,12 +98,25 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags) {
   return options;
 }
 
+Result<ConnectorChoice> connectors_of(const ServeFlags& flags) {
+  ConnectorChoice choice{.registry = std::make_shared<ConnectorRegistry>(), .connectors = {}, .loads_longest = flags.kv_connector_longest};
+  for (const std::string& path : flags.kv_connector_libraries) choice.registry->add_library(path);
+  for (const std::string& text : flags.kv_connectors) {
+    auto connector = parse_named_connector(text);
+    if (!connector) return std::unexpected(as_flag(connector.error()));
+    choice.connectors.push_back(*std::move(connector));
+  }
+  return choice;
+}
+
 Result<int> serve(const ServeFlags& flags) {
   const auto options = server_options_of(flags);
   if (!options.has_value()) return std::unexpected(options.error());
+  auto connectors = connectors_of(flags);
+  if (!connectors.has_value()) return std::unexpected(connectors.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
-  auto engine = start_engine(flags.engine, logger, flags.kv_disk, flags.kv_dram);
+  auto engine = start_engine(flags.engine, logger, flags.kv_disk, flags.kv_dram, *std::move(connectors));
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
@@ -181,6 +199,20 @@ void add_tier_flags(CLI::App& app, KvDramOptions& kv_dram, KvDiskOptions& kv_dis
       ->check(CLI::IsMember({"exact", "measured"}));
 }
 
+void add_connector_flags(CLI::App& app, ServeFlags& flags) {
+  CLI::Option* const connector =
+      app.add_option(
+             "--kv-connector", flags.kv_connectors,
+             "Who else keeps KV blocks, such as OffloadingConnector,cpu_bytes_to_use=1000000000; repeatable: all store, and a request "
+             "loads from the first that has something; docs/embedding.md")
+          ->type_name("NAME[,key=value...]");
+  app.add_option("--kv-connector-library", flags.kv_connector_libraries, "A shared library with connectors of other names; repeatable")
+      ->type_name("PATH")
+      ->needs(connector);
+  app.add_flag("--kv-connector-longest", flags.kv_connector_longest, "A request loads from the connector that has most of its prompt")
+      ->needs(connector);
+}
+
 void add_log_flags(CLI::App& app, ServeFlags& flags) {
   add_choice<LogLevel>(
       app, "--log-level", flags.log.level, "Least important lines of the log on stderr (default info)",
@@ -211,6 +243,7 @@ Command add_serve_command(CLI::App& app) {
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
   add_tier_flags(*command, flags->kv_dram, flags->kv_disk);
+  add_connector_flags(*command, *flags);
   add_server_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);

@@ -46,6 +46,23 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
   return tiers;
 }
 
+Result<void> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout, EngineSeams& seams) {
+  if (seams.choice.connectors.empty()) return {};
+  if (seams.connector != nullptr || seams.transport != nullptr)
+    return fail(ErrorCode::invalid_argument, "kv_connector", "the engine has a connector already", "give one of the two");
+  if (seams.choice.registry == nullptr) seams.choice.registry = std::make_shared<ConnectorRegistry>();
+  std::uint64_t bytes_per_block = 0;
+  for (std::uint32_t group = 0; group < layout.groups.size(); ++group)
+    bytes_per_block = std::max(bytes_per_block, layout.group_block_bytes(group));
+  CoreConfig config = core_config(options, model);
+  auto halves = seams.choice.registry->create(seams.choice.connectors, seams.choice.loads_longest,
+                                              {.config = &config, .bytes_per_block = bytes_per_block});
+  if (!halves) return std::unexpected(std::move(halves.error()));
+  seams.connector = std::move(halves->connector);
+  seams.transport = std::move(halves->transport);
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> EngineBuilder::build(void (*progress)(double)) const {
@@ -67,6 +84,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   auto tiers = open_tiers(*file, *header, *resolved, plan->layout, seams);
   if (!tiers) return std::unexpected(std::move(tiers.error()));
   if (Result<void> connected = connect_tiers(*tiers, seams); !connected) return std::unexpected(std::move(connected.error()));
+  if (Result<void> made = make_connectors(*header, *resolved, plan->layout, seams); !made) return std::unexpected(std::move(made.error()));
   auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);

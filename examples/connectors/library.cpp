@@ -1,0 +1,14 @@
+// A library of connectors: quire serve --kv-connector SimpleCPUOffloadConnector,cpu_bytes_to_use=1000000000 --kv-connector-library PATH.so
+#include "example_connector.h"
+
+namespace {
+
+void add_names(quire::ConnectorNames& names) {
+  names.add("ExampleConnector", examples::make_example);
+  names.add("SimpleCPUOffloadConnector", examples::make_simple_cpu);
+  names.add("DecodeBenchConnector", examples::make_decode_bench);
+}
+
+}  // namespace
+
+QUIRE_CONNECTOR_LIBRARY(add_names)

@@ -1,0 +1,143 @@
+#pragma once
+// KV connectors by name: quire's own, those that a host adds, and those of shared libraries, which are opened when a name is asked for that
+// nobody else has.
+//
+//   const auto registry = std::make_shared<ConnectorRegistry>();
+//   registry->add_library("libmine.so");
+//   EngineBuilder(options).connectors(registry, {{.name = "MyConnector", .parameters = {{"size", "3"}}}}).build();
+//
+// A library says QUIRE_CONNECTOR_LIBRARY(f) in one of its files, with f(ConnectorNames&) adding its names. It is compiled with the headers
+// of the same version of quire, by a compiler with the same C++ interface, and need not be linked with quire.
+#include <charconv>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "quire/api.h"
+#include "quire/connector.h"
+#include "quire/core_config.h"
+#include "quire/error.h"
+#include "quire/transport.h"
+#include "quire/version.h"
+
+namespace quire {
+
+// As text, by name: those of vLLM's kv_connector_extra_config, where it has such a connector.
+using ConnectorParameters = std::map<std::string, std::string>;
+
+struct NamedConnector {
+  std::string name = {};
+  ConnectorParameters parameters = {};
+};
+
+// "NAME[,key=value...]". Errors name the field `kv_connector`.
+QUIRE_API Result<NamedConnector> parse_named_connector(std::string_view text);
+
+// What a connector is made for. A view, valid during the call.
+struct ConnectorContext {
+  const CoreConfig* config = nullptr;
+  std::uint64_t bytes_per_block = 0;  // of a block in all layers of its cache group; of the largest group
+};
+
+// The scheduler's half and the worker's.
+struct ConnectorHalves {
+  std::shared_ptr<Connector> connector = {};
+  std::shared_ptr<Transport> transport = {};
+};
+
+using ConnectorFactory = std::function<Result<ConnectorHalves>(const ConnectorParameters&, const ConnectorContext&)>;
+
+// Where names are added.
+class ConnectorNames {
+ public:
+  // Error: the name is taken.
+  virtual Result<void> add(const std::string& name, ConnectorFactory factory) = 0;
+
+ protected:
+  ~ConnectorNames() = default;
+};
+
+class QUIRE_API ConnectorRegistry final : public ConnectorNames {
+ public:
+  // With quire's own: OffloadingConnector, a tier in memory (cpu_bytes_to_use, block_size, eviction_policy, store_threshold,
+  // max_tracker_size as in OffloadConnectorOptions).
+  ConnectorRegistry();
+
+  Result<void> add(const std::string& name, ConnectorFactory factory) override;
+  // Opened when a name is asked for that is not known yet. It stays open to the end of the process.
+  void add_library(std::string path);
+
+  // Errors: `kv_connector`, the name is not known (the message lists those that are) or the parameters are wrong; `kv_connector_library`,
+  // a file that is missing, is no such library, or is of another version.
+  [[nodiscard]] Result<ConnectorHalves> create(const NamedConnector& connector, const ConnectorContext& context);
+  // All of them as one, each with a tier of its own: all store, and a request loads from the first that has something, or from the one that
+  // has most.
+  [[nodiscard]] Result<ConnectorHalves> create(std::span<const NamedConnector> connectors, bool loads_longest,
+                                               const ConnectorContext& context);
+
+  // In alphabetical order; of libraries, those that were opened.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  [[nodiscard]] const ConnectorFactory* find(const std::string& name) const;
+  Result<const ConnectorFactory*> find_or_open(const std::string& name);
+
+  std::map<std::string, ConnectorFactory> factories_;
+  std::vector<std::string> libraries_;  // not opened yet
+};
+
+// Reads parameters one by one; finish() says what was wrong with them: a value that is no such thing, or a name that nobody has read.
+class ParameterReader {
+ public:
+  explicit ParameterReader(const ConnectorParameters& parameters) : parameters_(parameters) {}
+
+  std::string text(const std::string& name, const std::string& fallback) {
+    known_.insert(name);
+    const auto found = parameters_.find(name);
+    return found == parameters_.end() ? fallback : found->second;
+  }
+  template <class Number>
+  Number number(const std::string& name, Number fallback) {
+    const std::string value = text(name, "");
+    if (!parameters_.contains(name)) return fallback;
+    Number number{};
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error == std::errc() && end == value.data() + value.size()) return number;
+    if (wrong_.empty()) wrong_ = name + "=" + value + " is no number in range";
+    return fallback;
+  }
+  [[nodiscard]] Result<void> finish() const {
+    constexpr auto kCode = ErrorCode::invalid_argument;
+    if (!wrong_.empty()) return fail(kCode, "kv_connector", wrong_, "give a number");
+    for (const auto& [name, value] : parameters_) {
+      if (known_.contains(name)) continue;
+      std::string names;
+      for (const std::string& known : known_) names += (names.empty() ? "" : ", ") + known;
+      return fail(kCode, "kv_connector", "it knows no parameter " + name, names.empty() ? "give none" : "it knows " + names);
+    }
+    return {};
+  }
+
+ private:
+  const ConnectorParameters& parameters_;
+  std::set<std::string> known_;
+  std::string wrong_;
+};
+
+}  // namespace quire
+
+// Once in a library that adds connectors. The version is asked first, and the other function not at all where it is another one.
+#define QUIRE_CONNECTOR_LIBRARY(add_names)                                              \
+  extern "C" QUIRE_API const char* quire_connector_library_version() {                  \
+    return quire::kVersion.data();                                                      \
+  }                                                                                     \
+  extern "C" QUIRE_API void quire_connector_library_add(quire::ConnectorNames* names) { \
+    add_names(*names);                                                                  \
+  }

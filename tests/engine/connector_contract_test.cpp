@@ -1,0 +1,212 @@
+// What every connector promises, whoever wrote it: the tokens are those without it, whatever becomes of its transfers, a reset or a
+// preemption, and when all is over nothing is left. The simulated worker stops the program when a block does not hold what the plan says.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "engine/simulated_engine.h"
+#include "quire/connector_registry.h"
+#include "runtime/tier/tier_support.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kContractRequests = 120;
+constexpr std::uint64_t kContractBlock = 4 * sizeof(std::uint64_t);
+
+// Whose ends come late, or as failures, or not at all; the bytes are moved.
+struct EndFaults {
+  double late = 0.0, failed = 0.0, lost_stores = 0.0;
+};
+
+class FaultyTransport final : public Transport {
+ public:
+  FaultyTransport(std::shared_ptr<Transport> inner, const EndFaults& faults) : inner_(std::move(inner)), faults_(faults) {}
+
+  void attach(const KvPages& pages, std::function<void()> notify) override {
+    inner_->attach(pages, notify);
+    reminder_ = std::thread([this, notify] {
+      std::unique_lock lock(mutex_);
+      while (!stops_) {
+        changed_.wait_for(lock, std::chrono::microseconds(300));
+        lock.unlock();
+        notify();
+        lock.lock();
+      }
+    });
+  }
+  void start(const Transfer& transfer) override {
+    if (transfer.direction == TransferDirection::store) stores_.insert(transfer.id);
+    inner_->start(transfer);
+  }
+  void poll(std::vector<TransferCompletion>& over) override {
+    std::vector<TransferCompletion> fresh;
+    inner_->poll(fresh);
+    for (const TransferCompletion& one : fresh) {
+      Held& held = held_.emplace_back(Held{one, {one.bad_blocks.begin(), one.bad_blocks.end()}});
+      if (random_.chance(faults_.failed)) held.completion.outcome = TransferOutcome::failed;
+    }
+    told_.clear();
+    std::erase_if(held_, [&](Held& held) {
+      if (random_.chance(faults_.late)) return false;
+      if (!stores_.contains(held.completion.transfer) || !random_.chance(faults_.lost_stores)) told_.push_back(std::move(held));
+      return true;
+    });
+    for (Held& held : told_) over.push_back(held.completion), over.back().bad_blocks = held.bad;
+  }
+  void wait(TransferId transfer) override { inner_->wait(transfer); }
+  void wait_for_layer(TransferId transfer, std::uint32_t layer) override { inner_->wait_for_layer(transfer, layer); }
+  void layer_written(std::uint32_t layer) override { inner_->layer_written(layer); }
+  void detach() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    changed_.notify_all();
+    reminder_.join();
+    inner_->detach();
+  }
+
+ private:
+  struct Held {
+    TransferCompletion completion;
+    std::vector<BlockId> bad;
+  };
+  std::shared_ptr<Transport> inner_;
+  EndFaults faults_;
+  Random random_{99};
+  std::set<TransferId> stores_;
+  std::vector<Held> held_, told_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stops_ = false;
+  std::thread reminder_;
+};
+
+// A connector of the suite, and what its parameters must say.
+struct Contracted {
+  const char* name;
+  std::vector<std::string> connectors;  // FOLDER stands for a fresh one
+  bool loads_longest = false;
+  friend void PrintTo(const Contracted& contracted, std::ostream* out) { *out << contracted.name; }
+};
+
+const Contracted kContracted[] = {
+    {"offloading", {"OffloadingConnector,cpu_bytes_to_use=12800"}},
+    {"offloading_small", {"OffloadingConnector,cpu_bytes_to_use=640,block_size=8,eviction_policy=arc"}},
+    {"composite", {"OffloadingConnector,cpu_bytes_to_use=640", "OffloadingConnector,cpu_bytes_to_use=12800,eviction_policy=s3fifo"}},
+    {"composite_longest",
+     {"OffloadingConnector,cpu_bytes_to_use=640", "SimpleCPUOffloadConnector,cpu_bytes_to_use=3200",
+      "ExampleConnector,shared_storage_path=FOLDER"},
+     true},
+    {"simple_cpu", {"SimpleCPUOffloadConnector,cpu_bytes_to_use=12800"}},
+    {"simple_cpu_small", {"SimpleCPUOffloadConnector,cpu_bytes_to_use=640"}},
+    {"example", {"ExampleConnector,shared_storage_path=FOLDER"}},
+};
+
+class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, Mode>> {
+ protected:
+  void make(const EndFaults& faults = {}) {
+    options_.cache.block_size = 4;
+    options_.cache.num_blocks = 60;
+    options_.scheduler.max_num_seqs = 8;
+    options_.scheduler.max_num_batched_tokens = 48;
+    options_.scheduler.max_num_waiting = kContractRequests;
+    const auto& [contracted, mode] = GetParam();
+    CoreConfig config;
+    FullAttentionSpec spec;
+    config.block_size = spec.block_size = 4;
+    config.kv.groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}};
+    ConnectorRegistry registry;
+    registry.add_library(QUIRE_EXAMPLE_CONNECTORS);
+    std::vector<NamedConnector> connectors;
+    for (std::string text : contracted.connectors) {
+      if (const std::size_t at = text.find("FOLDER"); at != std::string::npos) text.replace(at, 6, folder_.path());
+      connectors.push_back(parse_named_connector(text).value());
+    }
+    auto halves = registry.create(connectors, contracted.loads_longest, {.config = &config, .bytes_per_block = kContractBlock}).value();
+    engine_ =
+        start(mode, {.options = options_,
+                     .seams = {.connector = halves.connector, .transport = std::make_shared<FaultyTransport>(halves.transport, faults)}});
+  }
+  void run(std::uint64_t seed, const std::function<void(std::uint32_t)>& between = [](std::uint32_t) {}) {
+    Random random(seed);
+    std::map<RequestId, Expected> wanted;
+    for (std::uint32_t i = 0; i < kContractRequests; ++i) {
+      const EngineRequest request = random_request(random);
+      wanted[engine_->submit(request, sink_).value()] = expected(request);
+      between(i);
+    }
+    for (const auto& [id, answer] : wanted) expect_equal(sink_.wait(id), answer);
+  }
+  void expect_nothing_left() {
+    EXPECT_EQ(engine_->stop(60.0), 0U);
+    const EngineStats stats = engine_->stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+    EXPECT_EQ(stats.num_open_transfers, 0U);
+    EXPECT_EQ(stats.num_awaiting_transfers, 0U);
+  }
+
+  test::TempFolder folder_;
+  EngineOptions options_;
+  Collector sink_;
+  std::unique_ptr<Engine> engine_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Connectors, ConnectorContract, testing::Combine(testing::ValuesIn(kContracted), testing::ValuesIn(kModes)),
+                         [](const auto& info) { return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name; });
+
+TEST_P(ConnectorContract, TokensAreThoseWithoutItAlsoOfPreemptedRequests) {
+  make();
+  run(61);
+  expect_nothing_left();
+  EXPECT_GT(engine_->stats().num_stores, 5U) << "too little was met";
+  EXPECT_GT(engine_->stats().num_loads, 0U);
+  EXPECT_GT(engine_->stats().num_preemptions, 0U);
+}
+
+TEST_P(ConnectorContract, TransfersThatEndLateOrFailChangeNoToken) {
+  make({.late = 0.5, .failed = 0.25, .lost_stores = 0.0});
+  run(62);
+  expect_nothing_left();
+  EXPECT_GT(engine_->stats().num_failed_transfers, 3U) << "too little was met";
+}
+
+TEST_P(ConnectorContract, StoresWhoseEndIsNeverToldHoldUpNobody) {
+  make({.late = 0.0, .failed = 0.0, .lost_stores = 1.0});
+  const EngineRequest request = make_request(20, 4);
+  expect_equal(sink_.wait(engine_->submit(request, sink_).value()), expected(request));
+  const EngineRequest other = make_request(20, 4, 60);
+  expect_equal(sink_.wait(engine_->submit(other, sink_).value()), expected(other));
+  EXPECT_EQ(engine_->stop(0.05), 0U) << "both have ended";
+  EXPECT_GT(engine_->stats().num_open_transfers, 0U) << "too little was met";
+}
+
+TEST_P(ConnectorContract, AResetInTheMiddleChangesNoToken) {
+  make({.late = 0.3, .failed = 0.0, .lost_stores = 0.0});
+  std::vector<Answered> answers;
+  run(63, [&](std::uint32_t i) {
+    if (i % 10 != 9) return;
+    engine_->reset_prefix_cache({.preempt_running = i % 20 == 9, .external = true}, answers.emplace_back().callback());
+    if (i % 20 == 9) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  expect_nothing_left();
+}
+
+TEST_P(ConnectorContract, RequestsThatAreAbortedLeaveNothing) {
+  make({.late = 0.5, .failed = 0.0, .lost_stores = 0.0});
+  Random random(64);
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < kContractRequests; ++i) {
+    ids.push_back(engine_->submit(random_request(random), sink_).value());
+    if (random.chance(0.5)) engine_->finish(ids[random.below(ids.size())], FinishReason::abort);
+  }
+  for (const RequestId id : ids) sink_.wait(id);
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,70 @@
+"""`quire serve --kv-connector`: the same answers as without, whoever keeps the blocks, and refusals that say what to do."""
+import os
+import pathlib
+
+import openai
+import pytest
+
+from quire_server import running
+from test_kv_disk import TINY, TOPICS, ask, prompt, refusal, wanted  # noqa: F401
+
+SIZE = "cpu_bytes_to_use=100000000"
+
+
+def library():
+    path = pathlib.Path(os.environ.get("QUIRE_BINARY", "")).parent / "libquire_example_connectors.so"
+    if not path.exists():
+        pytest.skip("the examples' library is not built: ./dev test builds it")
+    return str(path)
+
+
+def flags_of(connectors, folder):
+    flags = [*TINY, "--kv-connector-library", library()]
+    for connector in connectors:
+        flags += ["--kv-connector", connector.replace("FOLDER", str(folder))]
+    return flags
+
+
+@pytest.mark.parametrize(
+    "connectors",
+    [
+        [f"OffloadingConnector,{SIZE},eviction_policy=arc"],
+        [f"SimpleCPUOffloadConnector,{SIZE}"],
+        ["OffloadingConnector,cpu_bytes_to_use=2000000", "ExampleConnector,shared_storage_path=FOLDER"],
+    ],
+    ids=["offloading", "simple_cpu", "two_as_one"],
+)
+def test_answers_are_those_without_it(tmp_path, wanted, connectors):  # noqa: F811
+    with running(*flags_of(connectors, tmp_path / "kv")) as url:
+        for topic in TOPICS:
+            assert ask(url, topic) == (wanted[topic], 0)
+        total = 0
+        for topic in TOPICS:
+            text, cached = ask(url, topic)
+            assert text == wanted[topic]
+            total += cached
+        assert total > 16 * 4 * len(TOPICS), "the memory of the cache holds two prompts"
+
+
+def test_a_prompt_may_be_made_up(tmp_path):
+    with running(*flags_of(["DecodeBenchConnector,fill_mean=0.01"], tmp_path)) as url:
+        client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+        done = client.completions.create(model="smol", prompt=prompt("rivers"), max_tokens=8, temperature=0, extra_body={"ignore_eos": True})
+        assert done.usage.completion_tokens == 8
+        assert done.usage.prompt_tokens_details.cached_tokens == done.usage.prompt_tokens - 1
+
+
+def test_refusals_name_the_flag_and_what_to_do(tmp_path):
+    assert "--kv-connector: there is no connector Mine; there are OffloadingConnector; others come from a library" in refusal(
+        tmp_path, "--kv-connector", "Mine"
+    )
+    assert "--kv-connector: it knows no parameter size; it knows block_size, cpu_bytes_to_use" in refusal(
+        tmp_path, "--kv-connector", "OffloadingConnector,size=3"
+    )
+    assert "--kv-connector-library: ./none.so cannot be opened" in refusal(
+        tmp_path, "--kv-connector", "Mine", "--kv-connector-library", "./none.so"
+    )
+    assert "--kv-connector: 'x' is no key=value" in refusal(tmp_path, "--kv-connector", "Mine,x")
+    assert "--kv-connector-library requires --kv-connector" in refusal(tmp_path, "--kv-connector-library", "./none.so")
+    both = ("--kv-connector", f"OffloadingConnector,{SIZE}", "--kv-disk", str(tmp_path / "kv"))
+    assert "--kv-connector: the engine has a connector already; give one of the two" in refusal(tmp_path, *both)
