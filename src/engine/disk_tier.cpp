@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint32_t kTakenAtOnce = 1024;  // restored blocks between two steps: some tenths of a millisecond
 constexpr double kPatience_s = 5.0;           // of a disk that moves nothing
-constexpr double kLoadHorizon_s = 2.0;        // of loading, for its speed
 constexpr std::chrono::milliseconds kBetweenLooks(250);
 
 Result<std::uint64_t> resolve_budget(const KvDiskOptions& options, TierFiles& files, std::uint64_t block_bytes) {

@@ -11,7 +11,6 @@ namespace quire {
 namespace {
 
 constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;  // of a ledger
-constexpr double kLoadHorizon_s = 2.0;                          // of loading, for its speed
 
 }  // namespace
 

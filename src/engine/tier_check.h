@@ -12,6 +12,8 @@
 
 namespace quire {
 
+inline constexpr double kLoadHorizon_s = 2.0;  // of loading, for its speed
+
 // Whether a cache like this can have a tier. Errors name `field`.
 Result<void> check_tier(const CoreConfig& config, const char* field);
 

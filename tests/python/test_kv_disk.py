@@ -79,7 +79,7 @@ def test_the_first_answer_after_kill_9_comes_from_disk(tmp_path, monkeypatch, wa
         assert ask(url, "tides") == (wanted["tides"], 0), "what was never asked is not found"
 
 
-# Layers with a window and without in groups of unequal size (seven full ones, windows in sevens and a rest of two), and windows alone.
+# Seven layers that attend to all, and windows in groups of six and five, so that blocks have three sizes; and windows alone.
 @pytest.mark.parametrize("period, num_blocks", [(4, 200), (0, 40)])
 def test_windowed_models_go_to_disk_and_back(tmp_path, monkeypatch, period, num_blocks):
     if not os.environ.get("QUIRE_TEST_MODEL"):
@@ -106,6 +106,7 @@ def test_windowed_models_go_to_disk_and_back(tmp_path, monkeypatch, period, num_
         told = metrics(url)
         assert (text, told["refused_total"]) == (wanted["rivers"], 0)
         assert cached > 100 and cached == told["loaded_tokens_total"], "a cold process finds it"
+    assert cache("verify", str(tmp_path / "kv"))[0] == 0
 
 
 def refusal(tmp_path, *flags, model=None):
