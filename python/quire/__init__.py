@@ -28,6 +28,7 @@ from quire._core import (
     MambaCacheMode,
     MambaSpec,
     MlaAttentionSpec,
+    OffloadManager,
     Outcome,
     PauseState,
     Plan,
@@ -41,8 +42,14 @@ from quire._core import (
     Stats,
     TableDelta,
     TableUpdate,
+    Transfer,
+    TransferDirection,
+    TransferList,
+    TransferNeed,
     Update,
     __version__,
 )
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
+
+from quire import connectors

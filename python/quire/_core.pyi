@@ -659,6 +659,36 @@ class CoreConfig:
         Raises ValueError, naming the option and the remedy, when these options cannot be served.
         """
 
+class TransferDirection(enum.Enum):
+    """Which way a transfer goes."""
+
+    LOAD = 0
+    """Fills the blocks."""
+
+    STORE = 1
+    """Reads what the steps before its plan have written to them."""
+
+class TransferNeed(enum.Enum):
+    """What must not begin before a transfer is over."""
+
+    NOTHING = 0
+    """A store, or a load whose request waits for it."""
+
+    STEP = 1
+    """The forward pass of its plan."""
+
+    LAYER_BY_LAYER = 2
+    """Layer i of the forward pass needs layer i of the blocks."""
+
+class TransferList:
+    """What a connector adds to a plan, during plan_transfers()."""
+
+    def add(self, request: int, direction: TransferDirection, blocks: Sequence[int], places: Sequence[int], need: TransferNeed = TransferNeed.NOTHING, group: int = 0, tier: int = 0) -> int | None:
+        """
+        The transfer's id; None: as many are open as may be, so ask again with the next plan, or never. places: where each block is
+        outside, in the connector's own numbers. request must be one that the core knows.
+        """
+
 class RequestStatus(enum.Enum):
     """Where a request stands; every value after PREEMPTED is finished."""
 
@@ -802,6 +832,35 @@ class TableDelta:
     @property
     def blocks(self) -> list: ...
 
+class Transfer:
+    """What begins to move with this plan, on the connector's behalf."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def request(self) -> int:
+        """Its id."""
+
+    @property
+    def direction(self) -> TransferDirection: ...
+
+    @property
+    def need(self) -> TransferNeed: ...
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def tier(self) -> int: ...
+
+    @property
+    def blocks(self) -> list: ...
+
+    @property
+    def places(self) -> list:
+        """One for each block."""
+
 class Plan:
     """What the worker has to do in one step. A copy: it stays as it is."""
 
@@ -844,6 +903,18 @@ class Plan:
     @property
     def blocks_to_zero(self) -> list:
         """Blocks to be zeroed before use."""
+
+    @property
+    def transfers(self) -> list:
+        """
+        Transfer: stores first see what earlier steps wrote, loads fill blocks.
+        """
+
+    @property
+    def fences(self) -> list:
+        """
+        Ids of transfers that must be over before this step writes or these loads begin.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -967,6 +1038,10 @@ class RequestInfo:
     def num_cached_tokens(self) -> int:
         """Found in the cache at first admission; -1: not admitted yet."""
 
+    @property
+    def names(self) -> list:
+        """Of its full blocks, in order: what equal beginnings have in common."""
+
 class Core:
     """
     The scheduler and KV-cache manager, stepped by hand:
@@ -981,8 +1056,10 @@ class Core:
     changes nothing.
     """
 
-    def __init__(self, config: CoreConfig) -> None:
+    def __init__(self, config: CoreConfig, connector: object | None = None) -> None:
         """
+        connector: a quire.connectors.Connector; what it raises comes out of the call that asked it, whose result is then the
+        exception's attribute `plan` or `outcome`.
         ValueError, naming the option and the remedy, for options that cannot be served.
         """
 
@@ -1019,13 +1096,14 @@ class Core:
         RuntimeError when max_outstanding_plans of them wait already.
         """
 
-    def apply(self, tokens: dict, pooled: Sequence[int] = [], now: float = 0.0, random: int = 0) -> object:
+    def apply(self, tokens: dict, pooled: Sequence[int] = [], completions: Sequence[tuple[int, bool, Sequence[int]]] = [], now: float = 0.0, random: int = 0) -> object:
         """
         Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and one
-        more for each accepted draft. Returns an Outcome. ValueError, and nothing changes, when the result does not match the plan.
+        more for each accepted draft. Returns an Outcome. completions: the connector's transfers that are over, (id, whether it is done, bad blocks of a load; []: all).
+        ValueError, and nothing changes, when the result does not match the plan.
         """
 
-    def reset_prefix_cache(self, preempt_running: bool = False) -> bool:
+    def reset_prefix_cache(self, preempt_running: bool = False, reset_connector: bool = False) -> bool:
         """
         Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.
         """
@@ -1043,6 +1121,10 @@ class Core:
     @property
     def has_work(self) -> bool:
         """A request is running or waiting."""
+
+    @property
+    def num_awaiting_transfers(self) -> int:
+        """Requests that have ended and whose blocks a transfer keeps."""
 
     @property
     def num_running(self) -> int:
@@ -1073,6 +1155,79 @@ class Core:
         """
         Recomputes from scratch what must hold; the program stops where it does not. For tests.
         """
+
+class OffloadManager:
+    """
+    Which blocks a lower tier holds, in which slots, and who goes when others need room; it moves nothing. Keys are the names of blocks,
+    bytes of at most 32; shorter ones come back with zeros behind them. Not thread-safe.
+    """
+
+    def __init__(self, num_slots: int, policy: str = 'lru', store_threshold: int = 0, max_tracked_keys: int = 64000, enable_events: bool = False) -> None:
+        """
+        policy: 'lru' or 'arc', as vLLM's; 'arc_paper' or 's3fifo'. From a store_threshold of 2 on a key is stored when it was looked up
+        so often. ValueError for an option out of range.
+        """
+
+    def lookup(self, keys: Sequence[bytes]) -> int:
+        """
+        How many of the keys, from the first one on, can be loaded without a gap.
+        """
+
+    def prepare_load(self, keys: Sequence[bytes]) -> list[int]:
+        """
+        The keys' slots, to be read until complete_load with the same keys. ValueError, and no key is held, when one cannot be loaded.
+        """
+
+    def complete_load(self, keys: Sequence[bytes]) -> None:
+        """ValueError when a key is not being loaded."""
+
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """The keys were used, the first one last."""
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """
+        A request that begins with the keys was admitted, once of each: what 'arc_paper' and 's3fifo' count instead of touches.
+        """
+
+    def prepare_store(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[int], list[bytes]] | None:
+        """
+        Those of the keys that have no slot, their slots, and the keys that left for them. None, and nothing changes, when they find no room.
+        """
+
+    def complete_store(self, keys: Sequence[bytes], success: bool = True) -> None:
+        """
+        Those that were being stored can be loaded from now on; without success they are removed.
+        """
+
+    def take_events(self) -> list[tuple[list[bytes], bool]]:
+        """
+        What happened since the last time: [(keys, whether they left)], oldest first.
+        """
+
+    @property
+    def num_slots(self) -> int: ...
+
+    @property
+    def num_free(self) -> int: ...
+
+    @property
+    def lists(self) -> list[list[bytes]]:
+        """
+        The policy's keys from the oldest on. 'lru': all; 'arc', 'arc_paper': t1, t2, b1, b2; 's3fifo': small, main, ghosts.
+        """
+
+    @property
+    def target_t1_size(self) -> float:
+        """Of 'arc' and 'arc_paper'."""
+
+    @property
+    def counted(self) -> list[tuple[bytes, int]]:
+        """
+        What the reuse filter has counted: [(key, lookups)], least recently looked up first.
+        """
+
+    def check_invariants(self) -> None:
+        """The program stops where one does not hold."""
 
 class VllmBridge:
     """The native half of quire.vllm.Scheduler; not for other use."""

@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,9 +11,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "connector.h"
 #include "errors.h"
 #include "module.h"
 #include "plan.h"
@@ -21,6 +24,7 @@ namespace quire::python {
 namespace {
 
 using Tokens = std::vector<TokenId>;
+using Completion = std::tuple<std::uint64_t, bool, std::vector<std::uint32_t>>;  // transfer, whether it is done, bad blocks
 
 Tokens tokens_of(nb::handle value) {
   Tokens tokens;
@@ -31,8 +35,9 @@ Tokens tokens_of(nb::handle value) {
 // The core with what Python's manners need: ids given out here, results as {id: tokens}, misuse as exceptions.
 class PyCore {
  public:
-  explicit PyCore(const CoreConfig& config)
-      : core_(value_or_raise(Core::create(config))),
+  PyCore(const CoreConfig& config, const nb::object& connector)
+      : connector_(connector.is_none() ? nullptr : std::make_unique<PyConnector>(connector)),
+        core_(value_or_raise(Core::create(config, {.connector = connector_.get()}))),
         max_plans_(config.limits.max_outstanding_plans),
         num_groups_(config.kv.groups.size()) {}
 
@@ -50,10 +55,11 @@ class PyCore {
       raise_state("schedule(): as many plans are outstanding as max_outstanding_plans allows; apply() the oldest first");
     const StepPlan& plan = core_->schedule(input);
     remember(plan);
-    return to_python(plan);
+    return unless_failed("plan", to_python(plan));
   }
 
-  nb::object apply(const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, StepInput input) {
+  nb::object apply(const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, const std::vector<Completion>& completions,
+                   StepInput input) {
     if (pending_.empty()) raise_state("apply(): no plan is outstanding; schedule() makes one");
     const Pending& oldest = pending_.front();
     StepResult result;
@@ -64,15 +70,29 @@ class PyCore {
     for (const std::uint64_t id : pooled) pooled_ids.push_back(RequestId{id});
     result.sampled = sampled;
     result.pooled = pooled_ids;
+    std::vector<std::vector<BlockId>> bad_blocks;
+    bad_blocks.reserve(completions.size());
+    std::vector<TransferCompletion> over;
+    for (const auto& [id, is_done, bad] : completions) {
+      for (auto& blocks = bad_blocks.emplace_back(); const std::uint32_t block : bad) blocks.push_back(BlockId{block});
+      over.push_back({.transfer = TransferId{id},
+                      .outcome = is_done ? TransferOutcome::done : TransferOutcome::failed,
+                      .bytes = 0,
+                      .seconds = 0.0,
+                      .bad_blocks = bad_blocks.back()});
+    }
+    result.completions = over;
     const StepOutcome* outcome = value_or_raise(core_->apply(result, input));
     pending_.erase(pending_.begin());
-    return to_python(*outcome);
+    return unless_failed("outcome", to_python(*outcome));
   }
 
   bool finish(std::uint64_t id, RequestStatus status) {
     if (!is_finished(status))
       throw nb::value_error("status: not a finished one; give RequestStatus.FINISHED_ABORTED, FINISHED_STOPPED or another FINISHED_ value");
-    return core_->finish(RequestId{id}, status) != FinishEffect::unknown;
+    const bool is_known = core_->finish(RequestId{id}, status) != FinishEffect::unknown;
+    unless_failed("is_known", nb::bool_(is_known));
+    return is_known;
   }
 
   void set_drafts(const nb::dict& drafts) {
@@ -99,6 +119,12 @@ class PyCore {
     std::vector<std::uint32_t> out;
     for (const BlockId block : core_->blocks(RequestId{id}, group)) out.push_back(block.value);
     return out;
+  }
+
+  bool reset_prefix_cache(bool preempt_running, bool reset_connector) {
+    const bool is_done = value_or_raise(core_->reset_prefix_cache(preempt_running, reset_connector));
+    unless_failed("is_done", nb::bool_(is_done));
+    return is_done;
   }
 
   Core& core() { return *core_; }
@@ -131,6 +157,12 @@ class PyCore {
     return out;
   }
 
+  nb::object unless_failed(const char* name, nb::object result) {
+    if (connector_) connector_->raise_if_failed(name, result);
+    return result;
+  }
+
+  std::unique_ptr<PyConnector> connector_;  // null: none
   std::unique_ptr<Core> core_;
   std::uint32_t max_plans_;
   std::size_t num_groups_;
@@ -187,17 +219,20 @@ void bind_steps(Class& c) {
       "RuntimeError when max_outstanding_plans of them wait already.");
   c.def(
       "apply",
-      [](PyCore& self, const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, double now, std::uint64_t random) {
-        return self.apply(tokens, pooled, {now, random});
-      },
-      nb::arg("tokens"), nb::arg("pooled") = std::vector<std::uint64_t>{}, nb::arg("now") = 0.0, nb::arg("random") = 0,
+      [](PyCore& self, const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, const std::vector<Completion>& completions,
+         double now, std::uint64_t random) { return self.apply(tokens, pooled, completions, {now, random}); },
+      nb::arg("tokens"), nb::arg("pooled") = std::vector<std::uint64_t>{}, nb::arg("completions") = std::vector<Completion>{},
+      nb::arg("now") = 0.0, nb::arg("random") = 0,
       "Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and "
       "one\n"
-      "more for each accepted draft. Returns an Outcome. ValueError, and nothing changes, when the result does not match the plan.");
+      "more for each accepted draft. Returns an Outcome. completions: the connector's transfers that are over, (id, whether it is done, "
+      "bad blocks of a load; []: all).\n"
+      "ValueError, and nothing changes, when the result does not match the plan.");
   c.def(
       "reset_prefix_cache",
-      [](PyCore& self, bool preempt_running) { return value_or_raise(self.core().reset_prefix_cache(preempt_running)); },
-      nb::arg("preempt_running") = false, "Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.");
+      [](PyCore& self, bool preempt_running, bool reset_connector) { return self.reset_prefix_cache(preempt_running, reset_connector); },
+      nb::arg("preempt_running") = false, nb::arg("reset_connector") = false,
+      "Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.");
   c.def("reset_encoder_cache", [](PyCore& self) { self.core().reset_encoder_cache(); }, "Forgets all encoder outputs.");
 }
 
@@ -206,6 +241,9 @@ void bind_state(Class& c) {
       "pause_state", [](PyCore& self) { return self.core().pause_state(); },
       [](PyCore& self, PauseState state) { self.core().set_pause_state(state); }, "What may be scheduled.");
   c.def_prop_ro("has_work", [](PyCore& self) { return self.core().has_work(); }, "A request is running or waiting.");
+  c.def_prop_ro(
+      "num_awaiting_transfers", [](PyCore& self) { return self.core().counters().num_awaiting_transfers; },
+      "Requests that have ended and whose blocks a transfer keeps.");
   c.def_prop_ro("num_running", [](PyCore& self) { return self.core().counters().num_running; }, "Requests in the running batch.");
   c.def_prop_ro(
       "num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; }, "Waiting requests, preempted ones included.");
@@ -239,7 +277,9 @@ void bind_core(nb::module_& m) {
           "        core.apply({r.id: [7] for r in plan.scheduled if r.samples})\n\n"
           "Deterministic: no clock, thread or random number of its own; equal calls give equal plans. Not thread-safe. Misuse raises and\n"
           "changes nothing.");
-  c.def(nb::init<const CoreConfig&>(), nb::arg("config"),
+  c.def(nb::init<const CoreConfig&, const nb::object&>(), nb::arg("config"), nb::arg("connector") = nb::none(),
+        "connector: a quire.connectors.Connector; what it raises comes out of the call that asked it, whose result is then the\n"
+        "exception's attribute `plan` or `outcome`.\n"
         "ValueError, naming the option and the remedy, for options that cannot be served.");
   bind_requests(c);
   bind_steps(c);

@@ -15,7 +15,9 @@ NB_MODULE(_core, m) {
   m.attr("__version__") = std::string(quire::kVersion);
   quire::python::bind_specs(m);
   quire::python::bind_config(m);
+  quire::python::bind_connector(m);
   quire::python::bind_plan(m);
   quire::python::bind_core(m);
+  quire::python::bind_offload(m);
   quire::python::bind_vllm(m);
 }

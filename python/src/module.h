@@ -10,6 +10,8 @@ void bind_specs(nb::module_& m);
 void bind_config(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_core(nb::module_& m);
+void bind_connector(nb::module_& m);
+void bind_offload(nb::module_& m);
 void bind_vllm(nb::module_& m);
 
 }  // namespace quire::python

@@ -14,7 +14,8 @@ namespace {
 // Plain records with Python attributes: nothing to compute, only to read.
 struct Plan {
   std::uint64_t step;
-  nb::list scheduled, admitted, table_deltas, finished, preempted, num_common_prefix_blocks, freed_encoder_outputs, blocks_to_zero;
+  nb::list scheduled, admitted, table_deltas, finished, preempted, num_common_prefix_blocks, freed_encoder_outputs, blocks_to_zero,
+      transfers, fences;
   std::uint32_t num_scheduled_tokens;
 };
 
@@ -38,6 +39,14 @@ struct TableDelta {
   std::uint32_t slot, group, index;
   TableUpdate update;
   nb::list blocks;
+};
+
+struct PlannedTransfer {
+  std::uint64_t id, request;
+  TransferDirection direction;
+  TransferNeed need;
+  std::uint32_t group, tier;
+  nb::list blocks, places;
 };
 
 struct Update {
@@ -70,6 +79,7 @@ struct RequestInfo {
   std::int32_t num_output_placeholders;
   std::uint32_t num_preemptions;
   std::int64_t num_cached_tokens;
+  nb::list names;
 };
 
 void bind_enums(nb::module_& m) {
@@ -125,6 +135,15 @@ void bind_plan_parts(nb::module_& m) {
       .def_ro("update", &TableDelta::update)
       .def_ro("index", &TableDelta::index, "The entry, with REPLACE_ONE.")
       .def_ro("blocks", &TableDelta::blocks);
+  nb::class_<PlannedTransfer>(m, "Transfer", "What begins to move with this plan, on the connector's behalf.")
+      .def_ro("id", &PlannedTransfer::id)
+      .def_ro("request", &PlannedTransfer::request, "Its id.")
+      .def_ro("direction", &PlannedTransfer::direction)
+      .def_ro("need", &PlannedTransfer::need)
+      .def_ro("group", &PlannedTransfer::group)
+      .def_ro("tier", &PlannedTransfer::tier)
+      .def_ro("blocks", &PlannedTransfer::blocks)
+      .def_ro("places", &PlannedTransfer::places, "One for each block.");
 }
 
 void bind_plan_class(nb::module_& m) {
@@ -139,6 +158,8 @@ void bind_plan_class(nb::module_& m) {
       .def_ro("num_common_prefix_blocks", &Plan::num_common_prefix_blocks, "Per cache group: blocks that all running requests share.")
       .def_ro("freed_encoder_outputs", &Plan::freed_encoder_outputs, "Identifiers that the worker may forget.")
       .def_ro("blocks_to_zero", &Plan::blocks_to_zero, "Blocks to be zeroed before use.")
+      .def_ro("transfers", &Plan::transfers, "Transfer: stores first see what earlier steps wrote, loads fill blocks.")
+      .def_ro("fences", &Plan::fences, "Ids of transfers that must be over before this step writes or these loads begin.")
       .def("__repr__", [](const Plan& self) {
         return nb::str("Plan(step={}, {} requests, {} tokens)").format(self.step, nb::len(self.scheduled), self.num_scheduled_tokens);
       });
@@ -197,6 +218,11 @@ nb::object to_python(const StepPlan& plan) {
   out.num_common_prefix_blocks = list_of(plan.num_common_prefix_blocks);
   out.freed_encoder_outputs = list_of(plan.freed_encoder_outputs);
   out.blocks_to_zero = list_of_ids(plan.blocks_to_zero);
+  for (const Transfer& t : plan.transfers) {
+    out.transfers.append(nb::cast(
+        PlannedTransfer{t.id.value, t.request.value, t.direction, t.need, t.group, t.tier, list_of_ids(t.blocks), list_of(t.places)}));
+  }
+  out.fences = list_of_ids(plan.fences);
   return nb::cast(std::move(out));
 }
 
@@ -214,8 +240,12 @@ nb::object to_python(const StepOutcome& outcome) {
 }
 
 nb::object to_python(const RequestView& v) {
+  constexpr std::size_t kNameBytes = 32;
+  nb::list names;
+  for (std::size_t at = 0; at < v.block_hashes.size(); at += kNameBytes)
+    names.append(nb::bytes(reinterpret_cast<const char*>(&v.block_hashes[at]), kNameBytes));
   return nb::cast(RequestInfo{v.id.value, v.status, list_of(v.tokens), list_of(v.draft_tokens), v.num_prompt_tokens, v.num_computed_tokens,
-                              v.num_output_placeholders, v.num_preemptions, v.num_cached_tokens});
+                              v.num_output_placeholders, v.num_preemptions, v.num_cached_tokens, names});
 }
 
 void bind_plan(nb::module_& m) {
@@ -232,7 +262,8 @@ void bind_plan(nb::module_& m) {
       .def_ro("num_computed_tokens", &RequestInfo::num_computed_tokens)
       .def_ro("num_output_placeholders", &RequestInfo::num_output_placeholders, "Tokens in flight, with async scheduling.")
       .def_ro("num_preemptions", &RequestInfo::num_preemptions)
-      .def_ro("num_cached_tokens", &RequestInfo::num_cached_tokens, "Found in the cache at first admission; -1: not admitted yet.");
+      .def_ro("num_cached_tokens", &RequestInfo::num_cached_tokens, "Found in the cache at first admission; -1: not admitted yet.")
+      .def_ro("names", &RequestInfo::names, "Of its full blocks, in order: what equal beginnings have in common.");
 }
 
 }  // namespace quire::python

@@ -1,6 +1,6 @@
-"""./dev oracle tests: vLLM 0.19.0's own scheduler tests, on quire's class.
+"""./dev oracle tests: vLLM 0.19.0's own tests of the scheduler and of offloading, on quire's classes.
 
-cases.txt lists the tests that vLLM's own scheduler passes here, one id per line, made by --record. Those that quire.vllm.Scheduler does not
+cases.txt lists the tests that vLLM's own classes pass here, one id per line, made by --record. Those that quire's do not
 pass carry the reason behind a `|`. A listed test without a reason must pass; one with a reason must fail, else the reason is old.
 
 The tests are vLLM's, in the source archive that PyPI has, and stay outside the repository. Where the archive cannot be had, unpack tag
@@ -28,6 +28,8 @@ FILES = (
     "kv_connector/unit/test_invalid_blocks_correctness.py",
     "kv_connector/unit/test_kv_load_failure_recovery.py",
     "kv_connector/unit/test_error_propagation.py",
+    "kv_connector/unit/offloading_connector/test_scheduler.py",
+    "kv_offload/test_cpu_manager.py",
 )
 
 
@@ -38,8 +40,8 @@ def read_list() -> dict:
 
 
 def write_list(names, reasons: dict) -> None:
-    lines = ["# vLLM 0.19.0's scheduler tests that its own scheduler passes on a machine without a GPU and without models from the network;"]
-    lines.append("# behind a | why quire.vllm.Scheduler does not. Written by ./dev oracle tests --record, the reasons by hand.")
+    lines = ["# vLLM 0.19.0's tests that its own classes pass on a machine without a GPU and without models from the network;"]
+    lines.append("# behind a | why quire's do not. Written by ./dev oracle tests --record, the reasons by hand.")
     lines += [f"{name} | {reasons[name]}" if reasons.get(name) else name for name in sorted(names)]
     LIST.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -62,7 +64,7 @@ def judge(listed: dict, outcomes: dict) -> int:
     passed = [name for name in listed if outcomes.get(name) == "passed"]
     wrong = [f"{name}: {outcomes.get(name, 'did not run')}" for name in listed if not listed[name] and name not in passed]
     stale = [f"{name}: passes; take its reason out of the list" for name in passed if listed[name]]
-    print(f"{len(passed)} of {len(listed)} tests that vLLM's own scheduler passes")
+    print(f"{len(passed)} of {len(listed)} tests that vLLM's own classes pass")
     for name, reason in listed.items():
         if reason:
             print(f"  without {name}: {reason}")
@@ -73,7 +75,7 @@ def judge(listed: dict, outcomes: dict) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev oracle tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="run them on vLLM's own scheduler and write the list anew")
+    parser.add_argument("--record", action="store_true", help="run them on vLLM's own classes and write the list anew")
     parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with vLLM's tests/ (./dev gives its own)")
     parser.add_argument("--tb", default="line", help="pytest's traceback style")
     parser.add_argument("names", nargs="*", help="only tests whose id contains one of these")

@@ -18,6 +18,45 @@ def put_quire_in() -> None:
 
     importlib.import_module(ASYNC).AsyncScheduler = AsyncScheduler
     importlib.import_module(SYNC).Scheduler = Scheduler
+    put_offloading_in()
+
+
+def put_offloading_in() -> None:
+    """The same for vLLM's CPUOffloadingManager and the filter around one: the tests look into both, so both show what the core holds."""
+    import importlib
+
+    from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
+
+    from quire.vllm.offload import CPUOffloadingManager
+
+    class ArcView(ARCCachePolicy):
+        def __init__(self, manager):
+            self._manager, self.cache_capacity = manager, manager.native.num_slots
+
+        def _list(self, index):
+            return self._manager.hashes(self._manager.native.lists[index])
+
+        t1, t2, b1, b2 = (property(lambda self, index=index: self._list(index)) for index in range(4))
+        target_t1_size = property(lambda self: self._manager.native.target_t1_size)
+
+    class Manager(CPUOffloadingManager):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.made_with, self._policy = (arguments, options), ArcView(self)
+
+    class Filter(Manager):
+        def __init__(self, backing, store_threshold=2, max_tracker_size=64_000):
+            if store_threshold < 2 or max_tracker_size < 1:
+                raise ValueError("store_threshold and max_tracker_size")
+            arguments, options = backing.made_with
+            super().__init__(*arguments, store_threshold=store_threshold, max_tracker_size=max_tracker_size, **options)
+
+        @property
+        def counts(self):
+            return dict(zip(self.hashes([name for name, _ in self.native.counted]), [count for _, count in self.native.counted]))
+
+    importlib.import_module("vllm.v1.kv_offload.cpu.manager").CPUOffloadingManager = Manager
+    importlib.import_module("vllm.v1.kv_offload.reuse_manager").FilterReusedOffloadingManager = Filter
 
 
 class Outcomes:

@@ -1,0 +1,136 @@
+// quire.OffloadManager: which blocks a lower tier holds.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "errors.h"
+#include "module.h"
+#include "quire/offload_manager.h"
+
+namespace quire::python {
+namespace {
+
+using Names = std::vector<nb::bytes>;
+using Slots = std::vector<std::uint32_t>;
+
+OffloadKey key_of(const nb::bytes& name) {
+  OffloadKey key;
+  if (name.size() > key.hash.size()) throw nb::value_error("keys: a name has at most 32 bytes");
+  std::memcpy(key.hash.data(), name.c_str(), name.size());
+  return key;
+}
+
+std::vector<OffloadKey> keys_of(const Names& names) {
+  std::vector<OffloadKey> keys;
+  keys.reserve(names.size());
+  for (const nb::bytes& name : names) keys.push_back(key_of(name));
+  return keys;
+}
+
+nb::bytes name_of(const OffloadKey& key) {
+  return nb::bytes(reinterpret_cast<const char*>(key.hash.data()), key.hash.size());
+}
+
+Names names_of(std::span<const OffloadKey> keys) {
+  Names names;
+  names.reserve(keys.size());
+  for (const OffloadKey& key : keys) names.push_back(name_of(key));
+  return names;
+}
+
+Slots numbers_of(std::span<const OffloadSlot> slots) {
+  Slots numbers;
+  for (const OffloadSlot slot : slots) numbers.push_back(slot.value);
+  return numbers;
+}
+
+class PyOffloadManager {
+ public:
+  PyOffloadManager(std::int64_t num_slots, const std::string& policy, std::int64_t store_threshold, std::int64_t max_tracked_keys,
+                   bool enable_events)
+      : manager_(value_or_raise(OffloadManager::create({.num_slots = num_slots,
+                                                        .policy = value_or_raise(parse_offload_policy(policy)),
+                                                        .store_threshold = store_threshold,
+                                                        .max_tracked_keys = max_tracked_keys,
+                                                        .enable_events = enable_events}))) {}
+
+  std::uint32_t lookup(const Names& names) { return manager_->lookup(keys_of(names)); }
+  Slots prepare_load(const Names& names) { return numbers_of(value_or_raise(manager_->prepare_load(keys_of(names)))); }
+  void complete_load(const Names& names) { value_or_raise(manager_->complete_load(keys_of(names))); }
+  void touch(const Names& names) { manager_->touch(keys_of(names)); }
+  void use(const Names& names) { manager_->use(keys_of(names)); }
+  std::optional<std::tuple<Names, Slots, Names>> prepare_store(const Names& names) {
+    const auto store = manager_->prepare_store(keys_of(names));
+    if (!store) return std::nullopt;
+    return std::tuple(names_of(store->keys), numbers_of(store->slots), names_of(store->evicted));
+  }
+  void complete_store(const Names& names, bool success) { manager_->complete_store(keys_of(names), success); }
+
+  std::vector<std::tuple<Names, bool>> take_events() {
+    std::vector<std::tuple<Names, bool>> events;
+    for (std::size_t i = 0; i < manager_->num_events(); ++i)
+      events.emplace_back(names_of(manager_->event(i).keys), manager_->event(i).removed);
+    manager_->clear_events();
+    return events;
+  }
+  std::vector<Names> lists() const {
+    std::vector<Names> lists;
+    for (const auto& list : manager_->order().lists) lists.push_back(names_of(list));
+    return lists;
+  }
+  std::vector<std::tuple<nb::bytes, std::uint64_t>> counted() const {
+    std::vector<std::tuple<nb::bytes, std::uint64_t>> counted;
+    for (const CountedKey& one : manager_->counted()) counted.emplace_back(name_of(one.key), one.count);
+    return counted;
+  }
+  OffloadManager& manager() { return *manager_; }
+
+ private:
+  std::unique_ptr<OffloadManager> manager_;
+};
+
+}  // namespace
+
+void bind_offload(nb::module_& m) {
+  nb::class_<PyOffloadManager> c(m, "OffloadManager",
+                                 "Which blocks a lower tier holds, in which slots, and who goes when others need room; it moves nothing. "
+                                 "Keys are the names of blocks,\n"
+                                 "bytes of at most 32; shorter ones come back with zeros behind them. Not thread-safe.");
+  c.def(nb::init<std::int64_t, const std::string&, std::int64_t, std::int64_t, bool>(), nb::arg("num_slots"), nb::arg("policy") = "lru",
+        nb::arg("store_threshold") = 0, nb::arg("max_tracked_keys") = 64'000, nb::arg("enable_events") = false,
+        "policy: 'lru' or 'arc', as vLLM's; 'arc_paper' or 's3fifo'. From a store_threshold of 2 on a key is stored when it was looked up\n"
+        "so often. ValueError for an option out of range.");
+  c.def("lookup", &PyOffloadManager::lookup, nb::arg("keys"), "How many of the keys, from the first one on, can be loaded without a gap.");
+  c.def("prepare_load", &PyOffloadManager::prepare_load, nb::arg("keys"),
+        "The keys' slots, to be read until complete_load with the same keys. ValueError, and no key is held, when one cannot be loaded.");
+  c.def("complete_load", &PyOffloadManager::complete_load, nb::arg("keys"), "ValueError when a key is not being loaded.");
+  c.def("touch", &PyOffloadManager::touch, nb::arg("keys"), "The keys were used, the first one last.");
+  c.def("use", &PyOffloadManager::use, nb::arg("keys"),
+        "A request that begins with the keys was admitted, once of each: what 'arc_paper' and 's3fifo' count instead of touches.");
+  c.def("prepare_store", &PyOffloadManager::prepare_store, nb::arg("keys"),
+        "Those of the keys that have no slot, their slots, and the keys that left for them. None, and nothing changes, when they find no "
+        "room.");
+  c.def("complete_store", &PyOffloadManager::complete_store, nb::arg("keys"), nb::arg("success") = true,
+        "Those that were being stored can be loaded from now on; without success they are removed.");
+  c.def("take_events", &PyOffloadManager::take_events, "What happened since the last time: [(keys, whether they left)], oldest first.");
+  c.def_prop_ro("num_slots", [](PyOffloadManager& self) { return self.manager().num_slots(); });
+  c.def_prop_ro("num_free", [](PyOffloadManager& self) { return self.manager().num_free(); });
+  c.def_prop_ro("lists", &PyOffloadManager::lists,
+                "The policy's keys from the oldest on. 'lru': all; 'arc', 'arc_paper': t1, t2, b1, b2; 's3fifo': small, main, ghosts.");
+  c.def_prop_ro(
+      "target_t1_size", [](PyOffloadManager& self) { return self.manager().order().target_t1_size; }, "Of 'arc' and 'arc_paper'.");
+  c.def_prop_ro("counted", &PyOffloadManager::counted,
+                "What the reuse filter has counted: [(key, lookups)], least recently looked up first.");
+  c.def(
+      "check_invariants", [](PyOffloadManager& self) { self.manager().check_invariants(); }, "The program stops where one does not hold.");
+}
+
+}  // namespace quire::python

@@ -1,0 +1,69 @@
+"""quire.OffloadManager: the ledger of a lower tier, from Python. Its decisions are tested in tests/core/offload."""
+import pytest
+
+quire = pytest.importorskip("quire", reason="the Python package is not built: ./dev build")
+
+
+def names(*numbers):
+    return [bytes([number]) * 32 for number in numbers]
+
+
+def put(manager, *numbers):
+    keys, slots, evicted = manager.prepare_store(names(*numbers))
+    manager.complete_store(keys)
+    return keys, slots, evicted
+
+
+def test_blocks_are_stored_found_loaded_and_evicted():
+    manager = quire.OffloadManager(3, enable_events=True)
+    assert put(manager, 1, 2, 3) == (names(1, 2, 3), [0, 1, 2], [])
+    assert manager.lookup(names(1, 2, 9, 3)) == 2
+    assert manager.prepare_load(names(2)) == [1]
+    manager.touch(names(1))
+    assert put(manager, 4) == (names(4), [2], names(3)), "2 is being loaded, and 1 was used"
+    manager.complete_load(names(2))
+    assert manager.take_events() == [(names(1, 2, 3), False), (names(3), True), (names(4), False)]
+    assert manager.take_events() == [] and manager.num_free == 0 and manager.num_slots == 3
+    manager.check_invariants()
+
+
+def test_a_store_that_finds_no_room_changes_nothing():
+    manager = quire.OffloadManager(2, "arc")
+    manager.prepare_store(names(1))
+    assert manager.prepare_store(names(2, 3)) is None
+    assert manager.num_free == 1
+    manager.complete_store(names(1), success=False)
+    assert manager.num_free == 2 and manager.lists == [[], [], [], []]
+
+
+def test_what_is_used_again_stays_where_the_policy_asks_for_it():
+    manager = quire.OffloadManager(4, "arc_paper")
+    put(manager, 1, 2, 3, 4)
+    manager.use(names(1))
+    assert manager.lists[:2] == [names(2, 3, 4), names(1)]
+    assert put(manager, 5, 6, 7)[2] == names(2, 3, 4)
+
+
+def test_rare_blocks_are_not_stored_with_a_filter():
+    manager = quire.OffloadManager(4, store_threshold=2)
+    manager.lookup(names(1, 2))
+    assert manager.prepare_store(names(1, 2)) == ([], [], [])
+    manager.lookup(names(1))
+    assert put(manager, 1, 2)[0] == names(1)
+    assert manager.counted == [(names(2)[0], 1), (names(1)[0], 2)]
+
+
+@pytest.mark.parametrize("options, text", [((-1,), "num_slots"), ((1, "fifo"), "eviction_policy"), ((1, "lru", 2, 0), "max_tracked_keys")])
+def test_options_out_of_range_are_named(options, text):
+    with pytest.raises(ValueError, match=text):
+        quire.OffloadManager(*options)
+
+
+def test_misuse_raises():
+    manager = quire.OffloadManager(2)
+    with pytest.raises(ValueError, match="it is not in the tier"):
+        manager.prepare_load(names(1))
+    with pytest.raises(ValueError, match="it is not being loaded"):
+        manager.complete_load(names(1))
+    with pytest.raises(ValueError, match="at most 32 bytes"):
+        manager.lookup([b"x" * 33])
