@@ -137,6 +137,15 @@ struct CoreCounters {
   std::uint64_t num_scheduled_tokens = 0;
   std::uint64_t num_forks = 0;
   std::uint64_t num_copied_blocks = 0;  // for forks
+  bool is_admission_stopped = false;    // PressureOptions::pressure_high
+  std::uint64_t num_admission_stops = 0;
+  // SwapOptions. Of requests that were swapped out: those that came back, and those that are computed again after all.
+  std::uint32_t num_used_swap_places = 0;
+  std::uint64_t num_swapped_out = 0, num_swapped_out_blocks = 0;
+  std::uint64_t num_swapped_in = 0, num_swapped_in_blocks = 0, num_swapped_in_tokens = 0;
+  std::uint64_t num_swaps_lost = 0;      // a transfer failed, or others needed the blocks that it had kept
+  std::uint64_t num_swaps_no_place = 0;  // not swapped out
+  std::uint64_t num_swaps_no_gain = 0;   // not swapped out: SwapChoice::measured
   // Look-ups of requests never preempted, and of preempted ones that came back. Both count each retry of an admission.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
@@ -146,6 +155,12 @@ struct CoreCounters {
 struct Draft {
   RequestId id;
   std::span<const TokenId> tokens;
+};
+
+// What moving and computing cost here, as measured; 0: not known, and then SwapChoice::measured swaps nothing.
+struct SwapCosts {
+  double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
+  double prefill_tokens_per_s = 0.0;
 };
 
 struct CoreSnapshot;
@@ -200,6 +215,9 @@ class QUIRE_API Core {
   // Asks the connector to forget what it holds; false: it does not, or there is none.
   bool reset_connector_cache();
   void reset_encoder_cache();
+
+  // From now on.
+  void set_swap_costs(const SwapCosts& costs);
 
   [[nodiscard]] PauseState pause_state() const;
   void set_pause_state(PauseState state);
@@ -274,7 +292,8 @@ struct CoreSnapshot {
   std::vector<std::string> encoder_to_report;  // encoder-decoder: the next plan names them
   std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
   std::vector<RequestId> finished, finished_receiving, failed_receiving;
-  std::vector<std::pair<RequestId, double>> pinned;  // with the expiry, s; in the order in which they were pinned
+  std::vector<std::pair<RequestId, std::vector<std::uint64_t>>> swapped;  // requests whose blocks lie in these places, by id
+  std::vector<std::pair<RequestId, double>> pinned;                       // with the expiry, s; in the order in which they were pinned
 };
 
 }  // namespace quire

@@ -44,6 +44,7 @@ class QUIRE_API CoreCallWriter {
   void end_pins();
   void reset_connector_cache();
   void reset_encoder_cache();
+  void set_swap_costs(const SwapCosts& costs);
   void set_pause_state(PauseState state);
   void make_stats();
 

@@ -76,6 +76,16 @@ struct CureOptions {
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };
 
+// Preemption by swap: blocks of a preempted request that nobody else holds are stored in numbered places (Transfer::tier == kSwapTier), and
+// it goes on where it was when they have been loaded again. It is computed again, as without this, where there are too few places, and
+// where a transfer failed. The worker must carry out transfers; not for models with states, nor for sessions.
+struct SwapOptions {
+  std::uint32_t num_swap_places = 0;  // blocks
+  SwapChoice swap_choice = SwapChoice::off;
+
+  friend bool operator==(const SwapOptions&, const SwapOptions&) = default;
+};
+
 struct CoreLimits {
   std::uint32_t max_outstanding_plans = 2;
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
@@ -111,6 +121,8 @@ struct QUIRE_API CoreConfig {
   ParallelOptions parallel;
   ContinuumOptions continuum;
   CureOptions cures;
+  PressureOptions pressure;
+  SwapOptions swap;
   CoreLimits limits;
   ReportOptions report;
 

@@ -19,16 +19,27 @@ enum class EventKind : std::uint8_t {
   unpinned,           // they do no more
   forked,             // `owner` shares `amount` blocks with `beneficiary`, which begins with its tokens
   unshared,           // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
-  gave_way            // `owner`, which waits, lost its `amount` loaded blocks: nothing runs, and `beneficiary` lacked blocks
+  gave_way,           // `owner`, which waits, lost its `amount` loaded blocks: nothing runs, and `beneficiary` lacked blocks
+  pressure_high,      // `amount` of `total` blocks are referenced: nobody is admitted until pressure_low
+  pressure_low,       // `amount` of `total` are: requests are admitted again
+  swapped_out,        // `owner`, preempted: `amount` blocks are being stored, others have the rest too
+  swapped_in,         // they have been loaded, and it goes on behind `total` tokens
+  swap_declined,      // `owner`, preempted, will be computed again: its `amount` blocks are not moved
+  swap_lost           // `owner`, swapped out, will be computed again
 };
 
 enum class EventCause : std::uint8_t {
   none,
-  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way), unshared, gave_way
+  lack_of_blocks,  // preempted, admission_blocked, unpinned (pins_give_way), unshared, gave_way, swapped_out, swap_lost
   expired,         // unpinned
   replaced,        // unpinned: a later turn of the job was pinned
   job_over,        // unpinned: pins_end_with_job
-  ended_by_host    // unpinned, unshared: a reset of the prefix cache, or end_pins()
+  ended_by_host,   // unpinned, unshared, swap_lost: a reset of the prefix cache, or end_pins()
+  above_high,      // pressure_high, admission_blocked
+  below_low,       // pressure_low
+  no_place,        // swap_declined
+  no_gain,         // swap_declined: computing is as fast
+  failed_transfer  // swap_lost
 };
 
 // The bytes of a block's name, padded with zeros; all zeros: none.

@@ -55,6 +55,24 @@ struct SchedulerOptions {
   friend bool operator==(const SchedulerOptions&, const SchedulerOptions&) = default;
 };
 
+// How full the KV cache may be where requests are admitted. Shares of its blocks (without the null block), of those that are referenced:
+// what is cached and held by nobody counts as free. The defaults are vLLM's way: whoever finds blocks is admitted.
+struct PressureOptions {
+  double admission_watermark = 0.0;  // an admission leaves so many free
+  // Above `pressure_high` nobody is admitted until there are fewer than `pressure_low`; both 0: off. Who holds blocks that were loaded for
+  // him is admitted all the same; and so is, while nothing runs and nothing is being loaded, whoever fits, whatever the watermark.
+  double pressure_high = 0.0, pressure_low = 0.0;
+
+  friend bool operator==(const PressureOptions&, const PressureOptions&) = default;
+};
+
+// Which preempted requests keep what they have computed, outside of the cache, and which compute it again.
+enum class SwapChoice : std::uint8_t {
+  off,
+  always,   // whoever finds room
+  measured  // whose blocks are moved there and back in less time than it takes to compute them (SwapCosts)
+};
+
 // A record of each step of the scheduler, in files (docs/trace.md).
 struct TraceOptions {
   std::string path;                                       // PATH.steps.jsonl and PATH.requests.jsonl; empty: off

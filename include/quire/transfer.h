@@ -38,6 +38,10 @@ struct Transfer {
   std::span<const std::uint64_t> places;  // parallel to `blocks`: where each is outside; the connector's own numbers
 };
 
+// Transfer::tier of what the core moves on its own account: blocks of preempted requests (SwapOptions). Its places are 0 to
+// num_swap_places - 1.
+inline constexpr std::uint32_t kSwapTier = UINT32_MAX;
+
 enum class TransferOutcome : std::uint8_t { done, failed };
 
 struct TransferCompletion {

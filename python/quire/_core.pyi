@@ -462,6 +462,29 @@ class CoreConfig:
     def jobless_in_order(self, arg: bool, /) -> None: ...
 
     @property
+    def admission_watermark(self) -> float:
+        """Share of the blocks that an admission leaves free."""
+
+    @admission_watermark.setter
+    def admission_watermark(self, arg: float, /) -> None: ...
+
+    @property
+    def pressure_high(self) -> float:
+        """
+        While more than this share of the blocks is referenced nobody is admitted; 0: off.
+        """
+
+    @pressure_high.setter
+    def pressure_high(self, arg: float, /) -> None: ...
+
+    @property
+    def pressure_low(self) -> float:
+        """Until less than this share is."""
+
+    @pressure_low.setter
+    def pressure_low(self, arg: float, /) -> None: ...
+
+    @property
     def num_blocks(self) -> int:
         """KV-cache blocks, the null block (id 0) included."""
 

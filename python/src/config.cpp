@@ -116,6 +116,14 @@ void bind_cache(Class& c) {
   option(c, "mamba_align", &CoreConfig::mamba_align, "mamba_cache_mode is 'align'.");
 }
 
+void bind_pressure(Class& c) {
+  option(c, "admission_watermark", &CoreConfig::pressure, &PressureOptions::admission_watermark,
+         "Share of the blocks that an admission leaves free.");
+  option(c, "pressure_high", &CoreConfig::pressure, &PressureOptions::pressure_high,
+         "While more than this share of the blocks is referenced nobody is admitted; 0: off.");
+  option(c, "pressure_low", &CoreConfig::pressure, &PressureOptions::pressure_low, "Until less than this share is.");
+}
+
 void bind_engine(Class& c) {
   option(c, "max_outstanding_plans", &CoreConfig::limits, &CoreLimits::max_outstanding_plans,
          "Plans made and not yet applied: 1 synchronous, 2 asynchronous.");
@@ -171,6 +179,7 @@ void bind_config(nb::module_& m) {
   c.def("__init__", [](nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) { init_config(self, options); });
   bind_scheduling(c);
   bind_continuum(c);
+  bind_pressure(c);
   bind_cache(c);
   bind_engine(c);
   c.def(

@@ -45,14 +45,16 @@ const char* word(RequestStatus status) {
 }
 
 const char* word(EventKind what) {
-  constexpr std::array<const char*, 12> kWords = {"step_begins", "prefix_looked_up", "admission_tried", "admission_blocked",
-                                                  "preempted",   "block_cached",     "block_evicted",   "pinned",
-                                                  "unpinned",    "forked",           "unshared",        "gave_way"};
+  constexpr std::array<const char*, 18> kWords = {"step_begins",  "prefix_looked_up", "admission_tried", "admission_blocked", "preempted",
+                                                  "block_cached", "block_evicted",    "pinned",          "unpinned",          "forked",
+                                                  "unshared",     "gave_way",         "pressure_high",   "pressure_low",      "swapped_out",
+                                                  "swapped_in",   "swap_declined",    "swap_lost"};
   return kWords.at(static_cast<std::size_t>(what));
 }
 
 const char* word(EventCause cause) {
-  constexpr std::array<const char*, 6> kWords = {"none", "lack_of_blocks", "expired", "replaced", "job_over", "ended_by_host"};
+  constexpr std::array<const char*, 11> kWords = {"none",       "lack_of_blocks", "expired",  "replaced", "job_over",       "ended_by_host",
+                                                  "above_high", "below_low",      "no_place", "no_gain",  "failed_transfer"};
   return kWords.at(static_cast<std::size_t>(cause));
 }
 
@@ -215,12 +217,14 @@ void append_event(const Event& e, std::string& out) {
   Line line(out);
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
   const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted;
-  if (e.what != EventKind::block_evicted) line.add("\"owner\":\"{}\",", e.owner.value);
+  const bool of_all = e.what == EventKind::pressure_high || e.what == EventKind::pressure_low;
+  if (e.what != EventKind::block_evicted && !of_all) line.add("\"owner\":\"{}\",", e.owner.value);
   const bool for_another = e.what == EventKind::preempted || e.what == EventKind::forked || e.what == EventKind::gave_way;
   if (for_another || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
   if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
   if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
   if (!of_block) line.add("\"blocks\":{},", e.amount);
+  if (of_all) line.add("\"of_blocks\":{},", e.total);
   line.end();
 }
 

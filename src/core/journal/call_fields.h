@@ -51,6 +51,11 @@ void fields(Form& form, StepResult& result) {
 }
 
 template <class Form>
+void fields(Form& form, SwapCosts& costs) {
+  form(costs.out_bytes_per_s, costs.in_bytes_per_s, costs.prefill_tokens_per_s);
+}
+
+template <class Form>
 void fields(Form& form, Draft& draft) {
   form(draft.id, draft.tokens);
 }

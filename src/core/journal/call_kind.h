@@ -18,7 +18,8 @@ enum class CallKind : std::uint8_t {
   reset_connector_cache,
   reset_encoder_cache,
   set_pause_state,
-  make_stats
+  make_stats,
+  set_swap_costs
 };
 
 inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 1};

@@ -107,10 +107,11 @@ struct Call {
   RequestStatus status{};
   bool preempt_running = false, reset_connector = false;
   PauseState pause{};
+  SwapCosts costs;
 };
 
 void read_call(ReadForm& form, Call& call) {
-  form.in.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::make_stats));
+  form.in.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::set_swap_costs));
   switch (call.kind) {
     case CallKind::add:
       return form(call.request, call.input);
@@ -136,6 +137,8 @@ void read_call(ReadForm& form, Call& call) {
       return form(call.preempt_running, call.reset_connector, call.input);
     case CallKind::set_pause_state:
       return form.in.choice(call.pause, 0, static_cast<std::uint8_t>(PauseState::paused_all));
+    case CallKind::set_swap_costs:
+      return form(call.costs);
     case CallKind::end_pins:
     case CallKind::reset_connector_cache:
     case CallKind::reset_encoder_cache:
@@ -214,6 +217,9 @@ const StepPlan* CoreCallReader::play(Core& core) {
       break;
     case CallKind::make_stats:
       (void)core.make_stats();
+      break;
+    case CallKind::set_swap_costs:
+      core.set_swap_costs(call.costs);
       break;
   }
   return nullptr;

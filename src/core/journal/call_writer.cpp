@@ -136,6 +136,10 @@ void CoreCallWriter::reset_encoder_cache() {
   impl_->write(CallKind::reset_encoder_cache);
 }
 
+void CoreCallWriter::set_swap_costs(const SwapCosts& costs) {
+  impl_->write(CallKind::set_swap_costs, costs);
+}
+
 void CoreCallWriter::set_pause_state(PauseState state) {
   impl_->write(CallKind::set_pause_state, state);
 }

@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 2};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 3};
 
 class ConfigWriter {
  public:
@@ -58,6 +58,9 @@ constexpr std::uint8_t last_of(HashAlgorithm /*kind*/) {
 }
 constexpr std::uint8_t last_of(KvLoadFailurePolicy /*kind*/) {
   return static_cast<std::uint8_t>(KvLoadFailurePolicy::recompute);
+}
+constexpr std::uint8_t last_of(SwapChoice /*kind*/) {
+  return static_cast<std::uint8_t>(SwapChoice::measured);
 }
 constexpr std::uint8_t last_of(MambaCacheMode /*kind*/) {
   return static_cast<std::uint8_t>(MambaCacheMode::align);

@@ -147,6 +147,18 @@ void fields(Form& form, Is<CureOptions> auto& options) {
 }
 
 template <class Form>
+void fields(Form& form, Is<PressureOptions> auto& options) {
+  auto& [admission_watermark, pressure_high, pressure_low] = options;
+  form(admission_watermark, pressure_high, pressure_low);
+}
+
+template <class Form>
+void fields(Form& form, Is<SwapOptions> auto& options) {
+  auto& [num_swap_places, swap_choice] = options;
+  form(num_swap_places, swap_choice);
+}
+
+template <class Form>
 void fields(Form& form, Is<CoreLimits> auto& limits) {
   auto& [max_outstanding_plans, max_fork_family, max_open_transfers, max_loras] = limits;
   form(max_outstanding_plans, max_fork_family, max_open_transfers, max_loras);
@@ -161,9 +173,9 @@ void fields(Form& form, Is<ReportOptions> auto& options) {
 template <class Form>
 void fields(Form& form, Is<CoreConfig> auto& config) {
   auto& [scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel, continuum,
-         cures, limits, report] = config;
+         cures, pressure, swap, limits, report] = config;
   form(scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel, continuum,
-       cures, limits, report);
+       cures, pressure, swap, limits, report);
 }
 
 }  // namespace quire

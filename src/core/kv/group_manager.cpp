@@ -4,6 +4,7 @@
 #include "core/kv/group_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "core/kv/hash_list.h"
@@ -96,6 +97,52 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
                               .lora_id = request.lora_id});
   }
   list.num_cached_blocks = static_cast<std::uint32_t>(num_full);
+}
+
+std::uint32_t GroupManager::num_own(const GroupBlockList& list, std::int64_t num_tokens) const {
+  const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(std::span(list.blocks).first(end), [&](BlockId block) { return pool_.ref_count(block) == 1; }));
+}
+
+void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
+  const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
+  for (; list.blocks.size() > end; list.blocks.pop_back()) pool_.release(list.blocks.back());
+  const auto first = static_cast<std::ptrdiff_t>(taken.size());
+  for (std::size_t i = end; i > 0; --i) {
+    BlockId& block = list.blocks[i - 1];
+    if (pool_.ref_count(block) != 1) continue;
+    const bool had_name = i <= list.num_cached_blocks.value_or(0);
+    taken.push_back({.group = options_.group, .index = static_cast<std::uint32_t>(i - 1), .block = block, .had_name = had_name});
+    pool_.release(std::exchange(block, kNullBlock));
+  }
+  std::reverse(taken.begin() + first, taken.end());
+  // What this step would have filled has a name already, and no content.
+  if (list.num_cached_blocks)
+    list.num_cached_blocks = std::min(*list.num_cached_blocks, static_cast<std::uint32_t>(tokens_.floor(num_tokens)));
+  list.num_before_allocation = static_cast<std::uint32_t>(list.blocks.size());
+  list.copied_from = kNullBlock;
+}
+
+void GroupManager::bring_back(GroupBlockList& list, TakenBlock& taken) {
+  taken.block = pool_.allocate();
+  list.blocks[taken.index] = taken.block;
+}
+
+void GroupManager::name_again(const GroupBlockList& list, const KvRequest& request, const TakenBlock& taken) {
+  if (!options_.enable_caching || !taken.had_name || taken.index >= list.num_cached_blocks.value_or(0)) return;
+  const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
+  const std::size_t place = taken.index;
+  pool_.cache(taken.block, {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr);
+  if (pool_.event_log().enabled()) {
+    QUIRE_CHECK(request.content != nullptr, "events carry the content");
+    pool_.event_log().stored({.blocks = {&taken.block, 1},
+                              .names = names,
+                              .first_block = taken.index,
+                              .block_size = options_.block_size,
+                              .content = *request.content,
+                              .lora_id = request.lora_id});
+  }
 }
 
 void GroupManager::free(GroupBlockList& list) {

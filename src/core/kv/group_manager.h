@@ -58,6 +58,14 @@ class GroupManager {
   // That block is its own from now on: a copy, or itself where nobody else holds it any more.
   void own_written(GroupBlockList& list, std::int64_t num_computed);
 
+  // Of the blocks of the first num_tokens tokens, those that nobody else holds.
+  [[nodiscard]] std::uint32_t num_own(const GroupBlockList& list, std::int64_t num_tokens) const;
+  // Gives these back, with all behind these tokens, in the order of free(); null blocks stand in their places.
+  void take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken);
+  // Another block into such a place; and it becomes findable by the name that the one before it had.
+  void bring_back(GroupBlockList& list, TakenBlock& taken);
+  void name_again(const GroupBlockList& list, const KvRequest& request, const TakenBlock& taken);
+
   // Forgets nothing of the sequence but its blocks; allowed for a sequence never met.
   void free(GroupBlockList& list);
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);

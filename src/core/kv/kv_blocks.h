@@ -35,6 +35,13 @@ struct OwnCopy {
   BlockId source, destination;
 };
 
+// A block that a sequence has given away, and the place in its list that waits for another one with the same content.
+struct TakenBlock {
+  std::uint32_t group = 0, index = 0;
+  BlockId block;
+  bool had_name = false;
+};
+
 class KvBlocks {
  public:
   // Asks the processor for what blocks() reads.

@@ -87,14 +87,16 @@ void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hi
   (request.was_preempted ? stats_.preempted_hits : stats_.hits) += num_hits;
 }
 
-std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit) {
+std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_left_free,
+                                      std::uint32_t num_more) {
   const std::span<GroupBlockList> groups = lists(blocks);
-  std::int64_t needed = -std::int64_t{pool_.num_free_blocks()};
+  std::int64_t needed = num_more;
   coordinator_->each([&](auto& manager, std::size_t group) {
     needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
     needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
   });
-  return static_cast<std::uint32_t>(std::max<std::int64_t>(needed, 0));
+  if (needed > 0) needed += num_left_free;
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
 }
 
 std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
@@ -106,7 +108,7 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                   .num_computed_tokens = std::min<std::int64_t>(computed, options_.max_model_len),
                   .num_encoder_tokens = demand.num_encoder_tokens,
                   .max_step_tokens = options_.max_step_tokens},
-                 hit);
+                 hit, demand.num_left_free);
 }
 
 std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
@@ -124,7 +126,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
-  if (const std::uint32_t lack = missing(request.blocks, counted, hit); lack > 0) return lack;
+  if (const std::uint32_t lack = missing(request.blocks, counted, hit, demand.num_left_free); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   if (!hit.groups.empty() || demand.num_external_tokens > 0) attach(groups, hit, local, demand.num_external_tokens);
   coordinator_->each([&](auto& manager, std::size_t group) {
@@ -171,6 +173,55 @@ void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_toke
 void KvCacheManager::free(KvBlocks& blocks) {
   const std::span<GroupBlockList> groups = lists(blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.free(groups[group]); });
+}
+
+std::uint32_t KvCacheManager::num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const {
+  std::uint32_t count = 0;
+  for (std::uint32_t group = 0; group < num_groups(); ++group) count += num_own_blocks(blocks, num_tokens, group);
+  return count;
+}
+
+std::uint32_t KvCacheManager::num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens, std::uint32_t group) const {
+  if (group >= blocks.groups_.size()) return 0;
+  std::uint32_t count = 0;
+  std::as_const(*coordinator_).each([&](const auto& manager, std::size_t i) {
+    if (i == group) count = manager.num_own(blocks.groups_[group], num_tokens);
+  });
+  return count;
+}
+
+void KvCacheManager::take_out(KvBlocks& blocks, std::uint32_t num_tokens, std::vector<TakenBlock>& taken) {
+  const std::span<GroupBlockList> groups = lists(blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.take_out(groups[group], num_tokens, taken); });
+}
+
+std::uint32_t KvCacheManager::bring_back(const KvRequest& request, std::span<TakenBlock> taken, const ReturnDemand& demand) {
+  const GroupDemand room{.num_tokens = std::min(demand.num_tokens, options_.max_model_len),
+                         .num_main_model_tokens = std::min(demand.num_tokens, options_.max_model_len),
+                         .num_computed_tokens = request.num_computed_tokens,
+                         .max_step_tokens = options_.max_step_tokens};
+  const auto num_taken = static_cast<std::uint32_t>(taken.size());
+  if (const std::uint32_t lack = missing(request.blocks, room, {}, demand.num_left_free, num_taken); lack > 0) return lack;
+  const std::span<GroupBlockList> groups = lists(request.blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) {
+    for (TakenBlock& one : taken)
+      if (one.group == group) manager.bring_back(groups[group], one);
+  });
+  return 0;
+}
+
+void KvCacheManager::name_again(const KvRequest& request, std::span<const TakenBlock> taken) {
+  const std::span<GroupBlockList> groups = lists(request.blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) {
+    for (const TakenBlock& one : taken)
+      if (one.group == group) manager.name_again(groups[group], request, one);
+  });
+}
+
+bool KvCacheManager::holds_any(const KvBlocks& blocks) {
+  return std::ranges::any_of(blocks.groups_, [](const GroupBlockList& list) {
+    return std::ranges::any_of(list.blocks, [](BlockId block) { return block != kNullBlock; });
+  });
 }
 
 void KvCacheManager::remove_skipped_blocks(KvBlocks& blocks, std::uint32_t num_computed_tokens) {

@@ -23,6 +23,7 @@ namespace quire {
 
 class KvCoordinator;
 struct GroupDemand;
+struct ReturnDemand;
 
 struct KvCacheOptions {
   std::uint32_t max_model_len = 0;    // tokens
@@ -87,6 +88,20 @@ class KvCacheManager {
   // Gives all blocks back, group by group, last one first. Allowed in any state.
   void free(KvBlocks& blocks);
 
+  // Sequences whose blocks lie elsewhere for a while. Of the blocks of the first num_tokens tokens, those that nobody else holds, in all
+  // groups or in one.
+  [[nodiscard]] std::uint32_t num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const;
+  [[nodiscard]] std::uint32_t num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens, std::uint32_t group) const;
+  // Gives these away, to the end of `taken`, by group and index, and everything behind these tokens. Until they are back, only free() may
+  // be called with the others.
+  void take_out(KvBlocks& blocks, std::uint32_t num_tokens, std::vector<TakenBlock>& taken);
+  // Takes as many, and says which. Returns the number of blocks that lack; 0: done. Otherwise nothing is taken.
+  [[nodiscard]] std::uint32_t bring_back(const KvRequest& request, std::span<TakenBlock> taken, const ReturnDemand& demand);
+  // They have their content again: those that had a name have it again.
+  void name_again(const KvRequest& request, std::span<const TakenBlock> taken);
+  // Besides null blocks.
+  [[nodiscard]] static bool holds_any(const KvBlocks& blocks);
+
   // Gives back what no token after the first num_computed_tokens attends to.
   void remove_skipped_blocks(KvBlocks& blocks, std::uint32_t num_computed_tokens);
 
@@ -115,7 +130,8 @@ class KvCacheManager {
 
  private:
   [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;
-  [[nodiscard]] std::uint32_t missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit);
+  [[nodiscard]] std::uint32_t missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_left_free,
+                                      std::uint32_t num_more = 0);
   void count_lookup(const KvRequest& request, std::uint32_t num_hits);
   void attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external);
   void cache_up_to(const KvRequest& request, std::int64_t num_tokens);

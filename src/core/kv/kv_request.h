@@ -39,6 +39,13 @@ struct SlotDemand {
   std::uint32_t num_external_tokens = 0;  // computed elsewhere; the connector writes them
   std::uint32_t num_encoder_tokens = 0;   // for cross-attention
   bool delay_caching = false;             // the blocks are filled by a transfer
+  std::uint32_t num_left_free = 0;        // blocks that must be free afterwards, where any is taken
+};
+
+// What a sequence needs beside the blocks that it gave away, to go on.
+struct ReturnDemand {
+  std::uint32_t num_tokens = 0;     // have room for
+  std::uint32_t num_left_free = 0;  // blocks that must be free afterwards
 };
 
 }  // namespace quire

@@ -24,19 +24,23 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       queues(context, jobs),
       ended(kv, table, jobs),
       policy(context, table, jobs, ended),
+      open_transfers(given.kv.num_blocks, given.limits.max_open_transfers),
+      swap(context, kv, open_transfers, requests, queues),
+      pressure(context, kv, queues),
       forks(context, kv, table, requests),
+      giving_way(context, requests, queues, policy, forks, swap),
       encoder(context),
       budget(context),
-      ending(context, kv, requests, queues, slots, ended, policy, forks, encoder),
-      preemption(context, kv, requests, queues, slots, policy, encoder, budget),
-      running_loop(context, kv, requests, queues, policy, forks, encoder, budget, preemption),
+      ending(context, kv, requests, queues, slots, ended, policy, forks, encoder, swap),
+      preemption(context, kv, requests, queues, slots, policy, encoder, budget, swap),
+      running_loop(context, kv, requests, queues, giving_way, forks, encoder, budget, preemption),
       look_up(context, kv, requests),
-      waiting_loop(context, kv, requests, queues, slots, policy, forks, encoder, budget, look_up),
+      waiting_loop(context, kv, requests, queues, slots, giving_way, forks, encoder, budget, look_up, pressure, swap),
       drafts(context, table),
       sessions(context, requests, queues),
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
-      transfers(context, kv, table, requests, queues, ended),
+      transfers(context, kv, table, requests, queues, ended, open_transfers, swap),
       failed_loads(context, kv, table, queues, ending, updates),
       results(context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats) {
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
@@ -155,7 +159,9 @@ void Core::set_drafts_in_plan(std::span<const Draft> drafts) {
 Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
   State& s = *state_;
   s.begin_call(input);
+  if (!preempt_running && s.swap.any_out()) return false;
   if (preempt_running) {
+    s.swap.drop_all(EventCause::ended_by_host);
     while (s.forks.give_up_share(EventCause::ended_by_host)) {
     }
     // From the last on, so that they come back in order.
@@ -163,7 +169,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
       Request& request = *s.queues.running.back();
       s.queues.running.pop_back();
       const bool in_flight = request.num_output_placeholders > 0;
-      s.preemption.preempt(request);
+      s.preemption.put_back(request);
       request.num_output_placeholders = 0;
       request.discard_latest_async_tokens = in_flight || !s.context.config.cures.discard_only_in_flight;
     }
@@ -196,6 +202,10 @@ bool Core::reset_connector_cache() {
 
 void Core::reset_encoder_cache() {
   state_->encoder.cache().reset();
+}
+
+void Core::set_swap_costs(const SwapCosts& costs) {
+  state_->swap.set_costs(costs);
 }
 
 PauseState Core::pause_state() const {

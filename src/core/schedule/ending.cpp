@@ -18,6 +18,7 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
       any_running = true;
     } else {
       forks_.leave_sharing(*request);
+      if (request->swapped != nullptr) swap_.forget(*request);
       queues_.num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
       request->ended_loading = is_loading(*request);
       queues_.num_loading -= request->ended_loading ? 1 : 0;
@@ -38,6 +39,7 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
 
 void Ending::end(Request& request) {
   QUIRE_CHECK(request.finished() && request.known);
+  if (request.swapped != nullptr) swap_.forget(request);
   if (request.ended_loading) ended_.keep(request, Holder::transfer);
   if (context_.seams.connector != nullptr) {
     kv_.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));

@@ -17,13 +17,14 @@
 #include "core/schedule/request.h"
 #include "core/schedule/requests.h"
 #include "core/schedule/slots.h"
+#include "core/schedule/swap.h"
 
 namespace quire {
 
 class Ending {
  public:
   Ending(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, EndedRequests& ended, Policy& policy,
-         Forks& forks, EncoderScheduler& encoder)
+         Forks& forks, EncoderScheduler& encoder, Swap& swap)
       : context_(context),
         kv_(kv),
         requests_(requests),
@@ -32,7 +33,8 @@ class Ending {
         ended_(ended),
         policy_(policy),
         forks_(forks),
-        encoder_(encoder) {
+        encoder_(encoder),
+        swap_(swap) {
     finished_.reserve(context.config.scheduler.max_num_seqs);
   }
 
@@ -57,6 +59,7 @@ class Ending {
   Policy& policy_;
   Forks& forks_;
   EncoderScheduler& encoder_;
+  Swap& swap_;
   std::vector<RequestId> finished_;
   std::vector<std::pair<std::uint32_t, RequestId>> by_client_;
 };

@@ -115,7 +115,9 @@ void Forks::share_blocks(Request& parent, Request& child) {
   const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - 1);
   // Its own tokens in flight are written, and those of drafts may be again.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
-  if (num_computed <= 0 || !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed))) return;
+  if (parent.swapped != nullptr || num_computed <= 0 ||
+      !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed)))
+    return;
   child.num_computed_tokens = num_computed;
   sharing_.push_back(&child);
 }

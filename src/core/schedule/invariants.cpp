@@ -74,6 +74,7 @@ void Core::check_invariants() const {
     num_kept_by_pins += HoldLedger::holds(*request, Holder::pin) ? 1 : 0;
     num_gone += request->known ? 0 : 1;
   }
+  for (const std::unique_ptr<SwappedBlocks>& swapped : s.swap.all()) sequences.push_back(&swapped->left);
   QUIRE_CHECK(num_gone == s.ended.num_gone(), "what is forgotten is destroyed once no outstanding plan names it");
   s.kv.check_invariants(sequences);
   s.encoder.cache().check_invariants();
@@ -82,7 +83,8 @@ void Core::check_invariants() const {
   std::size_t num_in_families = 0;
   for (const auto& [family, num_open] : s.forks.families()) num_in_families += num_open;
   QUIRE_CHECK(num_in_families == num_with_family, "relatives are counted until they end");
-  s.transfers.open().check_invariants();
+  s.open_transfers.check_invariants();
+  s.swap.check_invariants();
   QUIRE_CHECK(num_running == s.queues.running.size(), "everything that runs is in the batch");
   QUIRE_CHECK(num_queued == s.queues.num_waiting() && s.queues.step_skipped.empty(), "each request is in one queue");
   QUIRE_CHECK(num_waiting_for_input == s.queues.num_waiting_for_input, "sessions between two inputs are counted");

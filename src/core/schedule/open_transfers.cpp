@@ -18,6 +18,7 @@ std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
   entry.request = transfer.request;
   entry.direction = transfer.direction;
   entry.need = transfer.need;
+  entry.tier = transfer.tier;
   entry.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
   entry.places.assign(transfer.places.begin(), transfer.places.end());
   ++next_id_.value;
@@ -41,6 +42,12 @@ void OpenTransfers::close(TransferId id) {
   count(*found, -1);
   spare_.push_back(std::move(*found));
   entries_.erase(found);
+}
+
+bool OpenTransfers::is_being_loaded(BlockId block) const {
+  return num_touching_[block.value] > 0 && std::ranges::any_of(entries_, [&](const Entry& entry) {
+           return entry.direction == TransferDirection::load && std::ranges::find(entry.blocks, block) != entry.blocks.end();
+         });
 }
 
 void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const {

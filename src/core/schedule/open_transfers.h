@@ -16,6 +16,7 @@ class OpenTransfers {
     RequestId request;
     TransferDirection direction = TransferDirection::load;
     TransferNeed need = TransferNeed::nothing;
+    std::uint32_t tier = 0;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
   };
@@ -32,6 +33,10 @@ class OpenTransfers {
   // Of the transfers that the next open() makes.
   [[nodiscard]] TransferId next_id() const { return next_id_; }
   [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
+  // That may be opened besides.
+  [[nodiscard]] std::size_t num_left() const { return max_open_ - entries_.size(); }
+  // An open load fills the block.
+  [[nodiscard]] bool is_being_loaded(BlockId block) const;
   // Open transfers that touch the block, loads from `first_new` on left out: appended to `fences` where they are not in it yet.
   void add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const;
 

@@ -7,16 +7,17 @@ namespace quire {
 // The victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and
 // the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then misses one
 // request, as in vLLM. (The fork that CONTINUUM comes from leaves the victim in the plan, with blocks that are free.)
-Request& Preemption::take_victim(PlanArena& arena, std::size_t& cursor) {
+Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor) {
   const auto chosen = policy_.find_victim(queues_.running);
   Request& victim = **chosen;
   queues_.running.erase(chosen);
-  if (arena.schedules(victim)) {
+  const bool was_planned = arena.schedules(victim);
+  if (was_planned) {
     roll_back(victim, arena);
     QUIRE_CHECK(cursor > 0, "what was scheduled lies before the cursor");
     --cursor;
   }
-  return victim;
+  return {victim, was_planned};
 }
 
 void Preemption::roll_back(Request& victim, PlanArena& arena) {
@@ -35,12 +36,21 @@ void Preemption::forget_unwritten_blocks(const Request& victim) {
   }
 }
 
-void Preemption::preempt(Request& victim) {
-  QUIRE_CHECK(victim.status == RequestStatus::running, "only what runs is preempted");
+void Preemption::preempt(const Victim& victim) {
+  if (!swap_.take_out(victim.request, victim.was_planned)) return put_back(victim.request);
+  stop(victim.request);
+}
+
+void Preemption::put_back(Request& victim) {
   kv_.free(victim.blocks);
+  victim.num_computed_tokens = 0;
+  stop(victim);
+}
+
+void Preemption::stop(Request& victim) {
+  QUIRE_CHECK(victim.status == RequestStatus::running, "only what runs is preempted");
   encoder_.release_all(victim);
   victim.status = RequestStatus::preempted;
-  victim.num_computed_tokens = 0;
   victim.draft_tokens.clear();
   ++victim.num_preemptions;
   ++context_.totals.num_preemptions;

@@ -2,7 +2,7 @@
 // Which request is preempted when too few blocks are free.
 //
 //   running -> preempted   its blocks are free, its progress and drafts are forgotten (its tokens and output placeholders stay), and it
-//                          waits at the front of the queue
+//                          waits at the front of the queue; its progress stays where its blocks are kept elsewhere (swap.h)
 #include <cstddef>
 
 #include "core/kv/kv_cache_manager.h"
@@ -15,13 +15,14 @@
 #include "core/schedule/requests.h"
 #include "core/schedule/slots.h"
 #include "core/schedule/step_budget.h"
+#include "core/schedule/swap.h"
 
 namespace quire {
 
 class Preemption {
  public:
   Preemption(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, Policy& policy,
-             EncoderScheduler& encoder, StepBudget& budget)
+             EncoderScheduler& encoder, StepBudget& budget, Swap& swap)
       : context_(context),
         kv_(kv),
         requests_(requests),
@@ -29,15 +30,22 @@ class Preemption {
         slots_(slots),
         policy_(policy),
         encoder_(encoder),
-        budget_(budget) {}
+        budget_(budget),
+        swap_(swap) {}
 
+  struct Victim {
+    Request& request;
+    bool was_planned;  // in this step, which it was taken out of
+  };
   // Takes one out of `running`, and out of this step; the running loop is at `cursor`. preempt() is to follow.
-  Request& take_victim(PlanArena& arena, std::size_t& cursor);
-  // The caller took it out of `running`.
-  void preempt(Request& victim);
+  Victim take_victim(PlanArena& arena, std::size_t& cursor);
+  void preempt(const Victim& victim);
+  // All of it is to be computed again. The caller took it out of `running`.
+  void put_back(Request& victim);
 
  private:
   void roll_back(Request& victim, PlanArena& arena);
+  void stop(Request& victim);
   void forget_unwritten_blocks(const Request& victim);
 
   Context& context_;
@@ -48,6 +56,7 @@ class Preemption {
   Policy& policy_;
   EncoderScheduler& encoder_;
   StepBudget& budget_;
+  Swap& swap_;
 };
 
 }  // namespace quire

@@ -37,6 +37,8 @@ struct SessionUpdate {
   const SamplingParams* sampling = nullptr;
 };
 
+struct SwappedBlocks;
+
 struct Request {
   RequestId id;
   RequestStatus status = RequestStatus::waiting;
@@ -100,6 +102,7 @@ struct Request {
   bool had_transfer = false;                              // so the core knows itself when the last one is over
   bool lacks_transfer = false;                            // the newest plan refused it one
   bool lacks_load = false;                                // of which one was a load
+  SwappedBlocks* swapped = nullptr;                       // while blocks of its lie outside of the pool
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come

@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint32_t kMaxCount = 1U << 29;
 constexpr std::uint32_t kMaxPlans = 64;
 constexpr std::uint32_t kMaxOpenTransfers = 1U << 16U;
+constexpr std::uint32_t kMaxSwapPlaces = 1U << 24U;
 constexpr double kLongestPin_s = 3600.0;
 
 Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {
@@ -47,6 +48,31 @@ Result<void> check_ranges(const CoreConfig& config) {
         check_range("parallel.pcp_world_size", config.parallel.pcp_world_size, 1)}) {
     if (!result) return result;
   }
+  return {};
+}
+
+bool is_share(double value) {
+  return value >= 0.0 && value <= 1.0;
+}
+
+Result<void> check_pressure(const PressureOptions& pressure) {
+  if (!(pressure.admission_watermark >= 0.0 && pressure.admission_watermark < 1.0))
+    return fail(ErrorCode::invalid_argument, "pressure.admission_watermark", fmt::format("is {}", pressure.admission_watermark),
+                "give a share of the blocks below 1, such as 0.01");
+  if (!is_share(pressure.pressure_high) || !is_share(pressure.pressure_low) || pressure.pressure_low > pressure.pressure_high ||
+      (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0)) {
+    return fail(ErrorCode::invalid_argument, "pressure.pressure_high",
+                fmt::format("is {}, and pressure_low is {}", pressure.pressure_high, pressure.pressure_low),
+                "give shares of the blocks, the lower one first, such as 0.8 and 0.95; or 0 twice");
+  }
+  return {};
+}
+
+Result<void> check_swap(const CoreConfig& config) {
+  if (config.swap.swap_choice == SwapChoice::off) return {};
+  if (const auto valid = check_range("swap.num_swap_places", config.swap.num_swap_places, 1, kMaxSwapPlaces); !valid) return valid;
+  if (config.kv.has_mamba_layers() || config.encoder.is_encoder_decoder)
+    return fail(ErrorCode::unsupported, "swap.swap_choice", "the states of this model's layers cannot be moved", "turn it off");
   return {};
 }
 
@@ -144,6 +170,8 @@ Result<void> CoreConfig::validate() const {
                             scheduler.max_num_batched_tokens, scheduler.max_model_len),
                 "raise it to max_model_len or enable chunked prefill");
   }
+  if (auto valid = check_pressure(pressure); !valid) return valid;
+  if (auto valid = check_swap(*this); !valid) return valid;
   return KvCacheManager::check(kv, kv_cache_options(*this));
 }
 

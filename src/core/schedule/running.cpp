@@ -56,8 +56,9 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = context_.config.speculation.num_lookahead_tokens};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
-    if (policy_.end_oldest_pin() || forks_.give_up_share(EventCause::lack_of_blocks)) continue;
-    Request& victim = preemption_.take_victim(arena, cursor_);
+    if (giving_way_.before_preempting(request)) continue;
+    const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);
+    Request& victim = chosen.request;
     if (context_.events.wanted()) {
       context_.events.on_event({.what = EventKind::preempted,
                                 .cause = EventCause::lack_of_blocks,
@@ -65,7 +66,7 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
                                 .beneficiary = request.id,
                                 .amount = missing});
     }
-    preemption_.preempt(victim);
+    preemption_.preempt(chosen);
     arena.preempt(victim.id);
     if (&victim == &request) return false;
   }

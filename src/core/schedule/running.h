@@ -10,8 +10,8 @@
 #include "core/schedule/context.h"
 #include "core/schedule/encoder_inputs.h"
 #include "core/schedule/forks.h"
+#include "core/schedule/giving_way.h"
 #include "core/schedule/plan_arena.h"
-#include "core/schedule/policy.h"
 #include "core/schedule/preemption.h"
 #include "core/schedule/queues.h"
 #include "core/schedule/request.h"
@@ -22,13 +22,13 @@ namespace quire {
 
 class RunningLoop {
  public:
-  RunningLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Policy& policy, Forks& forks,
+  RunningLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, GivingWay& giving_way, Forks& forks,
               EncoderScheduler& encoder, StepBudget& budget, Preemption& preemption)
       : context_(context),
         kv_(kv),
         requests_(requests),
         queues_(queues),
-        policy_(policy),
+        giving_way_(giving_way),
         forks_(forks),
         encoder_(encoder),
         budget_(budget),
@@ -47,7 +47,7 @@ class RunningLoop {
   KvCacheManager& kv_;
   Requests& requests_;
   Queues& queues_;
-  Policy& policy_;
+  GivingWay& giving_way_;
   Forks& forks_;
   EncoderScheduler& encoder_;
   StepBudget& budget_;

@@ -71,8 +71,10 @@ CoreCounters Core::counters() const {
       counters.num_unfinished = 0;
       break;
   }
-  counters.num_awaiting_transfers = s.queues.num_loading + s.ended.ledger().count(Holder::transfer);
-  counters.num_open_transfers = static_cast<std::uint32_t>(s.transfers.open().num_open());
+  counters.num_awaiting_transfers = s.queues.num_loading + s.ended.ledger().count(Holder::transfer) + s.swap.num_awaiting();
+  counters.num_open_transfers = static_cast<std::uint32_t>(s.open_transfers.num_open());
+  counters.is_admission_stopped = s.pressure.is_stopped();
+  counters.num_used_swap_places = s.swap.num_used_places();
   counters.num_pinned = s.ended.ledger().count(Holder::pin);
   counters.num_blocks = s.context.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
@@ -135,6 +137,9 @@ void Core::snapshot(CoreSnapshot& out) const {
       if (request->failed_receiving) out.failed_receiving.push_back(id);
     }
   }
+  for (const std::unique_ptr<SwappedBlocks>& swapped : s.swap.all())
+    if (swapped->request != nullptr) out.swapped.emplace_back(swapped->request->id, swapped->places);
+  std::ranges::sort(out.swapped);
   std::ranges::sort(out.requests, {}, &CoreSnapshot::Request::id);
   std::ranges::sort(out.finished_receiving);
   std::ranges::sort(out.failed_receiving);

@@ -21,11 +21,14 @@
 #include "core/schedule/ending.h"
 #include "core/schedule/failed_loads.h"
 #include "core/schedule/forks.h"
+#include "core/schedule/giving_way.h"
 #include "core/schedule/jobs.h"
 #include "core/schedule/look_up.h"
+#include "core/schedule/open_transfers.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/policy.h"
 #include "core/schedule/preemption.h"
+#include "core/schedule/pressure.h"
 #include "core/schedule/queues.h"
 #include "core/schedule/request_table.h"
 #include "core/schedule/requests.h"
@@ -35,6 +38,7 @@
 #include "core/schedule/slots.h"
 #include "core/schedule/stats.h"
 #include "core/schedule/step_budget.h"
+#include "core/schedule/swap.h"
 #include "core/schedule/transfers.h"
 #include "core/schedule/updates.h"
 #include "core/schedule/waiting.h"
@@ -66,7 +70,11 @@ struct Core::State {
   Queues queues;
   EndedRequests ended;
   Policy policy;
+  OpenTransfers open_transfers;
+  Swap swap;
+  Pressure pressure;
   Forks forks;
+  GivingWay giving_way;
   EncoderScheduler encoder;
   StepBudget budget;
   Ending ending;

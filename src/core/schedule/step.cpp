@@ -17,10 +17,8 @@ const StepPlan& Core::schedule(const StepInput& input) {
   s.waiting_loop.schedule(arena);
   s.complete(arena);
   StepPlan& plan = arena.seal();
-  if (Connector* connector = s.context.seams.connector; connector != nullptr) {
-    connector->planned(plan);
-    s.transfers.plan(arena);
-  }
+  if (Connector* connector = s.context.seams.connector; connector != nullptr) connector->planned(plan);
+  if (s.transfers.are_possible()) s.transfers.plan(arena);
   s.advance(arena, plan);
   return plan;
 }

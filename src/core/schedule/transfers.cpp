@@ -51,13 +51,14 @@ class TransferOpener final : public TransferList {
 
 void Transfers::plan(PlanArena& arena) {
   const TransferId first_new = open_.next_id();
+  swap_.plan(arena);
   // What was refused is asked for again now, or never.
   for (const RequestId id : refused_)
     if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
   refused_.clear();
   TransferOpener opener(open_, table_, arena, refused_);
-  context_.seams.connector->plan_transfers(arena.plan(), opener);
+  if (context_.seams.connector != nullptr) context_.seams.connector->plan_transfers(arena.plan(), opener);
   if (open_.num_open() > 0) find_fences(arena, first_new);
   arena.seal_transfers();
 }
@@ -89,7 +90,8 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
     if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
       return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
-    const bool load_failed = all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load;
+    const bool load_failed =
+        all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
     if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open)) {
       return fail(ErrorCode::unsupported, "completions",
                   fmt::format("a load failed that no request waits for, and there are {} cache groups", kv_.num_groups()),
@@ -133,6 +135,11 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished)
     if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   for (const TransferCompletion& completion : result.completions) {
+    if (open_.find(completion.transfer)->tier == kSwapTier) {
+      open_.close(completion.transfer);
+      swap_.over(completion);
+      continue;
+    }
     if (context_.seams.connector != nullptr) context_.seams.connector->completed(completion);
     end(completion);
   }

@@ -1,6 +1,7 @@
 #pragma once
-// A connector's transfers: they begin with a plan, and their ends become what vLLM's workers report of a request, which a host that begins
-// none reports itself. The rules of the latter are vLLM V1's _update_from_kv_xfer_finished (v0.19.0).
+// A connector's transfers, and those of swapped requests (swap.h): they begin with a plan, and their ends become what vLLM's workers report
+// of a request, which a host that begins none reports itself. The rules of the latter are vLLM V1's _update_from_kv_xfer_finished
+// (v0.19.0).
 //
 //   waiting_for_remote_kv -> same, finished_receiving   its last load is over: the waiting loop promotes it
 //   waiting_for_remote_kv -> waiting, preempted         the same, but a load failed where a window or another group may miss what lies
@@ -17,6 +18,7 @@
 #include "core/schedule/queues.h"
 #include "core/schedule/request_table.h"
 #include "core/schedule/requests.h"
+#include "core/schedule/swap.h"
 #include "quire/error.h"
 #include "quire/plan.h"
 
@@ -24,16 +26,13 @@ namespace quire {
 
 class Transfers {
  public:
-  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Requests& requests, Queues& queues, EndedRequests& ended)
-      : context_(context),
-        kv_(kv),
-        table_(table),
-        requests_(requests),
-        queues_(queues),
-        ended_(ended),
-        open_(context.config.kv.num_blocks, context.config.limits.max_open_transfers) {}
+  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Requests& requests, Queues& queues, EndedRequests& ended,
+            OpenTransfers& open, Swap& swap)
+      : context_(context), kv_(kv), table_(table), requests_(requests), queues_(queues), ended_(ended), open_(open), swap_(swap) {}
 
-  // There is a connector. Completes the plan.
+  // Whether plans may have any.
+  [[nodiscard]] bool are_possible() const { return context_.seams.connector != nullptr || swap_.is_on(); }
+  // Completes the plan.
   void plan(PlanArena& arena);
 
   [[nodiscard]] Result<void> check(const StepResult& result) const;
@@ -43,8 +42,6 @@ class Transfers {
   [[nodiscard]] bool lost_loads() const { return lost_loads_; }
   // Those that are over.
   void take(const StepResult& result);
-
-  [[nodiscard]] const OpenTransfers& open() const { return open_; }
 
  private:
   void find_fences(PlanArena& arena, TransferId first_new) const;
@@ -67,7 +64,8 @@ class Transfers {
   Requests& requests_;
   Queues& queues_;
   EndedRequests& ended_;
-  OpenTransfers open_;
+  OpenTransfers& open_;
+  Swap& swap_;
   std::vector<RequestId> refused_;          // a transfer, in the newest plan
   std::vector<RequestId> asked_again_;      // in plans since the last result: had been refused
   std::vector<RequestId> sent_, received_;  // what the result says and what follows from the completions

@@ -5,19 +5,9 @@
 #include "base/check.h"
 
 namespace quire {
-namespace {
-
-// Not a session between two inputs, nor one that goes on: what these hold they have computed themselves. The tokens of a session are those
-// that it has computed, and a connector may be about to store them.
-bool waits_with_loaded_blocks(const Request& request) {
-  if (is_loading(request) || Requests::num_blocks(request) == 0) return false;
-  return !request.admitted_before || request.status == RequestStatus::waiting_for_remote_kv || request.status == RequestStatus::preempted;
-}
-
-}  // namespace
-
 void WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
+  pressure_.look();
   // Admitting right after a preemption would only preempt again.
   if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) return;
   budget_.begin_admissions(arena.requests());
@@ -27,6 +17,7 @@ void WaitingLoop::schedule(PlanArena& arena) {
     Request& request = queue.front();
     const Admission admission = try_admit(request, queue, arena);
     if (admission == Admission::blocked) break;
+    if (admission == Admission::admitted) pressure_.look();
     if (admission != Admission::skipped) continue;
     queue.take(request);
     queues_.step_skipped.prepend(request);
@@ -44,6 +35,8 @@ RequestQueue& WaitingLoop::queue_to_take_from() {
 
 WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
   if ((is_blocked(request) && !look_up_.try_promote(request)) || budget_.exceeds_max_loras(request)) return Admission::skipped;
+  if (pressure_.holds_back(request)) return blocked(request, EventCause::above_high, 0);
+  if (request.swapped != nullptr) return try_bring_back(request, queue);
   const std::optional<Computed> computed = look_up_.find(request);
   if (!computed) return Admission::skipped;
   std::int32_t num_new_tokens = 0;
@@ -59,15 +52,9 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     if (num_new_tokens <= 0) return Admission::blocked;
   }
   while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    // While somebody runs, blocks come free when he ends: what is kept for later stays.
-    if (queues_.running.empty() &&
-        (policy_.end_oldest_pin() || forks_.give_up_share(EventCause::lack_of_blocks, &request) || take_back_loaded(request)))
-      continue;
+    if (giving_way_.while_idle(request)) continue;
     if (request.has_encoder_inputs()) encoder_.release_all(request);
-    if (context_.events.wanted())
-      context_.events.on_event(
-          {.what = EventKind::admission_blocked, .cause = EventCause::lack_of_blocks, .owner = request.id, .amount = missing});
-    return Admission::blocked;
+    return blocked(request, EventCause::lack_of_blocks, missing);
   }
   look_up_.notify_connector(request, *computed);
   queue.take(request);
@@ -83,24 +70,26 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
   return Admission::admitted;
 }
 
-bool WaitingLoop::take_back_loaded(const Request& beneficiary) {
-  if (!context_.config.cures.loaded_give_way) return false;
-  Request* last = nullptr;
-  const auto look = [&](Request& request) {
-    if (&request != &beneficiary && waits_with_loaded_blocks(request)) last = &request;
-  };
-  queues_.skipped_waiting.for_each(look);
-  queues_.waiting.for_each(look);
-  if (last == nullptr) return false;
-  if (context_.events.wanted()) {
-    context_.events.on_event({.what = EventKind::gave_way,
-                              .cause = EventCause::lack_of_blocks,
-                              .owner = last->id,
-                              .beneficiary = beneficiary.id,
-                              .amount = Requests::num_blocks(*last)});
+WaitingLoop::Admission WaitingLoop::try_bring_back(Request& request, RequestQueue& queue) {
+  if (!swap_.can_come_back(request)) return Admission::blocked;
+  while (const std::uint32_t missing = swap_.bring_back(request, pressure_.num_left_free())) {
+    if (giving_way_.while_idle(request)) continue;
+    if (!queues_.running.empty() || queues_.num_loading > 0) return blocked(request, EventCause::lack_of_blocks, missing);
+    // There is no room for what it had and all that it lacks at a time.
+    swap_.drop(request, EventCause::lack_of_blocks);
+    return Admission::skipped;
   }
-  requests_.forget_loaded(*last);
-  return true;
+  queue.take(request);
+  request.status = RequestStatus::waiting_for_remote_kv;
+  ++queues_.num_loading;
+  queues_.step_skipped.prepend(request);
+  return Admission::admitted;
+}
+
+WaitingLoop::Admission WaitingLoop::blocked(const Request& request, EventCause cause, std::uint32_t num_missing) {
+  if (context_.events.wanted())
+    context_.events.on_event({.what = EventKind::admission_blocked, .cause = cause, .owner = request.id, .amount = num_missing});
+  return Admission::blocked;
 }
 
 std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const {
@@ -117,7 +106,8 @@ std::uint32_t WaitingLoop::take_blocks(Request& request, const Computed& compute
                     .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : context_.config.speculation.num_lookahead_tokens,
                     .num_external_tokens = computed.num_external,
                     .num_encoder_tokens = 0,
-                    .delay_caching = computed.load_async};
+                    .delay_caching = computed.load_async,
+                    .num_left_free = pressure_.num_left_free()};
   if (context_.config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
   requests_.reserve_memory(request);

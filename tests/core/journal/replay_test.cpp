@@ -228,7 +228,8 @@ class TwoTransfers final : public Connector {
   void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
     const BlockId blocks[] = {{3}, {9}};
     const std::uint64_t places[] = {70, UINT64_MAX};
-    transfers.add({.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .tier = 2, .blocks = blocks, .places = places});
+    transfers.add(
+        {.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .tier = 2, .blocks = blocks, .places = places});
     transfers.add({.id = {}, .request = {6}, .direction = TransferDirection::store, .blocks = {}, .places = {}});
   }
   void step_output() override {}
@@ -257,6 +258,32 @@ TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
   SeamPlayer cut(record);
   cut.seams().connector->plan_transfers(plan, damaged);
   EXPECT_NE(cut.status().error().to_string().find("none to Connector::plan_transfers"), std::string::npos);
+}
+
+// What a request costs to move and to compute decides whether it is swapped out.
+TEST(Replay, MeasuredCostsAreACall) {
+  CoreConfig config;
+  config.block_size = 4;
+  FullAttentionSpec spec;
+  spec.block_size = 4;
+  spec.num_kv_heads = spec.head_size = 1;
+  config.kv = {.num_blocks = 5, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  config.scheduler.max_model_len = 16;
+  config.scheduler.async_scheduling = false;
+  config.swap = {.num_swap_places = 2, .swap_choice = SwapChoice::measured};
+  CoreCallWriter calls;
+  const std::vector<TokenId> prompts[] = {{1, 2, 3, 4, 5, 6, 7, 8}, {11, 12, 13, 14, 15, 16, 17}};
+  for (std::uint64_t id = 0; id < 2; ++id) calls.add({.id = RequestId{id}, .prompt = prompts[id], .max_tokens = 4});
+  calls.set_swap_costs({.out_bytes_per_s = 1e6, .in_bytes_per_s = 1e6, .prefill_tokens_per_s = 10.0});
+  calls.schedule();
+  const SampledToken sampled[] = {{RequestId{0}, 9}, {RequestId{1}, 18}};
+  calls.apply({.step = StepId{0}, .sampled = sampled});
+  calls.schedule();
+  const auto core = Core::create(config).value();
+  const std::vector<std::uint8_t> bytes = calls.take();
+  CoreCallReader reader(bytes);
+  while (reader.next().value()) reader.play(*core);
+  EXPECT_EQ(core->counters().num_swapped_out, 1U);
 }
 
 TEST(SeamRecordBytes, AnyBytesAreARecordOrAnError) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -124,6 +126,7 @@ class Harness {
   const StepPlan& plan() {
     const StepPlan& plan = core->schedule({.now = now});
     check_plan(plan);
+    if (move) move(plan);
     const StepResult result = worker.run(plan);
     results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
     return plan;
@@ -132,7 +135,8 @@ class Harness {
   const StepOutcome& apply_oldest() {
     const auto [step, sampled] = std::move(results.front());
     results.pop_front();
-    const auto applied = core->apply({step, sampled}, {.now = now});
+    const std::vector<TransferCompletion> over = std::exchange(completions[step], {});
+    const auto applied = core->apply({.step = step, .sampled = sampled, .completions = over}, {.now = now});
     EXPECT_TRUE(applied.has_value()) << applied.error().to_string();
     const StepOutcome& outcome = **applied;
     for (const RequestUpdate& update : outcome.updates) {
@@ -173,6 +177,9 @@ class Harness {
   FakeWorker worker;
   std::map<RequestId, std::unique_ptr<Expectation>> alive;
   std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
+  // Moves what the plan says, before it runs; what is over comes with the plan's result.
+  std::function<void(const StepPlan&)> move;
+  std::map<StepId, std::vector<TransferCompletion>> completions;
   bool check_outputs = true;
   double now = 0.0;  // s
 

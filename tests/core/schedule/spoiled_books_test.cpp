@@ -76,7 +76,7 @@ TEST(SpoiledBooksDeathTest, OnlyWhatRunsGivesWay) {
   EXPECT_DEATH(
       {
         booked(d, 1).status = RequestStatus::waiting;
-        s.preemption.preempt(booked(d, 1));
+        s.preemption.put_back(booked(d, 1));
       },
       "only what runs is preempted");
 }

@@ -1,0 +1,38 @@
+#pragma once
+// What gives way where blocks lack, before a running request is preempted or all wait for ever: pins, shares of forks, and what waiting
+// requests hold that were swapped out, or whose blocks have been loaded.
+//
+//   waiting_for_remote_kv -> waiting, preempted   take_back_loaded: they came, and another needs them more
+#include "core/schedule/context.h"
+#include "core/schedule/forks.h"
+#include "core/schedule/policy.h"
+#include "core/schedule/queues.h"
+#include "core/schedule/request.h"
+#include "core/schedule/requests.h"
+#include "core/schedule/swap.h"
+
+namespace quire {
+
+class GivingWay {
+ public:
+  GivingWay(Context& context, Requests& requests, Queues& queues, Policy& policy, Forks& forks, Swap& swap)
+      : context_(context), requests_(requests), queues_(queues), policy_(policy), forks_(forks), swap_(swap) {}
+
+  // A running request lacks blocks. Where it is the only one, preempting it would not help: it may be admitted again, as far, for ever.
+  bool before_preempting(const Request& request);
+  // One that waits does. While somebody runs, blocks come free when he ends, and what is kept for later stays.
+  bool while_idle(const Request& beneficiary);
+
+ private:
+  // False: nobody else who waits holds blocks that have come.
+  bool take_back_loaded(const Request& beneficiary);
+
+  Context& context_;
+  Requests& requests_;
+  Queues& queues_;
+  Policy& policy_;
+  Forks& forks_;
+  Swap& swap_;
+};
+
+}  // namespace quire

@@ -1,0 +1,173 @@
+// When nobody is admitted: the watermark, and the two marks of pressure.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/schedule/core_driver.h"
+#include "core/schedule/harness.h"
+#include "quire/events.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::Harness;
+using test::Ids;
+using test::random_request;
+using test::scheduled_ids;
+using test::small_config;
+using test::sync_config;
+
+class PressureEvents final : public EventSink {
+ public:
+  void on_event(const Event& event) override {
+    if (event.what == EventKind::pressure_high || event.what == EventKind::pressure_low) marks.push_back(event);
+    if (event.what == EventKind::admission_blocked) blocked.push_back(event);
+  }
+  std::vector<Event> marks, blocked;
+};
+
+// 20 blocks of 4 tokens.
+CoreConfig pressed_config(const PressureOptions& pressure) {
+  CoreConfig config = sync_config(21);
+  config.pressure = pressure;
+  config.scheduler.max_num_batched_tokens = 128;
+  return config;
+}
+
+TEST(Pressure, AnAdmissionLeavesTheWatermarkFree) {
+  CoreDriver d(pressed_config({.admission_watermark = 0.1}));
+  d.add(1, 40, 4);
+  d.add(2, 32, 4);  // 8 blocks, and 10 are free
+  d.add(3, 4, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "2 stay free: that is enough";
+  d.apply();
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "running requests take what is there";
+  d.apply();
+  EXPECT_EQ(d.core->counters().num_free_blocks, 0U);
+  EXPECT_EQ(d.view(3).status, RequestStatus::waiting);
+}
+
+TEST(Pressure, OneBlockBelowTheWatermarkIsTooMuch) {
+  for (const double watermark : {0.05, 0.051}) {
+    CoreDriver d(pressed_config({.admission_watermark = watermark}));
+    d.add(1, 64, 4);
+    d.step();
+    d.add(2, 8, 4);  // of 3 free blocks (1 has its 17th), 2
+    EXPECT_EQ(scheduled_ids(d.plan()).size(), watermark == 0.05 ? 2U : 1U) << "one block, or the share rounded up to two";
+    d.apply();
+  }
+}
+
+TEST(Pressure, WhileNothingRunsWhoeverFitsIsAdmitted) {
+  CoreDriver d(pressed_config({.admission_watermark = 0.5, .pressure_high = 0.1, .pressure_low = 0.05}));
+  d.add(1, 60, 4);
+  d.add(2, 60, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1}));
+  d.apply();
+  EXPECT_TRUE(d.core->counters().is_admission_stopped);
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2}));
+  d.apply();
+}
+
+// Up above 0.8, down only below 0.4.
+TEST(Pressure, AdmissionStopsAboveTheUpperMarkAndGoesOnBelowTheLowerOne) {
+  PressureEvents events;
+  CoreDriver d(pressed_config({.pressure_high = 0.8, .pressure_low = 0.4}), {.events = &events});
+  for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 16, 20);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2, 3, 4})) << "16 of 20 blocks are not above 0.8";
+  EXPECT_TRUE(events.marks.empty());
+  d.apply();
+  d.add(5, 4, 4);
+  d.plan();  // each takes its fifth block
+  EXPECT_EQ(d.scheduled(5), 0U);
+  ASSERT_EQ(events.marks.size(), 1U);
+  EXPECT_EQ(events.marks[0].what, EventKind::pressure_high);
+  EXPECT_EQ(events.marks[0].cause, EventCause::above_high);
+  EXPECT_EQ(events.marks[0].amount, 20U);
+  EXPECT_EQ(events.marks[0].total, 20U);
+  ASSERT_EQ(events.blocked.size(), 1U);
+  EXPECT_EQ(events.blocked[0].cause, EventCause::above_high);
+  d.apply();
+  EXPECT_EQ(d.core->counters().num_admission_stops, 1U);
+  for (const std::uint64_t gone : {4U, 3U}) {
+    d.core->finish(RequestId{gone}, RequestStatus::finished_aborted);
+    d.plan();
+    EXPECT_EQ(d.scheduled(5), 0U) << "15, then 10 blocks: not below 0.4";
+    d.apply();
+  }
+  EXPECT_TRUE(d.core->counters().is_admission_stopped);
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  d.plan();
+  EXPECT_EQ(d.scheduled(5), 4U);
+  d.apply();
+  EXPECT_FALSE(d.core->counters().is_admission_stopped);
+  ASSERT_EQ(events.marks.size(), 2U);
+  EXPECT_EQ(events.marks[1].what, EventKind::pressure_low);
+  EXPECT_EQ(events.marks[1].cause, EventCause::below_low);
+  EXPECT_EQ(events.marks[1].amount, 5U);
+}
+
+TEST(Pressure, AnAdmissionMayStopTheNextOneOfTheSameStep) {
+  CoreDriver d(pressed_config({.pressure_high = 0.3, .pressure_low = 0.2}));
+  for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 16, 4);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "4 blocks are below 0.3, 8 above";
+  d.apply();
+}
+
+TEST(Pressure, OptionsOutOfRangeAreRefused) {
+  const auto field = [](const PressureOptions& pressure) {
+    const auto valid = pressed_config(pressure).validate();
+    return valid ? "" : valid.error().field;
+  };
+  EXPECT_EQ(field({.admission_watermark = 0.99}), "");
+  EXPECT_EQ(field({.pressure_high = 1.0, .pressure_low = 1.0}), "");
+  for (const double watermark : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_EQ(field({.admission_watermark = watermark}), "pressure.admission_watermark");
+  for (const auto& [high, low] : std::vector<std::pair<double, double>>{{1.1, 0.5}, {0.5, 0.6}, {0.5, 0.0}, {0.0, 0.1}, {0.5, -0.1}})
+    EXPECT_EQ(field({.pressure_high = high, .pressure_low = low}), "pressure.pressure_high");
+}
+
+// Beside a naive model: which marks may be passed, and who may be admitted. Everyone gets to his end.
+TEST(PressureModel, KeepsToItsMarksAndNobodyIsStuck) {
+  std::uint64_t num_stops = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    CoreConfig config = small_config(24);
+    config.pressure = {.admission_watermark = random.unit() * 0.3, .pressure_high = 0.3 + random.unit() * 0.7, .pressure_low = 0.0};
+    config.pressure.pressure_low = config.pressure.pressure_high * (0.2 + random.unit() * 0.8);
+    config.scheduler.reserve_full_isl = random.chance(0.5);
+    if (random.chance(0.3)) config.scheduler.policy = SchedulingPolicy::priority;
+    PressureEvents events;
+    Harness h(config, {.events = &events});
+    for (std::uint64_t id = 0; id < 60; ++id) h.add(random_request(random, RequestId{id}, 80));
+    bool is_stopped = false;
+    std::size_t num_seen = 0;
+    while (h.core->has_work()) {
+      const bool was_stopped = is_stopped;
+      const StepPlan& plan = h.plan();
+      const std::size_t num_before = num_seen;
+      for (; num_seen < events.marks.size(); ++num_seen) {
+        const Event& mark = events.marks[num_seen];
+        const double pressure = static_cast<double>(mark.amount) / mark.total;
+        ASSERT_EQ(mark.what == EventKind::pressure_high, !is_stopped);
+        ASSERT_TRUE(is_stopped ? pressure < config.pressure.pressure_low : pressure > config.pressure.pressure_high);
+        is_stopped = !is_stopped;
+      }
+      const CoreCounters counters = h.core->counters();
+      ASSERT_EQ(counters.is_admission_stopped, is_stopped);
+      const double pressure = 1.0 - static_cast<double>(counters.num_free_blocks) / counters.num_blocks;
+      ASSERT_TRUE(is_stopped ? pressure >= config.pressure.pressure_low : pressure <= config.pressure.pressure_high);
+      if (was_stopped && num_seen == num_before) ASSERT_TRUE(plan.admitted.empty()) << "seed " << seed;
+      h.apply_oldest();
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    }
+    h.run_to_end();
+    num_stops += h.core->counters().num_admission_stops;
+  }
+  EXPECT_GT(num_stops, 300U) << "too little was met";
+}
+
+}  // namespace
+}  // namespace quire

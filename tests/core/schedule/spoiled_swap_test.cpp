@@ -1,0 +1,89 @@
+// The rest of spoiled_test.cpp: the books of swapped requests.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+
+// Request 2 is swapped out: its store is open.
+CoreDriver one_is_swapped() {
+  CoreConfig config = test::sync_config(5);
+  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.step();
+  d.step();
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U);
+  return d;
+}
+
+TEST(SpoiledSwapDeathTest, PlacesHaveOneOwner) {
+  CoreDriver d = one_is_swapped();
+  Swap& swap = d.core->state_->swap;
+  EXPECT_DEATH(
+      {
+        swap.free_places_.push_back(0);
+        d.core->check_invariants();
+      },
+      "a swap place is free or has one owner");
+  EXPECT_DEATH(
+      {
+        swap.swapped_[0]->places.pop_back();
+        d.core->check_invariants();
+      },
+      "a swap place is free or has one owner");
+}
+
+TEST(SpoiledSwapDeathTest, ARequestAndItsBlocksKnowEachOther) {
+  CoreDriver d = one_is_swapped();
+  Swap& swap = d.core->state_->swap;
+  EXPECT_DEATH(
+      {
+        swap.swapped_[0]->request->swapped = nullptr;
+        d.core->check_invariants();
+      },
+      "a request knows its swapped blocks");
+  EXPECT_DEATH(swap.release(*swap.swapped_[0]), "nobody moves or wants these blocks");
+  EXPECT_DEATH(
+      {
+        SwappedBlocks& swapped = *swap.swapped_[0];
+        swapped.request = nullptr;
+        swapped.num_open = 0;
+        swap.release(swapped);
+        swap.release(swapped);
+      },
+      "blocks are released once");
+}
+
+TEST(SpoiledSwapDeathTest, TransfersAreCounted) {
+  CoreDriver d = one_is_swapped();
+  Core::State& s = *d.core->state_;
+  EXPECT_DEATH(
+      {
+        s.swap.open_.clear();
+        d.core->check_invariants();
+      },
+      "transfers of swapped blocks are counted");
+  EXPECT_DEATH(s.swap.over({.transfer = TransferId{9}}), "the transfers of swapped blocks are counted");
+  EXPECT_DEATH(
+      {
+        s.swap.to_begin_.push_back(s.swap.swapped_[0].get());
+        s.swap.forget(*s.swap.swapped_[0]->request);
+      },
+      "its transfers are begun or over");
+  EXPECT_DEATH(
+      {
+        s.open_transfers.max_open_ = 1;
+        s.swap.to_begin_.push_back(s.swap.swapped_[0].get());
+        d.plan();
+      },
+      "there was room for these transfers");
+}
+
+}  // namespace
+}  // namespace quire
