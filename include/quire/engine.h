@@ -124,6 +124,18 @@ struct KvTierStats {
   std::uint64_t num_times_left_out = 0;
 };
 
+// Of preempted requests whose blocks lie outside of the KV cache (KvSwapOptions). The rates are measured; 0: not yet.
+struct KvSwapStats {
+  std::uint32_t num_places = 0, num_used_places = 0;  // blocks
+  std::uint64_t place_bytes = 0;
+  std::uint64_t num_out = 0, num_out_blocks = 0;                   // requests, and the blocks that were stored for them
+  std::uint64_t num_in = 0, num_in_blocks = 0, num_in_tokens = 0;  // that came back, and what they did not compute again
+  std::uint64_t num_lost = 0;                       // computed again all the same: a transfer failed, or others lacked blocks
+  std::uint64_t num_no_place = 0, num_no_gain = 0;  // not swapped: no room; or computing again is as fast
+  std::uint64_t num_refused_blocks = 0;             // the bytes are others than were stored
+  double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
+};
+
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
 struct EngineStats {
   std::uint64_t num_steps = 0;
@@ -139,6 +151,9 @@ struct EngineStats {
   std::uint64_t num_loads = 0, num_stores = 0, bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
   std::vector<KvTierStats> kv_tiers{};  // the nearest first
+  std::optional<KvSwapStats> kv_swap{};
+  bool is_admission_stopped = false;  // PressureOptions::pressure_high
+  std::uint64_t num_admission_stops = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_forks = 0;

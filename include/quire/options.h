@@ -82,11 +82,19 @@ struct TraceOptions {
   std::uint32_t max_files = 4;                            // of each kind; the oldest goes
 };
 
+// Memory for the blocks of preempted requests, beside the KV cache (SwapOptions).
+struct KvSwapOptions {
+  std::uint64_t bytes = 0;  // 0: none, and what is preempted is computed again
+  SwapChoice choice = SwapChoice::measured;
+};
+
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
   std::string served_model_name;  // empty: the name of the file or folder
   CacheOptions cache;
   SchedulerOptions scheduler;
+  PressureOptions pressure;
+  KvSwapOptions kv_swap;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use

@@ -53,6 +53,24 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
                "Keep full blocks after use and find them again by hash (default on)");
 }
 
+void add_pressure_flags(CLI::App& app, EngineOptions& options) {
+  app.add_option("--kv-watermark", options.pressure.admission_watermark,
+                 "Share of the KV cache's blocks that admitting a request leaves free, so that running ones need not give way: 0.01, ... "
+                 "(default 0)")
+      ->type_name("SHARE");
+  CLI::Option* const high = app.add_option("--kv-pressure-high", options.pressure.pressure_high,
+                                           "While requests hold more than this share of the KV cache's blocks, admit nobody: 0.95, ... "
+                                           "(default 0: off)")
+                                ->type_name("SHARE");
+  app.add_option("--kv-pressure-low", options.pressure.pressure_low, "Until they hold less than this share (default 0.8)")
+      ->type_name("SHARE")
+      ->needs(high);
+  app.add_option("--kv-swap", options.kv_swap.bytes,
+                 "Memory beside the KV cache, for blocks of preempted requests: they go on where they were, if that is faster than "
+                 "computing again (default 0: computed again)")
+      ->transform(bytes_flag());
+}
+
 void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
   app.add_option("--max-num-seqs", scheduler.max_num_seqs, "Requests that run at once")->capture_default_str();
   app.add_option("--max-num-batched-tokens", scheduler.max_num_batched_tokens, "Token budget of one step")->capture_default_str();
@@ -112,6 +130,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
   add_cache_flags(app, options.cache);
   add_scheduler_flags(app, options.scheduler);
+  add_pressure_flags(app, options);
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
   add_choice<ActivationMode>(app, "--activations", options.activations,

@@ -48,6 +48,9 @@ Error as_flag(Error error) {
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
+  if (error.field == "kv_swap") error.field = "--kv-swap";
+  if (error.field == "pressure.admission_watermark") error.field = "--kv-watermark";
+  if (error.field == "pressure.pressure_high") error.field = "--kv-pressure-high";
   return error;
 }
 
@@ -65,6 +68,8 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   const std::string url = fmt::format("http://{}:{}", options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
+  if (const auto swap = engine.stats().kv_swap)
+    fmt::print("KV swap: {} places of {} for preempted requests (--kv-swap)\n", swap->num_places, format_bytes(swap->place_bytes));
   for (const KvTierStats& tier : engine.stats().kv_tiers)
     if (tier.name == "disk")
       print_kv_disk(tier, kv_disk);

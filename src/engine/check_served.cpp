@@ -24,6 +24,8 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
     return refuse("parallel.dcp_world_size", "the worker has no ranks beside it");
   if (config.parallel.pcp_world_size > 1 && !worker.context_parallel)
     return refuse("parallel.pcp_world_size", "the worker has no ranks beside it");
+  if (config.swap.swap_choice != SwapChoice::off && !worker.transfers)
+    return refuse("swap.swap_choice", "the worker was made without a transport");
   return {};
 }
 

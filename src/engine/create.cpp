@@ -11,6 +11,7 @@
 #include "engine/dram_tier.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_plan.h"
+#include "engine/kv_swap.h"
 #include "engine/resolve_options.h"
 #include "engine/tier_check.h"
 #include "runtime/model/kv_fingerprint.h"
@@ -85,6 +86,14 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!tiers) return std::unexpected(std::move(tiers.error()));
   if (Result<void> connected = connect_tiers(*tiers, seams); !connected) return std::unexpected(std::move(connected.error()));
   if (Result<void> made = make_connectors(*header, *resolved, plan->layout, seams); !made) return std::unexpected(std::move(made.error()));
+  std::shared_ptr<Transport> transport = seams.transport;
+  std::shared_ptr<KvSwap> swap;
+  if (resolved->kv_swap.bytes > 0) {
+    auto created = KvSwap::create(resolved->kv_swap, plan->layout);
+    if (!created) return std::unexpected(std::move(created.error()));
+    swap = *std::move(created);
+    transport = swap->transport_beside(std::move(transport));
+  }
   auto cache = KvCache::create(std::move(plan->layout));
   if (!cache) return std::unexpected(cache.error());
   auto pool = std::make_unique<ThreadPool>(resolved->num_threads);
@@ -99,9 +108,9 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .progress = progress});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
-  auto worker =
-      std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache), seams.transport, observer);
-  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers));
+  auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache),
+                                         std::move(transport), observer);
+  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap));
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

@@ -36,7 +36,7 @@ TracedTier traced(const KvTierStats& tier) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams, KvTiers tiers) {
+                                            const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
   const CoreConfig config = core_config(options, model);
@@ -58,17 +58,19 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                                     .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
-  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers));
+  return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers),
+                                      std::move(swap));
 }
 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-                       std::unique_ptr<WorkerBase> worker, KvTiers tiers)
+                       std::unique_ptr<WorkerBase> worker, KvTiers tiers, std::shared_ptr<KvSwap> swap)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
       capabilities_(worker->capabilities()),
       has_connector_(loop.seams.connector != nullptr),
       tiers_(std::move(tiers)),
+      swap_(std::move(swap)),
       clock_(loop.seams.clock),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
@@ -151,6 +153,7 @@ void EngineImpl::run() {
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
     if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();
     if (intake.closed && !loop_.has_work()) loop_.end_pins();
+    if (swap_ != nullptr) loop_.set_swap_costs(swap_->costs(loop_.compute_tokens_per_s()));
     if (loop_.can_step()) loop_.step();
     controls_.settle();
     publish(intake);
@@ -179,6 +182,7 @@ void EngineImpl::handle(Intake& intake) {
 EngineStats EngineImpl::stats_now() {
   EngineStats stats = loop_.stats();
   for (const auto& tier : tiers_) stats.kv_tiers.push_back(tier->stats());
+  if (swap_ != nullptr) stats.kv_swap = swap_->stats(loop_.counters());
   return stats;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/controls.h"
 #include "engine/engine_log.h"
 #include "engine/inbox.h"
+#include "engine/kv_swap.h"
 #include "engine/kv_tier.h"
 #include "engine/step_loop.h"
 #include "quire/clock.h"
@@ -18,15 +19,15 @@
 namespace quire {
 
 // `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tiers`
-// are what is behind the connector and the transport of `seams`, the nearest first. Starts the engine thread. Errors: a trace that cannot
-// be written, what the worker cannot carry out.
+// are what is behind the connector and the transport of `seams`, the nearest first; `swap` is what the worker's transport
+// moves preempted requests to. Starts the engine thread. Errors: a trace that cannot be written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams = {}, KvTiers tiers = {});
+                                            const EngineSeams& seams = {}, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr);
 
 class EngineImpl final : public Engine {
  public:
   EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {});
+             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
@@ -52,6 +53,7 @@ class EngineImpl final : public Engine {
   const WorkerCapabilities capabilities_;
   const bool has_connector_;
   const KvTiers tiers_;
+  const std::shared_ptr<KvSwap> swap_;  // may be null
   const std::shared_ptr<const Clock> clock_;
   EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "engine/kv_plan.h"
+#include "engine/kv_swap.h"
 
 namespace quire {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::uint32_t kMaxThreads = 1024;
 constexpr std::uint32_t kMaxSeqs = 1U << 16U;
 constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
+constexpr double kPressureLow = 0.8;  // where only the upper mark is given
 
 Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
   if (value < low || value > high)
@@ -47,14 +49,15 @@ std::string default_served_name(const std::string& path, const ModelInfo& model)
 }
 
 // What is left beside the weights, but for a fifth: workspaces, tokenizer, clients and the page cache live there too.
-Result<void> resolve_kv_cache_bytes(CacheOptions& cache, const ModelInfo& model, const Machine& machine) {
+Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_bytes, const ModelInfo& model, const Machine& machine) {
   if (cache.num_blocks != 0 || cache.kv_cache_bytes != 0) return {};
-  if (machine.available_bytes <= model.weight_bytes) {
+  if (machine.available_bytes <= model.weight_bytes + swap_bytes) {
     return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
-                fmt::format("auto finds {} bytes of memory, and the weights take {}", machine.available_bytes, model.weight_bytes),
+                fmt::format("auto finds {} bytes of memory, and the weights and --kv-swap take {}", machine.available_bytes,
+                            model.weight_bytes + swap_bytes),
                 "give the process more memory or serve a smaller model");
   }
-  cache.kv_cache_bytes = (machine.available_bytes - model.weight_bytes) / 5 * 4;
+  cache.kv_cache_bytes = (machine.available_bytes - model.weight_bytes - swap_bytes) / 5 * 4;
   return {};
 }
 
@@ -68,6 +71,9 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   if (!plan) return std::unexpected(plan.error());
   options.cache.num_blocks = plan->layout.num_blocks;
   max_model_len = plan->max_model_len;
+  if (options.kv_swap.bytes > 0 && num_swap_places(options.kv_swap, plan->layout) == 0)
+    return fail(ErrorCode::invalid_argument, "kv_swap", fmt::format("{} bytes hold no block", options.kv_swap.bytes),
+                fmt::format("give at least {} bytes", plan->layout.bytes_per_block()));
   if (max_model_len < 2) {
     return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", max_model_len),
                 "a prompt and one output need at least 2");
@@ -80,8 +86,11 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
+  PressureOptions& pressure = options.pressure;
+  if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
-  if (auto resolved = resolve_kv_cache_bytes(options.cache, model, machine); !resolved) return std::unexpected(resolved.error());
+  if (auto resolved = resolve_kv_cache_bytes(options.cache, options.kv_swap.bytes, model, machine); !resolved)
+    return std::unexpected(resolved.error());
   if (auto resolved = resolve_kv_cache(options, model); !resolved) return std::unexpected(resolved.error());
   if (auto valid = core_config(options, model).validate(); !valid) return std::unexpected(valid.error());
   return options;
@@ -107,6 +116,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one. A beam ends
   // when the last of those that go on from it is there: one more.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs + 1;
+  config.pressure = options.pressure;
+  if (options.kv_swap.bytes > 0)
+    config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout), .swap_choice = options.kv_swap.choice};
   config.block_size = options.cache.block_size;
   config.kv = std::move(plan->config);
   config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;

@@ -94,6 +94,8 @@ class StepLoop {
   [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
   void clear_news();
 
+  [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
+  void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }
   // How fast prompts were computed lately; 0: not known yet.
   [[nodiscard]] double compute_tokens_per_s() const { return compute_rate_.per_second(); }
   // As of now; valid until the next call of any member.

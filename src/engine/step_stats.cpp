@@ -63,6 +63,8 @@ const EngineStats& StepLoop::stats() {
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_open_transfers = counters.num_open_transfers;
   stats_.num_preemptions = counters.num_preemptions;
+  stats_.is_admission_stopped = counters.is_admission_stopped;
+  stats_.num_admission_stops = counters.num_admission_stops;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;
   stats_.num_forks = counters.num_forks;
   stats_.num_copied_blocks = counters.num_copied_blocks;

@@ -73,6 +73,23 @@ void write_tiers(Writer& out, const std::vector<KvTierStats>& tiers) {
   }
 }
 
+void write_swap(Writer& out, const KvSwapStats& swap) {
+  out.gauge("quire:kv_swap_places", "Places for blocks of preempted requests.", swap.num_places);
+  out.gauge("quire:kv_swap_used_places", "Places in use.", swap.num_used_places);
+  out.counter("quire:kv_swap_out_requests_total", "Preempted requests whose blocks were put aside.", swap.num_out);
+  out.counter("quire:kv_swap_out_blocks_total", "Blocks put aside.", swap.num_out_blocks);
+  out.counter("quire:kv_swap_in_requests_total", "Requests that went on with their blocks.", swap.num_in);
+  out.counter("quire:kv_swap_in_blocks_total", "Blocks brought back.", swap.num_in_blocks);
+  out.counter("quire:kv_swap_in_tokens_total", "Tokens that were not computed again.", swap.num_in_tokens);
+  out.counter("quire:kv_swap_lost_total", "Requests put aside and computed again all the same: a transfer failed, or others lacked blocks.",
+              swap.num_lost);
+  out.counter("quire:kv_swap_no_place_total", "Preempted requests computed again for lack of places.", swap.num_no_place);
+  out.counter("quire:kv_swap_no_gain_total", "Preempted requests computed again because that was as fast.", swap.num_no_gain);
+  out.counter("quire:kv_swap_refused_total", "Blocks whose bytes were not those that were put aside.", swap.num_refused_blocks);
+  out.gauge("quire:kv_swap_out_bytes_per_second", "How fast blocks are put aside, measured.", swap.out_bytes_per_s);
+  out.gauge("quire:kv_swap_in_bytes_per_second", "How fast blocks are brought back, measured.", swap.in_bytes_per_s);
+}
+
 void write_engine(Writer& out, const EngineStats& engine) {
   const double used = engine.num_blocks == 0 ? 0.0 : 1.0 - static_cast<double>(engine.num_free_blocks) / engine.num_blocks;
   out.gauge("vllm:num_requests_running", "Requests in the running batch.", engine.num_running);
@@ -103,6 +120,10 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
   out.gauge("quire:pinned_requests", "Ended requests whose blocks stay for the next turn of their job.", engine.num_pinned);
+  out.gauge("quire:kv_pressure", "Share of the KV cache blocks that requests hold.", used);
+  out.gauge("quire:admission_stopped", "1 while the pressure admits nobody (--kv-pressure-high).", engine.is_admission_stopped ? 1 : 0);
+  out.counter("quire:admission_stops_total", "Times that the pressure stopped admission.", engine.num_admission_stops);
+  if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   write_tiers(out, engine.kv_tiers);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",

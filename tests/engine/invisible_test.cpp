@@ -21,6 +21,8 @@ namespace {
 constexpr std::uint32_t kNumOutputs = kSanitized ? 8 : 24;
 constexpr std::uint32_t kShortRounds = 14;  // of the squeezed run
 constexpr std::uint32_t kNumPreemptions = kSanitized ? 20 : 200;
+constexpr std::uint32_t kSwapRounds = 3;
+constexpr std::uint32_t kNumSwapped = kSanitized ? 3 : 20;
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;
@@ -89,6 +91,7 @@ struct Answers {
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_cache_hits = 0;  // tokens
   std::uint64_t num_evicted_blocks = 0;
+  std::uint64_t num_swapped = 0;  // requests, out and in again
 };
 
 // `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
@@ -124,6 +127,7 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   answers.num_preemptions = stats.num_preemptions;
   answers.num_cache_hits = stats.prefix_cache_hits;
   answers.num_evicted_blocks = stats.num_evicted_blocks;
+  if (stats.kv_swap) answers.num_swapped = stats.kv_swap->num_in;
   return answers;
 }
 
@@ -181,6 +185,14 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     EXPECT_GT(preempted.num_evicted_blocks, 0U);
     testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(preempted.num_preemptions));
     expect_equal(preempted, alone);
+  }
+  {
+    SCOPED_TRACE("preempted requests swapped");
+    squeezed.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
+    const Answers swapped = run(squeezed, true, kSwapRounds);
+    EXPECT_GE(swapped.num_swapped, kNumSwapped);
+    testing::Test::RecordProperty(async_scheduling ? "swapped_async" : "swapped_sync", static_cast<int>(swapped.num_swapped));
+    expect_equal(swapped, alone);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
+#include "engine/kv_swap.h"
 #include "engine/resolve_options.h"
 #include "runtime/worker/simulated_worker.h"
 
@@ -58,6 +59,8 @@ struct Setup {
   ModelInfo model = simulated_model();
   EngineSeams seams = {};
   KvTiers tiers = {};
+  // Stands before the memory that preempted requests are swapped to.
+  std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)> swap_through = {};
 };
 
 // By cache group, as the engine plans them.
@@ -68,10 +71,23 @@ inline std::vector<std::uint32_t> group_windows(const ModelInfo& model, const En
   return windows;
 }
 
+// Null: nothing is swapped. As many places as the engine's options say, for blocks as the simulated worker has them.
+inline std::shared_ptr<KvSwap> simulated_swap(const EngineOptions& options, const ModelInfo& model) {
+  if (options.kv_swap.bytes == 0) return nullptr;
+  KvLayout layout = plan_kv_layout(model, options).value();
+  const std::uint32_t num_places = num_swap_places(options.kv_swap, layout);
+  layout.page_bytes = {std::uint64_t{options.cache.block_size} * sizeof(std::uint64_t)};
+  for (KvGroupLayout& group : layout.groups) group.layers.resize(1);
+  return KvSwap::create({.bytes = num_places * layout.page_bytes[0], .choice = options.kv_swap.choice}, layout).value();
+}
+
 inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
   const EngineOptions options = resolve_options(setup.options, setup.model, {1, 0}).value();
+  const std::shared_ptr<KvSwap> swap = simulated_swap(options, setup.model);
+  std::shared_ptr<Transport> transport = swap == nullptr ? setup.seams.transport : swap->transport_beside(setup.seams.transport);
+  if (setup.swap_through) transport = setup.swap_through(std::move(transport));
   SimulatedWorkerOptions worker{.limits = worker_limits(options),
                                 .block_size = options.cache.block_size,
                                 .num_blocks = options.cache.num_blocks,
@@ -80,8 +96,8 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .before_step = std::move(setup.before_step),
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),
-                                .transport = setup.seams.transport};
-  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers).value();
+                                .transport = std::move(transport)};
+  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap).value();
 }
 
 struct Expected {

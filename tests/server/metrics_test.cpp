@@ -45,6 +45,40 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   }
 }
 
+TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
+  EngineStats engine;
+  engine.num_blocks = 10;
+  engine.num_free_blocks = 1;
+  engine.is_admission_stopped = true;
+  engine.num_admission_stops = 3;
+  const std::string without = metrics_text(engine, {}, "m");
+  EXPECT_EQ(without.find("kv_swap"), std::string::npos);
+  for (const char* line :
+       {"quire:kv_pressure{engine=\"0\",model_name=\"m\"} 0.9\n", "quire:admission_stopped{engine=\"0\",model_name=\"m\"} 1\n",
+        "quire:admission_stops_total{engine=\"0\",model_name=\"m\"} 3\n"})
+    EXPECT_NE(without.find(line), std::string::npos) << line;
+  engine.kv_swap = {.num_places = 1,
+                    .num_used_places = 2,
+                    .num_out = 3,
+                    .num_out_blocks = 4,
+                    .num_in = 5,
+                    .num_in_blocks = 6,
+                    .num_in_tokens = 7,
+                    .num_lost = 8,
+                    .num_no_place = 9,
+                    .num_no_gain = 10,
+                    .num_refused_blocks = 11,
+                    .out_bytes_per_s = 12.5,
+                    .in_bytes_per_s = 13.5};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"places", "used_places", "out_requests_total", "out_blocks_total", "in_requests_total", "in_blocks_total", "in_tokens_total",
+        "lost_total", "no_place_total", "no_gain_total", "refused_total", "out_bytes_per_second", "in_bytes_per_second"})
+    EXPECT_NE(text.find(std::string("\nquire:kv_swap_") + line + "{"), std::string::npos) << line;
+  EXPECT_NE(text.find("quire:kv_swap_in_tokens_total{engine=\"0\",model_name=\"m\"} 7\n"), std::string::npos);
+  EXPECT_NE(text.find("quire:kv_swap_lost_total{engine=\"0\",model_name=\"m\"} 8\n"), std::string::npos);
+}
+
 TEST(Metrics, TellOfTheTiersThereAre) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);

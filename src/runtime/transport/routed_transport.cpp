@@ -4,25 +4,31 @@
 
 namespace quire {
 
+RoutedTransport::RoutedTransport(std::shared_ptr<Transport> rest) : rest_(rest.get()) {
+  if (rest != nullptr) all_.push_back(std::move(rest));
+}
+
 void RoutedTransport::add(std::uint32_t tier, std::shared_ptr<Transport> transport) {
-  const bool is_new = by_tier_.emplace(tier, std::move(transport)).second;
+  const bool is_new = by_tier_.emplace(tier, transport.get()).second;
   QUIRE_CHECK(is_new, "a tier has one transport");
+  all_.push_back(std::move(transport));
 }
 
 void RoutedTransport::attach(const KvPages& pages, std::function<void()> notify) {
-  for (const auto& [tier, transport] : by_tier_) transport->attach(pages, notify);
+  for (const std::shared_ptr<Transport>& transport : all_) transport->attach(pages, notify);
 }
 
 void RoutedTransport::start(const Transfer& transfer) {
   const auto found = by_tier_.find(transfer.tier);
-  QUIRE_CHECK(found != by_tier_.end(), "a transfer is of a tier that the engine has");
-  open_.emplace(transfer.id, found->second.get());
-  found->second->start(transfer);
+  Transport* const transport = found != by_tier_.end() ? found->second : rest_;
+  QUIRE_CHECK(transport != nullptr, "a transfer is of a tier that the engine has");
+  open_.emplace(transfer.id, transport);
+  transport->start(transfer);
 }
 
 void RoutedTransport::poll(std::vector<TransferCompletion>& over) {
   const std::size_t num_before = over.size();
-  for (const auto& [tier, transport] : by_tier_) transport->poll(over);
+  for (const std::shared_ptr<Transport>& transport : all_) transport->poll(over);
   for (std::size_t i = num_before; i < over.size(); ++i) open_.erase(over[i].transfer);
 }
 
@@ -35,11 +41,11 @@ void RoutedTransport::wait_for_layer(TransferId transfer, std::uint32_t layer) {
 }
 
 void RoutedTransport::layer_written(std::uint32_t layer) {
-  for (const auto& [tier, transport] : by_tier_) transport->layer_written(layer);
+  for (const std::shared_ptr<Transport>& transport : all_) transport->layer_written(layer);
 }
 
 void RoutedTransport::detach() {
-  for (const auto& [tier, transport] : by_tier_) transport->detach();
+  for (const std::shared_ptr<Transport>& transport : all_) transport->detach();
 }
 
 }  // namespace quire

@@ -12,7 +12,8 @@ namespace quire {
 
 class RoutedTransport final : public Transport {
  public:
-  // Before attach(). One for each tier, which no other has.
+  // Before attach(). One for each tier, which no other has; `rest`, if given, is for all others.
+  explicit RoutedTransport(std::shared_ptr<Transport> rest = nullptr);
   void add(std::uint32_t tier, std::shared_ptr<Transport> transport);
 
   void attach(const KvPages& pages, std::function<void()> notify) override;
@@ -25,7 +26,9 @@ class RoutedTransport final : public Transport {
   void detach() override;
 
  private:
-  std::map<std::uint32_t, std::shared_ptr<Transport>> by_tier_;
+  std::vector<std::shared_ptr<Transport>> all_;  // the rest first
+  std::map<std::uint32_t, Transport*> by_tier_;
+  Transport* rest_;
   std::map<TransferId, Transport*> open_;  // begun, and not told of yet
 };
 

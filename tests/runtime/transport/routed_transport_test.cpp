@@ -66,14 +66,14 @@ TEST_F(RoutedTransportTest, ATransferGoesToTheOneOfItsTier) {
   routed_.wait_for_layer(TransferId{7}, 2);
   routed_.wait(TransferId{8});
   routed_.wait(TransferId{7});
-  EXPECT_EQ(notes_, (std::vector<std::string>{"none: attach", "four: attach", "four: start 7", "none: start 8", "four: layer 2 of 7",
+  EXPECT_EQ(notes_, (std::vector<std::string>{"four: attach", "none: attach", "four: start 7", "none: start 8", "four: layer 2 of 7",
                                               "none: wait 8", "four: wait 7"}));
   EXPECT_EQ(num_notices_, 2);
   std::vector<TransferCompletion> over;
   routed_.poll(over);
   ASSERT_EQ(over.size(), 2U);
-  EXPECT_EQ(over[0].transfer, TransferId{8});
-  EXPECT_EQ(over[1].transfer, TransferId{7});
+  EXPECT_EQ(over[0].transfer, TransferId{7});
+  EXPECT_EQ(over[1].transfer, TransferId{8});
 }
 
 TEST_F(RoutedTransportTest, WhatWasToldOfIsAskedAboutNoMore) {
@@ -93,7 +93,26 @@ TEST_F(RoutedTransportTest, AllAreToldOfLayersAndOfTheEnd) {
   notes_.clear();
   routed_.layer_written(3);
   routed_.detach();
-  EXPECT_EQ(notes_, (std::vector<std::string>{"none: written 3", "four: written 3", "none: detach", "four: detach"}));
+  EXPECT_EQ(notes_, (std::vector<std::string>{"four: written 3", "none: written 3", "four: detach", "none: detach"}));
+}
+
+TEST_F(RoutedTransportTest, TheRestGoesToTheOneForTheRest) {
+  RoutedTransport outer(std::make_shared<NotingTransport>("rest", notes_));
+  outer.add(9, std::make_shared<NotingTransport>("nine", notes_));
+  outer.attach({}, [] {});
+  notes_.clear();
+  for (std::uint32_t tier = 8; tier < 11; ++tier) {
+    Transfer transfer;
+    transfer.id = TransferId{tier};
+    transfer.tier = tier;
+    outer.start(transfer);
+  }
+  outer.wait(TransferId{8});
+  outer.wait(TransferId{9});
+  EXPECT_EQ(notes_, (std::vector<std::string>{"rest: start 8", "nine: start 9", "rest: start 10", "rest: wait 8", "nine: wait 9"}));
+  std::vector<TransferCompletion> over;
+  outer.poll(over);
+  EXPECT_EQ(over.size(), 2U);
 }
 
 TEST_F(RoutedTransportTest, AnUnknownTierStopsTheProgram) {
