@@ -15,7 +15,8 @@ void note(SeamRecord& record, SeamCall call, RequestId request, const Question& 
       {.call = call, .request = request, .question = question.digest(), .values = std::move(values), .bytes = std::move(bytes)});
 }
 
-// Notes what goes through it: each transfer as id of the request, direction, need, group, tier, and the blocks and places behind their numbers.
+// Notes what goes through it: each transfer as id of the request, direction, need, group, tier, and the blocks and places behind their
+// numbers.
 class NotedTransfers final : public TransferList {
  public:
   explicit NotedTransfers(TransferList& inner) : inner_(&inner) {}
