@@ -265,7 +265,7 @@ int main(int argc, char** argv) {
       const double speed = median(side->tokens_per_s);
       const std::vector<KvTierStats> tiers = side->engine->stats().kv_tiers;
       const double stored = tiers.empty() ? 0.0 : static_cast<double>(tiers[0].num_stored_blocks);
-      const double full = static_cast<double>(side->num_asked) * (kPromptTokens / kBlock);
+      const double full = static_cast<double>(side->num_asked * (kPromptTokens / kBlock));
       fmt::print("{:>5} {:>12.0f} {:>16.2f} {:>9.3f} ({:.3f} to {:.3f}) {:>14.1f} %\n", side->name, speed, speed * kBytesPerToken / 1e9,
                  ratio, ratio / half, ratio * half, 100.0 * stored / full);
       side->engine->stop(60.0);

@@ -150,6 +150,7 @@ Result<ConnectorHalves> ConnectorRegistry::create(std::span<const NamedConnector
 
 std::vector<std::string> ConnectorRegistry::names() const {
   std::vector<std::string> names;
+  names.reserve(factories_.size());
   for (const auto& [name, factory] : factories_) names.push_back(name);
   return names;
 }

@@ -79,9 +79,9 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
   return transport_.assign(static_cast<std::uint32_t>(place), key);
 }
 
-void DiskTier::notify_with(std::function<void()> notify) {
+void DiskTier::notify_with(const std::function<void()>& notify) {
   const std::lock_guard lock(mutex_);
-  notify_ = std::move(notify);
+  notify_ = notify;
 }
 
 void DiskTier::notify() {

@@ -43,7 +43,7 @@ class DiskTier final : public KvTier, private TierPlaces {
 
   Connector& connector() override { return *connector_; }
   Transport& transport() override { return transport_; }
-  void notify_with(std::function<void()> notify) override;
+  void notify_with(const std::function<void()>& notify) override;
   bool tend(double compute_tokens_per_s) override;
   [[nodiscard]] KvTierStats stats() const override;
 

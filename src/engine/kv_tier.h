@@ -19,7 +19,7 @@ class KvTier {
   virtual Connector& connector() = 0;
   virtual Transport& transport() = 0;
   // The engine's thread: `notify` is called when there is something to tend to, from any thread.
-  virtual void notify_with(std::function<void()> /*notify*/) {}
+  virtual void notify_with(const std::function<void()>& /*notify*/) {}
   // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
   // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
   virtual bool tend(double /*compute_tokens_per_s*/) { return false; }

@@ -20,6 +20,7 @@ Result<void> check_tier(const CoreConfig& config, const char* field) {
 
 std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
   std::vector<std::uint64_t> bytes;
+  bytes.reserve(layout.groups.size());
   for (std::size_t group = 0; group < layout.groups.size(); ++group) bytes.push_back(layout.group_block_bytes(group));
   return bytes;
 }

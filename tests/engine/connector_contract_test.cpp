@@ -157,7 +157,9 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
 };
 
 INSTANTIATE_TEST_SUITE_P(Connectors, ConnectorContract, testing::Combine(testing::ValuesIn(kContracted), testing::ValuesIn(kModes)),
-                         [](const auto& info) { return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name; });
+                         [](const auto& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
+                         });
 
 TEST_P(ConnectorContract, TokensAreThoseWithoutItAlsoOfPreemptedRequests) {
   make();

@@ -32,7 +32,8 @@ bool CompositeConnector::supports_groups() const {
 }
 
 bool CompositeConnector::is_better(const ExternalMatch& match, const ExternalMatch& best) const {
-  return choice_ == CompositeChoice::first ? *best.num_tokens == 0 && *match.num_tokens > 0 : *match.num_tokens > *best.num_tokens;
+  const std::uint32_t now = match.num_tokens.value_or(0), until_now = best.num_tokens.value_or(0);
+  return choice_ == CompositeChoice::first ? until_now == 0 && now > 0 : now > until_now;
 }
 
 ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_t num_local_tokens) {

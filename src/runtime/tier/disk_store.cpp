@@ -17,9 +17,10 @@
 #include "runtime/tier/tier_opening.h"
 
 namespace quire {
-namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+namespace {
 
 constexpr std::uint32_t kMostDepth = 256;
 constexpr std::uint32_t kEntriesPerRead = 512;

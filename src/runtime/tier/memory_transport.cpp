@@ -131,6 +131,7 @@ void MemoryTransport::run(Queue& queue) {
     } else if (queue.front()->is_begun()) {
       queue.pop_front();
     } else {
+      // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the queue may let go of it while the lock is open
       const std::shared_ptr<Moving> moving = queue.front();
       move_one(lock, moving);
     }
