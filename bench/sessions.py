@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import machine
@@ -27,11 +28,17 @@ from tiers import counters, settle
 TRACE = "mini_swe/gemini3_swebench_350.jsonl.gz"
 
 
-def tokenize(port: int, messages: list) -> int:
+def tokenize(port: int, messages: list) -> float:
+    """Tokens of the prompt; infinity: more than the context holds."""
     body = json.dumps({"messages": messages, "add_generation_prompt": True}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/tokenize", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["count"]
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["count"]
+    except urllib.error.HTTPError as error:
+        if error.code == 400 and b"which is all the context holds" in error.read():
+            return float("inf")
+        raise
 
 
 def turns_of(path: pathlib.Path, arguments, port: int) -> tuple[list, int]:

@@ -33,6 +33,7 @@ using namespace quire;  // NOLINT(google-build-using-namespace): a program
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBlock = 16, kNumBlocks = 4000, kPromptTokens = 513, kStepTokens = 256;
+constexpr std::uint32_t kFullBlocks = kPromptTokens / kBlock;
 constexpr std::uint64_t kBytesPerToken = 23040;
 constexpr std::chrono::microseconds kStep(2000);
 
@@ -111,8 +112,9 @@ class BurningWorker final : public WorkerBase {
     for (const std::uint64_t token : written_) std::memset(pages_.tensors[tensor] + token * bytes, static_cast<int>(token), bytes);
     sink_ = compute(rounds_);
   }
+  // Of a value that the compiler does not know: it works the loop out otherwise.
   static double compute(std::uint64_t rounds) {
-    double value = 1.0;
+    double value = static_cast<double>(rounds % 7);
     for (std::uint64_t i = 0; i < rounds; ++i) value = std::fma(value, 0.999, 0.001);
     return value;
   }
@@ -265,7 +267,7 @@ int main(int argc, char** argv) {
       const double speed = median(side->tokens_per_s);
       const std::vector<KvTierStats> tiers = side->engine->stats().kv_tiers;
       const double stored = tiers.empty() ? 0.0 : static_cast<double>(tiers[0].num_stored_blocks);
-      const double full = static_cast<double>(side->num_asked * (kPromptTokens / kBlock));
+      const double full = static_cast<double>(side->num_asked) * kFullBlocks;
       fmt::print("{:>5} {:>12.0f} {:>16.2f} {:>9.3f} ({:.3f} to {:.3f}) {:>14.1f} %\n", side->name, speed, speed * kBytesPerToken / 1e9,
                  ratio, ratio / half, ratio * half, 100.0 * stored / full);
       side->engine->stop(60.0);

@@ -144,6 +144,35 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
   }
 }
 
+// Whole requests go to memory when they are preempted, and blocks to the disk as they fill.
+TEST_P(KvTierTest, SwapGoesOnBesideATier) {
+  const test::TempFolder folder;
+  quire::Setup setup{.options = tier_options()};
+  setup.options.kv_swap = {.bytes = 16 * 200, .choice = SwapChoice::always};
+  setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20).value());
+  ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
+  const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+  wait_until_read(*engine);
+  Collector sink;
+  for (std::uint32_t round = 0; round < 2; ++round) {
+    Random random(73);
+    std::map<RequestId, Expected> wanted;
+    for (std::uint32_t i = 0; i < kTierRequests; ++i) {
+      const EngineRequest request = random_request(random);
+      wanted[engine->submit(request, sink).value()] = expected(request);
+    }
+    for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+  }
+  EXPECT_EQ(engine->stop(60.0), 0U);
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  EXPECT_EQ(stats.num_open_transfers, 0U);
+  EXPECT_GT(stats.kv_swap->num_in, 5U) << "too little was met";
+  EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
+  EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "too little was met";
+  EXPECT_EQ(stats.kv_tiers.at(0).num_refused_blocks, 0U);
+}
+
 // Windows beside full attention, and alone; the worker sees each block that it reads. First with a tier in memory beside the disk.
 TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{24U, 24U, 0U}, std::vector{10U, 0U, 24U}, std::vector{40U, 40U}}) {

@@ -27,8 +27,9 @@ struct DiskStoreOptions {
   std::uint64_t budget_bytes = 0;  // of everything in the folder, as `du` counts it
   std::uint64_t block_bytes = 0;   // of the largest block; at most 1 GiB
   TierFingerprint fingerprint{};
-  std::uint32_t depth = 8;             // blocks moved at a time, each with a buffer; 1 to 256
+  std::uint32_t depth = 8;             // blocks that the disk moves at a time in each direction; 1 to 256; four times as many buffers
   std::uint64_t bytes_per_second = 0;  // at most, in each direction; 0: as fast as the disk is
+  bool gives_way = false;              // stores take little of cores that others want (base/core_share.h)
 };
 
 enum class TierOutcome : std::uint8_t {
@@ -39,7 +40,8 @@ enum class TierOutcome : std::uint8_t {
   given_up  // nobody wants the bytes any more
 };
 
-// A block to store or to load. Both functions are called by the store's thread and must not throw.
+// A block to store or to load. Both functions are called by one thread for all stores and by another for all loads; they must not throw,
+// and submit no job of the other kind.
 struct TierJob {
   enum class Verb : std::uint8_t { store, load };
   Verb verb = Verb::store;
@@ -86,7 +88,7 @@ class DiskStore {
   [[nodiscard]] std::uint32_t num_places() const;
   // Of the largest block that it takes.
   [[nodiscard]] std::uint64_t block_bytes() const;
-  // Returns at once. Loads go before stores, each in the order of their coming; they end in any.
+  // Returns at once. Loads begin in the order of their coming, and so do stores; they end in any.
   void submit(TierJob job);
   // Appends blocks that were found in places [first, returned number), some thousands, as far as the table has been read: ask on until it
   // is num_places().

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
+#include "base/core_share.h"
 #include "base/thread_nice.h"
 
 namespace quire {
@@ -76,7 +78,11 @@ Result<std::unique_ptr<MemoryTransport>> MemoryTransport::create(const MemoryTra
 
 MemoryTransport::MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, const MemoryTransportOptions& options,
                                  std::uint64_t place_bytes)
-    : memory_(std::move(memory)), block_bytes_(options.block_bytes), place_bytes_(place_bytes), places_(options.num_places) {}
+    : memory_(std::move(memory)),
+      block_bytes_(options.block_bytes),
+      place_bytes_(place_bytes),
+      gives_way_(options.gives_way),
+      places_(options.num_places) {}
 
 MemoryTransport::~MemoryTransport() {
   if (store_thread_.joinable()) detach();
@@ -123,13 +129,18 @@ void MemoryTransport::start(const Transfer& transfer) {
 }
 
 void MemoryTransport::run(Queue& queue) {
-  set_thread_nice(kNiceBeside);
+  const bool stores = &queue == &stores_;  // who loads is waited for; who stores must not be noticed
+  stores ? set_thread_patient(kNiceBeside) : set_thread_nice(kNiceBeside);
+  std::optional<CoreShare> share;
+  if (stores && gives_way_) share.emplace(kStoringShare);
   Lock lock(mutex_);
   while (!stops_) {
     if (queue.empty()) {
       changed_.wait(lock);
     } else if (queue.front()->is_begun()) {
       queue.pop_front();
+    } else if (share && !share->may_go_on()) {
+      changed_.wait_for(lock, kShareRest);
     } else {
       // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the queue may let go of it while the lock is open
       const std::shared_ptr<Moving> moving = queue.front();

@@ -29,6 +29,7 @@ namespace quire {
 struct MemoryTransportOptions {
   std::uint32_t num_places = 0;
   std::uint64_t block_bytes = 0;  // of the largest block; at most 1 GiB
+  bool gives_way = false;         // stores take little of cores that others want (base/core_share.h), unless they are waited for
 };
 
 // Blocks, from the start.
@@ -105,6 +106,7 @@ class MemoryTransport final : public Transport {
 
   const std::unique_ptr<std::byte[], Unmap> memory_;
   const std::uint64_t block_bytes_, place_bytes_;
+  const bool gives_way_;
   KvPages pages_;
   std::function<void()> notify_;
 

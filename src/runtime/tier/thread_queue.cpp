@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread_nice.h"
 #include "runtime/tier/block_queues.h"
 
 namespace quire {
@@ -64,6 +65,7 @@ class ThreadQueue final : public BlockQueue {
 
  private:
   void run() {
+    set_thread_nice(kNiceBeside);
     std::unique_lock lock(mutex_);
     for (;;) {
       wanted_.wait(lock, [this] { return stops_ || !waiting_.empty(); });

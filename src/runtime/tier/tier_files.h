@@ -39,7 +39,7 @@ class BlockQueue {
 
 enum class TierFile : std::uint8_t { blocks, table };
 
-// One thread, but for the queues.
+// One call at a time, but for the queues.
 class TierFiles {
  public:
   virtual ~TierFiles() = default;

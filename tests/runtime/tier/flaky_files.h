@@ -1,7 +1,9 @@
 #pragma once
 // A folder in memory whose disk hangs or fails while it is told to; from any thread.
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,10 @@ class FlakyQueue final : public BlockQueue {
   FlakyQueue(std::unique_ptr<BlockQueue> queue, std::shared_ptr<const Flaws> flaws) : queue_(std::move(queue)), flaws_(std::move(flaws)) {}
   void submit(const BlockIo& io) override { held_.push_back(io); }
   void collect(bool wait, std::vector<BlockIoOver>& over) override {
+    if (flaws_->hangs && !held_.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // whoever waits sees that it hangs no more
+      wait = false;
+    }
     if (!flaws_->hangs) {
       for (const BlockIo& io : held_)
         if (io.is_write ? flaws_->fails_writes : flaws_->fails_reads)

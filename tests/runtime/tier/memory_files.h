@@ -1,8 +1,9 @@
 #pragma once
 // A tier's folder in memory that loses, tears, reorders and refuses what is written. The disk outlives the tier: what a loss of power
-// leaves of it is opened again.
+// leaves of it is opened again. Each direction has its thread, so what the two do to the disk is one thing at a time.
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -36,10 +37,12 @@ struct MemoryDisk {
   bool refuses_reads = false;
   bool is_full = false;  // no file grows
   std::uint64_t seed = 1;
+  std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();  // of write() and read()
 
   Bytes& of(TierFile file) { return file == TierFile::blocks ? blocks : table; }
 
   bool write(TierFile file, std::uint64_t offset, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(*mutex);
     const Fault what = fault ? fault(num_writes) : Fault::none;
     ++num_writes;
     if (what == Fault::fails || what == Fault::dead) return false;
@@ -51,6 +54,7 @@ struct MemoryDisk {
     return what == Fault::none;
   }
   bool read(TierFile file, std::uint64_t offset, std::span<std::byte> bytes) {
+    const std::lock_guard lock(*mutex);
     if (refuses_reads || offset + bytes.size() > of(file).size()) return false;
     std::copy_n(of(file).begin() + static_cast<std::ptrdiff_t>(offset), bytes.size(), bytes.begin());
     return true;

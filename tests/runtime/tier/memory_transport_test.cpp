@@ -107,26 +107,26 @@ TEST(MemoryTransportWaitTest, StoresAndLoadsRunBesideEachOther) {
   std::atomic<int> num_notices = 0;
   transport->attach(cache.pages(), [&] { ++num_notices; });
   for (std::uint64_t round = 0; round < 200; ++round) {
-    for (std::uint32_t i = 0; i < 20; ++i) cache.fill(BlockId{1 + i}, round + i);
+    for (std::uint32_t i = 0; i < 18; ++i) cache.fill(BlockId{1 + i}, round + i);
     const auto start = [&](std::uint64_t id, TransferDirection direction, std::uint32_t first_block, std::uint32_t first_place) {
       std::vector<BlockId> blocks;
       std::vector<std::uint64_t> places;
-      for (std::uint32_t i = 0; i < 10; ++i) {
+      for (std::uint32_t i = 0; i < 9; ++i) {
         blocks.push_back(BlockId{first_block + i});
         places.push_back(first_place + i);
       }
       transport->start({.id = TransferId{4 * round + id}, .request = {}, .direction = direction, .blocks = blocks, .places = places});
     };
     start(0, TransferDirection::store, 1, 0);
-    start(1, TransferDirection::store, 11, 10);
+    start(1, TransferDirection::store, 10, 9);
     transport->wait(TransferId{4 * round});
     start(2, TransferDirection::load, 21, 0);
     transport->wait(TransferId{4 * round + 1});
-    start(3, TransferDirection::load, 30, 10);
+    start(3, TransferDirection::load, 30, 9);
     transport->wait(TransferId{4 * round + 2});
     for (std::uint32_t i = 0; i < 9; ++i) EXPECT_TRUE(cache.holds(BlockId{21 + i}, round + i, 0));
     transport->wait(TransferId{4 * round + 3});
-    for (std::uint32_t i = 0; i < 10; ++i) EXPECT_TRUE(cache.holds(BlockId{30 + i}, round + 10 + i, 0));
+    for (std::uint32_t i = 0; i < 9; ++i) EXPECT_TRUE(cache.holds(BlockId{30 + i}, round + 9 + i, 0));
     std::vector<TransferCompletion> over;
     transport->poll(over);
     EXPECT_EQ(over.size(), 4U);

@@ -12,11 +12,12 @@
 #include "runtime/tier/memory_transport.h"
 #include "runtime/tier/tier_support.h"
 #include "runtime/tier/toy_cache.h"
+#include "support/simulated_device.h"
 
 namespace quire::test {
 namespace {
 
-enum class TransportWay : std::uint8_t { io_uring, threads, memory_disk, host_memory };
+enum class TransportWay : std::uint8_t { io_uring, threads, memory_disk, host_memory, simulated_device };
 
 // A transport, and what it stores to.
 class TestedTransport {
@@ -53,11 +54,26 @@ class TestedMemory final : public TestedTransport {
   std::unique_ptr<MemoryTransport> transport_ = MemoryTransport::create({.num_places = 80, .block_bytes = 9000}).value();
 };
 
+class TestedDevice final : public TestedTransport {
+ public:
+  void renew() override {}
+  Transport& transport() override { return device_; }
+  std::uint64_t assign(std::uint32_t place, const OffloadKey& name) override { return device_.assign(place, name); }
+  std::uint32_t num_places() override { return device_.num_places(); }
+
+ private:
+  SimulatedDevice device_{80};
+};
+
 class TransportContractTest : public testing::TestWithParam<TransportWay> {
  protected:
   void SetUp() override {
     if (GetParam() == TransportWay::host_memory) {
       tested_ = std::make_unique<TestedMemory>();
+      return begin();
+    }
+    if (GetParam() == TransportWay::simulated_device) {
+      tested_ = std::make_unique<TestedDevice>();
       return begin();
     }
     std::unique_ptr<TierFiles> files = std::make_unique<MemoryFiles>(disk_);
@@ -109,13 +125,15 @@ std::string transport_way_name(const testing::TestParamInfo<TransportWay>& teste
     case TransportWay::memory_disk:
       return "memory_disk";
     case TransportWay::host_memory:
+      return "host_memory";
+    case TransportWay::simulated_device:
       break;
   }
-  return "host_memory";
+  return "simulated_device";
 }
 INSTANTIATE_TEST_SUITE_P(Ways, TransportContractTest,
                          testing::Values(TransportWay::io_uring, TransportWay::threads, TransportWay::memory_disk,
-                                         TransportWay::host_memory),
+                                         TransportWay::host_memory, TransportWay::simulated_device),
                          transport_way_name);
 
 TEST_P(TransportContractTest, BlocksComeBackInOtherBlocks) {
