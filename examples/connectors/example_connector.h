@@ -1,5 +1,5 @@
 #pragma once
-// The connectors of this folder, as their library adds them.
+// What there is in this folder, as its library adds it.
 #include <mutex>
 
 #include "prefix_connector.h"
@@ -10,5 +10,7 @@ quire::Result<quire::ConnectorHalves> make_example(const quire::ConnectorParamet
 quire::Result<quire::ConnectorHalves> make_simple_cpu(const quire::ConnectorParameters& parameters, const quire::ConnectorContext& context);
 quire::Result<quire::ConnectorHalves> make_decode_bench(const quire::ConnectorParameters& parameters,
                                                         const quire::ConnectorContext& context);
+quire::Result<quire::OffloadTier> make_heap_tier(const quire::ConnectorParameters& parameters, const quire::ConnectorContext& context);
+std::unique_ptr<quire::EvictionPolicy> make_fifo(std::uint32_t num_slots, const quire::SlotKeys& keys);
 
 }  // namespace examples

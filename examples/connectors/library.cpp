@@ -1,4 +1,5 @@
-// A library of connectors: quire serve --kv-connector SimpleCPUOffloadConnector,cpu_bytes_to_use=1000000000 --kv-connector-library PATH.so
+// A library of connectors, a tier and an eviction policy: quire serve --kv-connector SimpleCPUOffloadConnector,cpu_bytes_to_use=1000000000
+// --kv-connector-library PATH.so
 #include "example_connector.h"
 
 namespace {
@@ -7,6 +8,8 @@ void add_names(quire::ConnectorNames& names) {
   names.add("ExampleConnector", examples::make_example);
   names.add("SimpleCPUOffloadConnector", examples::make_simple_cpu);
   names.add("DecodeBenchConnector", examples::make_decode_bench);
+  names.add_tier("HeapTier", examples::make_heap_tier);
+  names.add_policy("fifo", examples::make_fifo);
 }
 
 }  // namespace

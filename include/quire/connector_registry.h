@@ -1,6 +1,6 @@
 #pragma once
-// KV connectors by name: quire's own, those that a host adds, and those of shared libraries, which are opened when a name is asked for that
-// nobody else has.
+// KV connectors, tiers and eviction policies by name: quire's own, those that a host adds, and those of shared libraries, which are opened
+// when a name is asked for that nobody else has.
 //
 //   const auto registry = std::make_shared<ConnectorRegistry>();
 //   registry->add_library("libmine.so");
@@ -24,6 +24,8 @@
 #include "quire/connector.h"
 #include "quire/core_config.h"
 #include "quire/error.h"
+#include "quire/eviction_policy.h"
+#include "quire/offload.h"
 #include "quire/transport.h"
 #include "quire/version.h"
 
@@ -54,11 +56,24 @@ struct ConnectorHalves {
 
 using ConnectorFactory = std::function<Result<ConnectorHalves>(const ConnectorParameters&, const ConnectorContext&)>;
 
-// Where names are added.
+// Places outside the cache, each for a block of the largest cache group. OffloadingConnector decides what lies where.
+struct OffloadTier {
+  std::uint32_t num_places = 0;
+  // Transfer::places are below num_places. A load gives what was stored last in its place, or fails.
+  std::shared_ptr<Transport> transport = {};
+};
+
+// Of the connector's parameters it is given those that are not the connector's own.
+using OffloadTierFactory = std::function<Result<OffloadTier>(const ConnectorParameters&, const ConnectorContext&)>;
+
+// Where names are added. Errors: the name is taken.
 class ConnectorNames {
  public:
-  // Error: the name is taken.
   virtual Result<void> add(const std::string& name, ConnectorFactory factory) = 0;
+  // For OffloadingConnector's spec_name.
+  virtual Result<void> add_tier(const std::string& name, OffloadTierFactory factory) = 0;
+  // For eviction_policy, of OffloadingConnector and of quire's own tiers.
+  virtual Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) = 0;
 
  protected:
   ~ConnectorNames() = default;
@@ -66,11 +81,15 @@ class ConnectorNames {
 
 class QUIRE_API ConnectorRegistry final : public ConnectorNames {
  public:
-  // With quire's own: OffloadingConnector, a tier in memory (cpu_bytes_to_use, block_size, eviction_policy, store_threshold,
-  // max_tracker_size as in OffloadConnectorOptions).
+  // With quire's own: OffloadingConnector (block_size, eviction_policy, store_threshold, max_tracker_size as in OffloadConnectorOptions;
+  // spec_name), which has the tier CPUOffloadingSpec in host memory (cpu_bytes_to_use) unless it is told of another.
   ConnectorRegistry();
+  ConnectorRegistry(const ConnectorRegistry&) = delete;
+  ConnectorRegistry& operator=(const ConnectorRegistry&) = delete;
 
   Result<void> add(const std::string& name, ConnectorFactory factory) override;
+  Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override;
+  Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) override;
   // Opened when a name is asked for that is not known yet. It stays open to the end of the process.
   void add_library(std::string path);
 
@@ -82,14 +101,21 @@ class QUIRE_API ConnectorRegistry final : public ConnectorNames {
   [[nodiscard]] Result<ConnectorHalves> create(std::span<const NamedConnector> connectors, bool loads_longest,
                                                const ConnectorContext& context);
 
-  // In alphabetical order; of libraries, those that were opened.
+  // Empty for quire's own (parse_offload_policy). Errors: `eviction_policy`, the name is not known; those of libraries.
+  [[nodiscard]] Result<EvictionPolicyFactory> policy(const std::string& name);
+
+  // Of connectors, in alphabetical order; of libraries, those that were opened.
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
-  [[nodiscard]] const ConnectorFactory* find(const std::string& name) const;
-  Result<const ConnectorFactory*> find_or_open(const std::string& name);
+  // What has this name. Errors: no library has it either.
+  template <class Factory>
+  Result<Factory> find(const std::map<std::string, Factory>& known, const std::string& name, const char* field, const char* kind);
+  Result<ConnectorHalves> make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context);
 
   std::map<std::string, ConnectorFactory> factories_;
+  std::map<std::string, OffloadTierFactory> tiers_;
+  std::map<std::string, EvictionPolicyFactory> policies_;
   std::vector<std::string> libraries_;  // not opened yet
 };
 
@@ -113,14 +139,26 @@ class ParameterReader {
     if (wrong_.empty()) wrong_ = name + "=" + value + " is no number in range";
     return fallback;
   }
+  // Those that nobody has read.
+  [[nodiscard]] ConnectorParameters rest() const {
+    ConnectorParameters rest;
+    for (const auto& [name, value] : parameters_)
+      if (!known_.contains(name)) rest.emplace(name, value);
+    return rest;
+  }
+  // What was wrong with those that were read.
+  [[nodiscard]] Result<void> read() const {
+    if (!wrong_.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", wrong_, "give a number");
+    return {};
+  }
   [[nodiscard]] Result<void> finish() const {
-    constexpr auto kCode = ErrorCode::invalid_argument;
-    if (!wrong_.empty()) return fail(kCode, "kv_connector", wrong_, "give a number");
+    if (Result<void> good = read(); !good) return good;
     for (const auto& [name, value] : parameters_) {
       if (known_.contains(name)) continue;
       std::string names;
       for (const std::string& known : known_) names += (names.empty() ? "" : ", ") + known;
-      return fail(kCode, "kv_connector", "it knows no parameter " + name, names.empty() ? "give none" : "it knows " + names);
+      return fail(ErrorCode::invalid_argument, "kv_connector", "it knows no parameter " + name,
+                  names.empty() ? "give none" : "it knows " + names);
     }
     return {};
   }
@@ -133,7 +171,7 @@ class ParameterReader {
 
 }  // namespace quire
 
-// Once in a library that adds connectors. The version is asked first, and the other function not at all where it is another one.
+// Once in a library that adds names. The version is asked first, and the other function not at all where it is another one.
 #define QUIRE_CONNECTOR_LIBRARY(add_names)                                              \
   extern "C" QUIRE_API const char* quire_connector_library_version() {                  \
     return quire::kVersion.data();                                                      \

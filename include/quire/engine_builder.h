@@ -31,20 +31,22 @@ enum class KvTierPolicy : std::uint8_t {
 // A tier in host memory below the KV cache: for a cache on a device. One in host memory is better made larger itself.
 struct KvDramOptions {
   std::uint64_t bytes = 0;              // 0: no tier
-  std::string eviction_policy = "lru";  // who goes when it is full, as parse_offload_policy()
+  std::string eviction_policy = "lru";  // who goes when it is full: as parse_offload_policy(), or of the registry's
   KvTierPolicy policy = KvTierPolicy::measured;
+  EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
 // A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
 struct KvDiskOptions {
   std::string folder = {};              // of one model in one layout, for one process at a time; empty: no tier
   std::uint64_t budget_bytes = 0;       // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
-  std::string eviction_policy = "lru";  // who goes when it is full, as parse_offload_policy()
+  std::string eviction_policy = "lru";  // who goes when it is full: as parse_offload_policy(), or of the registry's
   KvTierPolicy policy = KvTierPolicy::measured;
-  std::uint64_t bytes_per_second = 0;  // at most, read and written each; 0: as fast as the disk is
+  std::uint64_t bytes_per_second = 0;     // at most, read and written each; 0: as fast as the disk is
+  EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
-// Connectors by name. Several are one: all store, and a request loads from the first that has something.
+// Connectors by name, and policies of tiers. Several connectors are one: all store, and a request loads from the first that has something.
 struct ConnectorChoice {
   std::shared_ptr<ConnectorRegistry> registry = {};  // null: quire's own names
   std::vector<NamedConnector> connectors = {};       // in this order; empty: none

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,11 @@ enum class OffloadPolicy : std::uint8_t { lru, arc, arc_paper, s3fifo };
 // vLLM's eviction_policy: "lru", "arc"; and "arc_paper", "s3fifo".
 QUIRE_API Result<OffloadPolicy> parse_offload_policy(std::string_view name);
 
+// Another policy (eviction_policy.h), made for slots 0 to num_slots - 1; never null.
+class EvictionPolicy;
+class SlotKeys;
+using EvictionPolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t num_slots, const SlotKeys& keys)>;
+
 struct OffloadOptions {
   std::int64_t num_slots = 0;  // at most 2^28; 0: nothing can be stored
   OffloadPolicy policy = OffloadPolicy::lru;
@@ -44,6 +51,7 @@ struct OffloadOptions {
   bool enable_events = false;
   std::int64_t max_pending_event_keys = 1 << 20;  // an event beyond it is lost and counted; take events every step
   bool restores = false;                          // blocks may be there from before: OffloadLedger::restore() tells of each slot
+  EvictionPolicyFactory own_policy = {};          // instead of `policy`
 };
 
 // What the offloading connector can be told: names and defaults are those of vLLM's kv_connector_extra_config.
@@ -63,6 +71,7 @@ struct OffloadConnectorOptions {
   // Blocks of the cache that may be under way to the tier at a time, or be about to go: a slow tier would keep the blocks of those that
   // have ended from others. What is more is stored when there is room again, if its request still runs. 0: any number.
   std::uint32_t max_storing_blocks = 0;
+  EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
 // What a tier can do now.

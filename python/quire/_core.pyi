@@ -1185,10 +1185,10 @@ class OffloadManager:
     bytes of at most 32; shorter ones come back with zeros behind them. Not thread-safe.
     """
 
-    def __init__(self, num_slots: int, policy: str = 'lru', store_threshold: int = 0, max_tracked_keys: int = 64000, enable_events: bool = False) -> None:
+    def __init__(self, num_slots: int, policy: object = 'lru', store_threshold: int = 0, max_tracked_keys: int = 64000, enable_events: bool = False) -> None:
         """
-        policy: 'lru' or 'arc', as vLLM's; 'arc_paper' or 's3fifo'. From a store_threshold of 2 on a key is stored when it was looked up
-        so often. ValueError for an option out of range.
+        policy: 'lru' or 'arc', as vLLM's; 'arc_paper' or 's3fifo'; or a quire.connectors.EvictionPolicy. From a store_threshold of 2 on a
+        key is stored when it was looked up so often. ValueError for an option out of range.
         """
 
     def lookup(self, keys: Sequence[bytes]) -> int:

@@ -56,6 +56,27 @@ class Connector:
         return True
 
 
+class EvictionPolicy:
+    """Which blocks leave a tier when others need room: for quire.OffloadManager(policy=...). All have answers of their own here but evict().
+    A slot is resident from insert() to remove() or evict()."""
+
+    def insert(self, slot: int, key: bytes) -> None:
+        """A block has come, the most recently used; it cannot go before its store is over."""
+
+    def remove(self, slot: int) -> None:
+        """It is gone, without having been evicted."""
+
+    def touch(self, slot: int, ready: bool) -> None:
+        """It was looked up, perhaps in each step in which a request waits. ready: its store is over."""
+
+    def use(self, slot: int) -> None:
+        """A request that wants it was admitted."""
+
+    def evict(self, count: int, evictable: list[int], incoming: list[bytes]) -> list[int]:
+        """So many of the evictable slots, which leave; []: none. incoming: the keys that are about to be inserted."""
+        raise NotImplementedError
+
+
 _known: dict[str, str | Callable[..., Connector]] = {}
 
 

@@ -27,6 +27,7 @@ class PyTransferList {
     if (list_ == nullptr) raise_state("transfers: this plan is made already; add them in plan_transfers()");
     if (blocks.empty() || blocks.size() != places.size()) throw nb::value_error("places: give one for each block, and at least one");
     std::vector<BlockId> ids;
+    ids.reserve(blocks.size());
     for (const std::uint32_t block : blocks) ids.push_back(BlockId{block});
     const auto id = list_->add({.id = {},
                                 .request = RequestId{request},

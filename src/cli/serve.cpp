@@ -46,6 +46,7 @@ Error as_flag(Error error) {
   if (error.field == "kv_dram") error.field = "--kv-dram";
   if (error.field == "kv_disk") error.field = "--kv-disk";
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
+  if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   if (error.field == "kv_swap") error.field = "--kv-swap";
@@ -115,6 +116,9 @@ Result<ConnectorChoice> connectors_of(const ServeFlags& flags) {
 }
 
 Result<int> serve(const ServeFlags& flags) {
+  if (!flags.kv_connector_libraries.empty() && flags.kv_connectors.empty() && flags.kv_disk.folder.empty())
+    return fail(ErrorCode::invalid_argument, "--kv-connector-library", "nothing of it is asked for",
+                "name a connector of it with --kv-connector, or an eviction policy with --kv-disk-policy");
   const auto options = server_options_of(flags);
   if (!options.has_value()) return std::unexpected(options.error());
   auto connectors = connectors_of(flags);
@@ -188,8 +192,8 @@ void add_tier_flags(CLI::App& app, KvDramOptions& kv_dram, KvDiskOptions& kv_dis
       ->transform(bytes_flag())
       ->needs(folder);
   app.add_option("--kv-disk-policy", kv_disk.eviction_policy,
-                 "Which blocks go when the folder is full: lru, arc (vLLM's), arc_paper (ARC as published) or s3fifo")
-      ->check(CLI::IsMember({"lru", "arc", "arc_paper", "s3fifo"}))
+                 "Which blocks go when the folder is full: lru, arc (vLLM's), arc_paper (ARC as published), s3fifo, or one of a "
+                 "--kv-connector-library")
       ->capture_default_str()
       ->needs(folder);
   app.add_option("--kv-disk-bandwidth", kv_disk.bytes_per_second,
@@ -211,9 +215,9 @@ void add_connector_flags(CLI::App& app, ServeFlags& flags) {
              "Who else keeps KV blocks, such as OffloadingConnector,cpu_bytes_to_use=1000000000; repeatable: all store, and a request "
              "loads from the first that has something; docs/embedding.md")
           ->type_name("NAME[,key=value...]");
-  app.add_option("--kv-connector-library", flags.kv_connector_libraries, "A shared library with connectors of other names; repeatable")
-      ->type_name("PATH")
-      ->needs(connector);
+  app.add_option("--kv-connector-library", flags.kv_connector_libraries,
+                 "A shared library with connectors, tiers or eviction policies of other names; repeatable")
+      ->type_name("PATH");
   app.add_flag("--kv-connector-longest", flags.kv_connector_longest, "A request loads from the connector that has most of its prompt")
       ->needs(connector);
 }

@@ -47,11 +47,28 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
   return tiers;
 }
 
+// Of the tiers, where quire has none of that name.
+Result<void> find_policies(EngineSeams& seams) {
+  if (seams.choice.registry == nullptr) seams.choice.registry = std::make_shared<ConnectorRegistry>();
+  const auto find = [&](auto& tier, const char* field) -> Result<void> {
+    if (tier.own_policy) return {};
+    auto found = seams.choice.registry->policy(tier.eviction_policy);
+    if (!found && found.error().field == "eviction_policy") found.error().field = field;
+    if (!found) return std::unexpected(std::move(found.error()));
+    tier.own_policy = *std::move(found);
+    return {};
+  };
+  if (seams.kv_dram.bytes > 0)
+    if (Result<void> found = find(seams.kv_dram, "kv_dram_policy"); !found) return found;
+  if (!seams.kv_disk.folder.empty())
+    if (Result<void> found = find(seams.kv_disk, "kv_disk_policy"); !found) return found;
+  return {};
+}
+
 Result<void> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout, EngineSeams& seams) {
   if (seams.choice.connectors.empty()) return {};
   if (seams.connector != nullptr || seams.transport != nullptr)
     return fail(ErrorCode::invalid_argument, "kv_connector", "the engine has a connector already", "give one of the two");
-  if (seams.choice.registry == nullptr) seams.choice.registry = std::make_shared<ConnectorRegistry>();
   std::uint64_t bytes_per_block = 0;
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group)
     bytes_per_block = std::max(bytes_per_block, layout.group_block_bytes(group));
@@ -82,6 +99,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!plan) return std::unexpected(plan.error());
   const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());
   EngineSeams seams = given;
+  if (Result<void> found = find_policies(seams); !found) return std::unexpected(std::move(found.error()));
   auto tiers = open_tiers(*file, *header, *resolved, plan->layout, seams);
   if (!tiers) return std::unexpected(std::move(tiers.error()));
   if (Result<void> connected = connect_tiers(*tiers, seams); !connected) return std::unexpected(std::move(connected.error()));

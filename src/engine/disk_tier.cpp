@@ -42,14 +42,15 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
   const std::uint64_t block_bytes = std::ranges::max(group_bytes);
   const Result<std::uint64_t> budget = resolve_budget(options, *files, block_bytes);
   if (!budget) return std::unexpected(budget.error());
-  auto store = DiskStore::open(
-      std::move(files),
-      {.budget_bytes = *budget, .block_bytes = block_bytes, .fingerprint = fingerprint, .bytes_per_second = options.bytes_per_second});
+  auto store = DiskStore::open(std::move(files), {.budget_bytes = *budget,
+                                                  .block_bytes = block_bytes,
+                                                  .fingerprint = fingerprint,
+                                                  .bytes_per_second = options.bytes_per_second,
+                                                  .gives_way = options.policy == KvTierPolicy::measured});
   if (!store) return std::unexpected(std::move(store.error()));
   std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, std::move(group_bytes)));
-  auto connector = OffloadConnector::create(
-      tier_connector_options(tier->store_->num_places() * block_bytes, options.policy, options.eviction_policy, config), config,
-      block_bytes, tier.get());
+  auto connector = OffloadConnector::create(tier_connector_options(tier->store_->num_places() * block_bytes, options, config), config,
+                                            block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });

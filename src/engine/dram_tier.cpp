@@ -23,11 +23,13 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
                 fmt::format("{} bytes hold {} blocks of {}", options.bytes, num_places, block_bytes),
                 fmt::format("give room for 1 to {} blocks", kMostPlaces));
   }
-  auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = block_bytes});
+  auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places),
+                                            .block_bytes = block_bytes,
+                                            .gives_way = options.policy == KvTierPolicy::measured});
   if (!transport) return fail(transport.error().code, "kv_dram", transport.error().message, transport.error().remedy);
   std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options));
-  auto connector = OffloadConnector::create(
-      tier_connector_options(num_places * block_bytes, options.policy, options.eviction_policy, config), config, block_bytes, tier.get());
+  auto connector =
+      OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
   for (std::uint32_t place = 0; place < num_places; ++place) tier->connector_->restore(OffloadSlot{place}, nullptr);

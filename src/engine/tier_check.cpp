@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/connect/offload_connector.h"
 
 namespace quire {
@@ -23,15 +21,6 @@ std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
   bytes.reserve(layout.groups.size());
   for (std::size_t group = 0; group < layout.groups.size(); ++group) bytes.push_back(layout.group_block_bytes(group));
   return bytes;
-}
-
-OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, KvTierPolicy policy, const std::string& eviction_policy,
-                                               const CoreConfig& config) {
-  const bool is_measured = policy == KvTierPolicy::measured;
-  return {.cpu_bytes_to_use = bytes,
-          .eviction_policy = eviction_policy,
-          .found_when_stored = is_measured,
-          .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0};
 }
 
 }  // namespace quire

@@ -1,7 +1,7 @@
 #pragma once
 // What all tiers of an engine ask of its cache, and how their connectors are made.
+#include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "quire/core_config.h"
@@ -21,7 +21,14 @@ Result<void> check_tier(const CoreConfig& config, const char* field);
 std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout);
 
 // Of a tier with so many bytes.
-OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, KvTierPolicy policy, const std::string& eviction_policy,
-                                               const CoreConfig& config);
+template <class TierOptions>
+OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, const TierOptions& options, const CoreConfig& config) {
+  const bool is_measured = options.policy == KvTierPolicy::measured;
+  return {.cpu_bytes_to_use = bytes,
+          .eviction_policy = options.eviction_policy,
+          .found_when_stored = is_measured,
+          .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0,
+          .own_policy = options.own_policy};
+}
 
 }  // namespace quire

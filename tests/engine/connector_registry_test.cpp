@@ -53,10 +53,28 @@ TEST(ConnectorRegistry, ParametersHaveVllmsNamesAndAreChecked) {
                     "OffloadingConnector,cpu_bytes_to_use=3200,block_size=8,eviction_policy=arc,store_threshold=2,max_tracker_size=100"),
             "");
   EXPECT_TRUE(has(refusal(registry, "OffloadingConnector"), "cpu_bytes_to_use: it must be given"));
-  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes_to_use=31"), "have no room for a block of 32"));
+  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes_to_use=31"), "have room for 0 blocks of 32"));
   EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes_to_use=1e3"), "cpu_bytes_to_use=1e3 is no number in range"));
-  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes=9"), "it knows no parameter cpu_bytes; it knows block_size, "));
+  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes=9"), "it knows no parameter cpu_bytes; it knows cpu_bytes_to_use"));
   EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes_to_use=3200,eviction_policy=fifo"), "there is no policy \"fifo\""));
+  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,cpu_bytes_to_use=32,block_size=8"), "has no room for 2 of them together"));
+}
+
+TEST(ConnectorRegistry, TiersAndPoliciesHaveNamesToo) {
+  ConnectorRegistry registry;
+  ASSERT_TRUE(registry.add_policy("mine", [](std::uint32_t, const SlotKeys&) { return nullptr; }));
+  EXPECT_TRUE(has(registry.add_policy("arc", nullptr).error().to_string(), "eviction_policy: arc is quire's own"));
+  EXPECT_TRUE(has(registry.add_tier("CPUOffloadingSpec", nullptr).error().to_string(), "there is a tier CPUOffloadingSpec already"));
+  EXPECT_TRUE(
+      has(refusal(registry, "OffloadingConnector,spec_name=HeapTier,blocks=3"), "spec_name: there is no tier HeapTier; there are CPU"));
+  registry.add_library(QUIRE_EXAMPLE_CONNECTORS);
+  EXPECT_EQ(refusal(registry, "OffloadingConnector,spec_name=HeapTier,blocks=3,eviction_policy=fifo"), "");
+  EXPECT_TRUE(has(refusal(registry, "OffloadingConnector,spec_name=HeapTier"), "blocks: there is room for none"));
+  EXPECT_TRUE(
+      has(refusal(registry, "OffloadingConnector,spec_name=HeapTier,cpu_bytes_to_use=9"), "it knows no parameter cpu_bytes_to_use"));
+  EXPECT_TRUE(registry.policy("fifo").value() != nullptr);
+  EXPECT_TRUE(registry.policy("lru").value() == nullptr) << "quire's own";
+  EXPECT_TRUE(has(registry.policy("mru").error().to_string(), "there is no policy mru; there are fifo, mine"));
 }
 
 TEST(ConnectorRegistry, ALibraryIsOpenedWhenItsNameIsAskedFor) {

@@ -30,9 +30,10 @@ def flags_of(connectors, folder):
     [
         [f"OffloadingConnector,{SIZE},eviction_policy=arc"],
         [f"SimpleCPUOffloadConnector,{SIZE}"],
+        ["OffloadingConnector,spec_name=HeapTier,blocks=2000,eviction_policy=fifo"],
         ["OffloadingConnector,cpu_bytes_to_use=2000000", "ExampleConnector,shared_storage_path=FOLDER"],
     ],
-    ids=["offloading", "simple_cpu", "two_as_one"],
+    ids=["offloading", "simple_cpu", "tier_and_policy_of_a_library", "two_as_one"],
 )
 def test_answers_are_those_without_it(tmp_path, wanted, connectors):  # noqa: F811
     with running(*flags_of(connectors, tmp_path / "kv")) as url:
@@ -58,13 +59,13 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     assert "--kv-connector: there is no connector Mine; there are OffloadingConnector; others come from a library" in refusal(
         tmp_path, "--kv-connector", "Mine"
     )
-    assert "--kv-connector: it knows no parameter size; it knows block_size, cpu_bytes_to_use" in refusal(
+    assert "--kv-connector: it knows no parameter size; it knows cpu_bytes_to_use" in refusal(
         tmp_path, "--kv-connector", "OffloadingConnector,size=3"
     )
     assert "--kv-connector-library: ./none.so cannot be opened" in refusal(
         tmp_path, "--kv-connector", "Mine", "--kv-connector-library", "./none.so"
     )
     assert "--kv-connector: 'x' is no key=value" in refusal(tmp_path, "--kv-connector", "Mine,x")
-    assert "--kv-connector-library requires --kv-connector" in refusal(tmp_path, "--kv-connector-library", "./none.so")
+    assert "--kv-connector-library: nothing of it is asked for" in refusal(tmp_path, "--kv-connector-library", "./none.so")
     both = ("--kv-connector", f"OffloadingConnector,{SIZE}", "--kv-disk", str(tmp_path / "kv"))
     assert "--kv-connector: the engine has a connector already; give one of the two" in refusal(tmp_path, *both)

@@ -129,7 +129,7 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     assert "another layout" in refusal(tmp_path, *small, "--activations", "f32")
     assert "--kv-disk: prefix caching is off" in refusal(tmp_path, *small, "--no-enable-prefix-caching")
     assert "--kv-disk-budget requires --kv-disk" in refusal(tmp_path, "--kv-disk-budget", "1GiB")
-    assert "fifo not in {lru,arc,arc_paper,s3fifo}" in refusal(tmp_path, *small, "--kv-disk-policy", "fifo")
+    assert '--kv-disk-policy: there is no policy "fifo"' in refusal(tmp_path, *small, "--kv-disk-policy", "fifo")
     assert "--kv-disk: /proc/none cannot be made" in refusal(tmp_path, "--kv-disk", "/proc/none")
 
 

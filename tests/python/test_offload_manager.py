@@ -67,3 +67,57 @@ def test_misuse_raises():
         manager.complete_load(names(1))
     with pytest.raises(ValueError, match="at most 32 bytes"):
         manager.lookup([b"x" * 33])
+
+
+class Newest(quire.connectors.EvictionPolicy):
+    """Who came last goes first."""
+
+    def __init__(self):
+        self.calls = []
+
+    def insert(self, slot, key):
+        self.calls.append(("insert", slot, key))
+
+    def remove(self, slot):
+        self.calls.append(("remove", slot))
+
+    def touch(self, slot, ready):
+        self.calls.append(("touch", slot, ready))
+
+    def evict(self, count, evictable, incoming):
+        self.incoming = incoming
+        order = [slot for call, slot, *_ in self.calls if call == "insert" and slot in evictable]
+        return list(dict.fromkeys(reversed(order)))[:count]
+
+
+def test_a_policy_written_in_python_says_who_goes():
+    policy = Newest()
+    manager = quire.OffloadManager(3, policy)
+    put(manager, 1, 2, 3)
+    manager.touch(names(3))
+    manager.prepare_load(names(3))
+    assert put(manager, 4) == (names(4), [1], names(2)), "3 is being loaded"
+    assert policy.incoming == names(4)
+    assert policy.calls[3:] == [("touch", 2, True), ("insert", 1, names(4)[0])]
+    manager.prepare_store(names(5))
+    manager.complete_store(names(5), success=False)
+    assert policy.calls[-1] == ("remove", 1)
+    manager.check_invariants()
+
+
+@pytest.mark.parametrize("answer, error", [([0], "of those that it is given"), ([1, 1], "different slots"), (None, "")])
+def test_a_policy_that_is_wrong_is_told_and_costs_nothing(answer, error):
+    class Wrong(quire.connectors.EvictionPolicy):
+        def evict(self, count, evictable, incoming):
+            if answer is None:
+                raise RuntimeError("no idea")
+            return answer
+
+    manager = quire.OffloadManager(2, Wrong())
+    put(manager, 1, 2)
+    manager.prepare_load(names(1))
+    with pytest.raises(RuntimeError if answer is None else ValueError, match="no idea" if answer is None else error):
+        manager.prepare_store(names(3))
+    assert manager.lookup(names(1, 2)) == 2
+    manager.complete_load(names(1))
+    manager.check_invariants()

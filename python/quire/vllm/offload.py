@@ -3,9 +3,11 @@
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config":
       {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 8000000000}}'
 
-The decisions of `eviction_policy` lru and arc are vLLM's own; `arc_paper` and `s3fifo` are further ones.
+The decisions of `eviction_policy` lru and arc are vLLM's own; `arc_paper` and `s3fifo` are further ones, and "module:Class" is a
+quire.connectors.EvictionPolicy of your own.
 """
 
+import importlib
 from collections.abc import Iterable
 
 from vllm.v1.kv_offload.abstract import OffloadingEvent, OffloadingManager, PrepareStoreOutput
@@ -22,6 +24,9 @@ class CPUOffloadingManager(OffloadingManager):
 
     def __init__(self, block_size, num_blocks, cache_policy="lru", enable_events=False, store_threshold=0, max_tracker_size=64_000):
         self.block_size, self.medium = block_size, CPULoadStoreSpec.medium()
+        if ":" in cache_policy:
+            module, _, name = cache_policy.partition(":")
+            cache_policy = getattr(importlib.import_module(module), name)()
         self.native = OffloadManager(num_blocks, cache_policy, store_threshold, max_tracker_size, enable_events)
         self._is_short = None  # the hashes: known with the first one
 

@@ -51,7 +51,7 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
   if (!windows->is_plain() && factor != 1)
     return fail(ErrorCode::unsupported, "block_size", "with several cache groups or a window blocks have the cache's own size",
                 "leave it out");
-  const Result<OffloadPolicy> policy = parse_offload_policy(options.eviction_policy);
+  const Result<OffloadPolicy> policy = options.own_policy ? OffloadPolicy::lru : parse_offload_policy(options.eviction_policy);
   if (!policy) return std::unexpected(policy.error());
   const std::uint64_t num_slots = options.cpu_bytes_to_use / bytes_per_block / factor;
   auto ledger = OffloadLedger::create({.num_slots = static_cast<std::int64_t>(num_slots),
@@ -59,7 +59,8 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                                        .store_threshold = options.store_threshold,
                                        .max_tracked_keys = options.max_tracker_size,
                                        .enable_events = options.enable_events,
-                                       .restores = places != nullptr});
+                                       .restores = places != nullptr,
+                                       .own_policy = options.own_policy});
   if (!ledger) return std::unexpected(std::move(ledger.error()));
   return std::unique_ptr<OffloadConnector>(
       new OffloadConnector(std::move(*ledger), *std::move(windows), options, config, factor, bytes_per_block, places));

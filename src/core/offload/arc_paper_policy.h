@@ -2,9 +2,10 @@
 // Adaptive replacement as in the paper: N. Megiddo, D. S. Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4,
 // where vLLM's variant (arc_policy.h) differs in what a ghost's return does, in when the target moves, and in who is evicted. A block in
 // transfer cannot go: the next of its list goes, or one of the other list.
-#include "core/offload/eviction_policy.h"
 #include "core/offload/ghost_keys.h"
+#include "core/offload/key_index.h"
 #include "core/offload/slot_queues.h"
+#include "quire/eviction_policy.h"
 
 namespace quire {
 

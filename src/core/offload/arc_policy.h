@@ -2,9 +2,10 @@
 // vLLM's variant of adaptive replacement: T1 has blocks used once, T2 those used again; B1 and B2 remember keys that were evicted from
 // them, and a use of one of those moves the target size of T1. Unlike in the paper, every new block goes into T1, also one that B1 or B2
 // remembers, and one eviction never goes back from T2 to T1.
-#include "core/offload/eviction_policy.h"
 #include "core/offload/ghost_keys.h"
+#include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"
+#include "quire/eviction_policy.h"
 
 namespace quire {
 

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "core/offload/index_list.h"
-#include "quire/offload.h"
+#include "quire/eviction_policy.h"
 
 namespace quire {
 
-class KeyIndex {
+class KeyIndex final : public SlotKeys {
  public:
   explicit KeyIndex(std::uint32_t num_entries);
 
@@ -16,7 +16,7 @@ class KeyIndex {
   // kNoIndex: no entry carries the key.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
   // Of an entry that carries one; valid until it is inserted anew.
-  [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const { return keys_[entry]; }
+  [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override { return keys_[entry]; }
 
   // Neither the key nor the entry may be in the index.
   void insert(const OffloadKey& key, std::uint32_t entry);

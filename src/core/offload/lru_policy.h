@@ -1,7 +1,8 @@
 #pragma once
 // Least recently used first.
-#include "core/offload/eviction_policy.h"
+#include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"
+#include "quire/eviction_policy.h"
 
 namespace quire {
 

@@ -27,8 +27,9 @@ constexpr std::int32_t kStoring = -1;
 constexpr std::int32_t kUnread = -2;
 constexpr std::int64_t kMaxSlots = 1 << 28;
 
-std::unique_ptr<EvictionPolicy> make_policy(OffloadPolicy policy, std::uint32_t num_slots, const KeyIndex& keys) {
-  switch (policy) {
+std::unique_ptr<EvictionPolicy> make_policy(const OffloadOptions& options, std::uint32_t num_slots, const KeyIndex& keys) {
+  if (options.own_policy) return options.own_policy(num_slots, keys);
+  switch (options.policy) {
     case OffloadPolicy::lru:
       return std::make_unique<LruPolicy>(num_slots, keys);
     case OffloadPolicy::arc:
@@ -78,10 +79,11 @@ OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<Reus
       num_unread_(num_taken_),
       index_(num_slots_),
       ref_counts_(num_slots_, options.restores ? kUnread : 0),
-      policy_(make_policy(options.policy, num_slots_, index_)),
+      policy_(make_policy(options, num_slots_, index_)),
       filter_(std::move(filter)),
       enable_events_(options.enable_events),
       max_pending_event_keys_(static_cast<std::size_t>(options.max_pending_event_keys)) {
+  QUIRE_CHECK(policy_ != nullptr, "a factory makes a policy");
   free_.reserve(num_slots_);
 }
 
@@ -173,7 +175,9 @@ bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t co
   set_protected(keys, true);
   const bool found = policy_->evict(count, keys_, evicted_);
   set_protected(keys, false);
+  QUIRE_CHECK(evicted_.size() == (found ? count : 0), "a policy gives as many as it was asked for, or none");
   for (const std::uint32_t slot : evicted_) {
+    QUIRE_CHECK(slot < num_slots_ && ref_counts_[slot] == 0 && index_.find(index_.key_of(slot)) == slot, "only evictable slots are given");
     evicted_keys_.push_back(index_.key_of(slot));
     release(slot);
   }

@@ -10,8 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "core/offload/eviction_policy.h"
+#include "core/offload/key_index.h"
 #include "core/offload/reuse_filter.h"
+#include "quire/eviction_policy.h"
 #include "quire/offload.h"
 
 namespace quire {

@@ -3,9 +3,10 @@
 // blocks go through a small queue, of a tenth of the tier; those used more than once there go on to the main queue, the others leave soon.
 // One that comes back while a ghost of it is remembered goes to the main queue at once. As in the authors' own implementation the ghosts
 // are asked before others become ghosts. A block in transfer cannot go: the next of its queue goes, or one of the other queue.
-#include "core/offload/eviction_policy.h"
 #include "core/offload/ghost_keys.h"
+#include "core/offload/key_index.h"
 #include "core/offload/slot_queues.h"
+#include "quire/eviction_policy.h"
 
 namespace quire {
 

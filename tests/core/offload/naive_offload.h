@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "core/offload/eviction_policy.h"
 #include "core/offload/naive_policies.h"
+#include "quire/eviction_policy.h"
 
 namespace quire::test {
 

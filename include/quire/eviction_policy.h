@@ -1,18 +1,28 @@
 #pragma once
-// Which blocks are evicted from the tier when others need room. A policy keeps the order of the resident slots; the ledger says which of
-// them may go. Decisions of lru and arc are those of vLLM's CachePolicy classes (v0.19.0).
+// Which blocks are evicted from a tier when others need room. A policy keeps the order of the resident slots; the ledger of the tier says
+// which of them may go. Decisions of quire's own lru and arc are those of vLLM's CachePolicy classes (v0.19.0). Others come from a host
+// (OffloadOptions::own_policy) or from a library (connector_registry.h). One thread; nothing may throw.
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/offload/key_index.h"
+#include "quire/offload.h"
 
 namespace quire {
 
 // The order of a policy, for comparisons, tests and explanations: keys from the oldest on.
 struct PolicySnapshot {
-  std::vector<std::vector<OffloadKey>> lists;  // lru: all; arc and arc_paper: t1, t2, b1, b2; s3fifo: small, main, ghosts
-  double target_t1_size = 0;                   // arc and arc_paper
+  std::vector<std::vector<OffloadKey>> lists = {};  // lru: all; arc and arc_paper: t1, t2, b1, b2; s3fifo: small, main, ghosts
+  double target_t1_size = 0;                        // arc and arc_paper
+};
+
+// What lies in a resident slot; to be asked for those only. It outlives the policy.
+class SlotKeys {
+ public:
+  [[nodiscard]] virtual const OffloadKey& key_of(std::uint32_t slot) const = 0;
+
+ protected:
+  ~SlotKeys() = default;
 };
 
 class EvictionPolicy {
@@ -38,13 +48,14 @@ class EvictionPolicy {
   // Idempotent.
   virtual void set_evictable(std::uint32_t slot, bool evictable) = 0;
   // Before `incoming` are inserted, in this order: takes the `count` evictable slots out that there must be for the last of them, appended
-  // to `slots` in order; false, and nothing changed, if the policy has not that many to give. They have their keys still.
+  // to `slots` in order; false, and nothing changed, if the policy has not that many to give. They have their keys still. Asked for 0 of
+  // them, too, when there is room.
   virtual bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) = 0;
 
   [[nodiscard]] virtual bool is_evictable(std::uint32_t slot) const = 0;
   [[nodiscard]] virtual std::uint32_t num_resident() const = 0;
-  [[nodiscard]] virtual PolicySnapshot snapshot() const = 0;
-  virtual void check_invariants() const = 0;
+  [[nodiscard]] virtual PolicySnapshot snapshot() const { return {}; }
+  virtual void check_invariants() const {}
 };
 
 }  // namespace quire
