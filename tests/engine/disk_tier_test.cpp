@@ -67,13 +67,7 @@ TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
     const auto disk = std::make_shared<DiskUnderToy>(folder.path());
     Collector sink;
     const std::unique_ptr<Engine> engine = start(GetParam(), {.options = options, .seams = {.connector = toy, .transport = disk}});
-    Random random(17);
-    std::map<RequestId, Expected> wanted;
-    for (std::uint32_t i = 0; i < kDiskRequests; ++i) {
-      const EngineRequest request = random_request(random);
-      wanted[engine->submit(request, sink).value()] = expected(request);
-    }
-    for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+    expect_random_answers(*engine, sink, 17, kDiskRequests);
     EXPECT_EQ(engine->stop(60.0), 0U);
     const EngineStats stats = engine->stats();
     EXPECT_GT(stats.num_loads, 10U) << "too little was met";

@@ -30,14 +30,8 @@ EngineOptions swapping(SwapChoice choice = SwapChoice::always) {
 }
 
 EngineStats run_random(Engine& engine, std::uint64_t seed) {
-  Random random(seed);
   Collector sink;
-  std::map<RequestId, Expected> wanted;
-  for (std::uint32_t i = 0; i < kRequests; ++i) {
-    const EngineRequest request = random_request(random);
-    wanted[engine.submit(request, sink).value()] = expected(request);
-  }
-  for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+  expect_random_answers(engine, sink, seed, kRequests);
   EXPECT_EQ(engine.stop(60.0), 0U);
   const EngineStats stats = engine.stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);

@@ -83,13 +83,7 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
       if (reads_first) wait_until_read(*engine);
       const bool is_read = reads_first && policy == KvTierPolicy::exact;  // else times decide how much is stored and loaded
       Collector sink;
-      Random random(run == 2 ? 71 : 71 + run);
-      std::map<RequestId, Expected> wanted;
-      for (std::uint32_t i = 0; i < kTierRequests; ++i) {
-        const EngineRequest request = random_request(random);
-        wanted[engine->submit(request, sink).value()] = expected(request);
-      }
-      for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+      expect_random_answers(*engine, sink, run == 2 ? 71 : 71 + run, kTierRequests);
       EXPECT_EQ(engine->stop(60.0), 0U);
       const EngineStats stats = engine->stats();
       EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
@@ -154,15 +148,7 @@ TEST_P(KvTierTest, SwapGoesOnBesideATier) {
   const std::unique_ptr<Engine> engine = start(GetParam(), setup);
   wait_until_read(*engine);
   Collector sink;
-  for (std::uint32_t round = 0; round < 2; ++round) {
-    Random random(73);
-    std::map<RequestId, Expected> wanted;
-    for (std::uint32_t i = 0; i < kTierRequests; ++i) {
-      const EngineRequest request = random_request(random);
-      wanted[engine->submit(request, sink).value()] = expected(request);
-    }
-    for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
-  }
+  for (std::uint32_t round = 0; round < 2; ++round) expect_random_answers(*engine, sink, 73, kTierRequests);
   EXPECT_EQ(engine->stop(60.0), 0U);
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
@@ -190,13 +176,7 @@ TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
       const std::unique_ptr<Engine> engine = start(GetParam(), setup);
       wait_until_read(*engine);
       Collector sink;
-      Random random(71);
-      std::map<RequestId, Expected> wanted;
-      for (std::uint32_t i = 0; i < kTierRequests; ++i) {
-        const EngineRequest request = random_request(random);
-        wanted[engine->submit(request, sink).value()] = expected(request);
-      }
-      for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+      expect_random_answers(*engine, sink, 71, kTierRequests);
       EXPECT_EQ(engine->stop(60.0), 0U);
       const EngineStats stats = engine->stats();
       EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);

@@ -35,14 +35,8 @@ struct OffloadEngine {
     engine = start(mode, {.options = std::move(options), .seams = {.connector = connector, .transport = tier}});
   }
   void run(std::uint64_t seed) {
-    Random random(seed);
     Collector sink;
-    std::map<RequestId, Expected> wanted;
-    for (std::uint32_t i = 0; i < kOffloadRequests; ++i) {
-      const EngineRequest request = random_request(random);
-      wanted[engine->submit(request, sink).value()] = expected(request);
-    }
-    for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
+    expect_random_answers(*engine, sink, seed, kOffloadRequests);
     EXPECT_EQ(engine->stop(60.0), 0U);
     const EngineStats stats = engine->stats();
     EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <semaphore>
@@ -154,6 +155,17 @@ inline void expect_equal(const Collector::Answer& answer, const Expected& wanted
   EXPECT_EQ(answer.stop_token, wanted.stop_token);
   EXPECT_EQ(answer.num_finals, 1U);
   EXPECT_EQ(answer.num_outputs_after_final, 0U);
+}
+
+// So many random requests, all at once. The sink outlives the engine, or its stop().
+inline void expect_random_answers(Engine& engine, Collector& sink, std::uint64_t seed, std::uint32_t count) {
+  Random random(seed);
+  std::map<RequestId, Expected> wanted;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const EngineRequest request = random_request(random);
+    wanted[engine.submit(request, sink).value()] = expected(request);
+  }
+  for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
 }
 
 // The answer to a control verb.

@@ -3,7 +3,6 @@
 // finish out of order. What a copy must not overtake it waits for by an event: the copy before it to or from the same place. The KV cache
 // is the device's memory, the places are the host's.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>

@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// Any thread may call it. States of a place: disk_store.h.
+// Any thread may call it, but for read_more(), which is one thread's. States of a place: disk_store.h.
 class DiskPlaces {
  public:
   DiskPlaces(TierFiles& files, const OpenedTier& tier);
