@@ -8,7 +8,7 @@ set_target_properties(quire_lib PROPERTIES EXPORT_NAME quire)
 add_library(quire::quire ALIAS quire_lib)
 
 get_property(rooms GLOBAL PROPERTY QUIRE_ROOMS)
-install(TARGETS quire_lib quire_flags ${rooms} EXPORT quireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
+install(TARGETS quire_lib quire_flags ${QUIRE_LLGUIDANCE_LIBS} ${rooms} EXPORT quireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
 if(TARGET quire_shared)
   install(TARGETS quire_shared EXPORT quireTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

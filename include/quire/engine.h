@@ -16,6 +16,7 @@
 #include "quire/options.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "quire/structured_output.h"
 
 namespace quire {
 
@@ -28,7 +29,9 @@ struct RequestOutput {
   FinishReason reason = FinishReason::stop;  // when finished
   TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`
   std::string error;                         // FinishReason::error: what happened, in words
-  std::uint32_t num_cached_tokens = 0;       // prompt tokens found in the prefix cache at first admission
+  // The same, where the request was at fault, which showed after submit(): a grammar that cannot be compiled or costs too much.
+  std::optional<Error> refusal{};
+  std::uint32_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache at first admission
   // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
   std::vector<float> pooled{};  // of a pooling request, with its end
@@ -67,6 +70,8 @@ struct EngineRequest {
   // No tokens are drawn: the request ends with what the model's last layer makes of the prompt's last token, normed, as many numbers as the
   // model is wide (ModelInfo::hidden_size).
   bool pooling = false;
+  // Compiled while the request waits, on a thread of its own; what it refuses ends the request (RequestOutput::refusal).
+  std::optional<StructuredOutput> structured_output{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it.
@@ -136,6 +141,14 @@ struct KvSwapStats {
   double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
 };
 
+// Of drafts (NgramOptions).
+struct SpeculationStats {
+  std::uint64_t num_drafts = 0;           // steps of requests that had any
+  std::uint64_t num_draft_tokens = 0;     // of these, computed
+  std::uint64_t num_accepted_tokens = 0;  // and right
+  std::vector<std::uint64_t> num_accepted_per_position{};
+};
+
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
 struct EngineStats {
   std::uint64_t num_steps = 0;
@@ -152,6 +165,7 @@ struct EngineStats {
   std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
   std::vector<KvTierStats> kv_tiers{};  // the nearest first
   std::optional<KvSwapStats> kv_swap{};
+  std::optional<SpeculationStats> speculation{};
   bool is_admission_stopped = false;  // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;
   std::uint64_t num_preemptions = 0;

@@ -58,7 +58,6 @@ struct EngineSeams {
   std::shared_ptr<Connector> connector = {};
   std::shared_ptr<Transport> transport = {};
   std::shared_ptr<EncoderConnector> encoder_connector = {};
-  std::shared_ptr<Grammar> grammar = {};
   std::shared_ptr<EventSink> events = {};
   std::shared_ptr<const Clock> clock = {};
   std::shared_ptr<Logger> logger = {};
@@ -99,11 +98,6 @@ class QUIRE_API EngineBuilder {
   // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.
   EngineBuilder& encoder_connector(std::shared_ptr<EncoderConnector> connector) {
     seams_.encoder_connector = std::move(connector);
-    return *this;
-  }
-  // Which tokens structured output may have; the worker must mask the others. No EngineRequest can ask for structured output yet.
-  EngineBuilder& grammar(std::shared_ptr<Grammar> grammar) {
-    seams_.grammar = std::move(grammar);
     return *this;
   }
   // What the core decides and why, told on the engine's thread.

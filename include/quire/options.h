@@ -88,6 +88,16 @@ struct KvSwapOptions {
   SwapChoice choice = SwapChoice::measured;
 };
 
+// Drafts of an answer that repeats what its prompt or itself has said (vLLM's method "ngram", with its names): the last tokens are looked
+// up, and what followed them there is computed along with the next token. Changes the speed of answers, and not a bit of them.
+struct NgramOptions {
+  std::uint32_t num_speculative_tokens = 0;  // drafts per step; 0: off
+  // Tokens that must be found again: as many of prompt_lookup_max as can be, at least prompt_lookup_min.
+  std::uint32_t prompt_lookup_min = 5, prompt_lookup_max = 5;
+
+  friend bool operator==(const NgramOptions&, const NgramOptions&) = default;
+};
+
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
   std::string served_model_name;  // empty: the name of the file or folder
@@ -95,6 +105,7 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   PressureOptions pressure;
   KvSwapOptions kv_swap;
+  NgramOptions speculation;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use

@@ -11,6 +11,7 @@
 
 #include "cli/choice_flag.h"
 #include "cli/progress_bar.h"
+#include "cli/speculation_flags.h"
 
 namespace quire {
 
@@ -131,6 +132,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_cache_flags(app, options.cache);
   add_scheduler_flags(app, options.scheduler);
   add_pressure_flags(app, options);
+  add_speculation_flags(app, options.speculation);
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
   add_choice<ActivationMode>(app, "--activations", options.activations,

@@ -31,6 +31,10 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
 
 Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector) {
   const auto refuse = [](const char* field, const char* message) { return fail(ErrorCode::unsupported, field, message, "leave it out"); };
+  if (request.structured_output && !(worker.token_masks && has_structured_output())) {
+    return fail(ErrorCode::unsupported, "structured_output", "is not possible: this build of quire has no llguidance",
+                "build with it (QUIRE_GUIDANCE, as ./dev does), or ask for free output");
+  }
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");
@@ -50,11 +54,6 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
   }
   if (seams.encoder_connector != nullptr && !worker.encoder_inputs)
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
-  if (seams.grammar != nullptr && !worker.token_masks)
-    return fail(ErrorCode::unsupported, "grammar", "the worker samples without masks", "leave it out");
-  if (seams.grammar != nullptr && config.speculation.num_spec_tokens > 0)
-    return fail(ErrorCode::unsupported, "grammar", "its mask is for one token, and drafts would need one each",
-                "leave it or the drafts out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
   const bool is_plain = config.kv.groups.size() == 1 && is_full_attention(config.kv.groups[0].spec);

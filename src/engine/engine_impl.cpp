@@ -51,9 +51,11 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
   if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
+  if (has_structured_output() && worker->capabilities().token_masks)
+    loop.grammars = std::make_shared<Grammars>(model.tokenizer, model.vocab_size);
   auto core = Core::create(config, {.connector = seams.connector.get(),
                                     .encoder_connector = seams.encoder_connector.get(),
-                                    .grammar = seams.grammar.get(),
+                                    .grammar = loop.grammars.get(),
                                     .tools = loop.tools.get(),
                                     .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
@@ -139,7 +141,7 @@ std::uint32_t EngineImpl::stop(double timeout_s) {
 void EngineImpl::run() {
   Intake intake;
   loop_.notify_with([this] {
-    transfer_is_over_ = true;
+    has_news_ = true;
     inbox_.wake();
   });
   for (const auto& tier : tiers_) tier->notify_with([this] { inbox_.wake(); });
@@ -148,7 +150,7 @@ void EngineImpl::run() {
     bool tends = false;
     for (const auto& tier : tiers_) tends |= tier->tend(loop_.compute_tokens_per_s());
     inbox_.take(intake, tends ? 0.0 : loop_.wait_s());
-    if (transfer_is_over_.exchange(false)) loop_.look_for_transfers();
+    if (has_news_.exchange(false)) loop_.look_for_news();
     handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
     if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();

@@ -57,9 +57,9 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<const Clock> clock_;
   EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;
-  std::atomic<bool> transfer_is_over_ = false;  // and no step has looked yet
-  StepLoop loop_;                               // the engine thread's
-  Controls controls_ = Controls(loop_);         // the engine thread's
+  std::atomic<bool> has_news_ = false;   // of a transfer or a grammar, and no step has looked yet
+  StepLoop loop_;                        // the engine thread's
+  Controls controls_ = Controls(loop_);  // the engine thread's
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
   std::mutex stop_mutex_;

@@ -67,6 +67,7 @@ void StepLoop::add_alone(RequestId id, Live& live, const RequestView& elder) {
   request.cache_salt = elder.cache_salt;
   const Result<void> added = core_->add(request, {.now = clock_->now_s()});
   QUIRE_CHECK(added.has_value(), "the core takes what it took of the elder");
+  if (live.structured_output != nullptr) options_.grammars->add(id, live.structured_output);
 }
 
 void StepLoop::fork(const Fork& fork) {

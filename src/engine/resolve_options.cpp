@@ -18,6 +18,8 @@ constexpr std::uint32_t kMaxThreads = 1024;
 constexpr std::uint32_t kMaxSeqs = 1U << 16U;
 constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
+constexpr std::uint32_t kMaxSpecTokens = 64;
+constexpr std::uint32_t kMaxLookup = 1024;
 constexpr double kPressureLow = 0.8;  // where only the upper mark is given
 
 Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
@@ -35,6 +37,9 @@ Result<void> check_ranges(const EngineOptions& options) {
         check_range("max_num_waiting", scheduler.max_num_waiting, 1, kMaxWaiting),
         check_range("trace_every", options.trace.every, 1, UINT32_MAX),
         check_range("trace_file_bytes", options.trace.max_file_bytes, 1U << 16U, UINT64_MAX),
+        check_range("num_speculative_tokens", options.speculation.num_speculative_tokens, 0, kMaxSpecTokens),
+        check_range("prompt_lookup_max", options.speculation.prompt_lookup_max, 1, kMaxLookup),
+        check_range("prompt_lookup_min", options.speculation.prompt_lookup_min, 1, options.speculation.prompt_lookup_max),
         check_range("trace_files", options.trace.max_files, 1, 1000), check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }
@@ -85,6 +90,8 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
+  // Drafts come with a step's result, and the plan that they are for is made behind it.
+  if (options.speculation.num_speculative_tokens > 0) options.scheduler.async_scheduling = false;
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   PressureOptions& pressure = options.pressure;
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
@@ -117,6 +124,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   // when the last of those that go on from it is there: one more.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs + 1;
   config.pressure = options.pressure;
+  config.speculation.num_spec_tokens = options.speculation.num_speculative_tokens;
   if (options.kv_swap.bytes > 0)
     config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout), .swap_choice = options.kv_swap.choice};
   config.block_size = options.cache.block_size;
@@ -126,7 +134,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
 }
 
 WorkerLimits worker_limits(const EngineOptions& options) {
-  return {options.scheduler.max_num_seqs, options.scheduler.max_model_len, options.scheduler.max_num_batched_tokens};
+  return {options.scheduler.max_num_seqs, options.scheduler.max_model_len, options.scheduler.max_num_batched_tokens, options.speculation};
 }
 
 }  // namespace quire

@@ -67,6 +67,10 @@ StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, 
   live.pooling = submission.request.pooling;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
+  if (number > 0)
+    live.structured_output = requests_.at(submission.id).structured_output;
+  else if (submission.request.structured_output.has_value())
+    live.structured_output = std::make_shared<const StructuredOutput>(*submission.request.structured_output);
   return live;
 }
 
@@ -75,6 +79,7 @@ NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
   request.id = id;
   request.arrival_time = live.arrival_s;
   request.pooling = live.pooling;
+  request.structured_output = live.structured_output != nullptr;
   request.max_tokens = live.sampling.max_tokens;
   request.min_tokens = live.sampling.min_tokens;
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
@@ -100,6 +105,7 @@ void StepLoop::add(Submission submission) {
   request.tags = &submission.request.tags;
   const Result<void> added = core_->add(request, {.now = clock_->now_s()});
   QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+  if (live.structured_output != nullptr) options_.grammars->add(id, live.structured_output);
   options_.tools->put(id, std::move(submission.request.name_tool));
   next_step_s_.reset();
   // Its load may fail before it is planned; nor can it be forked.
@@ -144,7 +150,13 @@ std::uint32_t StepLoop::abort_all() {
   return static_cast<std::uint32_t>(ids.size());
 }
 
+void StepLoop::notify_with(const std::function<void()>& notify) {
+  worker_->notify_with(notify);
+  if (options_.grammars != nullptr) options_.grammars->notify_with(notify);
+}
+
 void StepLoop::step() {
+  if (options_.grammars != nullptr) end_refused(options_.grammars->collect());
   std::optional<Planned> next;
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());
   // Nothing is to be overlapped with a step that computes nothing.
@@ -158,12 +170,15 @@ void StepLoop::step() {
   const double ran_s = clock_->now_s();
   if (next.has_value()) start(*next);
   if (finished.has_value()) apply(*finished, result, ran_s);
+  if (unmasked_ != nullptr) provide_masks();
 }
 
 StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
+  for (const ScheduledRequest& request : plan.scheduled)
+    if (!request.drafts.empty()) count_drafts(static_cast<std::uint32_t>(request.drafts.size()));
   fork_siblings(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
@@ -199,8 +214,11 @@ void StepLoop::wait_for_transfers(const Running& step, const StepResult& result)
   next_step_s_.reset();
   const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty() ||
                         !result.completions.empty();
-  if (step.is_idle && !has_news && !told_since_start_ && awaits_transfers())
+  if (!step.is_idle || has_news || told_since_start_) return;
+  if (awaits_transfers())
     next_step_s_ = worker_->next_transfer_s().value_or(clock_->now_s() + kTransferPoll_s);
+  else if (options_.grammars != nullptr && options_.grammars->is_compiling())
+    next_step_s_ = std::numeric_limits<double>::infinity();
 }
 
 void StepLoop::start(Planned planned) {
@@ -208,6 +226,15 @@ void StepLoop::start(Planned planned) {
   running_ = planned.running;
   told_since_start_ = false;
   worker_->start(*planned.plan);
+  if (!planned.plan->has_structured_output) return;
+  unmasked_ = planned.plan;
+  // Else what the step in flight samples comes first.
+  if (!planned.plan->pending_structured_output) provide_masks();
+}
+
+void StepLoop::provide_masks() {
+  worker_->provide(options_.grammars->masks(*std::exchange(unmasked_, nullptr)));
+  end_refused(options_.grammars->collect());
 }
 
 void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
@@ -249,6 +276,7 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   pooled_.clear();
   for (const RequestResult& request : result.requests) {
     for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
+    if (request.samples.size() > 1) count_accepted(static_cast<std::uint32_t>(request.samples.size() - 1));
     if (!request.pooled.empty()) pooled_.push_back(request.id);
   }
   StepResult step = result.step;
@@ -277,6 +305,19 @@ void StepLoop::end_failed(const WorkerResult& result) {
     if (live.ended) continue;
     core_->finish(request.id, RequestStatus::finished_error, {.now = clock_->now_s()});
     end(request.id, live, FinishReason::error, failure);
+  }
+}
+
+void StepLoop::end_refused(std::vector<Grammars::Failure> failures) {
+  for (Grammars::Failure& failure : failures) {
+    const auto found = requests_.find(failure.id);
+    if (found == requests_.end() || found->second.ended) continue;
+    Live& live = found->second;
+    part_from_siblings(failure.id, live);
+    const FinishEffect effect = core_->finish(failure.id, RequestStatus::finished_error, {.now = clock_->now_s()});
+    end(failure.id, live, FinishReason::error, failure.error.to_string());
+    outgoing_.back().output.refusal = std::move(failure.error);
+    if (effect == FinishEffect::retired) requests_.erase(found);
   }
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/event_fan.h"
+#include "engine/grammars.h"
 #include "engine/inbox.h"
 #include "engine/rate.h"
 #include "engine/searches.h"
@@ -43,6 +44,7 @@ class StepLoop {
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
+    std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options);
 
@@ -64,10 +66,11 @@ class StepLoop {
     const CoreCounters counters = core_->counters();
     return counters.num_awaiting_transfers > 0 || counters.num_open_transfers > 0;
   }
-  // Before the first step: called after each end of a transfer, from any thread. look_for_transfers() is to follow.
-  void notify_with(const std::function<void()>& notify) { worker_->notify_with(notify); }
-  // The next step is due if a transfer is awaited.
-  void look_for_transfers() {
+  // Before the first step: called after each end of a transfer, and when grammars have been compiled, from any thread. look_for_news() is
+  // to follow.
+  void notify_with(const std::function<void()>& notify);
+  // The next step is due if a transfer or a grammar is awaited.
+  void look_for_news() {
     next_step_s_.reset();
     told_since_start_ = true;
   }
@@ -117,6 +120,7 @@ class StepLoop {
     std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
     // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
     std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
+    std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
     double arrival_s = 0.0;
     double last_token_s = -1.0;  // negative: none yet
   };
@@ -164,11 +168,15 @@ class StepLoop {
   void take_prompt_logprobs(const WorkerResult& result);
   void fail_prompt(RequestId id);
   void end_failed(const WorkerResult& result);
+  void end_refused(std::vector<Grammars::Failure> failures);
+  void provide_masks();
   void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
   void end_unloaded(std::span<const RequestId> failed);
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
   void count_transfers(const TransferTotals& totals);
+  void count_drafts(std::uint32_t count);
+  void count_accepted(std::uint32_t count);
   void token_times(Live& live, std::size_t num_tokens, double now_s);
   void end(RequestId id, Live& live, FinishReason reason, std::string error);
   void count_end(RequestId id, Live& live, FinishReason reason);
@@ -178,8 +186,9 @@ class StepLoop {
   std::unique_ptr<WorkerBase> worker_;
   Options options_;
   std::optional<Running> running_;
-  std::optional<double> next_step_s_;  // when to look for transfers, while only they can change anything
-  bool told_since_start_ = false;      // of an end that the step under way may have been too early for
+  const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
+  std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
+  bool told_since_start_ = false;       // of an end that the step under way may have been too early for
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<RequestId> elders_;      // have siblings that are not forked yet

@@ -1,4 +1,6 @@
 // What the step loop counts.
+#include <algorithm>
+
 #include "engine/histogram.h"
 #include "engine/step_loop.h"
 
@@ -11,6 +13,19 @@ void StepLoop::count_transfers(const TransferTotals& totals) {
   stats_.bytes_stored = totals.bytes_stored;
   stats_.num_failed_transfers = totals.num_failed;
   stats_.num_stray_transfers = totals.num_stray;
+}
+
+void StepLoop::count_drafts(std::uint32_t count) {
+  if (!stats_.speculation) stats_.speculation.emplace();
+  ++stats_.speculation->num_drafts;
+  stats_.speculation->num_draft_tokens += count;
+}
+
+void StepLoop::count_accepted(std::uint32_t count) {
+  std::vector<std::uint64_t>& per_position = stats_.speculation->num_accepted_per_position;
+  per_position.resize(std::max<std::size_t>(per_position.size(), count));
+  for (std::uint32_t i = 0; i < count; ++i) ++per_position[i];
+  stats_.speculation->num_accepted_tokens += count;
 }
 
 void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
@@ -28,6 +43,7 @@ void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {
 void StepLoop::count_end(RequestId id, Live& live, FinishReason reason) {
   live.ended = true;
   options_.tools->forget(id);
+  if (live.structured_output != nullptr) options_.grammars->remove(id);
   ended_.push_back(id);
   observe(stats_.e2e_latency_s, clock_->now_s() - live.arrival_s);
   switch (reason) {

@@ -57,7 +57,8 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
       {"stop_token_ids", !sampling.stop_token_ids.empty()},        {"min_tokens", sampling.min_tokens > 0},
       {"prompt_logprobs", sampling.prompt_logprobs.has_value()},   {"logit_bias", !sampling.logit_bias.empty()},
       {"repetition_penalty", sampling.repetition_penalty != 1.0F}, {"presence_penalty", sampling.presence_penalty != 0.0F},
-      {"frequency_penalty", sampling.frequency_penalty != 0.0F},   {"job_id", !request.tags.job.empty()}};
+      {"frequency_penalty", sampling.frequency_penalty != 0.0F},   {"job_id", !request.tags.job.empty()},
+      {"structured_output", request.structured_output.has_value()}};
   for (const auto& [field, is_given] : given)
     if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
   return {};
@@ -67,6 +68,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
 Result<void> check_pooling(const EngineRequest& request) {
   const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
                                                 {"beam_search", request.beam_search.has_value()},
+                                                {"structured_output", request.structured_output.has_value()},
                                                 {"logprobs", request.sampling.logprobs.has_value()},
                                                 {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
   for (const auto& [field, is_given] : given)

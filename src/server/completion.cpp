@@ -81,6 +81,8 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
 
 void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   Choice& choice = choices_[index];
+  if (output.refusal && !refusal_) refuse(*std::move(output.refusal));
+  has_begun_ |= !output.refusal;
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
@@ -93,6 +95,12 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (choice.finish) --num_unfinished_;
   if (is_stream()) write_event(index);
   if (is_stream() && finished()) end_stream();
+}
+
+// In the words of the field that the client has sent.
+void Completion::refuse(Error refusal) {
+  refusal_ = std::move(refusal);
+  if (refusal_->field == "structured_output" && request_.form) refusal_->field = request_.form->field;
 }
 
 void Completion::on_failure() noexcept {
@@ -175,7 +183,10 @@ void Completion::write_event(std::uint32_t index) {
 }
 
 void Completion::end_stream() {
-  if (!error_.empty()) writer_.error(events_, Error{ErrorCode::io, "", error_, "try again"});
+  if (refusal_)
+    writer_.error(events_, *refusal_);
+  else if (!error_.empty())
+    writer_.error(events_, Error{ErrorCode::io, "", error_, "try again"});
   if (request_.include_usage) writer_.usage(events_, usage());
   EventWriter::done(events_);
 }
@@ -212,6 +223,7 @@ std::vector<std::uint32_t> Completion::best() const {
 }
 
 HttpResponse Completion::response() const {
+  if (refusal_) return error_response(*refusal_);
   if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
   std::vector<ChoiceText> choices;
   for (const std::uint32_t index : best()) {

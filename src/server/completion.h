@@ -44,6 +44,9 @@ class Completion final : public OutputReceiver {
 
   [[nodiscard]] bool is_stream() const { return request_.stream; }
   [[nodiscard]] bool finished() const { return num_unfinished_ == 0; }
+  // It may yet turn out that what was asked for cannot be done: then response() says so, also of a stream.
+  [[nodiscard]] bool may_be_refused() const { return request_.form.has_value() && !has_begun_ && !refusal_; }
+  [[nodiscard]] bool refused() const { return refusal_.has_value(); }
 
   // Streams: events not taken yet. The last ones include "[DONE]".
   [[nodiscard]] std::size_t num_pending_bytes() const { return events_.size(); }
@@ -82,6 +85,7 @@ class Completion final : public OutputReceiver {
   void close(Choice& choice, const RequestOutput& output);
   void write_event(std::uint32_t index);
   void end_stream();
+  void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
   [[nodiscard]] std::vector<std::uint32_t> best() const;
 
@@ -97,6 +101,8 @@ class Completion final : public OutputReceiver {
   std::vector<Choice> choices_;
   std::size_t num_unfinished_ = 0;
   std::string error_;
+  bool has_begun_ = false;  // something has come of a choice
+  std::optional<Error> refusal_;
   std::string events_;
   std::size_t num_echo_bytes_ = 0;
 };

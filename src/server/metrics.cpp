@@ -90,6 +90,16 @@ void write_swap(Writer& out, const KvSwapStats& swap) {
   out.gauge("quire:kv_swap_in_bytes_per_second", "How fast blocks are brought back, measured.", swap.in_bytes_per_s);
 }
 
+void write_speculation(Writer& out, const SpeculationStats& drafts) {
+  out.counter("vllm:spec_decode_num_drafts_total", "Steps of requests that had drafts.", drafts.num_drafts);
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens computed.", drafts.num_draft_tokens);
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that were right.", drafts.num_accepted_tokens);
+  constexpr const char* kPerPosition = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  out.header(kPerPosition, "counter", "Draft tokens that were right, by their place among the drafts.");
+  for (std::size_t i = 0; i < drafts.num_accepted_per_position.size(); ++i)
+    out.value(kPerPosition, drafts.num_accepted_per_position[i], fmt::format(R"(,position="{}")", i));
+}
+
 void write_engine(Writer& out, const EngineStats& engine) {
   const double used = engine.num_blocks == 0 ? 0.0 : 1.0 - static_cast<double>(engine.num_free_blocks) / engine.num_blocks;
   out.gauge("vllm:num_requests_running", "Requests in the running batch.", engine.num_running);
@@ -123,6 +133,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:kv_pressure", "Share of the KV cache blocks that requests hold.", used);
   out.gauge("quire:admission_stopped", "1 while the pressure admits nobody (--kv-pressure-high).", engine.is_admission_stopped ? 1 : 0);
   out.counter("quire:admission_stops_total", "Times that the pressure stopped admission.", engine.num_admission_stops);
+  if (engine.speculation) write_speculation(out, *engine.speculation);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   write_tiers(out, engine.kv_tiers);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);

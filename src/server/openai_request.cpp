@@ -234,9 +234,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("return_token_ids", "false", "use /tokenize");
   reader.only("logits_processors", "[]", "use logit_bias");
   reader.only("kv_transfer_params", "{}", "remove it");
-  reader.only("response_format", R"({"type":"text"})", "output cannot be constrained yet; ask for the format in the prompt");
-  for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
-    reader.only(field, "null", "output cannot be constrained yet; ask for the format in the prompt");
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.ignore("parallel_tool_calls");
@@ -306,6 +303,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_prompt_logprobs(reader, request);
   read_scheduling(reader, request);
   read_agent(reader, request);
+  request.form = read_output_form(reader);
   read_known_others(reader, api);
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));

@@ -15,6 +15,7 @@
 #include "quire/ids.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "server/structured_output.h"
 
 namespace quire {
 
@@ -41,6 +42,7 @@ struct CompletionRequest {
   std::uint32_t n = 1;
   std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
   std::optional<BeamSearchOptions> beam_search;  // n wide
+  std::optional<OutputForm> form;                // what the answer must look like
   bool echo = false;
   bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
   bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`

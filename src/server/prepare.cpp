@@ -18,6 +18,7 @@ namespace {
 EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, const ServedModel& model) {
   EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags, request.best_of};
   out.beam_search = request.beam_search;
+  if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())

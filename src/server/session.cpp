@@ -327,6 +327,8 @@ Session::Task<bool> Session::send_events(std::string events, bool last) {
 }
 
 Session::Task<bool> Session::send_stream(Completion& completion) {
+  while (!gone_ && completion.may_be_refused()) co_await wait_for_signal();
+  if (!gone_ && completion.refused()) co_return co_await send_response("POST", completion.response());
   bool alive = co_await send_stream_header();
   if (!alive) co_return false;
   while (!gone_) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class Collector final : public OutputSink {
     FinishReason reason = FinishReason::stop;
     TokenId stop_token = -1;
     std::string error;
+    std::optional<Error> refusal{};
     std::uint32_t num_cached_tokens = 0;
     std::uint32_t num_outputs_after_final = 0;
   };
@@ -46,6 +48,7 @@ class Collector final : public OutputSink {
         answer.reason = output.reason;
         answer.stop_token = output.stop_token;
         answer.error = output.error;
+        answer.refusal = output.refusal;
         answer.num_cached_tokens = output.num_cached_tokens;
       }
     }

@@ -25,6 +25,7 @@ constexpr std::uint32_t kSwapRounds = 3;
 constexpr std::uint32_t kNumSwapped = kSanitized ? 3 : 20;
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
+constexpr std::uint64_t kNumAccepted = kSanitized ? 20 : 200;
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;
 
 // The digest of every row of logits, by request and number of tokens known; a request that is preempted samples no token twice.
@@ -91,7 +92,8 @@ struct Answers {
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_cache_hits = 0;  // tokens
   std::uint64_t num_evicted_blocks = 0;
-  std::uint64_t num_swapped = 0;  // requests, out and in again
+  std::uint64_t num_swapped = 0;   // requests, out and in again
+  std::uint64_t num_accepted = 0;  // drafts
 };
 
 // `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
@@ -119,6 +121,9 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   EXPECT_EQ((*engine)->stop(60.0), 0U);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     answers.logits.push_back(digests.of(ids[i]));
+    // Drafts may be right beyond the last token.
+    std::map<std::uint32_t, Sha256Digest>& rows = answers.logits.back();
+    rows.erase(rows.lower_bound(static_cast<std::uint32_t>(requests[i].prompt.size()) + kNumOutputs), rows.end());
     EXPECT_EQ(answers.logits.back().size(), kNumOutputs);
     EXPECT_EQ(answers.logits.back().begin()->first, requests[i].prompt.size());
   }
@@ -128,6 +133,7 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   answers.num_cache_hits = stats.prefix_cache_hits;
   answers.num_evicted_blocks = stats.num_evicted_blocks;
   if (stats.kv_swap) answers.num_swapped = stats.kv_swap->num_in;
+  if (stats.speculation) answers.num_accepted = stats.speculation->num_accepted_tokens;
   return answers;
 }
 
@@ -207,6 +213,14 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed) 
     options.scheduler.async_scheduling = async_scheduling;
     expect_invisible(options, squeezed, alone);
   }
+  SCOPED_TRACE("with drafts");
+  EngineOptions drafting = squeezed;
+  drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+  const Answers drafted = run(drafting, true, kSwapRounds);
+  EXPECT_GT(drafted.num_accepted, kNumAccepted);
+  EXPECT_GT(drafted.num_preemptions, 0U);
+  testing::Test::RecordProperty("accepted_drafts", static_cast<int>(drafted.num_accepted));
+  expect_equal(drafted, alone);
 }
 
 // One test, because each would need the answers of the requests run alone.

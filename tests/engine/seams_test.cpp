@@ -20,15 +20,6 @@ struct NoEncoderOutputs final : EncoderConnector {
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
 };
 
-struct AnyToken final : Grammar {
-  bool ready(RequestId /*id*/) override { return true; }
-  bool should_advance(const RequestView& /*request*/) override { return false; }
-  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return true; }
-  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> drafts) override {
-    return static_cast<std::uint32_t>(drafts.size());
-  }
-};
-
 // Says that it can what no worker yet can.
 class AbleWorker final : public SimulatedWorker {
  public:
@@ -78,11 +69,8 @@ TEST(EngineSeamsTest, AConnectorMustKnowOfWindowsWhereThereAreAny) {
 
 TEST(EngineSeamsTest, WhatNoWorkerWouldServeIsRefused) {
   const auto encoder = std::make_shared<NoEncoderOutputs>();
-  const auto grammar = std::make_shared<AnyToken>();
   EXPECT_EQ(refused({.encoder_connector = encoder}, {}), "encoder_connector");
   EXPECT_EQ(refused({.encoder_connector = encoder}, {.encoder_inputs = true}), "");
-  EXPECT_EQ(refused({.grammar = grammar}, {}), "grammar");
-  EXPECT_EQ(refused({.grammar = grammar}, {.token_masks = true}), "");
 }
 
 TEST(EngineBuilderTest, NamesTheModelThatIsNotThere) {

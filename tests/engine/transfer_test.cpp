@@ -139,9 +139,9 @@ TEST(AsyncTransfers, AnEndThatTheStepUnderWayIsTooEarlyForIsLookedFor) {
   bench.add(7, make_request(10, 3));
   bench.run();
   ASSERT_EQ(bench.loop->wait_s(), std::nullopt) << "until it is told";
-  bench.loop->look_for_transfers();
+  bench.loop->look_for_news();
   bench.loop->step();
-  bench.loop->look_for_transfers();
+  bench.loop->look_for_news();
   bench.loop->step();
   EXPECT_EQ(bench.loop->wait_s(), 0.0);
   bench.worker->sent = {RequestId{7}};

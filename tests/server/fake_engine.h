@@ -171,6 +171,13 @@ class FakeEngine final : public Engine {
 
   // One step's output, as the engine thread would send it.
   void emit(RequestId id, std::string_view text) { deliver(output_of(id, bytes_to_tokens(text))); }
+  // As of a grammar that cannot be compiled.
+  void refuse(RequestId id, Error refusal) {
+    RequestOutput output = last_output_of(id, {}, FinishReason::error);
+    output.error = refusal.to_string();
+    output.refusal = std::move(refusal);
+    deliver(std::move(output));
+  }
   void end(RequestId id, FinishReason reason, std::string error = {}) {
     RequestOutput output = last_output_of(id, {}, reason);
     output.error = std::move(error);

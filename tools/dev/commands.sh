@@ -6,6 +6,7 @@ configure_and_build() {
   shift
   need_apt $APT_BUILD
   [[ "$preset" = gcc* ]] && need_apt g++-12
+  [ "$preset" = aarch64 ] || need_llguidance
   if [ ! -f "build/$preset/build.ninja" ]; then
     say "Configuring build/$preset"
     cmake --preset "$preset" "${CMAKE_FLAGS[@]}" >"$(log_file "cmake-$preset")" 2>&1 ||
@@ -310,6 +311,7 @@ lint_tidy() {
   with_package
   # A unity build, because most of the time goes into what the headers hold; neither a compiler cache nor precompiled headers, because
   # clang-tidy reads the plain commands.
+  need_llguidance
   cmake --preset lint "${CMAKE_FLAGS[@]}" >"$(log_file cmake-lint)"
   python3 tools/dev/lint_units.py build/lint/compile_commands.json |
     xargs -P "$JOBS" -n 1 clang-tidy-19 -p build/lint --quiet --checks="$checks" 2> >(grep -vE 'warnings? generated' >&2)

@@ -138,3 +138,5 @@ need_vllm_tests() {
   rm -rf "$VLLM_TESTS"
   mv "$scratch" "$VLLM_TESTS"
 }
+
+source tools/dev/llguidance.sh

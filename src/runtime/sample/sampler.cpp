@@ -115,9 +115,37 @@ void Sampler::for_rows(std::size_t count, Body body) {
   });
 }
 
-void Sampler::sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes) {
-  QUIRE_CHECK(rows.size() == outcomes.size());
-  for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) { sample_row(rows[i], outcomes[i], scratch); });
+void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>& outcomes, std::vector<std::uint32_t>& counts) {
+  firsts_.clear();
+  std::uint32_t num_places = 0;
+  for (const SampleRow& row : rows) {
+    firsts_.push_back(num_places);
+    num_places += 1 + static_cast<std::uint32_t>(row.drafts.size());
+  }
+  outcomes.resize(num_places);
+  counts.resize(rows.size());
+  for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) {
+    counts[i] = sample_row(rows[i], std::span(outcomes).subspan(firsts_[i], 1 + rows[i].drafts.size()), scratch);
+  });
+  if (num_places == rows.size()) return;
+  std::size_t num_taken = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::uint32_t j = 0; j < counts[i]; ++j, ++num_taken)
+      if (num_taken != firsts_[i] + j) std::swap(outcomes[num_taken], outcomes[firsts_[i] + j]);
+  outcomes.resize(num_taken);
+}
+
+std::uint32_t Sampler::sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch) {
+  QUIRE_CHECK(row.logits.size() == outcomes.size() * vocab_size_);
+  const std::size_t num_words = row.allowed.empty() ? 0 : (vocab_size_ + 31) / 32;
+  QUIRE_CHECK(row.allowed.size() == outcomes.size() * num_words, "a mask has a bit per token of the vocabulary");
+  for (std::uint32_t i = 0;; ++i) {
+    sample_one({row.slot, row.logits.subspan(i * std::size_t{vocab_size_}, vocab_size_), row.allowed.subspan(i * num_words, num_words)},
+               outcomes[i], scratch);
+    const bool is_ok = outcomes[i].status == SampleOutcome::Status::ok;
+    if (i > 0 && !is_ok) return i;
+    if (!is_ok || i == row.drafts.size() || outcomes[i].token != row.drafts[i]) return i + 1;
+  }
 }
 
 void Sampler::score(std::span<const FollowedRow> rows, std::span<PositionLogprobs> logprobs) {
@@ -136,7 +164,6 @@ void Sampler::score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scra
 
 std::span<const float> Sampler::masked(const SampleRow& row, Scratch& scratch) const {
   if (row.allowed.empty()) return row.logits;
-  QUIRE_CHECK(row.allowed.size() == (vocab_size_ + 31) / 32, "a mask has a bit per token of the vocabulary");
   scratch.masked.assign(row.logits.begin(), row.logits.end());
   for (std::uint32_t token = 0; token < vocab_size_; ++token)
     if ((row.allowed[token / 32] >> token % 32 & 1U) == 0) scratch.masked[token] = kMasked;
@@ -156,10 +183,9 @@ std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const
   return scratch.logits;
 }
 
-void Sampler::sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch) {
+void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch) {
   SlotState& state = slots_[row.slot.value];
   QUIRE_CHECK(state.taken, "a row of a free slot");
-  QUIRE_CHECK(row.logits.size() == vocab_size_);
   outcome.token = 0;
   outcome.logprobs.entries.clear();
   const float given_max = finite_row_max(row.logits);

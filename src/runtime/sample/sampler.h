@@ -20,10 +20,12 @@ class ThreadPool;
 
 inline constexpr float kGreedyTemperature = 1e-5F;
 
+// What follows the last known token of a request, and each of its drafts.
 struct SampleRow {
   Slot slot;
-  std::span<const float> logits;                // vocab_size
-  std::span<const std::uint32_t> allowed = {};  // token t if bit t % 32 of word t / 32 is set; empty: all
+  std::span<const float> logits;                // [1 + drafts][vocab_size]
+  std::span<const std::uint32_t> allowed = {};  // [1 + drafts][words]: token t if bit t % 32 of word t / 32 is set; empty: all
+  std::span<const TokenId> drafts = {};
 };
 
 struct SampleOutcome {
@@ -52,9 +54,11 @@ class Sampler {
   void admit(const AdmittedRequest& request);
   void release(Slot slot);
 
-  // One token per row into outcomes[i]; each sampled token counts as an output of its slot. No slot occurs twice. Allocates only for
-  // log probabilities.
-  void sample(std::span<const SampleRow> rows, std::span<SampleOutcome> outcomes);
+  // One token per row into `outcomes`, one after the other, and as long as it is the draft that was computed behind it the next one too,
+  // but for one that fails: what comes out does not depend on the drafts. That is rejection sampling, exactly: a draft is one guess, taken
+  // with its probability. `counts`: how many each row has. Each sampled token counts as an output of its slot. No slot occurs twice.
+  // Allocates only for log probabilities.
+  void sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>& outcomes, std::vector<std::uint32_t>& counts);
   // The log probabilities of tokens that are known, into logprobs[i]; no entries where the row is not finite. Slots do not matter here.
   void score(std::span<const FollowedRow> rows, std::span<PositionLogprobs> logprobs);
 
@@ -63,7 +67,8 @@ class Sampler {
   struct Scratch;
   template <class Body>
   void for_rows(std::size_t count, Body body);  // body(row, scratch)
-  void sample_row(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
+  std::uint32_t sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch);
+  void sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
   void score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scratch& scratch) const;
   std::span<const float> masked(const SampleRow& row, Scratch& scratch) const;
   std::span<const float> adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const;
@@ -72,7 +77,8 @@ class Sampler {
   std::vector<TokenId> eos_ids_;
   ThreadPool* pool_;
   std::vector<SlotState> slots_;
-  std::vector<Scratch> scratch_;  // one per thread
+  std::vector<Scratch> scratch_;       // one per thread
+  std::vector<std::uint32_t> firsts_;  // of each row, its first place among the outcomes
 };
 
 }  // namespace quire

@@ -167,6 +167,7 @@ void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> ma
   results.outcomes.clear();
   results.num_outcomes.clear();
   results.drafts.clear();
+  results.num_drafts.clear();
   MaskReader reader(masks);
   for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples))
     sample_behind(request, reader.of(request.id), results);
@@ -176,7 +177,7 @@ void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> ma
   results.pooled.clear();
   for (const ScheduledRequest& request : plan.scheduled | std::views::filter(&ScheduledRequest::pools))
     std::ranges::copy(pool(request), std::back_inserter(results.pooled));
-  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth, options_.num_spec_tokens);
+  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth);
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -222,11 +223,12 @@ void SimulatedWorker::verify(const ScheduledRequest& request) {
 
 // A token, and as long as that is the draft that was computed behind it, the next one too: what comes out does not depend on the drafts.
 void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results) {
-  QUIRE_CHECK(allowed.empty() || request.drafts.empty(), "one mask is for one row");
+  const std::size_t num_words = allowed.empty() ? 0 : (options_.vocab_size + 31) / 32;
+  QUIRE_CHECK(allowed.size() == num_words * (1 + request.drafts.size()), "a mask per row");
   const std::size_t first = results.outcomes.size();
   bool goes_on = true;
   for (std::size_t i = 0; goes_on && i <= request.drafts.size(); ++i) {
-    SampleOutcome outcome = sample_after(request, allowed);
+    SampleOutcome outcome = sample_after(request, allowed.subspan(i * num_words, num_words));
     if (i > 0 && outcome.status != SampleOutcome::Status::ok) break;
     batch_.append(request.slot, outcome.token);
     goes_on = i < request.drafts.size() && outcome.status == SampleOutcome::Status::ok && outcome.token == request.drafts[i];
@@ -235,6 +237,7 @@ void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<c
   results.num_outcomes.push_back(static_cast<std::uint32_t>(results.outcomes.size() - first));
   std::ranges::copy(simulated_drafts(batch_.history(request.slot), options_.vocab_size, options_.num_spec_tokens),
                     std::back_inserter(results.drafts));
+  results.num_drafts.push_back(options_.num_spec_tokens);
 }
 
 SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const {

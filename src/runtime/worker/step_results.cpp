@@ -2,12 +2,12 @@
 
 namespace quire {
 
-void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size,
-                           std::uint32_t num_drafts) {
+void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);
   std::span<const std::uint32_t> counts(num_outcomes);
   std::span<const TokenId> proposed(drafts);
+  std::span<const std::uint32_t> draft_counts(num_drafts);
   std::span<PositionLogprobs> rows(prompt_logprobs);
   std::span<const float> hidden(pooled);
   for (const ScheduledRequest& request : plan.scheduled) {
@@ -22,8 +22,9 @@ void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prom
       result.samples = samples.first(counts.empty() ? 1 : counts.front());
       samples = samples.subspan(result.samples.size());
       if (!counts.empty()) counts = counts.subspan(1);
-      result.drafts = proposed.first(num_drafts);
-      proposed = proposed.subspan(num_drafts);
+      result.drafts = proposed.first(draft_counts.empty() ? 0 : draft_counts.front());
+      proposed = proposed.subspan(result.drafts.size());
+      if (!draft_counts.empty()) draft_counts = draft_counts.subspan(1);
     }
     if (request.pools) {
       result.pooled = hidden.first(hidden_size);

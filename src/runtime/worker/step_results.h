@@ -13,15 +13,16 @@ struct StepResults {
   // The memory behind the views in `requests`: of all that sample, of all rows of prompt runs, and of all that pool, in the plan's order.
   std::vector<SampleOutcome> outcomes;
   std::vector<std::uint32_t> num_outcomes;  // of each that samples; empty: one
-  std::vector<TokenId> drafts;              // [request that samples][num_drafts]
+  std::vector<TokenId> drafts;
+  std::vector<std::uint32_t> num_drafts;  // of each that samples; empty: none
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<float> pooled;  // [request][hidden_size]
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
   StepTimings timings;
 
-  // Makes `requests` of the five above.
-  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size, std::uint32_t num_drafts = 0);
+  // Makes `requests` of the six above.
+  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size);
 };
 
 }  // namespace quire

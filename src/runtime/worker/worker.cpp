@@ -1,5 +1,8 @@
 #include "runtime/worker/worker.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "runtime/worker/token_masks.h"
 
 namespace quire {
@@ -13,18 +16,21 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       transfers_(std::move(transport), cache_.pages()),
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
-      batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens),
+      batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens),
       prompt_scorer_(model_->info().vocab_size),
-      logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
+      logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * (1 + limits.speculation.num_speculative_tokens) *
+                                                      model_->info().vocab_size)),
       observer_(observer),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
+  if (limits.speculation.num_speculative_tokens > 0) proposer_.emplace(limits.speculation, limits.max_model_len);
 }
 
 Worker::~Worker() = default;
 
 WorkerCapabilities Worker::capabilities() const {
   return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()),
+          .num_spec_tokens = proposer_ ? proposer_->options().num_speculative_tokens : 0,
           .transfers = transfers_.has_transport(),
           .token_masks = true,
           .prompt_logprobs = true,
@@ -35,12 +41,15 @@ void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
-  for (const ScheduledRequest& request : plan.scheduled)
-    if (request.samples) rows_.push_back({request.slot, {logits_.get() + rows_.size() * vocab_size, vocab_size}});
+  float* logits = logits_.get();
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (!request.samples) continue;
+    rows_.push_back({.slot = request.slot, .logits = {logits, (1 + request.drafts.size()) * vocab_size}, .drafts = request.drafts});
+    logits += rows_.back().logits.size();
+  }
   const BatchInput input = batch_.build(plan);
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {}, this);
-  model_->read_logits(batch_.sampled_outputs(), {logits_.get(), rows_.size() * vocab_size});
-  if (observer_ != nullptr) show_logits(plan);
+  model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
 }
 
 void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
@@ -49,15 +58,30 @@ void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, Step
   for (const ScheduledRequest& request : plan.scheduled)
     if (request.samples) rows_[row++].allowed = reader.of(request.id);
   reader.check_all_read();
-  results.outcomes.resize(rows_.size());
-  sampler_.sample(rows_, results.outcomes);
+  sampler_.sample(rows_, results.outcomes, results.num_outcomes);
+  auto outcome = results.outcomes.begin();
+  for (row = 0; row < rows_.size(); ++row)
+    for (std::uint32_t i = 0; i < results.num_outcomes[row]; ++i) batch_.append(rows_[row].slot, (outcome++)->token);
+  propose(plan, results);
+  if (observer_ != nullptr) show_logits(plan, results.num_outcomes);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
   const std::uint32_t hidden_size = model_->info().hidden_size;
   results.pooled.resize(batch_.pooled_outputs().size() * hidden_size);
   model_->read_hidden(batch_.pooled_outputs(), results.pooled);
   results.give_out(plan, batch_.prompt_runs(), hidden_size);
-  for (row = 0; row < rows_.size(); ++row) batch_.append(rows_[row].slot, results.outcomes[row].token);
   transfers_.collect(results.transfers);
+}
+
+void Worker::propose(const StepPlan& plan, StepResults& results) {
+  results.drafts.clear();
+  results.num_drafts.clear();
+  if (!proposer_) return;
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (!request.samples) continue;
+    const std::span<const TokenId> drafts = proposer_->propose(batch_.history(request.slot));
+    std::ranges::copy(drafts, std::back_inserter(results.drafts));
+    results.num_drafts.push_back(static_cast<std::uint32_t>(drafts.size()));
+  }
 }
 
 void Worker::update_batch(const StepPlan& plan) {
@@ -78,13 +102,15 @@ void Worker::update_batch(const StepPlan& plan) {
   transfers_.load(plan);
 }
 
-void Worker::show_logits(const StepPlan& plan) const {
+void Worker::show_logits(const StepPlan& plan, std::span<const std::uint32_t> counts) const {
+  const std::uint32_t vocab_size = model_->info().vocab_size;
   std::size_t i = 0;
   for (const ScheduledRequest& request : plan.scheduled) {
-    if (request.samples) {
-      observer_->see(request.id, request.num_computed_tokens + request.num_tokens, rows_[i].logits);
-      ++i;
-    }
+    if (!request.samples) continue;
+    const std::uint32_t num_known = request.num_computed_tokens + request.num_tokens - static_cast<std::uint32_t>(request.drafts.size());
+    for (std::uint32_t row = 0; row < counts[i]; ++row)
+      observer_->see(request.id, num_known + row, rows_[i].logits.subspan(row * std::size_t{vocab_size}, vocab_size));
+    ++i;
   }
 }
 

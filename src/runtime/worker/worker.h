@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "quire/options.h"
 #include "quire/plan.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/model.h"
+#include "runtime/sample/ngram_proposer.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
@@ -26,13 +28,14 @@ struct WorkerLimits {
   std::uint32_t max_num_seqs = 0;
   std::uint32_t max_model_len = 0;           // tokens
   std::uint32_t max_num_batched_tokens = 0;  // of one step
+  NgramOptions speculation = {};
 };
 
-// Sees each row of logits that a token is sampled from, as the model gave it. Called in the step, before the sampler runs.
+// Sees each row of logits that a token was sampled from, as the model gave it. Called in the step.
 class LogitsObserver {
  public:
   virtual ~LogitsObserver() = default;
-  // `num_tokens` of the request are known so far: the row is the next one's.
+  // `num_tokens` of the request were known: the row is the next one's.
   virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
 };
 
@@ -57,7 +60,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks {
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
-  void show_logits(const StepPlan& plan) const;
+  void show_logits(const StepPlan& plan, std::span<const std::uint32_t> counts) const;
+  void propose(const StepPlan& plan, StepResults& results);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
 
@@ -68,9 +72,10 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks {
   TransferRunner transfers_;  // behind the memory that it uses
   BlockTables tables_;
   Sampler sampler_;
+  std::optional<NgramProposer> proposer_;
   Batch batch_;
   PromptScorer prompt_scorer_;
-  std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size]; pages never written cost nothing
+  std::unique_ptr<float[]> logits_;  // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   StepTask task_;  // last: it uses all the others

@@ -43,7 +43,8 @@ struct WorkerResult {
   StepTimings timings = {};
 };
 
-// What a request may sample next: token t where bit t % 32 of word t / 32 is set. (vocab_size + 31) / 32 words.
+// What a request may sample next: token t where bit t % 32 of word t / 32 is set. (vocab_size + 31) / 32 words behind its last known token,
+// and as many behind each of its drafts.
 struct TokenMask {
   RequestId id;
   std::span<const std::uint32_t> allowed;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -34,20 +35,23 @@ class Bench {
   }
   SampleOutcome sample(std::uint32_t slot, const std::vector<float>& logits) {
     const SampleRow row{Slot{slot}, logits};
-    SampleOutcome outcome;
-    sampler_.sample({&row, 1}, {&outcome, 1});
-    return outcome;
+    return sample_all({row}).at(0);
   }
   SampleOutcome sample(std::uint32_t slot, const std::vector<float>& logits, const std::vector<std::uint32_t>& allowed) {
     const SampleRow row{Slot{slot}, logits, allowed};
-    SampleOutcome outcome;
-    sampler_.sample({&row, 1}, {&outcome, 1});
-    return outcome;
+    return sample_all({row}).at(0);
   }
+  std::vector<SampleOutcome> sample_all(const std::vector<SampleRow>& rows) {
+    std::vector<SampleOutcome> outcomes;
+    sampler_.sample(rows, outcomes, counts_);
+    return outcomes;
+  }
+  [[nodiscard]] const std::vector<std::uint32_t>& counts() const { return counts_; }
   Sampler& sampler() { return sampler_; }
 
  private:
   Sampler sampler_;
+  std::vector<std::uint32_t> counts_;
 };
 
 SamplingParams greedy() {
@@ -160,8 +164,7 @@ TEST(SamplerMask, OneThatAllowsNothingFailsItsRowAndNoOther) {
   const std::vector<std::uint32_t> none = mask_of({}), some = mask_of({5});
   for (std::uint32_t slot = 0; slot < 3; ++slot) bench.admit(slot, greedy(), {1}, 1);
   const std::vector<SampleRow> rows{{Slot{0}, row, none}, {Slot{1}, row, some}, {Slot{2}, broken, some}};
-  std::vector<SampleOutcome> outcomes(3);
-  bench.sampler().sample(rows, outcomes);
+  const std::vector<SampleOutcome> outcomes = bench.sample_all(rows);
   EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::all_masked);
   EXPECT_EQ(outcomes[1].token, 5);
   EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite) << "also where the broken number is forbidden";
@@ -269,9 +272,7 @@ TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
   const std::vector<float> good = random_row(1);
   std::vector<float> dead = random_row(1);
   dead[3] = -kInfinity;  // a model gives no such number
-  const SampleRow rows[] = {{Slot{0}, nan_row}, {Slot{1}, good}, {Slot{2}, dead}};
-  SampleOutcome outcomes[3];
-  bench.sampler().sample(rows, outcomes);
+  const std::vector<SampleOutcome> outcomes = bench.sample_all({{Slot{0}, nan_row}, {Slot{1}, good}, {Slot{2}, dead}});
   EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::not_finite);
   EXPECT_EQ(outcomes[1].status, SampleOutcome::Status::ok);
   EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite);
@@ -337,8 +338,7 @@ TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
     }
     std::vector<SampleRow> rows;
     for (std::size_t i = 0; i < batch.size(); ++i) rows.push_back({Slot{static_cast<std::uint32_t>(slot_of[batch[i]])}, logits[i]});
-    std::vector<SampleOutcome> outcomes(rows.size());
-    bench.sampler().sample(rows, outcomes);
+    const std::vector<SampleOutcome> outcomes = bench.sample_all(rows);
     for (std::size_t i = 0; i < batch.size(); ++i) together[batch[i]].push_back(outcomes[i].token);
   }
   EXPECT_EQ(together, alone);
@@ -353,9 +353,10 @@ TEST(Sampler, SeedsDecideAndTheRequestIdStandsInForNone) {
     const std::vector<float> row(kVocab, 0.0F);
     const SampleRow one{Slot{0}, row};
     for (int i = 0; i < 8; ++i) {
-      SampleOutcome outcome;
-      sampler.sample({&one, 1}, {&outcome, 1});
-      tokens.push_back(outcome.token);
+      std::vector<SampleOutcome> outcomes;
+      std::vector<std::uint32_t> counts;
+      sampler.sample({&one, 1}, outcomes, counts);
+      tokens.push_back(outcomes[0].token);
     }
     return tokens;
   };
@@ -363,6 +364,66 @@ TEST(Sampler, SeedsDecideAndTheRequestIdStandsInForNone) {
   EXPECT_EQ(run(seeded, 1), run(seeded, 2));
   EXPECT_NE(run(seeded, 1), run(other, 1));
   EXPECT_NE(run(none, 1), run(none, 2));
+}
+
+// Rows of a request as a pass gives them, with its drafts, against its tokens one at a time: of every kind of parameters, masked or not.
+TEST(Sampler, DraftsChangeHowManyTokensComeAtOnceAndNoToken) {
+  ThreadPool pool(2);
+  std::mt19937 random(77);
+  constexpr std::uint32_t kRequests = 12, kTokens = 40;
+  Bench plain({5}), drafted({5}, &pool);
+  std::vector<std::vector<TokenId>> wanted(kRequests), got(kRequests);
+  const auto logits_at = [](std::uint32_t request, std::size_t place) {
+    std::vector<float> row = random_row(static_cast<std::uint32_t>(request * 1000 + place));
+    for (float& logit : row) logit *= 2.0F;
+    return row;
+  };
+  std::vector<std::uint32_t> odd((kVocab + 31) / 32, 0xAAAAAAAAU);
+  for (std::uint32_t r = 0; r < kRequests; ++r) {
+    SamplingParams params = r % 3 == 0 ? greedy() : seeded_params(r);
+    if (r % 2 == 1) params.frequency_penalty = 1.5F, params.repetition_penalty = 1.2F;
+    if (r % 4 == 2) params.min_tokens = 10;
+    params.logprobs = 2;
+    plain.admit(r, params, {1, 2}, 2);
+    drafted.admit(r, params, {1, 2}, 2);
+    for (std::size_t i = 0; i < kTokens; ++i)
+      wanted[r].push_back(r % 5 == 1 ? plain.sample(r, logits_at(r, i), odd).token : plain.sample(r, logits_at(r, i)).token);
+  }
+  std::uint32_t num_steps = 0, num_taken = 0;
+  while (std::ranges::any_of(got, [](const auto& tokens) { return tokens.size() < kTokens; })) {
+    std::vector<std::vector<float>> logits(kRequests);
+    std::vector<std::vector<TokenId>> drafts(kRequests);
+    std::vector<std::vector<std::uint32_t>> masks(kRequests);
+    std::vector<SampleRow> rows;
+    std::vector<std::uint32_t> asked;
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      const std::size_t known = got[r].size();
+      if (known == kTokens) continue;
+      for (std::size_t i = random() % std::min<std::size_t>(6, kTokens - known); i > 0; --i) {
+        const TokenId right = wanted[r][known + drafts[r].size()];
+        drafts[r].push_back(random() % 4 == 0 ? right / 2 : right);
+      }
+      for (std::size_t i = 0; i <= drafts[r].size(); ++i) {
+        std::ranges::copy(logits_at(r, known + i), std::back_inserter(logits[r]));
+        if (r % 5 == 1) masks[r].insert(masks[r].end(), odd.begin(), odd.end());
+      }
+      rows.push_back({Slot{r}, logits[r], masks[r], drafts[r]});
+      asked.push_back(r);
+    }
+    const std::vector<SampleOutcome> outcomes = drafted.sample_all(rows);
+    auto outcome = outcomes.begin();
+    for (std::size_t i = 0; i < asked.size(); ++i)
+      for (std::uint32_t j = 0; j < drafted.counts()[i]; ++j) {
+        EXPECT_EQ(outcome->logprobs.entries.size(), 3U);
+        EXPECT_EQ(outcome->logprobs.entries[0].token, outcome->token);
+        got[asked[i]].push_back((outcome++)->token);
+      }
+    EXPECT_EQ(outcome, outcomes.end());
+    num_taken += static_cast<std::uint32_t>(outcomes.size());
+    num_steps += static_cast<std::uint32_t>(asked.size());
+  }
+  EXPECT_EQ(got, wanted);
+  EXPECT_GT(num_taken, num_steps * 2) << "drafts were taken";
 }
 
 TEST(SamplerDeath, MisuseOfSlotsStopsTheProgram) {

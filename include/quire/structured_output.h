@@ -1,0 +1,30 @@
+#pragma once
+// What an answer must look like: before each token is drawn, those that nothing valid could follow are masked (llguidance does it).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/api.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+
+namespace quire {
+
+struct StructuredOutput {
+  enum class Kind : std::uint8_t {
+    json_schema,  // `text` is a JSON schema, of drafts up to 2020-12; what of it cannot be held is refused by name
+    regex,        // a regular expression in the syntax of Rust's crate `regex`, for the whole answer
+    lark          // a grammar in llguidance's variant of Lark
+  };
+  Kind kind = Kind::json_schema;
+  std::string text;
+  // It begins behind these tokens, where an answer begins with something else, such as a reasoning part; empty: with the first token.
+  std::vector<TokenId> begin_after = {};
+
+  friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
+};
+
+// Whether this build has llguidance; without it structured output is refused.
+[[nodiscard]] QUIRE_API bool has_structured_output();
+
+}  // namespace quire

@@ -1,0 +1,17 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string_view>
+
+#include "quire/error.h"
+#include "quire/options.h"
+
+namespace quire {
+
+// --speculative-config, as vLLM has it, and a flag for each of its fields that counts here.
+void add_speculation_flags(CLI::App& app, NgramOptions& speculation);
+
+// {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}; of the last two one says both, and
+// without them they are 5.
+[[nodiscard]] Result<NgramOptions> parse_speculative_config(std::string_view text);
+
+}  // namespace quire

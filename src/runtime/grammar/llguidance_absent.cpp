@@ -1,0 +1,46 @@
+// In place of llguidance.cpp where that library is not there.
+#include "base/check.h"
+#include "runtime/grammar/grammar_matcher.h"
+
+namespace quire {
+
+struct GrammarMatcher::State {};
+
+GrammarMatcher::GrammarMatcher(std::unique_ptr<State> state) : state_(std::move(state)) {}
+GrammarMatcher::~GrammarMatcher() = default;
+GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
+GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
+
+// There is no way to make one.
+bool GrammarMatcher::fill(std::span<std::uint32_t>) {
+  return false;
+}
+bool GrammarMatcher::accept(TokenId) {
+  return false;
+}
+std::uint32_t GrammarMatcher::count_valid(std::span<const TokenId>) {
+  return 0;
+}
+bool GrammarMatcher::rollback(std::uint32_t) {
+  return false;
+}
+bool GrammarMatcher::is_over() const {
+  return true;
+}
+std::string GrammarMatcher::error() const {
+  return {};
+}
+GrammarMatcher GrammarMatcher::clone() const {
+  return GrammarMatcher(nullptr);
+}
+
+Result<std::shared_ptr<const GrammarCompiler>> GrammarCompiler::create(const TokenizerSpec&, std::uint32_t) {
+  return fail(ErrorCode::unsupported, "structured_output", "this build of quire has no llguidance",
+              "build with QUIRE_GUIDANCE, as ./dev does, or ask for free output");
+}
+
+bool has_structured_output() {
+  return false;
+}
+
+}  // namespace quire

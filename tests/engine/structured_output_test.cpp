@@ -1,0 +1,186 @@
+// Answers are held to their grammars, and are those that each request would have alone.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "engine/simulated_engine.h"
+#include "runtime/grammar/grammar_matcher.h"
+#include "text/vocabulary.h"
+
+namespace quire {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+
+// A byte each, as far as there are ids; the last one ends an answer.
+ModelInfo spelling_model() {
+  ModelInfo model = simulated_model();
+  TokenizerSpec spec;
+  spec.algorithm = TokenizerSpec::Algorithm::bpe_bytes;
+  spec.pre = "gpt-2";
+  for (unsigned byte = 0; byte < kEos; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  spec.types.assign(kEos, TokenizerSpec::TokenType::normal);
+  spec.tokens.emplace_back("<|end|>");
+  spec.types.push_back(TokenizerSpec::TokenType::control);
+  spec.eos = kEos;
+  spec.eog = {kEos};
+  model.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+  return model;
+}
+
+const std::vector<StructuredOutput>& grammars() {
+  static const std::vector<StructuredOutput> all = {
+      {.kind = Kind::json_schema,
+       .text = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a","b"]})"},
+      {.kind = Kind::json_schema, .text = R"({"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":5})"},
+      {.kind = Kind::regex, .text = "[a-f]{3,9}(one|two)"},
+      {.kind = Kind::lark, .text = "start: word (\" \" word)*\nword: /[a-z]{2,5}/"},
+      {.kind = Kind::regex, .text = "[0-9]{4}", .begin_after = {'k'}},
+      {.kind = Kind::regex, .text = "[0-9]+", .begin_after = {'k', 'm'}}};
+  return all;
+}
+
+// By hand, a token at a time.
+Expected held(const EngineRequest& request, const GrammarCompiler& compiler) {
+  if (!request.structured_output) return expected(request);
+  GrammarMatcher matcher = compiler.compile(*request.structured_output).value();
+  const std::vector<TokenId>& marker = request.structured_output->begin_after;
+  Expected answer;
+  std::vector<TokenId> history = request.prompt;
+  std::vector<std::uint32_t> allowed((kVocab + 31) / 32);
+  bool begun = marker.empty();
+  while (answer.tokens.size() < request.sampling.max_tokens) {
+    if (begun) EXPECT_TRUE(matcher.fill(allowed));
+    const TokenId token = begun ? simulated_token(history, kVocab, allowed) : simulated_token(history, kVocab);
+    history.push_back(token);
+    answer.tokens.push_back(token);
+    if (token == kEos) return {answer.tokens, FinishReason::stop, kEos};
+    if (begun) EXPECT_TRUE(matcher.accept(token));
+    begun = begun || (answer.tokens.size() >= marker.size() && std::equal(marker.rbegin(), marker.rend(), answer.tokens.rbegin()));
+  }
+  return answer;
+}
+
+EngineRequest random_structured(Random& random) {
+  EngineRequest request;
+  for (std::uint64_t i = random.between(1, 40); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.below(kEos)));
+  request.sampling.temperature = 0.0F;
+  request.sampling.max_tokens = static_cast<std::uint32_t>(random.between(1, 60));
+  if (random.below(4) > 0) request.structured_output = grammars()[random.below(grammars().size())];
+  // So that the beginning is met.
+  if (request.structured_output && !request.structured_output->begin_after.empty()) request.sampling.max_tokens = 200;
+  return request;
+}
+
+class StructuredOutputTest : public testing::TestWithParam<Mode> {
+ protected:
+  void SetUp() override {
+    if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
+  }
+  static quire::Setup roomy(std::uint32_t num_blocks = 200) {
+    quire::Setup setup;
+    setup.model = spelling_model();
+    setup.options.cache.num_blocks = num_blocks;
+    setup.options.cache.block_size = 4;
+    setup.options.scheduler.max_num_seqs = 6;
+    return setup;
+  }
+  const std::shared_ptr<const GrammarCompiler> compiler_ =
+      has_structured_output() ? GrammarCompiler::create(*spelling_model().tokenizer, kVocab).value() : nullptr;
+};
+
+TEST_P(StructuredOutputTest, EachAnswerIsTheOneThatTheRequestHasAlone) {
+  Random random(11);
+  std::uint64_t num_held = 0, num_over = 0, num_preemptions = 0;
+  for (int round = 0; round < 20; ++round) {
+    Collector sink;
+    const auto engine = start(GetParam(), roomy(70));
+    std::vector<std::pair<RequestId, EngineRequest>> asked;
+    for (std::uint64_t i = random.between(4, 16); i > 0; --i) {
+      EngineRequest request = random_structured(random);
+      asked.emplace_back(engine->submit(request, sink).value(), request);
+    }
+    for (const auto& [id, request] : asked) {
+      const Collector::Answer answer = sink.wait(id);
+      expect_equal(answer, held(request, *compiler_));
+      num_held += request.structured_output ? 1 : 0;
+      num_over += request.structured_output && answer.reason == FinishReason::stop ? 1 : 0;
+    }
+    num_preemptions += engine->stats().num_preemptions;
+    EXPECT_EQ(engine->stop(10.0), 0U);
+  }
+  EXPECT_GT(num_held, 60U) << "too little was met";
+  EXPECT_GT(num_over, 20U);
+  EXPECT_GT(num_preemptions, 10U);
+}
+
+TEST_P(StructuredOutputTest, SiblingsAreHeldEachByItself) {
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  Random random(3);
+  for (const StructuredOutput& grammar : grammars()) {
+    EngineRequest request{.prompt = {5, 6, 7, 8, 9}, .sampling = {}};
+    request.sampling.temperature = 0.0F;
+    request.sampling.max_tokens = 50;
+    request.n = 4;
+    request.structured_output = grammar;
+    const RequestId first = engine->submit(request, sink).value();
+    for (std::uint64_t i = 0; i < request.n; ++i) expect_equal(sink.wait({first.value + i}), held(request, *compiler_));
+  }
+}
+
+TEST_P(StructuredOutputTest, AGrammarThatCannotBeHeldEndsItsRequestAlone) {
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  EngineRequest good{.prompt = {1, 2, 3}, .sampling = {}};
+  good.sampling.temperature = 0.0F;
+  good.structured_output = grammars()[2];
+  EngineRequest bad = good;
+  bad.n = 3;
+  bad.structured_output = StructuredOutput{.kind = Kind::json_schema, .text = R"({"type":"array","uniqueItems":true})"};
+  const RequestId one = engine->submit(good, sink).value();
+  const RequestId refused = engine->submit(bad, sink).value();
+  const RequestId two = engine->submit(good, sink).value();
+  expect_equal(sink.wait(one), held(good, *compiler_));
+  expect_equal(sink.wait(two), held(good, *compiler_));
+  for (std::uint64_t i = 0; i < bad.n; ++i) {
+    const Collector::Answer answer = sink.wait({refused.value + i});
+    EXPECT_EQ(answer.reason, FinishReason::error);
+    ASSERT_TRUE(answer.refusal.has_value());
+    EXPECT_EQ(answer.refusal->code, ErrorCode::invalid_argument);
+    EXPECT_NE(answer.refusal->message.find("uniqueItems"), std::string::npos);
+    EXPECT_TRUE(answer.tokens.empty());
+  }
+}
+
+TEST_P(StructuredOutputTest, RequestsMayGoWhileTheirGrammarIsCompiled) {
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  Random random(17);
+  for (int i = 0; i < 200; ++i) {
+    EngineRequest request = random_structured(random);
+    request.structured_output = StructuredOutput{.kind = Kind::regex, .text = "[a-c]{2,9}" + std::to_string(i)};
+    const RequestId id = engine->submit(request, sink).value();
+    if (random.below(2) == 0) engine->finish(id, FinishReason::abort);
+    const Collector::Answer answer = sink.wait(id);
+    EXPECT_EQ(answer.num_finals, 1U);
+  }
+  EXPECT_EQ(engine->stop(10.0), 0U);
+}
+
+TEST_P(StructuredOutputTest, IsRefusedBesideWhatDoesNotHeedIt) {
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  EngineRequest request{.prompt = {1}, .sampling = {}};
+  request.structured_output = grammars()[0];
+  request.beam_search = BeamSearchOptions{};
+  EXPECT_EQ(engine->submit(request, sink).error().field, "structured_output");
+  request.beam_search.reset();
+  request.pooling = true;
+  EXPECT_EQ(engine->submit(request, sink).error().field, "structured_output");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, StructuredOutputTest, testing::ValuesIn(kModes), mode_name);
+
+}  // namespace
+}  // namespace quire
