@@ -7,6 +7,7 @@ quire_fuzzer(safetensors format)
 quire_fuzzer(json format)
 quire_fuzzer(tokenizer text)
 quire_fuzzer(template text)
+quire_fuzzer(tool_calls text)
 quire_fuzzer(http_request server)
 quire_fuzzer(tier_table tier)
 

@@ -1,6 +1,10 @@
-# The tool that tests/python/test_templates.py drives (environment variable QUIRE_TEMPLATE_TOOL).
+# The tools that tests/python/test_templates.py and test_tool_calls.py drive (environment variables QUIRE_TEMPLATE_TOOL and QUIRE_CALLS_TOOL).
 if(QUIRE_BUILD_TESTS)
-  add_executable(quire_template_tool "${PROJECT_SOURCE_DIR}/tests/text/template/template_tool.cpp")
-  target_compile_options(quire_template_tool PRIVATE ${QUIRE_WARNINGS})
-  target_link_libraries(quire_template_tool PRIVATE quire_text)
+  foreach(tool template/template_tool tool_calls/calls_tool)
+    get_filename_component(name ${tool} NAME)
+    add_executable(quire_${name} "${PROJECT_SOURCE_DIR}/tests/text/${tool}.cpp")
+    target_compile_options(quire_${name} PRIVATE ${QUIRE_WARNINGS})
+    target_include_directories(quire_${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+    target_link_libraries(quire_${name} PRIVATE quire_text)
+  endforeach()
 endif()

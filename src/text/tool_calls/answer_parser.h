@@ -1,0 +1,69 @@
+#pragma once
+// An answer's text, as it comes, taken apart: what the model thinks, what it says, and its calls of tools. Owned by one thread at a time.
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tool_calls/answer_part.h"
+#include "text/tool_calls/call_format.h"
+#include "text/tool_calls/call_reader.h"
+#include "text/tool_calls/tool.h"
+
+namespace quire {
+
+struct AnswerParserOptions {
+  bool in_thought = false;                                              // the prompt ends within a reasoning part
+  std::uint32_t max_calls = std::numeric_limits<std::uint32_t>::max();  // further ones are text; 0: none is looked for
+};
+
+// However the text is cut, the parts are the same, neighbours of one kind joined. What may be the beginning of a mark is held back, and
+// with it white space before one: it goes where a mark or a call follows. All else of the text comes out: a call that breaks off as
+// content.
+class AnswerParser {
+ public:
+  // `format` and `tools` must outlive it.
+  AnswerParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options);
+
+  void feed(std::string_view text);
+  // The end of the text.
+  void finish();
+  // Since the last time.
+  [[nodiscard]] std::vector<AnswerPart> take_parts() { return parts_.take(); }
+
+  [[nodiscard]] std::uint32_t num_calls() const { return calls_.num_ended(); }
+
+ private:
+  // start: nothing but white space so far, so that the model may begin to think or an answer that is all calls.
+  enum class Mode : std::uint8_t { thought, start, text, calls };
+
+  void step(char byte);
+  void step_thought(char byte);
+  void step_text(char byte);
+  void step_calls(char byte);
+  void think(char byte);
+  void say(char byte);
+  void release(std::size_t num_bytes);
+  void end_thought();
+  void begin_calls();
+  void give_up();
+  [[nodiscard]] bool reads_calls() const { return calls_.num_ended() < options_.max_calls; }
+  [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_thought_ && !format_->think_open.empty(); }
+  [[nodiscard]] bool may_begin_mark(std::string_view text) const;
+
+  const CallFormat* format_;
+  AnswerParserOptions options_;
+  std::unique_ptr<CallReader> reader_;
+  AnswerParts parts_;
+  CallWriter calls_;
+  Mode mode_;
+  bool has_thought_ = false;
+  bool has_thoughts_text_ = false;
+  std::string held_;   // may begin a mark
+  std::string space_;  // white space that waits for what follows it
+  std::string raw_;    // of the calls under way, behind the last that ended
+};
+
+}  // namespace quire

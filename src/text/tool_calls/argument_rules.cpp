@@ -1,0 +1,134 @@
+#include "text/tool_calls/argument_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "base/json_text.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+struct Property {
+  std::string name;
+  const json::value* schema;
+  bool is_required;
+};
+
+// Required ones first, each kind in the order of the schema.
+std::vector<Property> properties_of(const Tool& tool) {
+  std::vector<Property> properties, optional;
+  if (!tool.parameters.is_object()) return properties;
+  const json::object& schema = tool.parameters.get_object();
+  const json::value* fields = schema.if_contains("properties");
+  if (fields == nullptr || !fields->is_object()) return properties;
+  const json::value* required = schema.if_contains("required");
+  for (const auto& [name, field] : fields->get_object()) {
+    const bool is_required = required != nullptr && required->is_array() &&
+                             std::ranges::find(required->get_array(), json::value(name)) != required->get_array().end();
+    (is_required ? properties : optional).push_back({std::string(name), &field, is_required});
+  }
+  properties.insert(properties.end(), optional.begin(), optional.end());
+  return properties;
+}
+
+bool is_of_type(const Property& property, std::string_view type) {
+  if (!property.schema->is_object()) return false;
+  const json::object& schema = property.schema->get_object();
+  const json::value* said = schema.if_contains("type");
+  return said != nullptr && said->is_string() && said->get_string() == type && !schema.contains("enum") && !schema.contains("const");
+}
+
+// A schema of its own, with the definitions that it may refer to.
+std::string json_value_rule(const Property& property, const Tool& tool) {
+  json::object schema = property.schema->is_object() ? property.schema->get_object() : json::object();
+  for (const char* definitions : {"$defs", "definitions"}) {
+    const json::value* all = tool.parameters.get_object().if_contains(definitions);
+    if (all != nullptr && !schema.contains(definitions)) schema[definitions] = *all;
+  }
+  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
+  if (!tool.strict) settings["lenient"] = true;
+  schema["x-guidance"] = std::move(settings);
+  return "%json " + json::serialize(schema);
+}
+
+void add_rule(std::string& rules, std::string_view name, std::string_view body) {
+  fmt::format_to(std::back_inserter(rules), "{}: {}\n", name, body);
+}
+
+// The texts of an enum of strings as literals, or nothing.
+std::string literals_of(const Property& property, std::string_view behind) {
+  const json::value* choices = property.schema->is_object() ? property.schema->get_object().if_contains("enum") : nullptr;
+  if (choices == nullptr || !choices->is_array()) return {};
+  std::string all;
+  for (const json::value& choice : choices->get_array()) {
+    if (!choice.is_string()) return {};
+    all += (all.empty() ? "" : " | ") + json_string(std::string(choice.get_string()) + std::string(behind));
+  }
+  return all;
+}
+
+}  // namespace
+
+// key=value with commas between: the required ones, then any of the others in their order.
+std::string python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
+  const std::vector<Property> properties = properties_of(tool);
+  std::string all, optional_first;
+  for (std::size_t k = 0; k < properties.size(); ++k) {
+    const Property& property = properties[k];
+    const std::string rule = fmt::format("arg_{}_{}", index, k);
+    const std::string value = is_of_type(property, "boolean") ? R"(("True" | "False"))" : "value_" + rule;
+    if (value.starts_with("value_")) add_rule(rules, value, json_value_rule(property, tool));
+    add_rule(rules, rule, json_string(property.name + "=") + " " + value);
+    const bool is_first_kind = properties.front().is_required;
+    if (property.is_required || is_first_kind)
+      all += (all.empty() ? "" : " ") + (property.is_required ? (k == 0 ? rule : "\", \" " + rule) : "(\", \" " + rule + ")?");
+  }
+  if (properties.empty() || properties.front().is_required) {
+    add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
+    return fmt::format("args_{}", index);
+  }
+  // None is required: the first of those given has no comma before it.
+  for (std::size_t k = 0; k < properties.size(); ++k) {
+    std::string tail = fmt::format("arg_{}_{}", index, k);
+    for (std::size_t j = k + 1; j < properties.size(); ++j) tail += fmt::format(" (\", \" arg_{}_{})?", index, j);
+    optional_first += (k == 0 ? "" : " | ") + tail;
+  }
+  add_rule(rules, fmt::format("args_{}", index), "(" + optional_first + ")?");
+  return fmt::format("args_{}", index);
+}
+
+std::string xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
+  static constexpr std::string_view kEnd = "\n</parameter>\n";
+  std::string all;
+  const std::vector<Property> properties = properties_of(tool);
+  for (std::size_t k = 0; k < properties.size(); ++k) {
+    const Property& property = properties[k];
+    const std::string rule = fmt::format("arg_{}_{}", index, k);
+    const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
+    const std::string literals = literals_of(property, kEnd);
+    if (!literals.empty()) {
+      add_rule(rules, "value_" + rule, literals);
+    } else if (is_free) {
+      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kEnd));
+    } else {
+      add_rule(rules, "json_" + rule, json_value_rule(property, tool));
+      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kEnd));
+    }
+    add_rule(rules, rule, json_string("<parameter=" + property.name + ">\n") + " value_" + rule);
+    all += (all.empty() ? "" : " ") + (property.is_required ? rule : rule + "?");
+  }
+  add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
+  return fmt::format("args_{}", index);
+}
+
+}  // namespace quire

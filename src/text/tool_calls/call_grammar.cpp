@@ -1,0 +1,205 @@
+#include "text/tool_calls/call_grammar.h"
+
+#include <fmt/format.h>
+
+#include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
+#include <utility>
+
+#include "base/json_text.h"
+#include "text/tool_calls/argument_rules.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+// The rules of one grammar. `start` depends on where it begins; behind a mark that opens calls always comes `rest`.
+class CallRules {
+ public:
+  CallRules(const CallFormat& format, const std::vector<Tool>& tools, const CallGrammarOptions& options)
+      : format_(format), tools_(tools), options_(options) {}
+
+  std::string make() {
+    for (std::size_t i = 0; i < tools_.size(); ++i) add_call(i);
+    add("call", alternatives("call_"));
+    const bool is_bare = format_.open.empty() || format_.style == CallStyle::plain || format_.style == CallStyle::llama;
+    if (!is_bare) add("rest", rest());
+    if (options_.is_required)
+      add("start", thought() + (is_bare ? bare_calls() : sections()));
+    else if (is_bare)
+      add_bare_text();
+    else
+      add_marked_text();
+    return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_;
+  }
+
+ private:
+  void add(std::string_view name, std::string_view body) { fmt::format_to(std::back_inserter(rules_), "{}: {}\n", name, body); }
+
+  // A mark in a rule's body: its token, or its text.
+  [[nodiscard]] std::string mark(std::string_view text) const {
+    const auto token = options_.special ? options_.special(text) : std::nullopt;
+    return token ? fmt::format("<[{}]>", *token) : json_string(text);
+  }
+  [[nodiscard]] bool is_token(std::string_view text) const { return options_.special && options_.special(text); }
+
+  // Text up to a mark and with it. `before`: a mark that begins it.
+  std::string up_to(std::string_view rule, std::string_view before, std::string_view end) {
+    const std::string head = before.empty() ? "" : mark(before) + " ";
+    if (is_token(end) || (!before.empty() && is_token(before)))
+      add(rule, head + "TEXT " + mark(end));
+    else
+      add(fmt::format("{}[lazy]", rule), head + "TEXT " + mark(end));
+    return std::string(rule);
+  }
+  // What may come before calls that must come.
+  std::string thought() {
+    if (format_.think_open.empty()) return {};
+    up_to("thought", options_.in_thought ? std::string_view() : format_.think_open, format_.think_close);
+    add("space", "/[ \\n]{0,4}/");
+    return options_.in_thought ? "thought space " : "(thought space)? ";
+  }
+
+  [[nodiscard]] std::string alternatives(std::string_view prefix) const {
+    std::string all = fmt::format("{}0", prefix);
+    for (std::size_t i = 1; i < tools_.size(); ++i) fmt::format_to(std::back_inserter(all), " | {}{}", prefix, i);
+    return all;
+  }
+  // One of `item` or, where calls may be several, more with `separator` (a literal or nothing) before each.
+  [[nodiscard]] std::string several(std::string_view item, std::string_view separator) const {
+    return options_.parallel ? fmt::format("{0} ({1} {0})*", item, separator) : std::string(item);
+  }
+  [[nodiscard]] std::string_view arguments_key() const { return format_.style == CallStyle::llama ? "parameters" : "arguments"; }
+
+  void add_call(std::size_t i) {
+    const Tool& tool = tools_[i];
+    const SectionMarks marks = section_marks(format_.style);
+    const std::string arguments = fmt::format("args_{}", i);
+    std::string body;
+    switch (format_.style) {
+      case CallStyle::mistral_v11:
+        body = fmt::format("{} {} {}", json_string(tool.name), mark("[ARGS]"), arguments);
+        break;
+      case CallStyle::deepseek:
+        body = fmt::format(R"({} "function" {} {} {} "\n```" {})", mark(marks.call), mark(marks.separator),
+                           json_string(tool.name + "\n```json\n"), arguments, mark(marks.call_end));
+        break;
+      case CallStyle::deepseek_v31:
+        body =
+            fmt::format("{} {} {} {} {}", mark(marks.call), json_string(tool.name), mark(marks.separator), arguments, mark(marks.call_end));
+        break;
+      case CallStyle::kimi:
+        body = fmt::format("{} {} /[0-9]{{1,3}}/ {} {} {}", mark(marks.call), json_string("functions." + tool.name + ":"),
+                           mark(marks.separator), arguments, mark(marks.call_end));
+        break;
+      case CallStyle::pythonic:
+        add(fmt::format("call_{}", i), json_string(tool.name + "(") + " " + python_arguments(rules_, i, tool) + " \")\"");
+        return;
+      case CallStyle::xml:
+        add(fmt::format("call_{}", i),
+            json_string("\n<function=" + tool.name + ">\n") + " " + xml_arguments(rules_, i, tool) + R"( "</function>\n")");
+        return;
+      case CallStyle::plain:
+      case CallStyle::llama:
+      case CallStyle::marked:
+      case CallStyle::mistral:
+        add(fmt::format("named_{}", i), fmt::format(R"({} {} "}}")", json_string(fmt::format(", \"{}\": ", arguments_key())), arguments));
+        body = fmt::format("{} named_{}", json_string(name_part(tool)), i);
+        break;
+    }
+    add(fmt::format("call_{}", i), body);
+    add(arguments, "%json " + schema_of_arguments(tool));
+  }
+  // Of a call that is a JSON object, up to its name.
+  static std::string name_part(const Tool& tool) { return fmt::format("{{\"name\": {}", json_string(tool.name)); }
+
+  // Behind the mark that opens calls.
+  [[nodiscard]] std::string rest() const {
+    const std::string close = format_.close.empty() ? "" : " " + mark(format_.close);
+    const std::string list = fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
+    switch (format_.style) {
+      case CallStyle::marked:
+        return format_.is_list ? list + close : R"("\n" call "\n")" + close;
+      case CallStyle::mistral:
+      case CallStyle::pythonic:
+        return list + close;
+      case CallStyle::xml:
+        return "call" + close;
+      case CallStyle::deepseek:
+      case CallStyle::deepseek_v31:
+      case CallStyle::kimi:
+        return several("call", format_.style == CallStyle::deepseek ? R"("\n")" : "") + " " + mark(section_marks(format_.style).end);
+      default:
+        return "call";
+    }
+  }
+  // Whether each call has marks of its own.
+  [[nodiscard]] bool repeats() const {
+    const bool each = (format_.style == CallStyle::marked && !format_.is_list) || format_.style == CallStyle::xml ||
+                      format_.style == CallStyle::mistral_v11;
+    return each && options_.parallel;
+  }
+  std::string sections() {
+    add("section", mark(format_.open) + " rest");
+    if (!repeats()) return "section";
+    return several("section", format_.style == CallStyle::mistral_v11 ? "" : R"("\n")");
+  }
+  // Calls without marks, the whole answer.
+  std::string bare_calls() {
+    if (format_.style == CallStyle::pythonic) return fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
+    if (format_.style == CallStyle::llama || !options_.parallel) return "call";
+    return R"(call | "[" call (", " call)* "]")";
+  }
+
+  // Text, until a call of one of the tools begins the answer.
+  void add_bare_text() {
+    const bool is_python = format_.style == CallStyle::pythonic;
+    for (std::size_t i = 0; i < tools_.size(); ++i) {
+      if (is_python) {
+        add(fmt::format("opened_{}[lazy]", i), json_string("[" + tools_[i].name + "("));
+        add(fmt::format("first_{}", i), fmt::format("opened_{0} args_{0} \")\" {1} \"]\"", i, options_.parallel ? "(\", \" call)*" : ""));
+      } else {
+        add(fmt::format("opened_{}[lazy]", i), json_string(name_part(tools_[i])));
+        add(fmt::format("first_{}", i), fmt::format("opened_{0} named_{0}", i));
+      }
+    }
+    add("start", "TEXT | " + alternatives("first_") + (is_token(format_.open) ? " | " + mark(format_.open) + " call" : ""));
+  }
+  // Text, and calls behind their marks.
+  void add_marked_text() {
+    up_to("opened", {}, format_.open);
+    const std::string more = repeats() ? " (opened rest)* TEXT" : "";
+    if (options_.behind_mark)
+      add("start", "rest" + more);
+    else
+      add("start", "TEXT | opened rest" + more);
+  }
+
+  const CallFormat& format_;
+  const std::vector<Tool>& tools_;
+  const CallGrammarOptions& options_;
+  std::string rules_;
+};
+
+}  // namespace
+
+std::string call_grammar(const CallFormat& format, const std::vector<Tool>& tools, const CallGrammarOptions& options) {
+  return CallRules(format, tools, options).make();
+}
+
+std::string schema_of_arguments(const Tool& tool) {
+  json::object schema = tool.parameters.is_object() ? tool.parameters.get_object() : json::object();
+  const auto has = [&](std::string_view key) { return schema.contains(key); };
+  const bool is_joined = has("$ref") || has("allOf") || has("anyOf") || has("oneOf") || has("if") || has("patternProperties");
+  if (!has("type") && !is_joined) schema["type"] = "object";
+  // A schema of fields that says nothing of others means no others; a small model would go on making some up.
+  if (!is_joined && has("properties") && !has("additionalProperties")) schema["additionalProperties"] = false;
+  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
+  if (!tool.strict) settings["lenient"] = true;
+  schema["x-guidance"] = std::move(settings);
+  return json::serialize(schema);
+}
+
+}  // namespace quire

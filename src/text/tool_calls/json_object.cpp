@@ -1,0 +1,200 @@
+#include "text/tool_calls/json_object.h"
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parse.hpp>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::size_t kMaxCallDepth = 64;
+
+json::parse_options call_options() {
+  json::parse_options options;
+  options.max_depth = kMaxCallDepth;
+  return options;
+}
+
+// What Boost's parser tells of a document, without keeping it. A field false ends the parsing.
+struct QuietHandler {
+  static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_array_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_key_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_string_size = std::numeric_limits<std::size_t>::max();
+  using Code = json::error_code;
+  using Text = json::string_view;
+
+  std::size_t depth = 0;
+  bool is_whole = false;
+
+  // The parsers below look at what they need of a value; everything is one but texts are told in parts.
+  virtual bool value(Code& /*code*/) { return true; }
+  virtual bool open(char /*bracket*/) { return true; }
+  virtual bool close() { return true; }
+  virtual bool text(Text /*part*/, bool /*is_key*/, bool /*last*/) { return true; }
+  virtual ~QuietHandler() = default;
+
+  bool on_document_begin(Code& /*code*/) { return true; }
+  bool on_document_end(Code& /*code*/) { return true; }
+  bool enter(char bracket, Code& code) {
+    ++depth;
+    return accept(open(bracket), code);
+  }
+  bool leave(Code& code) {
+    --depth;
+    is_whole = depth == 0;
+    return accept(close(), code);
+  }
+  static bool accept(bool good, Code& code) {
+    if (!good) code = json::error::syntax;
+    return good;
+  }
+  bool on_object_begin(Code& code) { return enter('{', code); }
+  bool on_object_end(std::size_t /*n*/, Code& code) { return leave(code); }
+  bool on_array_begin(Code& code) { return enter('[', code); }
+  bool on_array_end(std::size_t /*n*/, Code& code) { return leave(code); }
+  bool on_key_part(Text part, std::size_t /*n*/, Code& code) { return accept(text(part, true, false), code); }
+  bool on_key(Text part, std::size_t /*n*/, Code& code) { return accept(text(part, true, true), code); }
+  bool on_string_part(Text part, std::size_t /*n*/, Code& code) { return accept(text(part, false, false), code); }
+  bool on_string(Text part, std::size_t /*n*/, Code& code) { return accept(text(part, false, true), code); }
+  bool on_number_part(Text /*part*/, Code& /*code*/) { return true; }
+  bool on_int64(std::int64_t /*number*/, Text /*part*/, Code& code) { return accept(value(code), code); }
+  bool on_uint64(std::uint64_t /*number*/, Text /*part*/, Code& code) { return accept(value(code), code); }
+  bool on_double(double /*number*/, Text /*part*/, Code& code) { return accept(value(code), code); }
+  bool on_bool(bool /*yes*/, Code& code) { return accept(value(code), code); }
+  bool on_null(Code& code) { return accept(null(), code); }
+  virtual bool null() { return true; }
+  bool on_comment_part(Text /*part*/, Code& /*code*/) { return true; }
+  bool on_comment(Text /*part*/, Code& /*code*/) { return true; }
+};
+
+// The fields of a call. Depth 1 is the call itself.
+struct CallHandler final : QuietHandler {
+  enum class Field : std::uint8_t { other, name, arguments };
+  Field field = Field::other;
+  bool only_known = false;
+  std::string key;
+  std::optional<std::string> name;
+  bool has_arguments = false;
+  bool in_arguments = false;  // within the object
+  std::string quoted;         // arguments that came as a string
+
+  bool value(Code& /*code*/) override { return depth != 1 || field == Field::other; }
+  bool null() override { return depth != 1 || field != Field::name; }
+  bool open(char bracket) override {
+    if (depth != 2 || field == Field::other) return depth > 1 || bracket == '{';
+    in_arguments = true;
+    return field == Field::arguments && bracket == '{';
+  }
+  bool close() override {
+    if (depth == 1) in_arguments = false;
+    return true;
+  }
+  bool text(Text part, bool is_key, bool last) override {
+    if (depth != 1) return true;
+    if (is_key) {
+      key += std::string_view(part.data(), part.size());
+      return !last || take_key();
+    }
+    if (field == Field::name) add(*name, part);
+    if (field == Field::arguments) add(quoted, part);
+    return true;
+  }
+  static void add(std::string& to, Text part) { to.append(part.data(), part.size()); }
+
+  bool take_key() {
+    const std::string taken = std::exchange(key, {});
+    if (taken == "name") {
+      field = Field::name;
+      return !std::exchange(name, name ? name : std::string());
+    }
+    if (taken == "arguments" || taken == "parameters") {
+      field = Field::arguments;
+      return !std::exchange(has_arguments, true);
+    }
+    field = Field::other;
+    return !only_known || taken == "id" || taken == "type";
+  }
+};
+
+template <class Parser>
+bool push_byte(Parser& parser, char byte) {
+  json::error_code code;
+  parser.write_some(true, &byte, 1, code);
+  return !code;
+}
+
+}  // namespace
+
+struct JsonObject::Parser {
+  json::basic_parser<QuietHandler> bytes{call_options()};
+  bool is_first = true;
+};
+
+JsonObject::JsonObject() : parser_(std::make_unique<Parser>()) {}
+JsonObject::~JsonObject() = default;
+JsonObject::JsonObject(JsonObject&&) noexcept = default;
+JsonObject& JsonObject::operator=(JsonObject&&) noexcept = default;
+
+JsonState JsonObject::push(char byte) {
+  if (std::exchange(parser_->is_first, false) && byte != '{') return JsonState::bad;
+  if (!push_byte(parser_->bytes, byte)) return JsonState::bad;
+  return parser_->bytes.handler().is_whole ? JsonState::whole : JsonState::open;
+}
+
+struct JsonCall::Parser {
+  json::basic_parser<CallHandler> bytes{call_options()};
+};
+
+JsonCall::JsonCall(const std::vector<Tool>* tools) : parser_(std::make_unique<Parser>()), tools_(tools) {
+  parser_->bytes.handler().only_known = tools != nullptr;
+}
+JsonCall::~JsonCall() = default;
+JsonCall::JsonCall(JsonCall&&) noexcept = default;
+JsonCall& JsonCall::operator=(JsonCall&&) noexcept = default;
+
+bool JsonCall::begin(CallWriter& out) {
+  const std::string& name = *parser_->bytes.handler().name;
+  if (name.empty() || (tools_ != nullptr && find_tool(*tools_, name) == nullptr)) return false;
+  out.begin(name);
+  if (!early_.empty()) out.arguments(std::exchange(early_, {}));
+  begun_ = true;
+  return true;
+}
+
+bool JsonCall::end(CallWriter& out) {
+  const CallHandler& fields = parser_->bytes.handler();
+  if (!fields.name) return false;
+  if (!fields.quoted.empty()) {
+    json::error_code code;
+    const json::value arguments = json::parse(fields.quoted, code, {}, call_options());
+    if (code || !arguments.is_object()) return false;
+    early_ = fields.quoted;
+  }
+  if (!begun_ && early_.empty()) early_ = "{}";
+  if (!begun_ && !begin(out)) return false;
+  out.end();
+  return true;
+}
+
+JsonState JsonCall::push(char byte, CallWriter& out) {
+  const CallHandler& fields = parser_->bytes.handler();
+  const bool was_within = fields.in_arguments;
+  if (!push_byte(parser_->bytes, byte)) return JsonState::bad;
+  if (fields.is_whole) return end(out) ? JsonState::whole : JsonState::bad;
+  if (!was_within && !fields.in_arguments) return JsonState::open;
+  // A name that is still open comes later: no field is within another.
+  if (!begun_ && fields.name && !begin(out)) return JsonState::bad;
+  if (begun_)
+    out.arguments({&byte, 1});
+  else
+    early_ += byte;
+  return JsonState::open;
+}
+
+}  // namespace quire

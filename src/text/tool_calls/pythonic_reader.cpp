@@ -1,0 +1,114 @@
+// Calls in a list as Python writes them: [name(key=value, ...), ...]. Their arguments become JSON.
+#include <string>
+
+#include "base/json_text.h"
+#include "text/tool_calls/call_reader.h"
+#include "text/tool_calls/python_value.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMaxWordBytesOfCall = 256;
+
+class PythonicReader final : public CallReader {
+ public:
+  PythonicReader(const CallFormat& format, const std::vector<Tool>& tools) : open_(format.open), close_(format.close), tools_(&tools) {}
+
+  void begin() override {
+    state_ = State::start;
+    word_.clear();
+  }
+  [[nodiscard]] bool opens_with(char byte) const override { return open_.empty() && byte == '['; }
+
+  Taken push(char byte, CallWriter& out) override {
+    switch (state_) {
+      case State::start:
+        if (byte == '[') return enter(State::name);
+        return is_blank(byte) ? Taken::more : Taken::failed;
+      case State::name:
+        return byte == '(' ? begin_call(out) : push_word(byte);
+      case State::key:
+        return push_key(byte, out);
+      case State::value:
+        return push_value(byte, out);
+      case State::between:
+        if (byte == ',') return enter(State::name);
+        if (byte == ']') return close_.empty() ? Taken::over : enter(State::closing);
+        return is_blank(byte) ? Taken::more : Taken::failed;
+      case State::closing:
+        return push_closing(byte);
+    }
+    return Taken::failed;
+  }
+
+ private:
+  enum class State : std::uint8_t { start, name, key, value, between, closing };
+
+  Taken enter(State state) {
+    state_ = state;
+    word_.clear();
+    return Taken::more;
+  }
+  // Of a name or a key. White space may stand around it.
+  Taken push_word(char byte) {
+    static constexpr std::string_view kNone = "()[]{}=,'\"";
+    if (is_blank(byte) && word_.empty()) return Taken::more;
+    if (kNone.find(byte) != std::string_view::npos || is_blank(byte)) return Taken::failed;
+    word_ += byte;
+    return word_.size() > kMaxWordBytesOfCall ? Taken::failed : Taken::more;
+  }
+  Taken begin_call(CallWriter& out) {
+    // Without marks it may be any list.
+    if (word_.empty() || (open_.empty() && find_tool(*tools_, word_) == nullptr)) return Taken::failed;
+    out.begin(word_);
+    out.arguments("{");
+    is_first_ = true;
+    return enter(State::key);
+  }
+  Taken end_call(CallWriter& out) {
+    out.arguments("}");
+    out.end();
+    return enter(State::between);
+  }
+  Taken push_key(char byte, CallWriter& out) {
+    // A comma may stand behind the last.
+    if (byte == ')' && word_.empty()) return end_call(out);
+    if (byte != '=') return push_word(byte);
+    if (word_.empty()) return Taken::failed;
+    std::string key = is_first_ ? "" : ", ";
+    append_json_string(key, word_);
+    out.arguments(key + ": ");
+    is_first_ = false;
+    value_ = {};
+    return enter(State::value);
+  }
+  Taken push_value(char byte, CallWriter& out) {
+    word_.clear();
+    const PythonValue::State state = value_.push(byte, word_);
+    if (!word_.empty()) out.arguments(word_);
+    if (state == PythonValue::State::bad) return Taken::failed;
+    if (state == PythonValue::State::open) return Taken::more;
+    return byte == ',' ? enter(State::key) : end_call(out);
+  }
+  Taken push_closing(char byte) {
+    if (word_.empty() && is_blank(byte)) return Taken::more;
+    word_ += byte;
+    if (word_ == close_) return Taken::over;
+    return close_.starts_with(word_) ? Taken::more : Taken::failed;
+  }
+
+  std::string_view open_, close_;
+  const std::vector<Tool>* tools_;
+  State state_ = State::start;
+  bool is_first_ = true;
+  std::string word_;
+  PythonValue value_;
+};
+
+}  // namespace
+
+std::unique_ptr<CallReader> make_pythonic_reader(const CallFormat& format, const std::vector<Tool>& tools) {
+  return std::make_unique<PythonicReader>(format, tools);
+}
+
+}  // namespace quire

@@ -1,0 +1,189 @@
+"""Calls of tools as real chat templates write them, rendered by jinja2 with the settings of transformers and read back by quire.
+
+QUIRE_CALLS_TOOL names the built quire_calls_tool and QUIRE_TEST_VOCABS the folder with templates/*.jinja. Of each template 1,000 random
+answers, each also cut into random pieces; the first of them cut once at every place.
+"""
+
+import functools
+import json
+import os
+import pathlib
+import random
+import subprocess
+
+import pytest
+from test_templates import compile_reference
+
+VOCABS = os.environ.get("QUIRE_TEST_VOCABS", "")
+TOOL = os.environ.get("QUIRE_CALLS_TOOL", "")
+ANSWERS = 1000
+CUT_EVERYWHERE = 40
+
+CHATML = ("<|im_start|>assistant\n", "<|im_end|>")
+GRANITE = ("<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>")
+DEEPSEEK = ("<｜Assistant｜>", "<｜end▁of▁sentence｜>")
+LLAMA = ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>")
+MISTRAL = ("[/INST]", "</s>")
+
+# Of each template: what stands before and behind an answer, and what of an answer it can say. `text`: beside calls. `most`: calls at once.
+# `as_content`: it writes no calls; the answer is what the model was told to write. `plain_strings`: it does not escape strings. `plain_tags`:
+# nor what stands between tags. `shown`: jinja2 can show these tools with it. `nothing`: the content of an answer that is only calls.
+# `text_arguments`: it wants them as JSON text (CallFormat::wants_text_arguments).
+TEMPLATES = {
+    "Qwen-Qwen2.5-7B-Instruct": dict(ends=CHATML, text=True),
+    "Qwen-Qwen3-0.6B": dict(ends=CHATML, text=True, thoughts=True),
+    "Qwen-QwQ-32B": dict(ends=CHATML, text=True),
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": dict(ends=CHATML, shown=False),
+    "MiMo-VL": dict(ends=CHATML, text=True),
+    "ibm-granite-granite-4.0": dict(ends=GRANITE, text=True),
+    "ibm-granite-granite-3.3-2B-Instruct": dict(ends=GRANITE, as_content="<|tool_call|>{}"),
+    "HuggingFaceTB-SmolLM3-3B": dict(ends=CHATML, as_content="<tool_call>\n{}\n</tool_call>", text=True),
+    "meta-llama-Llama-3.1-8B-Instruct": dict(ends=LLAMA, most=1),
+    "meta-llama-Llama-3.2-3B-Instruct": dict(ends=LLAMA, most=1),
+    "meta-llama-Llama-3.3-70B-Instruct": dict(ends=LLAMA, most=1),
+    "mistralai-Mistral-Nemo-Instruct-2407": dict(ends=MISTRAL),
+    "Mistral-Small-3.2-24B-Instruct-2506": dict(ends=MISTRAL),
+    "mistralai-Ministral-3-14B-Reasoning-2512": dict(ends=MISTRAL, text=True),
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": dict(ends=DEEPSEEK, nothing=None, text_arguments=True, most=2),
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": dict(ends=DEEPSEEK, nothing=None),
+    "llama-cpp-deepseek-r1": dict(ends=DEEPSEEK, shown=False),
+    "deepseek-ai-DeepSeek-V3.1": dict(ends=("<think></think>", DEEPSEEK[1]), text=True),
+    "moonshotai-Kimi-K2": dict(ends=("<|im_assistant|>assistant<|im_middle|>", "<|im_end|>"), text=True),
+    "LFM2.5-8B-A1B": dict(ends=CHATML, text=True, plain_strings=True),
+    "Qwen3-Coder": dict(ends=CHATML, text=True, plain_tags=True),
+    "NVIDIA-Nemotron-Nano-v2": dict(ends=("<SPECIAL_11>Assistant\n", "<SPECIAL_12>")),
+    "unsloth-Apriel-1.5": dict(ends=("<|assistant|>\n", "\n<|end|>")),
+    "google-gemma-2-2b-it": dict(ends=("<start_of_turn>model\n", "<end_of_turn>"), as_content="{}"),
+}  # fmt: skip
+
+PIECES = ["a", "B", " ", "é", "世界", '"', "'", "\\", "\n", "{", "}", "[", "]", "<", ">", "</tool_call>", "<tool_call>", "[TOOL_CALLS]", "[ARGS]",
+          "<｜tool▁call▁end｜>", "😀", "\t", "True", "null", "12", ",", ":", "```", "|", "=", "(", ")", "/"]  # fmt: skip
+WORDS = ["Let", "me", "look.", "né", "<b>", "{x}", "[1]", "1 < 2", "|"]
+
+
+class Calls:
+    """Random answers."""
+
+    def __init__(self, seed, config):
+        self.random = random.Random(seed)
+        self.config = config
+
+    def text(self):
+        pieces = PIECES
+        if self.config.get("plain_strings"):
+            pieces = [piece for piece in pieces if "'" not in piece and "\\" not in piece]
+        text = "".join(self.random.choice(pieces) for _ in range(self.random.randrange(6)))
+        return text.strip("\n") if self.config.get("plain_tags") else text
+
+    def value(self, depth=0):
+        kind = self.random.randrange(6 if depth > 2 else 8)
+        if kind == 0:
+            return None
+        if kind == 1:
+            return self.random.random() < 0.5
+        if kind == 2:
+            return self.random.randrange(-(10**6), 10**6)
+        if kind == 3:
+            return self.random.choice([0.5, -1e-7, 3.25e12, 1e16, self.random.uniform(-10, 10)])
+        if kind < 6:
+            return self.text()
+        if kind == 6:
+            return [self.value(depth + 1) for _ in range(self.random.randrange(4))]
+        return {self.text() or "k": self.value(depth + 1) for _ in range(self.random.randrange(4))}
+
+    def answer(self):
+        calls = []
+        for _ in range(self.random.randrange(self.config.get("most", 3)) + 1):
+            arguments = {f"key_{self.random.randrange(9)}": self.value() for _ in range(self.random.randrange(4))}
+            calls.append((self.random.choice(["get_weather", "clock", "web.search-2"]), arguments))
+        says = " ".join(self.random.choice(WORDS) for _ in range(self.random.randrange(5))) if self.config.get("text") else ""
+        thinks = " ".join(self.random.choice(WORDS) for _ in range(self.random.randrange(5))) if self.config.get("thoughts") else ""
+        return calls, says, thinks
+
+
+def schema_of(value):
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object", type(None): "null"}
+    return {"type": kinds[type(value)]}
+
+
+def tools_of(calls):
+    """One tool for each call that says what its arguments are: Qwen3-Coder's format does not."""
+    schemas = {}
+    for name, arguments in calls:
+        for key, value in arguments.items():
+            schemas.setdefault(name, {})[key] = schema_of(value)
+        schemas.setdefault(name, {})
+    return [{"type": "function", "function": {"name": name, "description": "x", "parameters": {"type": "object", "properties": fields}}}
+            for name, fields in schemas.items()]  # fmt: skip
+
+
+def written(calls, form):
+    objects = [json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in calls]
+    if form.startswith("<tool_call>"):
+        return "\n".join(form.format(call) for call in objects)
+    return form.format("[" + ", ".join(objects) + "]" if form != "{}" or len(objects) > 1 else objects[0])
+
+
+def render(template, config, calls, says, thinks):
+    """The answer's own text, as the template writes it."""
+    message = {"role": "assistant", "content": says or config.get("nothing", "")}
+    if thinks:
+        message["reasoning_content"] = thinks
+    if "as_content" in config:
+        message["content"] = "\n".join(part for part in [says, written(calls, config["as_content"])] if part)
+    else:
+        as_sent = functools.partial(json.dumps, ensure_ascii=False) if config.get("text_arguments") else lambda arguments: arguments
+        message["tool_calls"] = [{"id": f"abcd{i:05}", "type": "function", "function": {"name": name, "arguments": as_sent(arguments)}}
+                                 for i, (name, arguments) in enumerate(calls)]  # fmt: skip
+    context = {"messages": [{"role": "user", "content": "?"}, message], "documents": None,
+               "tools": tools_of(calls) if config.get("shown", True) else [],
+               "add_generation_prompt": False, "bos_token": "<s>", "eos_token": "</s>", "enable_thinking": True}  # fmt: skip
+    text = compile_reference(template).render(**context)
+    begin, end = config["ends"]
+    first = text.index(begin) + len(begin) if begin != "[/INST]" else text.rindex(begin) + len(begin)
+    last = text.rfind(end)  # R1's own template forgets it behind one call, and ends behind two
+    return text[first : last if last > first else None]
+
+
+def untwice(calls):
+    """Calls of one name share a tool, so a key is of one kind in all of them."""
+    kinds = {}
+    for name, arguments in calls:
+        for key in list(arguments):
+            if kinds.setdefault((name, key), type(arguments[key])) is not type(arguments[key]):
+                del arguments[key]
+    return calls
+
+
+@pytest.fixture(scope="module")
+def tool():
+    if not TOOL:
+        pytest.skip("QUIRE_CALLS_TOOL is not set")
+    process = subprocess.Popen([TOOL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+    def read(request):
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    yield read
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_calls_come_back_as_they_were(tool, name):
+    template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
+    config = TEMPLATES[name]
+    source = Calls(name, config)
+    for i in range(ANSWERS):
+        calls, says, thinks = source.answer()
+        calls = untwice(calls)
+        text = render(template, config, calls, says, thinks)
+        request = {"template": template, "tools": tools_of(calls), "text": text, "seed": i}
+        read = tool({**request, "every_cut": True} if i < CUT_EVERYWHERE else request)
+        assert read["same"], text
+        assert [(call["name"], json.loads(call["arguments"])) for call in read["calls"]] == calls, text
+        assert read["content"].strip() == says.strip(), text
+        assert read["reasoning"].strip() == thinks, text

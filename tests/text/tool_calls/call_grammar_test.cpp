@@ -1,0 +1,99 @@
+#include "text/tool_calls/call_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <string>
+
+namespace quire {
+namespace {
+
+const std::vector<Tool>& tools_of_grammar() {
+  static const std::vector<Tool> tools{{.name = "f",
+                                        .parameters = boost::json::parse(
+                                            R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+                                                "required": ["b"], "x-guidance": {"lenient": true}})"),
+                                        .strict = true},
+                                       {.name = "g", .parameters = nullptr, .strict = false}};
+  return tools;
+}
+
+std::string grammar(const char* chat_template, CallGrammarOptions options) {
+  return call_grammar(detect_call_format(chat_template), tools_of_grammar(), options);
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  return text.find("\n" + line + "\n") != std::string::npos;
+}
+
+constexpr const char* kHermesTemplate = "tools <tool_call> \"arguments\"";
+
+TEST(CallGrammar, RequiredCallsBeginAtOnce) {
+  const std::string text = grammar(kHermesTemplate, {.is_required = true});
+  EXPECT_TRUE(has_line(text, "start: section (\"\\n\" section)*")) << text;
+  EXPECT_TRUE(has_line(text, R"(section: "<tool_call>" rest)")) << text;
+  EXPECT_TRUE(has_line(text, R"(rest: "\n" call "\n" "</tool_call>")")) << text;
+  EXPECT_TRUE(has_line(text, "call: call_0 | call_1")) << text;
+  EXPECT_TRUE(has_line(text, R"(call_0: "{\"name\": \"f\"" named_0)")) << text;
+  EXPECT_TRUE(has_line(text, R"(named_0: ", \"arguments\": " args_0 "}")")) << text;
+}
+
+TEST(CallGrammar, OneCallWhereNoMoreAreWanted) {
+  EXPECT_TRUE(has_line(grammar(kHermesTemplate, {.is_required = true, .parallel = false}), "start: section"));
+  EXPECT_TRUE(has_line(grammar("<|tool_call|>", {.is_required = true, .parallel = false}), R"(rest: "[" call "]")"));
+  EXPECT_TRUE(has_line(grammar("<|tool_call|>", {.is_required = true}), R"(rest: "[" call (", " call)* "]")"));
+}
+
+TEST(CallGrammar, AutomaticCallsAreHeldBehindTheirMark) {
+  const std::string text = grammar(kHermesTemplate, {});
+  EXPECT_TRUE(has_line(text, R"(opened[lazy]: TEXT "<tool_call>")")) << text;
+  EXPECT_TRUE(has_line(text, "start: TEXT | opened rest (opened rest)* TEXT")) << text;
+  EXPECT_TRUE(has_line(grammar(kHermesTemplate, {.behind_mark = true}), "start: rest (opened rest)* TEXT"));
+  EXPECT_TRUE(has_line(grammar("x", {}), "start: TEXT | first_0 | first_1"));
+  EXPECT_TRUE(has_line(grammar("x", {}), R"(opened_1[lazy]: "{\"name\": \"g\"")"));
+}
+
+TEST(CallGrammar, ControlTokensStandByTheirIds) {
+  const auto special = [](std::string_view mark) { return mark == "[TOOL_CALLS]" ? std::optional<TokenId>(5) : std::nullopt; };
+  const std::string text = grammar("[TOOL_CALLS]", {.special = special});
+  EXPECT_TRUE(has_line(text, "opened: TEXT <[5]>")) << text;
+  EXPECT_TRUE(has_line(grammar("[TOOL_CALLS]", {.is_required = true, .special = special}), "section: <[5]> rest"));
+}
+
+TEST(CallGrammar, WhatTheModelThinksComesFirst) {
+  const std::string text = grammar("<think></think> <tool_call> \"arguments\"", {.is_required = true});
+  EXPECT_TRUE(has_line(text, R"(thought[lazy]: "<think>" TEXT "</think>")")) << text;
+  EXPECT_TRUE(has_line(text, "start: (thought space)? section (\"\\n\" section)*")) << text;
+  const std::string within = grammar("<think></think> <tool_call> \"arguments\"", {.is_required = true, .in_thought = true});
+  EXPECT_TRUE(has_line(within, R"(thought[lazy]: TEXT "</think>")")) << within;
+}
+
+TEST(CallGrammar, PythonAndXmlHaveARuleForEachArgument) {
+  const std::string python = grammar("<|tool_call_start|>", {.is_required = true});
+  EXPECT_TRUE(has_line(python, R"(args_0: arg_0_0 (", " arg_0_1)?)")) << python;
+  EXPECT_NE(python.find("arg_0_0: \"b=\" value_arg_0_0\n"), std::string::npos) << "required ones first";
+  const std::string xml = grammar("<tool_call> <parameter=", {.is_required = true});
+  EXPECT_TRUE(has_line(xml, "args_0: arg_0_0 arg_0_1?")) << xml;
+  EXPECT_TRUE(has_line(xml, R"(value_arg_0_0[lazy]: TEXT "\n</parameter>\n")")) << xml;
+}
+
+TEST(CallGrammar, AClientsSettingsForTheLibraryAreDropped) {
+  const auto strict = boost::json::parse(schema_of_arguments(tools_of_grammar()[0]));
+  EXPECT_FALSE(strict.at("x-guidance").as_object().contains("lenient"));
+  EXPECT_EQ(strict.at("additionalProperties"), false);
+  const auto any = boost::json::parse(schema_of_arguments(tools_of_grammar()[1]));
+  EXPECT_EQ(any.at("type"), "object");
+  EXPECT_EQ(any.at("x-guidance").at("lenient"), true);
+  EXPECT_FALSE(any.as_object().contains("additionalProperties"));
+}
+
+TEST(CallGrammar, AThousandToolsAreAThousandRules) {
+  std::vector<Tool> tools;
+  for (int i = 0; i < 1000; ++i) tools.push_back({.name = "tool_" + std::to_string(i), .parameters = nullptr, .strict = false});
+  const std::string text = call_grammar(detect_call_format(kHermesTemplate), tools, {.is_required = true});
+  EXPECT_NE(text.find("\nargs_999: "), std::string::npos);
+  EXPECT_LT(text.size(), 400'000U);
+}
+
+}  // namespace
+}  // namespace quire
