@@ -67,8 +67,8 @@ struct EngineRequest {
   // Then `n` is the width of the search, at most 10, and its answers come at once when it is over, best first. It ends with the first of
   // them that is finished. What says how tokens are drawn (temperature, top_k, ...) does not matter to it.
   std::optional<BeamSearchOptions> beam_search{};
-  // No tokens are drawn: the request ends with what the model's last layer makes of the prompt's last token, normed, as many numbers as the
-  // model is wide (ModelInfo::hidden_size).
+  // No tokens are drawn: the request ends with one vector, of the kind that sampling.pooling says: as many numbers as the model is wide
+  // (ModelInfo::hidden_size), or one for each of the tokens whose logits it asks for.
   bool pooling = false;
   // Compiled while the request waits, on a thread of its own; what it refuses ends the request (RequestOutput::refusal).
   std::optional<StructuredOutput> structured_output{};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quire/ids.h"
+#include "quire/pooling.h"
 
 namespace quire {
 
@@ -59,6 +60,7 @@ struct ModelInfo {
   std::uint64_t num_parameters = 0;
   std::uint64_t weight_bytes = 0;                                                      // in memory, unpacked into kernel formats
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
+  PoolingInfo pooling{};
 };
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
+#include "quire/pooling.h"
 
 namespace quire {
 
@@ -28,6 +29,7 @@ struct QUIRE_API SamplingParams {
   std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs
   std::vector<TokenId> stop_token_ids;  // besides the model's EOS ids
   bool ignore_eos = false;
+  PoolingParams pooling{};  // of a request that draws no tokens (EngineRequest::pooling)
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

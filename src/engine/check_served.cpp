@@ -36,6 +36,8 @@ Result<void> check_served(const EngineRequest& request, const WorkerCapabilities
                 "build with it (QUIRE_GUIDANCE, as ./dev does), or ask for free output");
   }
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
+  if (request.sampling.pooling.kind != PoolingKind::last && has_connector)
+    return refuse("pooling", "of more than the last token needs the whole prompt computed, and a connector may load blocks of it");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");
   if (request.sampling.prompt_logprobs && has_connector)

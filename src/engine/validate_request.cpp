@@ -14,6 +14,7 @@ constexpr std::size_t kMaxTagBytes = 256;
 constexpr std::size_t kMaxHints = 16;
 constexpr std::uint32_t kMaxSiblings = 128;
 constexpr double kMaxLengthPenalty = 10.0;
+constexpr std::size_t kMaxPooledLogits = 256;
 
 Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
@@ -26,6 +27,8 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
   for (const auto& [token, bias] : request.sampling.logit_bias)
     if (unknown(token)) return refuse("logit_bias", token);
+  const auto& wanted = request.sampling.pooling.logits_of;
+  if (const auto bad = std::ranges::find_if(wanted, unknown); bad != wanted.end()) return refuse("pooling.logits_of", *bad);
   return {};
 }
 
@@ -64,8 +67,19 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   return {};
 }
 
-// One row is its answer.
+// One vector is its answer.
 Result<void> check_pooling(const EngineRequest& request) {
+  const PoolingParams& params = request.sampling.pooling;
+  if (!request.pooling) {
+    if (params.kind == PoolingKind::last && params.logits_of.empty()) return {};
+    return fail(ErrorCode::invalid_argument, "pooling", "is off, and what to pool is given", "turn it on");
+  }
+  if (!params.logits_of.empty() && params.kind != PoolingKind::last)
+    return fail(ErrorCode::invalid_argument, "pooling.kind", "is given, and logits stand behind the last token", "leave it out");
+  if (params.logits_of.size() > kMaxPooledLogits) {
+    return fail(ErrorCode::invalid_argument, "pooling.logits_of", fmt::format("holds {} tokens", params.logits_of.size()),
+                fmt::format("give at most {}", kMaxPooledLogits));
+  }
   const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
                                                 {"beam_search", request.beam_search.has_value()},
                                                 {"structured_output", request.structured_output.has_value()},
@@ -101,8 +115,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   }
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
-  if (request.pooling)
-    if (auto valid = check_pooling(request); !valid) return valid;
+  if (auto valid = check_pooling(request); !valid) return valid;
   if (request.beam_search.has_value())
     if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());

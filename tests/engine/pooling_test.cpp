@@ -9,6 +9,8 @@ namespace {
 class Pooling : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, Pooling, testing::ValuesIn(kModes), mode_name);
 
+constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean};
+
 EngineRequest pooled_request(std::uint32_t length, TokenId first = 1) {
   EngineRequest request = make_request(length, 1, first);
   request.pooling = true;
@@ -16,7 +18,7 @@ EngineRequest pooled_request(std::uint32_t length, TokenId first = 1) {
 }
 
 void expect_pooled(const Collector::Answer& answer, const EngineRequest& request) {
-  EXPECT_TRUE(std::ranges::equal(answer.pooled, simulated_hidden(request.prompt)));
+  EXPECT_EQ(answer.pooled, simulated_pooled(request.prompt, request.sampling.pooling));
   EXPECT_TRUE(answer.tokens.empty());
   EXPECT_EQ(answer.reason, FinishReason::stop) << answer.error;
   EXPECT_EQ(answer.num_finals, 1U);
@@ -37,6 +39,8 @@ TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
         EngineRequest request = random_request(random);
         request.pooling = i % 3 == 0;
         if (request.pooling) request.sampling.logprobs.reset();
+        if (request.pooling) request.sampling.pooling.kind = kKinds[i / 3 % 3];
+        if (request.pooling && i % 9 == 0) request.sampling.pooling.logits_of = {7, 3};
         submitted.emplace_back(engine->submit(request, sink).value(), request);
       }
       for (const auto& [id, request] : submitted)
@@ -59,6 +63,43 @@ TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
   const Collector::Answer again = sink.wait(engine->submit(request, sink).value());
   EXPECT_EQ(again.num_cached_tokens, 32U);
   expect_pooled(again, request);
+}
+
+// As in vLLM: cached blocks have no rows.
+TEST_P(Pooling, OfMoreThanTheLastRowReadsNoPrefixCacheButFillsIt) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  EngineRequest mean = pooled_request(48), last = pooled_request(48);
+  mean.sampling.pooling.kind = PoolingKind::mean;
+  for (int round = 0; round < 2; ++round) {
+    const Collector::Answer answer = sink.wait(engine->submit(mean, sink).value());
+    EXPECT_EQ(answer.num_cached_tokens, 0U);
+    expect_pooled(answer, mean);
+  }
+  EXPECT_EQ(sink.wait(engine->submit(last, sink).value()).num_cached_tokens, 32U);
+}
+
+// What was swapped out would come back without the rows before it.
+TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
+  EngineOptions options;
+  options.cache.num_blocks = 20;
+  options.kv_swap = {.bytes = std::uint64_t{1} << 20U, .choice = SwapChoice::always};
+  options.scheduler.long_prefill_token_threshold = 16;
+  const auto engine = start(GetParam(), {.options = options});
+  Collector sink;
+  std::vector<std::pair<RequestId, EngineRequest>> submitted;
+  for (TokenId i = 0; i < 30; ++i) {
+    EngineRequest request = i % 2 == 0 ? pooled_request(120, i * 7) : make_request(30, 60, i * 5);
+    if (request.pooling) request.sampling.pooling.kind = PoolingKind::mean;
+    submitted.emplace_back(engine->submit(request, sink).value(), request);
+  }
+  for (const auto& [id, request] : submitted)
+    if (request.pooling)
+      expect_pooled(sink.wait(id), request);
+    else
+      expect_equal(sink.wait(id), expected(request));
+  EXPECT_EQ(engine->stop(10.0), 0U);
+  EXPECT_GT(engine->stats().num_preemptions, 0U);
 }
 
 TEST_P(Pooling, ARowThatIsNotFiniteIsAnErrorOfItsRequestAlone) {
@@ -105,6 +146,15 @@ TEST(PoolingRefused, WithWhatOnlyTokensHave) {
   EXPECT_EQ(field([](EngineRequest& request) { request.beam_search = BeamSearchOptions{}; }), "beam_search");
   EXPECT_EQ(field([](EngineRequest& request) { request.sampling.logprobs = 0; }), "logprobs");
   EXPECT_EQ(field([](EngineRequest& request) { request.sampling.prompt_logprobs = 0; }), "prompt_logprobs");
+  EXPECT_EQ(field([](EngineRequest& request) { request.sampling.pooling.logits_of = {1, 1 << 20}; }), "pooling.logits_of");
+  EXPECT_EQ(field([](EngineRequest& request) { request.sampling.pooling.logits_of.assign(257, 1); }), "pooling.logits_of");
+  EXPECT_EQ(field([](EngineRequest& request) { request.sampling.pooling = {.kind = PoolingKind::mean, .logits_of = {1}}; }),
+            "pooling.kind");
+  EXPECT_EQ(field([](EngineRequest& request) {
+              request.pooling = false;
+              request.sampling.pooling.kind = PoolingKind::mean;
+            }),
+            "pooling");
 }
 
 class TokensOnlyWorker final : public SimulatedWorker {

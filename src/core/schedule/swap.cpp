@@ -33,10 +33,10 @@ bool Swap::take_out(Request& victim, bool was_planned) {
   return true;
 }
 
-// A session may be cut while it waits. The copy of a block that was planned in this step, and will not be made, holds nothing; nor does a
-// block that a load still fills.
+// A session may be cut while it waits. What pools more than its last row must see all rows in one go. The copy of a block that was planned
+// in this step, and will not be made, holds nothing; nor does a block that a load still fills.
 bool Swap::may_move(const Request& victim, bool was_planned) const {
-  if (victim.num_computed_tokens <= 0 || victim.resumable) return false;
+  if (victim.num_computed_tokens <= 0 || victim.resumable || (victim.pooling && victim.skip_reading_prefix_cache)) return false;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
     if (was_planned && victim.blocks.own_copy(group)) return false;
     for (const BlockId block : victim.blocks.blocks(group))

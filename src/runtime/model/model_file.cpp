@@ -14,6 +14,7 @@
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
 #include "runtime/kernel/pack.h"
+#include "runtime/model/pooling_info.h"
 
 namespace quire {
 namespace {
@@ -75,6 +76,12 @@ std::string describe_types(const std::vector<TensorView>& tensors) {
   return text;
 }
 
+// Saved without what generates text: the names of such a folder begin inside the decoder.
+bool is_headless(const SafetensorsFolder& folder) {
+  const auto is_embedding = [](const SafetensorsTensor* tensor) { return tensor->name == "embed_tokens.weight"; };
+  return std::ranges::any_of(folder.tensors(), is_embedding);
+}
+
 }  // namespace
 
 Result<ModelFile> ModelFile::open(const std::string& path) {
@@ -89,6 +96,8 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
     auto folder = SafetensorsFolder::open(path);
     if (!folder) return std::unexpected(std::move(folder.error()));
     file.config_ = std::move(*config);
+    file.is_headless_ = is_headless(*folder);
+    file.config_.tied_embeddings |= file.is_headless_;
     file.weights_ = std::move(*folder);
     return file;
   }
@@ -117,7 +126,11 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
 }
 
 std::string ModelFile::name_of(TensorRole role, std::uint32_t layer) const {
-  return std::holds_alternative<GgufFile>(weights_) ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer);
+  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer);
+  constexpr std::string_view kDecoder = "model.";
+  std::string name = hf_tensor_name(role, layer);
+  if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
+  return name;
 }
 
 std::string ModelFile::model_name() const {
@@ -160,7 +173,10 @@ Result<ModelInfo> ModelFile::info() const {
                  .vocab_size = config_.vocab_size,
                  .context_length = config_.context_length,
                  .sliding_windows = config_.sliding_windows,
-                 .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec))};
+                 .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
+                 .pooling = {}};
+  const auto* gguf = std::get_if<GgufFile>(&weights_);
+  info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) {
     info.num_parameters += view.rows * view.columns;
     info.weight_bytes += estimate_packed_bytes(view);

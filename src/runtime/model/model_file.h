@@ -56,6 +56,7 @@ class ModelFile {
   std::string path_;
   std::variant<std::monostate, GgufFile, SafetensorsFolder> weights_;
   ModelConfig config_;
+  bool is_headless_ = false;
 };
 
 }  // namespace quire

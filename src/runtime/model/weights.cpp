@@ -106,8 +106,11 @@ class TaskCollector {
     return view;
   }
 
-  // Tied models may carry the output matrix a second time, and old exports the table of frequencies.
-  static bool may_be_left_out(std::string_view name) { return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq"); }
+  // Tied models may carry the output matrix a second time, old exports the table of frequencies, and those that judge pairs of texts two
+  // rows of the output matrix.
+  static bool may_be_left_out(std::string_view name) {
+    return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
+  }
 
   void refuse_unused() {
     if (error_) return;

@@ -11,13 +11,14 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       max_num_batched_tokens_(max_num_batched_tokens),
       num_spec_tokens_(num_spec_tokens),
       histories_(max_num_seqs),
-      prompt_rows_(max_num_seqs) {
+      prompt_rows_(max_num_seqs),
+      pooling_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
   sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
-  pooled_outputs_.reserve(max_num_seqs);
   prompt_runs_.reserve(max_num_seqs);
+  pool_runs_.reserve(max_num_seqs);
 }
 
 void Batch::release(Slot slot) {
@@ -36,6 +37,7 @@ void Batch::admit(const AdmittedRequest& request) {
   const bool is_prompt = request.tokens.size() == request.num_prompt_tokens;
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
+  pooling_[request.slot.value] = request.sampling->pooling.kind;
 }
 
 void Batch::append(Slot slot, TokenId token) {
@@ -59,8 +61,8 @@ BatchInput Batch::build(const StepPlan& plan) {
   sequences_.clear();
   output_rows_.clear();
   sampled_outputs_.clear();
-  pooled_outputs_.clear();
   prompt_runs_.clear();
+  pool_runs_.clear();
   for (const ScheduledRequest& request : plan.scheduled) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t num_known = request.num_tokens - request.drafts.size();
@@ -93,11 +95,25 @@ void Batch::add_outputs(const ScheduledRequest& request) {
                             .num_logprobs = wanted.num_logprobs});
     for (std::uint32_t i = 0; i < num_rows; ++i) output_rows_.push_back(begin + i);
   }
-  if (!request.samples && !request.pools) return;
+  if (request.pools || pooling_[request.slot.value] != PoolingKind::last) add_pool_run(request, begin);
+  if (!request.samples) return;
   for (std::uint32_t row = end - 1 - static_cast<std::uint32_t>(request.drafts.size()); row < end; ++row) {
-    (request.samples ? sampled_outputs_ : pooled_outputs_).push_back(static_cast<std::uint32_t>(output_rows_.size()));
+    sampled_outputs_.push_back(static_cast<std::uint32_t>(output_rows_.size()));
     output_rows_.push_back(row);
   }
+}
+
+void Batch::add_pool_run(const ScheduledRequest& request, std::uint32_t begin) {
+  const PoolingKind kind = pooling_[request.slot.value];
+  std::uint32_t first = 0, end = request.num_tokens;
+  if (kind == PoolingKind::first) end = request.num_computed_tokens == 0 ? 1 : 0;
+  if (kind == PoolingKind::last) first = end - 1;
+  pool_runs_.push_back({.slot = request.slot,
+                        .num_rows = end - first,
+                        .first_output = static_cast<std::uint32_t>(output_rows_.size()),
+                        .first_position = request.num_computed_tokens + first,
+                        .is_last = request.pools});
+  for (std::uint32_t i = first; i < end; ++i) output_rows_.push_back(begin + i);
 }
 
 }  // namespace quire

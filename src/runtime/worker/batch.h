@@ -20,6 +20,15 @@ struct PromptRun {
   std::uint32_t num_logprobs = 0;  // alternatives beside each token
 };
 
+// Rows of the pass that a pooling request's vector is made of.
+struct PoolRun {
+  Slot slot;
+  std::uint32_t num_rows = 0;      // none where earlier passes had them all
+  std::uint32_t first_output = 0;  // its first row's place among the pass's output rows; the others follow it
+  std::uint32_t first_position = 0;
+  bool is_last = false;  // the prompt is done
+};
+
 class Batch {
  public:
   // `num_spec_tokens`: drafts of a request in a step, at most.
@@ -35,10 +44,10 @@ class Batch {
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
   // for encoders or for pipeline stages is a broken invariant.
   BatchInput build(const StepPlan& plan);
-  // Of the last build(): the places of rows that are sampled from (one per request, and one behind each of its drafts), or pooled, among
-  // the output rows, and the runs, each in the plan's order.
+  // Of the last build(): the places of rows that are sampled from (one per request, and one behind each of its drafts) among the output
+  // rows, and the runs, each in the plan's order.
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
-  [[nodiscard]] std::span<const std::uint32_t> pooled_outputs() const { return pooled_outputs_; }
+  [[nodiscard]] std::span<const PoolRun> pool_runs() const { return pool_runs_; }
   [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
 
  private:
@@ -49,6 +58,7 @@ class Batch {
   };
   void refuse_unserved(const StepPlan& plan) const;
   void add_outputs(const ScheduledRequest& request);
+  void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
   std::uint32_t max_model_len_;
   std::uint32_t max_num_batched_tokens_;
@@ -58,8 +68,10 @@ class Batch {
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
   std::vector<PromptRows> prompt_rows_;  // by slot
-  std::vector<std::uint32_t> sampled_outputs_, pooled_outputs_;
+  std::vector<PoolingKind> pooling_;     // by slot
+  std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;
+  std::vector<PoolRun> pool_runs_;
 };
 
 }  // namespace quire

@@ -62,6 +62,10 @@ std::span<std::uint64_t> names_in(const KvCache& cache) {
   return {reinterpret_cast<std::uint64_t*>(cache.keys(0)), cache.layout().total_bytes() / sizeof(std::uint64_t)};
 }
 
+float simulated_logit(std::span<const TokenId> history, TokenId token) {
+  return static_cast<float>(extend(what_follows(history), token) >> 50U) / 1024.0F;
+}
+
 }  // namespace
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
@@ -84,6 +88,22 @@ std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> his
   std::array<float, kSimulatedWidth> hidden;
   for (std::uint32_t i = 0; i < kSimulatedWidth; ++i) hidden[i] = static_cast<float>(follows >> 16 * i & 0xFFFFU) / 65536.0F;
   return hidden;
+}
+
+std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const PoolingParams& params) {
+  std::vector<float> pooled;
+  pooled.reserve(std::max<std::size_t>(params.logits_of.size(), kSimulatedWidth));
+  for (const TokenId token : params.logits_of) pooled.push_back(simulated_logit(prompt, token));
+  if (!pooled.empty()) return pooled;
+  const std::size_t begin = params.kind == PoolingKind::last ? prompt.size() - 1 : 0;
+  const std::size_t end = params.kind == PoolingKind::first ? 1 : prompt.size();
+  std::array<double, kSimulatedWidth> sums{};
+  for (std::size_t position = begin; position < end; ++position) {
+    const auto row = simulated_hidden(prompt.first(position + 1));
+    for (std::size_t i = 0; i < row.size(); ++i) sums[i] += static_cast<double>(row[i]);
+  }
+  for (const double sum : sums) pooled.push_back(static_cast<float>(sum / static_cast<double>(end - begin)));
+  return pooled;
 }
 
 std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count) {
@@ -121,6 +141,7 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
       kv_(names_in(cache_)),
       transfers_(std::move(options_.transport), cache_.pages()),
       params_(options_.limits.max_num_seqs, nullptr),
+      pooler_(options_.limits.max_num_seqs, kSimulatedWidth),
       pool_(options_.num_threads),
       task_(pool_, options_.limits.max_num_seqs, *this, step_clock(options_)) {}
 
@@ -132,6 +153,7 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
   for (const AdmittedRequest& request : plan.admitted) {
     batch_.admit(request);
     params_[request.slot.value] = request.sampling;
+    pooler_.admit(request);
   }
   std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
   tables_.commit(options_.limits.max_num_seqs);
@@ -174,10 +196,8 @@ void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> ma
   results.prompt_logprobs.clear();
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
-  results.pooled.clear();
-  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(&ScheduledRequest::pools))
-    std::ranges::copy(pool(request), std::back_inserter(results.pooled));
-  results.give_out(plan, batch_.prompt_runs(), kSimulatedWidth);
+  pooler_.pool(batch_.pool_runs(), *this, results);
+  results.give_out(plan, batch_.prompt_runs());
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -260,11 +280,18 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
   return outcome;
 }
 
-std::array<float, kSimulatedWidth> SimulatedWorker::pool(const ScheduledRequest& request) const {
-  const std::span<const TokenId> history = batch_.history(request.slot);
-  std::array<float, kSimulatedWidth> hidden = simulated_hidden(history);
-  if (history.back() == options_.poison) hidden.fill(std::numeric_limits<float>::quiet_NaN());
-  return hidden;
+void SimulatedWorker::read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::uint32_t position = run.first_position + outputs[i] - run.first_output;
+    const std::span<const TokenId> history = batch_.history(run.slot).first(position + 1);
+    std::array<float, kSimulatedWidth> hidden = simulated_hidden(history);
+    if (history.back() == options_.poison) hidden.fill(std::numeric_limits<float>::quiet_NaN());
+    std::ranges::copy(hidden, rows.begin() + static_cast<std::ptrdiff_t>(i * kSimulatedWidth));
+  }
+}
+
+void SimulatedWorker::read_logits(std::uint32_t /*output*/, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) logits[i] = simulated_logit(batch_.history(run.slot), tokens[i]);
 }
 
 PositionLogprobs SimulatedWorker::score(const PromptRun& run, std::uint32_t token) const {

@@ -17,6 +17,7 @@
 #include "runtime/memory/kv_cache.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/pooler.h"
 #include "runtime/worker/step_task.h"
 #include "runtime/worker/step_time_model.h"
 #include "runtime/worker/worker.h"
@@ -54,8 +55,10 @@ PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint3
 // Its hidden row after this history.
 inline constexpr std::uint32_t kSimulatedWidth = 4;
 std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> history);
+// What a pooling request with this prompt ends with.
+std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const PoolingParams& params);
 
-class SimulatedWorker : public WorkerBase, private StepParts {
+class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);
   [[nodiscard]] WorkerCapabilities capabilities() const override;
@@ -74,7 +77,8 @@ class SimulatedWorker : public WorkerBase, private StepParts {
   void verify(const ScheduledRequest& request);
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
-  [[nodiscard]] std::array<float, kSimulatedWidth> pool(const ScheduledRequest& request) const;
+  void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
+  void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) override;
   [[nodiscard]] PositionLogprobs score(const PromptRun& run, std::uint32_t token) const;
   // With the drafts of this step behind it; valid until the next call.
   std::span<const TokenId> history(const ScheduledRequest& request);
@@ -90,6 +94,7 @@ class SimulatedWorker : public WorkerBase, private StepParts {
   std::span<std::uint64_t> kv_;  // all of them
   TransferRunner transfers_;
   std::vector<const SamplingParams*> params_;
+  Pooler pooler_;
   ThreadPool pool_;
   StepTask task_;  // last: it uses all the others
 };

@@ -2,14 +2,15 @@
 
 namespace quire {
 
-void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size) {
+void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);
   std::span<const std::uint32_t> counts(num_outcomes);
   std::span<const TokenId> proposed(drafts);
   std::span<const std::uint32_t> draft_counts(num_drafts);
   std::span<PositionLogprobs> rows(prompt_logprobs);
-  std::span<const float> hidden(pooled);
+  std::span<const float> vectors(pooled);
+  std::span<const std::uint32_t> sizes(pooled_sizes);
   for (const ScheduledRequest& request : plan.scheduled) {
     RequestResult result{.id = request.id};
     if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
@@ -27,8 +28,9 @@ void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prom
       if (!draft_counts.empty()) draft_counts = draft_counts.subspan(1);
     }
     if (request.pools) {
-      result.pooled = hidden.first(hidden_size);
-      hidden = hidden.subspan(hidden_size);
+      result.pooled = vectors.first(sizes.front());
+      vectors = vectors.subspan(sizes.front());
+      sizes = sizes.subspan(1);
     }
     if (!result.samples.empty() || !result.prompt_logprobs.empty() || !result.pooled.empty()) requests.push_back(result);
   }

@@ -16,13 +16,14 @@ struct StepResults {
   std::vector<TokenId> drafts;
   std::vector<std::uint32_t> num_drafts;  // of each that samples; empty: none
   std::vector<PositionLogprobs> prompt_logprobs;
-  std::vector<float> pooled;  // [request][hidden_size]
+  std::vector<float> pooled;
+  std::vector<std::uint32_t> pooled_sizes;  // of each that pools
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
   StepTimings timings;
 
-  // Makes `requests` of the six above.
-  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs, std::uint32_t hidden_size);
+  // Makes `requests` of those above.
+  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs);
 };
 
 }  // namespace quire

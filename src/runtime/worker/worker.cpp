@@ -18,8 +18,10 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens),
       prompt_scorer_(model_->info().vocab_size),
+      pooler_(limits.max_num_seqs, model_->info().hidden_size),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * (1 + limits.speculation.num_speculative_tokens) *
                                                       model_->info().vocab_size)),
+      pooled_logits_(std::make_unique_for_overwrite<float[]>(model_->info().vocab_size)),
       observer_(observer),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
@@ -65,10 +67,8 @@ void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, Step
   propose(plan, results);
   if (observer_ != nullptr) show_logits(plan, results.num_outcomes);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
-  const std::uint32_t hidden_size = model_->info().hidden_size;
-  results.pooled.resize(batch_.pooled_outputs().size() * hidden_size);
-  model_->read_hidden(batch_.pooled_outputs(), results.pooled);
-  results.give_out(plan, batch_.prompt_runs(), hidden_size);
+  pooler_.pool(batch_.pool_runs(), *this, results);
+  results.give_out(plan, batch_.prompt_runs());
   transfers_.collect(results.transfers);
 }
 
@@ -93,6 +93,7 @@ void Worker::update_batch(const StepPlan& plan) {
   for (const AdmittedRequest& request : plan.admitted) {
     batch_.admit(request);
     sampler_.admit(request);
+    pooler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
   tables_.commit(max_num_seqs_);
@@ -100,6 +101,15 @@ void Worker::update_batch(const StepPlan& plan) {
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
   transfers_.load(plan);
+}
+
+void Worker::read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& /*run*/, std::span<float> rows) {
+  model_->read_hidden(outputs, rows);
+}
+
+void Worker::read_logits(std::uint32_t output, const PoolRun& /*run*/, std::span<const TokenId> tokens, std::span<float> logits) {
+  model_->read_logits({&output, 1}, {pooled_logits_.get(), model_->info().vocab_size});
+  for (std::size_t i = 0; i < tokens.size(); ++i) logits[i] = pooled_logits_[static_cast<std::size_t>(tokens[i])];
 }
 
 void Worker::show_logits(const StepPlan& plan, std::span<const std::uint32_t> counts) const {

@@ -18,6 +18,7 @@
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
 #include "runtime/worker/step_task.h"
 #include "runtime/worker/worker_base.h"
@@ -40,7 +41,7 @@ class LogitsObserver {
 };
 
 // The model on this machine's processors.
-class Worker final : public WorkerBase, private StepParts, private PassHooks {
+class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
   // `model` was loaded with `pool`. `transport` and `observer` may be null; the observer must outlive the worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
@@ -64,6 +65,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks {
   void propose(const StepPlan& plan, StepResults& results);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
+  void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
+  void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) override;
 
   std::uint32_t max_num_seqs_;
   std::unique_ptr<ThreadPool> pool_;  // before its users
@@ -75,7 +78,9 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks {
   std::optional<NgramProposer> proposer_;
   Batch batch_;
   PromptScorer prompt_scorer_;
-  std::unique_ptr<float[]> logits_;  // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
+  Pooler pooler_;
+  std::unique_ptr<float[]> logits_;         // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
+  std::unique_ptr<float[]> pooled_logits_;  // [vocab_size]; the same
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   StepTask task_;  // last: it uses all the others

@@ -24,7 +24,7 @@ struct RequestResult {
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
   std::span<PositionLogprobs> prompt_logprobs = {};
   std::uint32_t first_prompt_token = 0;
-  // Of a pooling request whose prompt is done: what the last layer makes of its last token, normed.
+  // Of a pooling request whose prompt is done (PoolingParams).
   std::span<const float> pooled = {};
 };
 

@@ -1,6 +1,8 @@
 // Pooled rows: what transformers makes its logits of, and the same bits however the prompt is cut.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "runtime/model/logit_record.h"
 #include "runtime/model/weights.h"
 #include "runtime/worker/prompt_drive.h"
@@ -8,8 +10,9 @@
 namespace quire {
 namespace {
 
-std::vector<float> pool(PromptDrive& drive, const std::vector<TokenId>& prompt, std::uint32_t chunk) {
-  const SamplingParams params;
+std::vector<float> pool(PromptDrive& drive, const std::vector<TokenId>& prompt, std::uint32_t chunk, const PoolingParams& pooling = {}) {
+  SamplingParams params;
+  params.pooling = pooling;
   const auto size = static_cast<std::uint32_t>(prompt.size());
   drive.admit(0, prompt, size, params);
   std::vector<float> row;
@@ -80,6 +83,103 @@ TEST(PooledRows, DoNotDependOnChunksAndOnWhoRunsBeside) {
   EXPECT_TRUE(std::ranges::equal(result.requests[1].pooled, other_alone));
   EXPECT_TRUE(result.requests[1].samples.empty());
   EXPECT_TRUE(std::ranges::equal(result.requests[2].pooled, alone));
+}
+
+constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean};
+
+double cosine(std::span<const float> a, std::span<const float> b) {
+  double dot = 0.0, of_a = 0.0, of_b = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    of_a += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    of_b += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return dot / std::sqrt(of_a * of_b);
+}
+
+// tools/record_embeddings.py.
+TEST(PooledRows, OfEachKindAreThoseOfTransformers) {
+  const tiny::LogitRecord record = tiny::read_logit_record("");
+  const auto json = read_json_file("tests/golden/embeddings/cases.json");
+  ASSERT_TRUE(json);
+  std::ifstream rows("tests/golden/embeddings/rows.f32", std::ios::binary);
+  const tiny::TempFolder folder;
+  for (const auto& name : json->at("cases").as_array()) {
+    SCOPED_TRACE(std::string(name.as_string()));
+    const auto found = std::ranges::find(record.cases, std::string(name.as_string()), &tiny::LogitCase::name);
+    ASSERT_NE(found, record.cases.end());
+    const std::string path = tiny::write_model(*found, folder);
+    PromptDrive drive(path, {.activations = ActivationMode::f32, .kv = KvDtype::f32, .max_model_len = found->max_model_len});
+    for (const PoolingKind kind : kKinds) {
+      std::vector<float> wanted(found->config.at("hidden_size").to_number<std::size_t>());
+      rows.read(reinterpret_cast<char*>(wanted.data()), static_cast<std::streamsize>(wanted.size() * sizeof(float)));
+      ASSERT_TRUE(rows.good());
+      const std::vector<float> pooled = pool(drive, record.prompt, 17, {.kind = kind});
+      ASSERT_EQ(pooled.size(), wanted.size());
+      EXPECT_GE(cosine(pooled, wanted), 0.999999) << static_cast<int>(kind);
+      for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(pooled[i], wanted[i], 2e-3F) << static_cast<int>(kind) << " " << i;
+    }
+    std::filesystem::remove_all(path);
+  }
+}
+
+TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
+  const tiny::TempFolder folder;
+  tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
+  std::vector<TokenId> prompt, other;
+  for (TokenId i = 0; i < 110; ++i) prompt.push_back(i * 37 % 300);
+  for (TokenId i = 0; i < 30; ++i) other.push_back(i * 11 % 300);
+  PromptDrive drive(folder.file("model.gguf"), {});
+  SamplingParams mean, first;
+  mean.pooling.kind = PoolingKind::mean;
+  first.pooling.kind = PoolingKind::first;
+  const std::vector<float> whole = pool(drive, prompt, 110, mean.pooling);
+  for (const std::uint32_t chunk : {1U, 7U, 64U, 109U}) EXPECT_EQ(pool(drive, prompt, chunk, mean.pooling), whole) << chunk;
+  const std::vector<float> head = pool(drive, prompt, 110, first.pooling);
+  EXPECT_EQ(head, pool(drive, prompt, 9, first.pooling));
+  EXPECT_EQ(head, pool(drive, {prompt[0]}, 1));
+  EXPECT_NE(head, whole);
+  drive.admit(0, prompt, 110, mean);
+  drive.admit(1, other, 30, mean);
+  drive.admit(2, prompt, 110, first);
+  drive.schedule_pooling(0, 0, 50, false);
+  drive.schedule_pooling(1, 0, 30, true);
+  drive.schedule_pooling(2, 0, 60, false);
+  EXPECT_EQ(drive.step().requests.size(), 1U);
+  drive.schedule_pooling(2, 60, 50, true);
+  drive.schedule_pooling(0, 50, 60, true);
+  const WorkerResult result = drive.step();
+  ASSERT_EQ(result.requests.size(), 2U);
+  EXPECT_TRUE(std::ranges::equal(result.requests[0].pooled, head));
+  EXPECT_TRUE(std::ranges::equal(result.requests[1].pooled, whole)) << "beside others";
+}
+
+// What a judge of pairs says of "yes" and "no".
+TEST(PooledRows, MayBeLogitsInstead) {
+  const tiny::LogitRecord record = tiny::read_logit_record("");
+  const tiny::TempFolder folder;
+  const auto found = std::ranges::find(record.cases, std::string("qwen3_hf_F32"), &tiny::LogitCase::name);
+  ASSERT_NE(found, record.cases.end());
+  PromptDrive drive(tiny::write_model(*found, folder), {.activations = ActivationMode::f32, .kv = KvDtype::f32});
+  const std::vector<float> logits = pool(drive, record.prompt, 17, {.logits_of = {299, 3, 3}});
+  ASSERT_EQ(logits.size(), 3U);
+  const std::span<const float> wanted = std::span(found->logits).last(300);
+  const double most = tiny::logit_bounds().at("F32").floats * tiny::standard_deviation(found->logits) + 1e-5;
+  EXPECT_NEAR(logits[0], wanted[299], most);
+  EXPECT_NEAR(logits[1], wanted[3], most);
+  EXPECT_EQ(logits[1], logits[2]);
+}
+
+TEST(PooledRowsDeathTest, AMeanIsMadeOfAllRows) {
+  const tiny::TempFolder folder;
+  tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
+  PromptDrive drive(folder.file("model.gguf"), {});
+  SamplingParams mean;
+  mean.pooling.kind = PoolingKind::mean;
+  const std::vector<TokenId> prompt(20, 1);
+  drive.admit(0, prompt, 20, mean);
+  drive.schedule_pooling(0, 16, 4, true);
+  EXPECT_DEATH(drive.step(), "rows of a pooling request were not computed");
 }
 
 }  // namespace
