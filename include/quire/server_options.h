@@ -1,11 +1,13 @@
 #pragma once
 // Limits of the server, with units and defaults.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "quire/api.h"
 #include "quire/error.h"
+#include "quire/pooling.h"
 
 namespace quire {
 
@@ -51,6 +53,8 @@ struct QUIRE_API ServerOptions {
   std::uint32_t drain_timeout_ms = 30'000;  // running requests after a request to stop
   std::uint32_t retry_after_s = 1;          // told to a client that is refused with 429 or 503
   std::uint32_t log_slow_ms = 10'000;       // requests that take longer are warnings in the log; 0: none are
+  std::optional<PoolingKind> pooling{};     // of vectors of texts; nullopt: as the model's files say
+  bool is_matryoshka = false;               // shorter vectors may be asked for, though the model's files do not say so
   bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
 
   // Every field in its range, or an error that names the field.

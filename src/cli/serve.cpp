@@ -159,6 +159,18 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 
+void add_pooling_flags(CLI::App& app, ServerOptions& server) {
+  app.add_option_function<std::string>(
+         "--pooling",
+         [&server](const std::string& name) {
+           server.pooling = name == "mean" ? PoolingKind::mean : name == "cls" ? PoolingKind::first : PoolingKind::last;
+         },
+         "Of which tokens /v1/embeddings makes a vector (default: as the model's files say, or else the last one)")
+      ->check(CLI::IsMember({"last", "cls", "mean"}));
+  app.add_flag("--matryoshka", server.is_matryoshka,
+               "Shorter vectors may be asked for (dimensions), though the model's files do not say so");
+}
+
 void add_key_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--api-key", flags.server.api_key, "Clients must send it as a Bearer token, unless they are tenants")
       ->envname("QUIRE_API_KEY");
@@ -254,6 +266,7 @@ Command add_serve_command(CLI::App& app) {
   add_tier_flags(*command, flags->kv_dram, flags->kv_disk);
   add_connector_flags(*command, *flags);
   add_server_flags(*command, flags->server);
+  add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
   add_trace_flags(*command, flags->engine.trace);

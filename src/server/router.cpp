@@ -71,6 +71,12 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/detokenize", "POST", Access::key, &Router::detokenize},
       {"/v1/completions", "POST", Access::key, &Router::completions},
       {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
+      {"/v1/embeddings", "POST", Access::key, &Router::embeddings},
+      {"/score", "POST", Access::key, &Router::score},
+      {"/v1/score", "POST", Access::key, &Router::score},
+      {"/rerank", "POST", Access::key, &Router::rerank},
+      {"/v1/rerank", "POST", Access::key, &Router::rerank},
+      {"/v2/rerank", "POST", Access::key, &Router::rerank},
       {"/v1/requests/*/fork", "POST", Access::key, &Router::fork},
       {"/reset_prefix_cache", "POST", Access::admin, &Router::reset_prefix_cache},
       {"/pause", "POST", Access::admin, &Router::pause},
@@ -236,6 +242,7 @@ Reply Router::offload(HttpRequest& request, const Wake& wake, Prepare prepare) {
 
 Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wake) {
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
+  if (auto* pooling = std::get_if<PreparedPooling>(&prepared)) return start_pooling(std::move(*pooling), id, wake);
   auto& completion = std::get<PreparedCompletion>(prepared);
   const char* const kind = completion.request.api == Api::chat ? "chatcmpl" : "cmpl";
   const std::string answer_id = fmt::format("{}-{}", kind, id);

@@ -16,6 +16,7 @@
 #include "server/http.h"
 #include "server/job_pool.h"
 #include "server/metrics.h"
+#include "server/pooling_request.h"
 #include "server/prepare.h"
 #include "server/request_log.h"
 #include "server/served_model.h"
@@ -36,6 +37,7 @@ struct Reply {
 struct PendingReply {
   std::optional<Reply> reply;
   std::atomic<bool> cancelled{false};  // the client has gone: not worth beginning
+  std::shared_ptr<void> work{};        // goes with this: what is under way for it
 };
 
 // Server's thread only.
@@ -77,7 +79,7 @@ class Router {
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   // What became of a body: an answer, or what is to be submitted.
-  using Prepared = std::variant<HttpResponse, PreparedCompletion>;
+  using Prepared = std::variant<HttpResponse, PreparedCompletion, PreparedPooling>;
   using Prepare = std::function<Prepared(std::string body)>;
   // Runs `prepare` here if the body is small, else in the job pool.
   Reply offload(HttpRequest& request, const Wake& wake, Prepare prepare);
@@ -97,6 +99,14 @@ class Router {
   Reply detokenize(HttpRequest& request, const Wake& wake);
   Reply completions(HttpRequest& request, const Wake& wake);
   Reply chat_completions(HttpRequest& request, const Wake& wake);
+  Reply embeddings(HttpRequest& request, const Wake& wake);
+  Reply score(HttpRequest& request, const Wake& wake);
+  Reply rerank(HttpRequest& request, const Wake& wake);
+  using PreparePooling = Result<PreparedPooling> (*)(std::string body, const PoolingContext& context);
+  Reply pool(HttpRequest& request, const Wake& wake, PreparePooling prepare);
+  Reply start_pooling(PreparedPooling prepared, const std::string& id, const Wake& wake);
+  void answer_pooling(const PreparedPooling& prepared, const std::string& id, std::vector<PooledVector> vectors,
+                      const std::weak_ptr<PendingReply>& pending, const Wake& wake);
   Reply fork(HttpRequest& request, const Wake& wake);
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
   Reply reset_prefix_cache(HttpRequest& request, const Wake& wake);

@@ -29,6 +29,8 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
   model->name_ = options.served_model_name.empty() ? info.name : options.served_model_name;
   model->tokenizer_ = std::move(*tokenizer);
   model->max_model_len_ = options.scheduler.max_model_len;
+  model->pooling_ = info.pooling;
+  model->hidden_size_ = info.hidden_size;
   if (!info.tokenizer->chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer->chat_template);
   if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
   if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);

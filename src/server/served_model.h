@@ -23,6 +23,8 @@ class ServedModel {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] std::uint32_t max_model_len() const { return max_model_len_; }
+  [[nodiscard]] const PoolingInfo& pooling() const { return pooling_; }
+  [[nodiscard]] std::uint32_t hidden_size() const { return hidden_size_; }
   // Empty, or why there are no chats with this model.
   [[nodiscard]] std::string chat_problem() const { return template_ ? "" : template_.error().to_string(); }
 
@@ -50,6 +52,8 @@ class ServedModel {
   Result<ChatTemplate> template_;
   std::string bos_, eos_;
   std::uint32_t max_model_len_ = 0;
+  PoolingInfo pooling_;
+  std::uint32_t hidden_size_ = 0;
   std::size_t longest_piece_bytes_ = 1;  // no token stands for more text than this
 };
 

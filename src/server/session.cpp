@@ -116,7 +116,7 @@ Session::Task<bool> Session::serve_one() {
     if (const auto self = weak.lock()) self->on_wake();
   });
   request = {};  // what an answer under way needs of it has been taken
-  if (reply.pending != nullptr) {
+  while (reply.pending != nullptr) {
     alive = co_await wait_for_reply(reply);
     if (!alive) co_return false;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -37,6 +38,7 @@ inline ModelInfo byte_model() {
   info.name = "bytes";
   info.vocab_size = kFakeVocab;
   info.context_length = 512;
+  info.hidden_size = 4;
   TokenizerSpec spec;
   spec.algorithm = TokenizerSpec::Algorithm::bpe_bytes;
   spec.pre = "gpt-2";
@@ -97,6 +99,16 @@ class FakeEngine final : public Engine {
 
   // Every request from now on is answered at once, byte by byte, and ends with EOS or at its max_tokens.
   void answer_with(std::string text) { answer_ = std::move(text); }
+  // Every pooling request from now on is answered at once.
+  using Pool = std::function<std::vector<float>(const EngineRequest&)>;
+  void pool_with(Pool pool) { pool_ = std::move(pool); }
+  void end_pooled(RequestId id, std::vector<float> pooled) {
+    RequestOutput output = last_output_of(id, {}, FinishReason::stop);
+    output.pooled = std::move(pooled);
+    deliver(std::move(output));
+  }
+  // Before the server starts.
+  void set_pooling(PoolingInfo pooling) { info_.pooling = std::move(pooling); }
   // Further requests are refused.
   void refuse_with(std::optional<Error> error, std::size_t after = 0) {
     refusal_ = std::move(error);
@@ -116,6 +128,11 @@ class FakeEngine final : public Engine {
       submitted_.push_back({RequestId{submitted_.size()}, request, &sink, {}});
       if (i > 0 && request.sampling.seed) *submitted_.back().request.sampling.seed += i;
       if (answer_) play_answer(submitted_.back());
+      if (pool_ && request.pooling) {
+        std::vector<RequestOutput> outputs = {last_output_of(submitted_.back().id, {}, FinishReason::stop)};
+        outputs[0].pooled = pool_(request);
+        sink.deliver(std::move(outputs));
+      }
     }
     changed_.notify_all();
     return id;
@@ -264,6 +281,7 @@ class FakeEngine final : public Engine {
   EngineOptions options_;
   EngineStats stats_;
   std::optional<std::string> answer_;
+  Pool pool_;
   std::optional<Error> refusal_;
   std::string exception_;
   std::size_t refuse_after_ = 0;

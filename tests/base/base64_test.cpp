@@ -1,0 +1,22 @@
+#include "base/base64.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+TEST(Base64, IsThatOfTheStandard) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foobar", "Zm9vYmFy"}, {"\xff\xfe\xfd", "//79"}, {"fooba", "Zm9vYmE="}};
+  for (const auto& [bytes, text] : cases) EXPECT_EQ(base64_of(std::as_bytes(std::span(bytes))), text);
+}
+
+TEST(Base64, OfManyBytesIsOneText) {
+  const std::string bytes((std::size_t{3} << 20U) + 4, 'f');
+  const std::string text = base64_of(std::as_bytes(std::span(bytes)));
+  ASSERT_EQ(text.size(), (bytes.size() + 2) / 3 * 4);
+  EXPECT_TRUE(text.ends_with("ZmZmZmZg=="));
+}
+
+}  // namespace
+}  // namespace quire
