@@ -1,7 +1,7 @@
 # llguidance, which holds structured output to its grammar: a Rust crate, built into an archive by tools/dev/llguidance.sh. Without it
 # structured output is refused where it is asked for.
 option(QUIRE_GUIDANCE "Structured output, where llguidance's archive and header are found" ON)
-set(QUIRE_LLGUIDANCE_DIR "${PROJECT_SOURCE_DIR}/.cache/llguidance" CACHE PATH "The folder with lib/libllguidance.a and include/llguidance.h")
+set(QUIRE_LLGUIDANCE_DIR "${PROJECT_SOURCE_DIR}/.cache/llguidance" CACHE PATH "The folder with its lib and include")
 find_path(LLGUIDANCE_INCLUDE llguidance.h HINTS "${QUIRE_LLGUIDANCE_DIR}/include")
 find_library(LLGUIDANCE_LIBRARY libllguidance.a HINTS "${QUIRE_LLGUIDANCE_DIR}/lib")
 include(GNUInstallDirs)
