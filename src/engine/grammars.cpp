@@ -32,7 +32,7 @@ std::vector<Grammars::Failure> Grammars::collect() {
     const auto found = answers_.find(compiled.id);
     if (found == answers_.end()) continue;
     if (compiled.matcher) {
-      found->second.matcher = *std::move(compiled.matcher);
+      found->second.matcher = std::make_unique<GrammarMatcher>(*std::move(compiled.matcher));
       --num_compiling_;
     } else {
       failures_.push_back({compiled.id, std::move(compiled.matcher.error())});
@@ -85,7 +85,7 @@ std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
 
 bool Grammars::ready(RequestId id) {
   const auto found = answers_.find(id);
-  return found != answers_.end() && found->second.matcher.has_value();
+  return found != answers_.end() && found->second.matcher != nullptr;
 }
 
 bool Grammars::should_advance(const RequestView& request) {

@@ -51,7 +51,7 @@ class Grammars final : public Grammar {
  private:
   struct Answer {
     std::shared_ptr<const StructuredOutput> wanted;
-    std::optional<GrammarMatcher> matcher{};  // compiled
+    std::unique_ptr<GrammarMatcher> matcher{};  // null: not compiled yet
     bool begun = false;
     std::size_t num_outputs = 0;  // looked through for the beginning
     std::size_t begin = 0;        // the first output that counts
