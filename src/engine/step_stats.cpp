@@ -22,6 +22,7 @@ void StepLoop::count_drafts(std::uint32_t count) {
 }
 
 void StepLoop::count_accepted(std::uint32_t count) {
+  if (!stats_.speculation) stats_.speculation.emplace();
   std::vector<std::uint64_t>& per_position = stats_.speculation->num_accepted_per_position;
   per_position.resize(std::max<std::size_t>(per_position.size(), count));
   for (std::uint32_t i = 0; i < count; ++i) ++per_position[i];

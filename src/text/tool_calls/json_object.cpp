@@ -3,7 +3,6 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/parse.hpp>
 #include <limits>
-#include <optional>
 #include <utility>
 
 namespace quire {
@@ -79,7 +78,8 @@ struct CallHandler final : QuietHandler {
   Field field = Field::other;
   bool only_known = false;
   std::string key;
-  std::optional<std::string> name;
+  std::string name;
+  bool has_name = false;
   bool has_arguments = false;
   bool in_arguments = false;  // within the object
   std::string quoted;         // arguments that came as a string
@@ -101,7 +101,7 @@ struct CallHandler final : QuietHandler {
       key += std::string_view(part.data(), part.size());
       return !last || take_key();
     }
-    if (field == Field::name) add(*name, part);
+    if (field == Field::name) add(name, part);
     if (field == Field::arguments) add(quoted, part);
     return true;
   }
@@ -111,7 +111,7 @@ struct CallHandler final : QuietHandler {
     const std::string taken = std::exchange(key, {});
     if (taken == "name") {
       field = Field::name;
-      return !std::exchange(name, name ? name : std::string());
+      return !std::exchange(has_name, true);
     }
     if (taken == "arguments" || taken == "parameters") {
       field = Field::arguments;
@@ -159,7 +159,7 @@ JsonCall::JsonCall(JsonCall&&) noexcept = default;
 JsonCall& JsonCall::operator=(JsonCall&&) noexcept = default;
 
 bool JsonCall::begin(CallWriter& out) {
-  const std::string& name = *parser_->bytes.handler().name;
+  const std::string& name = parser_->bytes.handler().name;
   if (name.empty() || (tools_ != nullptr && find_tool(*tools_, name) == nullptr)) return false;
   out.begin(name);
   if (!early_.empty()) out.arguments(std::exchange(early_, {}));
@@ -169,7 +169,7 @@ bool JsonCall::begin(CallWriter& out) {
 
 bool JsonCall::end(CallWriter& out) {
   const CallHandler& fields = parser_->bytes.handler();
-  if (!fields.name) return false;
+  if (!fields.has_name) return false;
   if (!fields.quoted.empty()) {
     json::error_code code;
     const json::value arguments = json::parse(fields.quoted, code, {}, call_options());
@@ -189,7 +189,7 @@ JsonState JsonCall::push(char byte, CallWriter& out) {
   if (fields.is_whole) return end(out) ? JsonState::whole : JsonState::bad;
   if (!was_within && !fields.in_arguments) return JsonState::open;
   // A name that is still open comes later: no field is within another.
-  if (!begun_ && fields.name && !begin(out)) return JsonState::bad;
+  if (!begun_ && fields.has_name && !begin(out)) return JsonState::bad;
   if (begun_)
     out.arguments({&byte, 1});
   else

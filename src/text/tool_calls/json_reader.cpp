@@ -21,12 +21,11 @@ class JsonCalls {
   }
   // Over at the end of a list.
   Taken push(char byte, CallWriter& out) {
-    if (call_) return push_call(byte, out);
+    if (call_) return push_call(*call_, byte, out);
     if (is_blank(byte)) return Taken::more;
     if (byte == '{' && (may_begin_ || may_end())) {
       may_begin_ = false;
-      call_.emplace(tools_);
-      return push_call(byte, out);
+      return push_call(call_.emplace(tools_), byte, out);
     }
     if (byte == '[' && may_begin_ && !may_end_ && !is_list_) {
       is_list_ = true;
@@ -42,8 +41,8 @@ class JsonCalls {
   [[nodiscard]] bool may_end() const { return may_end_ && !call_ && !is_list_; }
 
  private:
-  Taken push_call(char byte, CallWriter& out) {
-    const JsonState state = call_->push(byte, out);
+  Taken push_call(JsonCall& call, char byte, CallWriter& out) {
+    const JsonState state = call.push(byte, out);
     if (state == JsonState::open) return Taken::more;
     call_.reset();
     may_end_ = true;

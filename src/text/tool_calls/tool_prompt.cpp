@@ -192,9 +192,9 @@ void adapt_messages(const CallFormat& format, const json::value& tools, json::ar
     if (format.wants_text_arguments) write_arguments(message);
     const json::value* calls = message.if_contains("tool_calls");
     if (!format.shows_calls && calls != nullptr && calls->is_array()) {
-      const std::string written = write_calls(format, calls->get_array());
-      const std::string said = text_of(message);
-      message["content"] = said.empty() ? written : said + "\n" + written;
+      std::string said = text_of(message);
+      if (!said.empty()) said += '\n';
+      message["content"] = said.append(write_calls(format, calls->get_array()));
       message.stable_erase("tool_calls");
     }
     if (!format.shows_results && has_role(message, "tool")) {
