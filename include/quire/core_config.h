@@ -72,6 +72,11 @@ struct CureOptions {
   // the tokens that are to be loaded. If nobody else holds a block that a later group hits, it can be one of these: the request then has it
   // in both groups, and what is loaded destroys what was hit. With this option all hits are taken first. OffloadConnector asks for it.
   bool hits_before_loads = false;
+  // A connector is asked about a request when the waiting loop reaches it, which in vLLM is not before there are a slot and tokens for it:
+  // behind a full batch a request waits for its turn first, and for its blocks thereafter. With this option the next ones in the queues
+  // are asked about meanwhile, a few in each step, and what is filled while a request waits (ExternalMatch::load_async) begins to be, in
+  // the order of the queues, as far as there is room beside all that goes before. What has come gives way where blocks lack for that.
+  bool early_loads = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };

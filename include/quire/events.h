@@ -19,7 +19,7 @@ enum class EventKind : std::uint8_t {
   unpinned,           // they do no more
   forked,             // `owner` shares `amount` blocks with `beneficiary`, which begins with its tokens
   unshared,           // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
-  gave_way,           // `owner`, which waits, lost its `amount` loaded blocks: nothing runs, and `beneficiary` lacked blocks
+  gave_way,           // `owner`, which waits, lost its `amount` loaded blocks: `beneficiary` lacked some, and nothing runs or it goes first
   pressure_high,      // `amount` of `total` blocks are referenced: nobody is admitted until pressure_low
   pressure_low,       // `amount` of `total` are: requests are admitted again
   swapped_out,        // `owner`, preempted: `amount` blocks are being stored, others have the rest too
@@ -34,7 +34,7 @@ enum class EventCause : std::uint8_t {
   expired,         // unpinned
   replaced,        // unpinned: a later turn of the job was pinned
   job_over,        // unpinned: pins_end_with_job
-  ended_by_host,   // unpinned, unshared, swap_lost: a reset of the prefix cache, or end_pins()
+  ended_by_host,   // unpinned, unshared, gave_way, swap_lost: a reset of the prefix cache, or end_pins()
   above_high,      // pressure_high, admission_blocked
   below_low,       // pressure_low
   no_place,        // swap_declined

@@ -45,6 +45,7 @@ class DiskTier final : public KvTier, private TierPlaces {
   Transport& transport() override { return transport_; }
   void notify_with(const std::function<void()>& notify) override;
   bool tend(double compute_tokens_per_s) override;
+  [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
   [[nodiscard]] KvTierStats stats() const override;
 
  private:

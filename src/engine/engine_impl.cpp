@@ -33,13 +33,19 @@ TracedTier traced(const KvTierStats& tier) {
           .num_held = tier.num_used_places};
 }
 
+// Exact ones load in the steps in which vLLM's connector would.
+bool load_early(const KvTiers& tiers) {
+  return !tiers.empty() && std::ranges::all_of(tiers, [](const auto& tier) { return tier->policy() == KvTierPolicy::measured; });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
-  const CoreConfig config = core_config(options, model);
+  CoreConfig config = core_config(options, model);
+  config.cures.early_loads = load_early(tiers);
   if (!options.trace.path.empty()) {
     auto tracer = Tracer::create(
         options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, describe_connector(seams, tiers)});

@@ -23,6 +23,7 @@ class KvTier {
   // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
   // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
   virtual bool tend(double /*compute_tokens_per_s*/) { return false; }
+  [[nodiscard]] virtual KvTierPolicy policy() const = 0;
   // The engine's thread.
   [[nodiscard]] virtual KvTierStats stats() const = 0;
 

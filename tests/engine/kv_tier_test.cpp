@@ -140,23 +140,25 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
 
 // Whole requests go to memory when they are preempted, and blocks to the disk as they fill.
 TEST_P(KvTierTest, SwapGoesOnBesideATier) {
-  const test::TempFolder folder;
-  quire::Setup setup{.options = tier_options()};
-  setup.options.kv_swap = {.bytes = 16 * 200, .choice = SwapChoice::always};
-  setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20).value());
-  ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
-  const std::unique_ptr<Engine> engine = start(GetParam(), setup);
-  wait_until_read(*engine);
-  Collector sink;
-  for (std::uint32_t round = 0; round < 2; ++round) expect_random_answers(*engine, sink, 73, kTierRequests);
-  EXPECT_EQ(engine->stop(60.0), 0U);
-  const EngineStats stats = engine->stats();
-  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-  EXPECT_EQ(stats.num_open_transfers, 0U);
-  EXPECT_GT(stats.kv_swap->num_in, 5U) << "too little was met";
-  EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
-  EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "too little was met";
-  EXPECT_EQ(stats.kv_tiers.at(0).num_refused_blocks, 0U);
+  for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::measured}) {
+    const test::TempFolder folder;
+    quire::Setup setup{.options = tier_options()};
+    setup.options.kv_swap = {.bytes = 16 * 200, .choice = SwapChoice::always};
+    setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20, 1, policy).value());
+    ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
+    const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+    wait_until_read(*engine);
+    Collector sink;
+    for (std::uint32_t round = 0; round < 2; ++round) expect_random_answers(*engine, sink, 73, kTierRequests);
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+    EXPECT_EQ(stats.num_open_transfers, 0U);
+    EXPECT_GT(stats.kv_swap->num_in, 5U) << "too little was met";
+    EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
+    if (policy == KvTierPolicy::exact) EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "too little was met";
+    EXPECT_EQ(stats.kv_tiers.at(0).num_refused_blocks, 0U);
+  }
 }
 
 // Windows beside full attention, and alone; the worker sees each block that it reads. First with a tier in memory beside the disk.
@@ -186,6 +188,58 @@ TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
       EXPECT_GE(disk.tokens_loaded, run == 1 ? 100U : 0U);
       EXPECT_EQ(disk.num_restored_blocks > 0, run == 1);
       EXPECT_EQ(disk.num_refused_blocks, 0U);
+    }
+  }
+}
+
+// When blocks of a request were first asked for, and when requests were planned.
+class TierTurns final : public EventSink {
+ public:
+  void on_event(const Event& event) override {
+    if (event.what == EventKind::admission_tried && event.load_async) asked.emplace(event.owner, event.step.value);
+  }
+  void plan(const StepPlan& plan) {
+    for (const ScheduledRequest& scheduled : plan.scheduled) {
+      first.emplace(scheduled.id, plan.step.value);
+      last[scheduled.id] = plan.step.value;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::map<RequestId, std::uint64_t> asked, first, last;  // steps
+};
+
+// One request at a time; the first one takes 200 steps.
+TEST_P(KvTierTest, AQueuedRequestsBlocksHaveComeBeforeItsTurn) {
+  const test::TempFolder folder;
+  EngineRequest runs = make_request(20, 200, 100), waits = make_request(50, 20);
+  runs.sampling.ignore_eos = true;
+  for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::exact, KvTierPolicy::measured}) {
+    const auto turns = std::make_shared<TierTurns>();
+    quire::Setup setup{.options = tier_options(), .before_step = [turns](const StepPlan& plan) { turns->plan(plan); }};
+    setup.options.scheduler.max_num_seqs = 1;
+    setup.options.cache.num_blocks = 120;
+    setup.seams.events = turns;
+    setup.tiers.push_back(open_tier_in(folder.path(), 1 << 20, 1, policy).value());
+    ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
+    const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+    wait_until_read(*engine);
+    const bool is_cold = engine->stats().kv_tiers.at(0).num_used_places == 0;
+    Collector sink;
+    if (!is_cold) ++runs.prompt[0];  // nobody has this one
+    const RequestId first = engine->submit(runs, sink).value(), second = engine->submit(waits, sink).value();
+    expect_equal(sink.wait(first), expected(runs));
+    const Collector::Answer answer = sink.wait(second);
+    expect_equal(answer, expected(waits));
+    EXPECT_EQ(answer.num_cached_tokens, is_cold ? 0U : 48U);
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    EXPECT_EQ(engine->stats().num_preemptions, 0U);
+    if (is_cold) continue;
+    const std::uint64_t end = turns->last.at(first);
+    if (policy == KvTierPolicy::exact) {
+      EXPECT_GE(turns->asked.at(second), end);
+    } else {
+      EXPECT_LT(turns->asked.at(second), end - 100);
+      EXPECT_LE(turns->first.at(second), end + 2) << "it runs when its turn comes";
     }
   }
 }

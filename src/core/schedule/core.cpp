@@ -35,7 +35,8 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       preemption(context, kv, requests, queues, slots, policy, encoder, budget, swap),
       running_loop(context, kv, requests, queues, giving_way, forks, encoder, budget, preemption),
       look_up(context, kv, requests),
-      waiting_loop(context, kv, requests, queues, slots, giving_way, forks, encoder, budget, look_up, pressure, swap),
+      early_loads(context, kv, requests, queues, budget, look_up, pressure),
+      waiting_loop(context, kv, requests, queues, slots, giving_way, forks, encoder, budget, look_up, pressure, swap, early_loads),
       drafts(context, table),
       sessions(context, requests, queues),
       stats(context, kv, queues, encoder, look_up),
@@ -162,7 +163,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
   if (!preempt_running && s.swap.any_out()) return false;
   if (preempt_running) {
     s.swap.drop_all(EventCause::ended_by_host);
-    while (s.forks.give_up_share(EventCause::ended_by_host)) {
+    while (s.forks.give_up_share(EventCause::ended_by_host) || s.giving_way.end_early_load()) {
     }
     // From the last on, so that they come back in order.
     while (!s.queues.running.empty()) {

@@ -24,14 +24,16 @@ void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid)
   to_evict_.clear();
   marked_.clear();
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
-  queues_.skipped_waiting.for_each([&](Request& request) {
+  const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
     // What a lost load leaves is given back when the last load of its request is over.
     if (request.lost_load ? !recompute : cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
       (recompute ? request.failed_receiving : request.load_failed) = true;
       if (!recompute) failed_.push_back(&request);
     }
-  });
+  };
+  queues_.skipped_waiting.for_each(look);
+  if (context_.config.cures.early_loads) queues_.waiting.for_each(look);
   num_failed_async_ = failed_.size();
   marked_.clear();
   for (Request* request : queues_.running) {

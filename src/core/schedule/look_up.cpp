@@ -38,29 +38,51 @@ std::optional<Computed> LookUp::find(Request& request) {
   // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
-  const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
+  computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (context_.seams.connector != nullptr) {
-    const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
-    if (!match.num_tokens) return std::nullopt;
-    // At least one token must run unless all are awaited.
-    const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
-    QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
-    computed.num_external = std::min(*match.num_tokens, static_cast<std::uint32_t>(most));
-    if (holds == Held::untracked) computed.num_external = 0;
-    computed.load_async = match.load_async && computed.num_external > 0;
-    computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
+    if (!ask(request, holds != Held::untracked, computed)) return std::nullopt;
     request.num_external_computed_tokens = computed.num_external;
   }
-  computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
-  if (context_.events.wanted()) {
-    context_.events.on_event({.what = EventKind::admission_tried,
-                              .load_async = computed.load_async,
-                              .owner = request.id,
-                              .amount = computed.hit.num_tokens,
-                              .total = static_cast<std::uint32_t>(request.num_tokens()),
-                              .external = computed.num_external});
-  }
+  tell(request, computed);
   return computed;
+}
+
+std::optional<Computed> LookUp::find_load(Request& request) {
+  Computed computed;
+  computed.hit = kv_.find_prefix(requests_.kv_request(request));
+  computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
+  return ask(request, true, computed) && computed.load_async ? std::optional(computed) : std::nullopt;
+}
+
+void LookUp::note_load(Request& request, const Computed& computed) {
+  request.num_external_computed_tokens = computed.num_external;
+  count(request, computed.hit);
+  tell(request, computed);
+  notify_connector(request, computed);
+}
+
+bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
+  const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
+  const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
+  if (!match.num_tokens) return false;
+  // At least one token must run unless all are awaited.
+  const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
+  QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
+  computed.num_external = can_add ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
+  computed.load_async = match.load_async && computed.num_external > 0;
+  computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
+  computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
+  return true;
+}
+
+void LookUp::tell(const Request& request, const Computed& computed) {
+  if (!context_.events.wanted()) return;
+  context_.events.on_event({.what = EventKind::admission_tried,
+                            .load_async = computed.load_async,
+                            .owner = request.id,
+                            .amount = computed.hit.num_tokens,
+                            .total = static_cast<std::uint32_t>(request.num_tokens()),
+                            .external = computed.num_external});
 }
 
 void LookUp::count(const Request& request, const KvHit& hit) {

@@ -30,6 +30,10 @@ class LookUp {
 
   // nullopt: the connector does not know yet.
   std::optional<Computed> find(Request& request);
+  // Of one that has nothing, before its turn: what would be loaded while it waits; nullopt: nothing would. Not counted, until note_load().
+  std::optional<Computed> find_load(Request& request);
+  // It has its blocks and waits for them.
+  void note_load(Request& request, const Computed& computed);
   // The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external
   // tokens when it is admitted.
   void notify_connector(const Request& request, const Computed& computed);
@@ -42,6 +46,9 @@ class LookUp {
 
  private:
   void count(const Request& request, const KvHit& hit);
+  void tell(const Request& request, const Computed& computed);
+  // What the connector has beyond the local hit. False: it does not know yet.
+  bool ask(const Request& request, bool can_add, Computed& computed);
   void take_received(Request& request);
 
   Context& context_;

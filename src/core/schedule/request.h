@@ -64,8 +64,9 @@ struct Request {
   KvBlocks blocks;
   std::vector<BlockHash> hashes;  // of the full hash blocks of `tokens`; empty without prefix caching
 
-  StepId last_step = kNeverScheduled;  // the newest plan that names it,
-  std::uint32_t last_index = 0;        // and where in its `scheduled`
+  StepId last_step = kNeverScheduled;    // the newest plan that names it,
+  std::uint32_t last_index = 0;          // and where in its `scheduled`
+  StepId asked_early = kNeverScheduled;  // the newest plan for which the connector was asked before its turn
   ListHook<Request> queue_hook;
 
   std::int64_t priority = 0;
@@ -77,6 +78,7 @@ struct Request {
   std::int64_t num_external_computed_tokens = 0;
   bool finished_receiving = false;  // finished_recving_kv_req_ids has it
   bool failed_receiving = false;    // failed_recving_kv_req_ids has it
+  bool loaded_early = false;        // its load began before its turn, and it has not run since
   bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped

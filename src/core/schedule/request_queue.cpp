@@ -1,5 +1,6 @@
 #include "core/schedule/request_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -70,15 +71,31 @@ Request& RequestQueue::front() const {
   return *list_.front();
 }
 
+std::pair<bool, double> RequestQueue::job_key(const Request& request) const {
+  const bool pinned = name_ == QueueName::waiting && request.job != nullptr && request.job->is_pinned;
+  return {!pinned, request.job != nullptr ? request.job->first_entry[name_ == QueueName::waiting ? 0 : 1] : request.entered};
+}
+
 Request& RequestQueue::first_by_job() const {
-  const auto key = [this](const Request& r) {
-    const bool pinned = name_ == QueueName::waiting && r.job != nullptr && r.job->is_pinned;
-    return std::pair(!pinned, r.job != nullptr ? r.job->first_entry[name_ == QueueName::waiting ? 0 : 1] : r.entered);
-  };
   Request* first = list_.front();
   for (Request* r = List::next(*first); r != nullptr; r = List::next(*r))
-    if (key(*r) < key(*first)) first = r;
+    if (job_key(*r) < job_key(*first)) first = r;
   return *first;
+}
+
+void RequestQueue::append_first(std::size_t most, std::vector<Request*>& to) const {
+  const bool is_sorted = policy_ == SchedulingPolicy::fcfs;
+  const std::size_t num_before = to.size();
+  for (Request* r = list_.front(); r != nullptr && (!is_sorted || to.size() - num_before < most); r = List::next(*r)) to.push_back(r);
+  to.insert(to.end(), heap_.begin(), heap_.end());
+  const std::size_t num_added = std::min(most, to.size() - num_before);
+  const auto first = to.begin() + static_cast<std::ptrdiff_t>(num_before), last = first + static_cast<std::ptrdiff_t>(num_added);
+  if (policy_ == SchedulingPolicy::priority)
+    std::partial_sort(first, last, to.end(), [](const Request* a, const Request* b) { return goes_before(*a, *b); });
+  else if (policy_ == SchedulingPolicy::continuum)
+    std::partial_sort(first, last, to.end(),
+                      [this](const Request* a, const Request* b) { return std::pair(job_key(*a), a->id) < std::pair(job_key(*b), b->id); });
+  to.erase(last, to.end());
 }
 
 void RequestQueue::take(Request& front) {

@@ -5,6 +5,7 @@
 // without a job has an entry of its own; of equals it takes the first in the list. (Only `waiting` is told of pins.)
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/schedule/request.h"
@@ -35,6 +36,10 @@ class RequestQueue {
   // Removes those that are in this queue; the others are ignored.
   void remove(std::span<Request* const> requests);
 
+  // Appends the first ones, `most` of them or all: in the order in which they would be taken, if nothing changes meanwhile. (CONTINUUM: of
+  // those of one job the one that was added first. PRIORITY: as if the heap had been made now.)
+  void append_first(std::size_t most, std::vector<Request*>& to) const;
+
   // Calls visit(Request&) for each, in the order in which they would be taken (CONTINUUM: that of the list); it must not change the queue.
   // Copies a heap.
   template <class Visit>
@@ -50,6 +55,7 @@ class RequestQueue {
   using List = IntrusiveList<Request, &Request::queue_hook>;
   [[nodiscard]] std::vector<Request*> in_order() const;
   [[nodiscard]] Request& first_by_job() const;
+  [[nodiscard]] std::pair<bool, double> job_key(const Request& request) const;
 
   SchedulingPolicy policy_;
   QueueName name_;

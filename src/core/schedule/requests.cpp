@@ -88,6 +88,7 @@ void Requests::forget_loaded(Request& request) {
     request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
   request.finished_receiving = false;
   request.failed_receiving = false;
+  request.loaded_early = false;
   request.lost_load = false;
   request.num_computed_tokens = 0;
   kv_.free(request.blocks);

@@ -56,7 +56,7 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = context_.config.speculation.num_lookahead_tokens};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
-    if (giving_way_.before_preempting(request)) continue;
+    if (giving_way_.before_preempting(request, missing)) continue;
     const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);
     Request& victim = chosen.request;
     if (context_.events.wanted()) {

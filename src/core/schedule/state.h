@@ -3,8 +3,8 @@
 //
 // States of a request, and who moves it (vLLM's RequestStatus):
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, fork, preempt, promote, sessions
-//   waiting_for_*            in `skipped_waiting`                                                add, waiting.cpp, sessions.cpp
-//   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
+//   waiting_for_*            in `skipped_waiting`; who loads before its turn, where it was        add, waiting.cpp, sessions.cpp,
+//   early_loads.cpp running                  in `running`, with a slot and blocks                                waiting.cpp: admit
 //   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         ending.cpp
 //   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     ended_requests.cpp
 // and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
@@ -16,6 +16,7 @@
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/context.h"
 #include "core/schedule/drafts.h"
+#include "core/schedule/early_loads.h"
 #include "core/schedule/encoder_inputs.h"
 #include "core/schedule/ended_requests.h"
 #include "core/schedule/ending.h"
@@ -81,6 +82,7 @@ struct Core::State {
   Preemption preemption;
   RunningLoop running_loop;
   LookUp look_up;
+  EarlyLoads early_loads;
   WaitingLoop waiting_loop;
   Drafts drafts;
   Sessions sessions;

@@ -11,18 +11,24 @@ void WaitingLoop::schedule(PlanArena& arena) {
   // Admitting right after a preemption would only preempt again.
   if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) return;
   budget_.begin_admissions(arena.requests());
+  const bool may_load_early = admit_waiting(arena);
+  queues_.skipped_waiting.prepend_all(queues_.step_skipped);
+  if (may_load_early) early_loads_.begin(arena.plan().step);
+}
+
+bool WaitingLoop::admit_waiting(PlanArena& arena) {
   while ((!queues_.waiting.empty() || !queues_.skipped_waiting.empty()) && budget_.tokens() > 0 &&
          queues_.running.size() != context_.config.scheduler.max_num_seqs) {
     RequestQueue& queue = queue_to_take_from();
     Request& request = queue.front();
     const Admission admission = try_admit(request, queue, arena);
-    if (admission == Admission::blocked) break;
+    if (admission == Admission::blocked || admission == Admission::lacks_tokens) return admission == Admission::lacks_tokens;
     if (admission == Admission::admitted) pressure_.look();
     if (admission != Admission::skipped) continue;
     queue.take(request);
     queues_.step_skipped.prepend(request);
   }
-  queues_.skipped_waiting.prepend_all(queues_.step_skipped);
+  return queues_.num_waiting() > 0;
 }
 
 RequestQueue& WaitingLoop::queue_to_take_from() {
@@ -49,10 +55,10 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     }
     if (num_new_tokens > 0 && context_.config.mamba_align)
       num_new_tokens = budget_.align_for_mamba(request, computed->num_tokens, num_new_tokens);
-    if (num_new_tokens <= 0) return Admission::blocked;
+    if (num_new_tokens <= 0) return Admission::lacks_tokens;
   }
   while (const std::uint32_t missing = take_blocks(request, *computed, num_new_tokens, encoder)) {
-    if (giving_way_.while_idle(request)) continue;
+    if (giving_way_.while_idle(request) || giving_way_.to_earlier(request, missing)) continue;
     if (request.has_encoder_inputs()) encoder_.release_all(request);
     return blocked(request, EventCause::lack_of_blocks, missing);
   }
@@ -131,6 +137,7 @@ void WaitingLoop::admit(Request& request, std::int32_t num_computed_tokens, std:
   forks_.leave_sharing(request);
   arena.admit(request, !request.admitted_before);
   request.admitted_before = true;
+  request.loaded_early = false;
   budget_.commit(request, num_new_tokens, kind, arena);
   forks_.plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)

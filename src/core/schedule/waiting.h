@@ -1,6 +1,7 @@
 #pragma once
 // The waiting loop: requests are admitted to the batch in the order of the queues. One that must wait for a reason of its own (its grammar,
-// its transfer, its adapter) is skipped, and goes before those skipped earlier; one that lacks blocks or tokens ends the loop.
+// its transfer, its adapter) is skipped, and goes before those skipped earlier; one that lacks blocks or tokens ends the loop. Those
+// behind, where tokens or slots were what lacked, may begin to load (early_loads.h).
 //
 //   waiting, preempted -> running          admit: with the blocks of its cached prefix and of its first chunk
 //   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
@@ -9,6 +10,7 @@
 
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/context.h"
+#include "core/schedule/early_loads.h"
 #include "core/schedule/encoder_inputs.h"
 #include "core/schedule/forks.h"
 #include "core/schedule/giving_way.h"
@@ -27,7 +29,7 @@ namespace quire {
 class WaitingLoop {
  public:
   WaitingLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, GivingWay& giving_way, Forks& forks,
-              EncoderScheduler& encoder, StepBudget& budget, LookUp& look_up, Pressure& pressure, Swap& swap)
+              EncoderScheduler& encoder, StepBudget& budget, LookUp& look_up, Pressure& pressure, Swap& swap, EarlyLoads& early_loads)
       : context_(context),
         kv_(kv),
         requests_(requests),
@@ -39,13 +41,16 @@ class WaitingLoop {
         budget_(budget),
         look_up_(look_up),
         pressure_(pressure),
-        swap_(swap) {}
+        swap_(swap),
+        early_loads_(early_loads) {}
 
   void schedule(PlanArena& arena);
 
  private:
-  enum class Admission : std::uint8_t { admitted, skipped, blocked };
+  enum class Admission : std::uint8_t { admitted, skipped, lacks_tokens, blocked };
 
+  // Whether somebody is left for whom there was no slot, or too few tokens.
+  bool admit_waiting(PlanArena& arena);
   RequestQueue& queue_to_take_from();  // one at least is not empty
   Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
   // One whose blocks lie outside of the pool waits for them from now on.
@@ -69,6 +74,7 @@ class WaitingLoop {
   LookUp& look_up_;
   Pressure& pressure_;
   Swap& swap_;
+  EarlyLoads& early_loads_;
 };
 
 }  // namespace quire

@@ -57,12 +57,14 @@ class OddEncoderCache final : public EncoderConnector {
 // Calls at random, written down as they are made.
 class RecordedRun {
  public:
-  explicit RecordedRun(std::uint64_t seed) : in_(seed, 1000), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
+  explicit RecordedRun(std::uint64_t seed, bool early_loads = false)
+      : in_(seed, 1000), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
     do {
       config = random_config(in_);
       draw_more_options();
       draw_more_groups();
     } while (!config.validate());
+    config.cures.early_loads = early_loads;
     CoreSeams seams;
     if (!config.mamba_align && chance(in_, 2)) seams.connector = &connector_;
     if (chance(in_, 2)) seams.grammar = &grammar_;

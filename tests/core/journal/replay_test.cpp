@@ -58,6 +58,22 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
   EXPECT_EQ(met.size(), 12U) << "every call that answers was met";
 }
 
+// The option that no recorded decision has, since it came later: CureOptions::early_loads.
+TEST(Replay, PlaysEarlyLoadsBack) {
+  std::uint32_t num_other = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    RecordedRun run(seed, true);
+    num_other += RecordedRun(seed).plans != run.plans ? 1 : 0;
+    const CoreConfig config = decode_core_config(encode(run.config)).value();
+    ASSERT_TRUE(config.cures.early_loads);
+    SeamPlayer player(run.answers());
+    ASSERT_EQ(replay(config, run.calls(), player), run.plans) << "seed " << seed;
+    ASSERT_TRUE(player.status().has_value()) << player.status().error().to_string();
+    ASSERT_EQ(player.num_left(), 0U);
+  }
+  EXPECT_GT(num_other, 20U) << "too little was met";
+}
+
 TEST(Replay, StopsAtAQuestionThatTheRecordDoesNotAnswer) {
   std::uint32_t num_noticed = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {

@@ -1,0 +1,229 @@
+// Random rounds with CureOptions::early_loads, small pools and a tier that knows what belongs into every block: each request puts out what
+// it would alone, whatever comes late or never. Beside it a naive rule of who may load before its turn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "core/schedule/harness.h"
+#include "quire/events.h"
+
+namespace quire {
+namespace {
+
+using test::Harness;
+using test::mix;
+using test::random_request;
+using test::small_config;
+
+constexpr std::uint32_t kEarlyBlock = 4;  // tokens
+
+struct EarlyMet {
+  std::uint64_t loads = 0, early = 0, failed = 0, given_back = 0, preempted = 0;
+};
+
+// Holds some blocks of each prompt, or all; loads late, out of order, and some never well.
+class KnowingTier final : public Connector, public EventSink {
+ public:
+  KnowingTier(double late, double failed, std::uint64_t seed, EarlyMet& met) : random_(seed), late_(late), failed_(failed), met_(met) {}
+  void attach(Harness& harness) {
+    h_ = &harness;
+    harness.move = [this](const StepPlan& plan) { move(plan); };
+  }
+
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
+    if (random_.chance(0.1)) return {.num_tokens = std::nullopt, .load_async = false};
+    num_local_ = num_local_tokens;
+    const std::uint32_t held = static_cast<std::uint32_t>(mix(request.id.value, 5) % (request.num_prompt_tokens / kEarlyBlock + 1));
+    return {.num_tokens = std::max(held * kEarlyBlock, num_local_tokens) - num_local_tokens, .load_async = true};
+  }
+  void allocated(const RequestView& request, GroupBlocks groups, std::uint32_t num_external_tokens) override {
+    if (num_external_tokens == 0) return;
+    const std::uint32_t first = num_local_ / kEarlyBlock, count = num_external_tokens / kEarlyBlock;
+    const auto blocks = groups[0].subspan(first, count);
+    wanted_.push_back({request.id, {blocks.begin(), blocks.end()}, entries_of(request, first, count)});
+    ++num_loading_[request.id];
+  }
+  bool finished(const RequestView& request, GroupBlocks /*blocks*/) override {
+    std::erase_if(wanted_, [&](const Load& load) { return load.request == request.id; });
+    early_.erase(request.id);
+    return false;
+  }
+  void planned(const StepPlan& /*plan*/) override {}
+  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
+    std::erase_if(wanted_, [&](const Load& load) {
+      const std::vector<std::uint64_t> places(load.blocks.size(), 0);
+      const auto id = transfers.add({.id = {}, .request = load.request, .blocks = load.blocks, .places = places});
+      if (id) open_[*id] = load;
+      return id.has_value();
+    });
+  }
+  void completed(const TransferCompletion& completion) override { --num_loading_.at(requests_.at(completion.transfer)); }
+  void step_output() override {}
+  bool reset() override { return true; }
+
+  void on_event(const Event& event) override {
+    if (event.what == EventKind::gave_way) met_.given_back += early_.erase(event.owner);
+    if (event.what != EventKind::preempted) return;
+    ++met_.preempted;
+    std::uint32_t num_blocks = 0;
+    h_->core->visit([&](QueueKind kind, const RequestView& view) {
+      if (kind != QueueKind::running && early_.contains(view.id) && num_loading_[view.id] == 0) num_blocks += view.num_blocks;
+    });
+    EXPECT_LT(num_blocks, event.amount) << "what has come before its turn gives way first";
+  }
+
+ private:
+  struct Load {
+    RequestId request;
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> entries;
+  };
+
+  static std::vector<std::uint64_t> entries_of(const RequestView& request, std::uint32_t first, std::uint32_t count) {
+    std::vector<std::uint64_t> entries;
+    std::uint64_t digest = request.cache_salt.size();
+    for (std::uint32_t i = 0; i < (first + count) * kEarlyBlock; ++i) {
+      digest = mix(digest, static_cast<std::uint64_t>(request.tokens[i]));
+      if (i >= first * kEarlyBlock) entries.push_back(mix(digest, 0));
+    }
+    return entries;
+  }
+
+  void move(const StepPlan& plan) {
+    for (const ScheduledRequest& s : plan.scheduled) early_.erase(s.id);
+    for (const Transfer& transfer : plan.transfers) {
+      requests_[transfer.id] = transfer.request;
+      ++met_.loads;
+    }
+    check_room(plan);
+    std::vector<TransferId> ids;
+    for (const auto& [id, load] : open_) ids.push_back(id);
+    for (std::size_t i = ids.size(); i > 0; --i) {
+      std::swap(ids[i - 1], ids[random_.below(i)]);
+      if (!random_.chance(late_)) end(ids[i - 1], plan.step);
+    }
+  }
+
+  void end(TransferId id, StepId step) {
+    const Load load = std::move(open_.at(id));
+    open_.erase(id);
+    const bool fails = random_.chance(failed_);
+    met_.failed += fails ? 1 : 0;
+    for (std::size_t i = 0; i < load.blocks.size(); ++i) {
+      const std::span<std::uint64_t> block = h_->worker.block(load.blocks[i]);
+      std::copy_n(load.entries.begin() + static_cast<std::ptrdiff_t>(i * kEarlyBlock), kEarlyBlock, block.begin());
+      if (fails) std::ranges::fill(block, 0xBAD);
+    }
+    h_->completions[step].push_back({.transfer = id, .outcome = fails ? TransferOutcome::failed : TransferOutcome::done});
+  }
+
+  // One that loads, and stays in `waiting`, was not reached by the waiting loop. It has left room for all before it, for the rest of its
+  // own, for the known tokens of who runs, and an eighth.
+  void check_room(const StepPlan& plan) {
+    std::vector<RequestView> waiting, running;
+    std::set<RequestId> in_waiting;
+    h_->core->visit([&](QueueKind kind, const RequestView& view) {
+      (kind == QueueKind::running ? running : waiting).push_back(view);
+      if (kind == QueueKind::waiting) in_waiting.insert(view.id);
+    });
+    if (h_->config.scheduler.policy == SchedulingPolicy::fcfs)
+      std::ranges::rotate(waiting, waiting.begin() + static_cast<std::ptrdiff_t>(in_waiting.size()));  // those passed over go first
+    else
+      std::ranges::sort(waiting, {}, [](const RequestView& view) { return std::pair(view.priority, view.arrival_time); });
+    for (const Transfer& transfer : plan.transfers) {
+      if (!in_waiting.contains(transfer.request)) {
+        early_.erase(transfer.request);
+        continue;
+      }
+      met_.early += early_.insert(transfer.request).second ? 1 : 0;
+      std::uint32_t num_wanted = h_->config.kv.num_blocks / 8;
+      for (const RequestView& view : running) num_wanted += num_lacking(view);
+      for (const RequestView& view : waiting) {
+        num_wanted += num_lacking(view);
+        if (view.id == transfer.request) break;
+      }
+      EXPECT_GE(h_->core->counters().num_free_blocks, num_wanted) << "request " << transfer.request.value;
+    }
+  }
+
+  static std::uint32_t num_lacking(const RequestView& view) {
+    const auto num_blocks = static_cast<std::uint32_t>((view.tokens.size() + kEarlyBlock - 1) / kEarlyBlock);
+    return std::max(num_blocks, view.num_blocks) - view.num_blocks;
+  }
+
+  Random random_;
+  double late_, failed_;
+  EarlyMet& met_;
+  Harness* h_ = nullptr;
+  std::uint32_t num_local_ = 0;
+  std::vector<Load> wanted_;
+  std::map<TransferId, Load> open_;
+  std::map<TransferId, RequestId> requests_;
+  std::map<RequestId, std::uint32_t> num_loading_;
+  std::set<RequestId> early_;  // and they have not run since
+};
+
+CoreConfig random_early_config(Random& random) {
+  CoreConfig config = small_config(random.chance(0.7) ? 24 : 50);
+  config.scheduler.max_num_seqs = static_cast<std::uint32_t>(random.between(2, 4));
+  config.scheduler.max_num_batched_tokens = random.chance(0.5) ? 32 : 9;
+  config.scheduler.async_scheduling = random.chance(0.7);
+  config.limits.max_outstanding_plans = config.scheduler.async_scheduling ? 2 : 1;
+  config.scheduler.reserve_full_isl = random.chance(0.5);
+  config.prefix_cache.enable_prefix_caching = random.chance(0.8);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.cures.forget_unwritten_blocks = true;
+  config.cures.discard_only_in_flight = true;
+  config.cures.loaded_give_way = true;
+  config.cures.early_loads = true;
+  if (random.chance(0.3)) config.scheduler.policy = SchedulingPolicy::priority;
+  if (random.chance(0.3)) config.pressure = {.admission_watermark = 0.1, .pressure_high = 0.9, .pressure_low = 0.6};
+  return config;
+}
+
+void run_early(std::uint64_t seed, double failed, EarlyMet& met) {
+  Random random(seed);
+  const CoreConfig config = random_early_config(random);
+  KnowingTier tier(random.unit() * 0.9, failed, seed, met);
+  Harness h(config, {.connector = &tier, .events = &tier});
+  tier.attach(h);
+  std::uint64_t next_id = 0;
+  for (int event = 0; event < 500; ++event) {
+    const double dice = random.unit();
+    if (dice < 0.15 && h.alive.size() < 20)
+      h.add(random_request(random, RequestId{next_id++}, config.scheduler.max_model_len));
+    else if (dice < 0.17 && !h.alive.empty())
+      h.finish(std::next(h.alive.begin(), static_cast<std::ptrdiff_t>(random.below(h.alive.size())))->first);
+    else if (dice < 0.65 && h.results.size() < config.limits.max_outstanding_plans)
+      h.plan();
+    else if (!h.results.empty())
+      h.apply_oldest();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << event;
+  }
+  while (!h.results.empty()) h.apply_oldest();
+  for (int left = 20000; h.core->has_work() || h.core->counters().num_awaiting_transfers > 0; --left) {
+    ASSERT_GT(left, 0) << "no progress";
+    h.step();
+    if (testing::Test::HasFailure()) return;
+  }
+  h.run_to_end();
+}
+
+TEST(EarlyLoadsModel, EachPutsOutWhatItWouldAlone) {
+  EarlyMet met;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    run_early(seed, seed % 3 == 0 ? 0.3 : 0.0, met);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(met.loads, 5000U) << "too little was met";
+  EXPECT_GT(met.early, 500U);
+  EXPECT_GT(met.failed, 500U);
+  EXPECT_GT(met.given_back, 20U);
+  EXPECT_GT(met.preempted, 1000U);
+}
+
+}  // namespace
+}  // namespace quire
