@@ -47,6 +47,7 @@ struct KvDiskOptions {
 };
 
 // Connectors by name, and policies of tiers. Several connectors are one: all store, and a request loads from the first that has something.
+// Where there are tiers (KvDramOptions, KvDiskOptions), these come first, as one.
 struct ConnectorChoice {
   std::shared_ptr<ConnectorRegistry> registry = {};  // null: quire's own names
   std::vector<NamedConnector> connectors = {};       // in this order; empty: none

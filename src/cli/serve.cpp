@@ -225,12 +225,13 @@ void add_connector_flags(CLI::App& app, ServeFlags& flags) {
       app.add_option(
              "--kv-connector", flags.kv_connectors,
              "Who else keeps KV blocks, such as OffloadingConnector,cpu_bytes_to_use=1000000000; repeatable: all store, and a request "
-             "loads from the first that has something; docs/embedding.md")
+             "loads from the first that has something, from --kv-dram and --kv-disk before all others; docs/embedding.md")
           ->type_name("NAME[,key=value...]");
   app.add_option("--kv-connector-library", flags.kv_connector_libraries,
                  "A shared library with connectors, tiers or eviction policies of other names; repeatable")
       ->type_name("PATH");
-  app.add_flag("--kv-connector-longest", flags.kv_connector_longest, "A request loads from the connector that has most of its prompt")
+  app.add_flag("--kv-connector-longest", flags.kv_connector_longest,
+               "A request loads from the connector (or the tiers) that has most of its prompt")
       ->needs(connector);
 }
 

@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <ranges>
 
-#include "core/connect/composite_connector.h"
 #include "core/connect/offload_connector.h"
+#include "engine/joined_connectors.h"
 #include "runtime/tier/memory_transport.h"
-#include "runtime/transport/routed_transport.h"
 
 namespace quire {
 namespace {
@@ -188,18 +187,13 @@ Result<ConnectorHalves> ConnectorRegistry::create(const NamedConnector& connecto
 Result<ConnectorHalves> ConnectorRegistry::create(std::span<const NamedConnector> connectors, bool loads_longest,
                                                   const ConnectorContext& context) {
   if (connectors.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "none is given", "give one");
-  if (connectors.size() == 1) return create(connectors.front(), context);
-  std::vector<CompositeMember> members;
-  const auto routed = std::make_shared<RoutedTransport>();
+  JoinedConnectors all;
   for (const NamedConnector& connector : connectors) {
     Result<ConnectorHalves> halves = create(connector, context);
     if (!halves) return halves;
-    const auto tier = static_cast<std::uint32_t>(members.size());
-    members.push_back({.connector = std::move(halves->connector), .tier = tier});
-    routed->add(tier, std::move(halves->transport));
+    all.add(*std::move(halves));
   }
-  const CompositeChoice choice = loads_longest ? CompositeChoice::longest : CompositeChoice::first;
-  return ConnectorHalves{.connector = std::make_shared<CompositeConnector>(std::move(members), choice), .transport = routed};
+  return all.as_one(loads_longest ? CompositeChoice::longest : CompositeChoice::first);
 }
 
 std::vector<std::string> ConnectorRegistry::names() const {

@@ -65,20 +65,20 @@ Result<void> find_policies(EngineSeams& seams) {
   return {};
 }
 
-Result<void> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout, EngineSeams& seams) {
-  if (seams.choice.connectors.empty()) return {};
-  if (seams.connector != nullptr || seams.transport != nullptr)
-    return fail(ErrorCode::invalid_argument, "kv_connector", "the engine has a connector already", "give one of the two");
+// Those that are asked for by name.
+Result<std::vector<ConnectorHalves>> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout,
+                                                     const EngineSeams& seams) {
   std::uint64_t bytes_per_block = 0;
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group)
     bytes_per_block = std::max(bytes_per_block, layout.group_block_bytes(group));
   CoreConfig config = core_config(options, model);
-  auto halves = seams.choice.registry->create(seams.choice.connectors, seams.choice.loads_longest,
-                                              {.config = &config, .bytes_per_block = bytes_per_block});
-  if (!halves) return std::unexpected(std::move(halves.error()));
-  seams.connector = std::move(halves->connector);
-  seams.transport = std::move(halves->transport);
-  return {};
+  std::vector<ConnectorHalves> made;
+  for (const NamedConnector& connector : seams.choice.connectors) {
+    auto halves = seams.choice.registry->create(connector, {.config = &config, .bytes_per_block = bytes_per_block});
+    if (!halves) return std::unexpected(std::move(halves.error()));
+    made.push_back(*std::move(halves));
+  }
+  return made;
 }
 
 }  // namespace
@@ -102,8 +102,10 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (Result<void> found = find_policies(seams); !found) return std::unexpected(std::move(found.error()));
   auto tiers = open_tiers(*file, *header, *resolved, plan->layout, seams);
   if (!tiers) return std::unexpected(std::move(tiers.error()));
-  if (Result<void> connected = connect_tiers(*tiers, seams); !connected) return std::unexpected(std::move(connected.error()));
-  if (Result<void> made = make_connectors(*header, *resolved, plan->layout, seams); !made) return std::unexpected(std::move(made.error()));
+  auto others = make_connectors(*header, *resolved, plan->layout, seams);
+  if (!others) return std::unexpected(std::move(others.error()));
+  if (Result<void> connected = connect_tiers(*tiers, seams, *std::move(others)); !connected)
+    return std::unexpected(std::move(connected.error()));
   std::shared_ptr<Transport> transport = seams.transport;
   std::shared_ptr<KvSwap> swap;
   if (resolved->kv_swap.bytes > 0) {

@@ -20,11 +20,12 @@ EventSink* tell_events(StepLoop::Options& loop) {
   return loop.fan.get();
 }
 
-// As the trace names it: "dram+disk", "connector" for one that is not ours, nothing where there is none.
+// As the trace names it: "dram+disk", "connector" for one that is no tier, "disk+connector", nothing where there is none.
 std::string describe_connector(const EngineSeams& seams, const KvTiers& tiers) {
   std::string names;
   for (const auto& tier : tiers) names += (names.empty() ? "" : "+") + tier->stats().name;
-  return names.empty() && seams.connector != nullptr ? "connector" : names;
+  const bool has_other = !seams.choice.connectors.empty() || (names.empty() && seams.connector != nullptr);
+  return has_other ? names + (names.empty() ? "connector" : "+connector") : names;
 }
 
 TracedTier traced(const KvTierStats& tier) {

@@ -1,31 +1,25 @@
 #include "engine/kv_tier.h"
 
-#include <cstdint>
 #include <utility>
 
-#include "core/connect/composite_connector.h"
-#include "runtime/transport/routed_transport.h"
+#include "engine/joined_connectors.h"
 
 namespace quire {
 
-Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams) {
-  if (tiers.empty()) return {};
-  if (seams.connector != nullptr || seams.transport != nullptr)
-    return fail(ErrorCode::invalid_argument, tiers[0]->stats().name == "dram" ? "kv_dram" : "kv_disk",
-                "the engine has a connector of its own", "give one of the two");
-  if (tiers.size() == 1) {
-    seams.connector = KvTier::connector_of(tiers[0]);
-    seams.transport = KvTier::transport_of(tiers[0]);
-    return {};
+Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others) {
+  if (tiers.empty() && others.empty()) return {};
+  if (seams.connector != nullptr || seams.transport != nullptr) {
+    const char* const field = tiers.empty() ? "kv_connector" : tiers[0]->stats().name == "dram" ? "kv_dram" : "kv_disk";
+    return fail(ErrorCode::invalid_argument, field, "the engine has a connector of its own", "give one of the two");
   }
-  std::vector<CompositeMember> members;
-  const auto routed = std::make_shared<RoutedTransport>();
-  for (std::uint32_t i = 0; i < tiers.size(); ++i) {
-    members.push_back({KvTier::connector_of(tiers[i]), i});
-    routed->add(i, KvTier::transport_of(tiers[i]));
-  }
-  seams.connector = std::make_shared<CompositeConnector>(std::move(members), CompositeChoice::longest);
-  seams.transport = routed;
+  JoinedConnectors all;
+  for (const std::shared_ptr<KvTier>& tier : tiers)
+    all.add({.connector = KvTier::connector_of(tier), .transport = KvTier::transport_of(tier)});
+  all.merge(CompositeChoice::longest);
+  for (ConnectorHalves& other : others) all.add(std::move(other));
+  ConnectorHalves one = all.as_one(seams.choice.loads_longest ? CompositeChoice::longest : CompositeChoice::first);
+  seams.connector = std::move(one.connector);
+  seams.transport = std::move(one.transport);
   return {};
 }
 

@@ -47,6 +47,16 @@ def test_answers_are_those_without_it(tmp_path, wanted, connectors):  # noqa: F8
         assert total > 16 * 4 * len(TOPICS), "the memory of the cache holds two prompts"
 
 
+def test_a_folder_stands_beside_connectors(tmp_path, wanted):  # noqa: F811
+    disk = ["--kv-disk", str(tmp_path / "kv"), "--kv-policy", "exact"]
+    for is_empty in (True, False):
+        with running(*TINY, *disk, "--kv-connector", f"OffloadingConnector,{SIZE}") as url:
+            first, second = [[ask(url, topic) for topic in TOPICS] for _ in range(2)]
+        assert [text for text, _ in first + second] == [wanted[topic] for topic in TOPICS] * 2
+        assert (sum(cached for _, cached in first) == 0) == is_empty, "what the folder holds outlives the process"
+        assert all(cached > 0 for _, cached in second)
+
+
 def test_a_prompt_may_be_made_up(tmp_path):
     with running(*flags_of(["DecodeBenchConnector,fill_mean=0.01"], tmp_path)) as url:
         client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
@@ -67,5 +77,3 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     )
     assert "--kv-connector: 'x' is no key=value" in refusal(tmp_path, "--kv-connector", "Mine,x")
     assert "--kv-connector-library: nothing of it is asked for" in refusal(tmp_path, "--kv-connector-library", "./none.so")
-    both = ("--kv-connector", f"OffloadingConnector,{SIZE}", "--kv-disk", str(tmp_path / "kv"))
-    assert "--kv-connector: the engine has a connector already; give one of the two" in refusal(tmp_path, *both)
