@@ -96,6 +96,7 @@ struct OffloadCounters {
   std::uint64_t num_loaded_tokens = 0;    // of prompts: what loads that are over have saved
   std::uint64_t num_without_room = 0;     // not stored now because the tier is full of blocks in transfer
   std::uint64_t num_held_back = 0;        // not stored now because of max_storing_blocks
+  std::uint64_t num_stored_at_end = 0;    // held back, and stored when their request had ended and nobody else ran or waited
   std::uint64_t num_computed_tokens = 0;  // could have been loaded, but not as fast (TierCosts)
 };
 

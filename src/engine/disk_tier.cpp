@@ -176,6 +176,7 @@ KvTierStats DiskTier::stats() const {
           .num_refused_blocks = store.num_refused + store.num_entries_refused,
           .num_failed_blocks = store.num_failed(),
           .num_held_back = connector_->counters().num_held_back,
+          .num_stored_at_end = connector_->counters().num_stored_at_end,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = costs_.load_bytes_per_s,
           .compute_tokens_per_s = costs_.compute_tokens_per_s,

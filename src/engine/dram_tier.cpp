@@ -71,6 +71,7 @@ KvTierStats DramTier::stats() const {
           .num_refused_blocks = moved.num_refused,
           .num_failed_blocks = moved.num_in_use,
           .num_held_back = connector_->counters().num_held_back,
+          .num_stored_at_end = connector_->counters().num_stored_at_end,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = load_rate_.per_second(),
           .compute_tokens_per_s = costs_.compute_tokens_per_s};

@@ -29,6 +29,8 @@ constexpr TierField kFields[] = {
     {"failed", kCounter, "Blocks that the tier did not read or write.", &number_of<&Tier::num_failed_blocks>},
     {"held_back", kCounter, "Blocks not stored when they could be: a quarter of the KV cache was on its way already.",
      &number_of<&Tier::num_held_back>},
+    {"stored_at_end", kCounter, "Blocks held back, and stored when their request had ended and no other was there.",
+     &number_of<&Tier::num_stored_at_end>},
     {"computed_tokens", kCounter, "Prompt tokens of the tier that were computed, which is faster than to load them.",
      &number_of<&Tier::num_computed_tokens>},
     {"load_bytes_per_second", kGauge, "How fast blocks were loaded lately; 0: not known yet.", &number_of<&Tier::load_bytes_per_s>},

@@ -4,6 +4,7 @@
 //   scheduled -> storing          planned(): blocks that become full with the plan are to be stored, by a transfer of the next plan
 //   storing -> stored             sent(), when it has ended and its transfers are over; or planned(), when the plan preempts it; with
 //                                 found_when_stored instead completed()
+//   ended -> storing              finished(), of what was held back, where nobody else runs or waits: by a transfer of the next plan
 //   storing -> not kept           completed() with a failure
 // A request is forgotten when it has ended and nothing of it is in transfer.
 #include "core/connect/offload_connector.h"
@@ -254,7 +255,11 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
     counters_.num_held_back += num_keys;
     return;
   }
-  const std::span<const OffloadKey> keys = keys_held(*request, first, end);
+  decide_stores(*request, tracked, end);
+}
+
+void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end) {
+  const std::span<const OffloadKey> keys = keys_held(request, tracked.next_stored, end);
   const std::optional<PreparedStore> store = ledger_->prepare_store(keys);
   if (!store) {
     counters_.num_without_room += keys.size();
@@ -262,8 +267,8 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   }
   tracked.next_stored = end;
   if (store->keys.empty()) return;
-  add_stores(scheduled.id, *store, tracked);
-  ledger_->touch(keys_of(*request, 0, end));
+  add_stores(request.id, *store, tracked);
+  ledger_->touch(keys_of(request, 0, end));
 }
 
 // What is stored is among what was asked for, in the same order.

@@ -118,6 +118,9 @@ class OffloadConnector final : public Connector {
   [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;
   void plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first, std::uint32_t end);
   void plan_store(const ScheduledRequest& scheduled);
+  // Its offloaded blocks before `end` that were not decided upon yet.
+  void decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end);
+  void store_rest(const RequestView& request, Tracked& tracked);
   void add_stores(RequestId request, const PreparedStore& store, Tracked& tracked);
   Moving& store_of(RequestId request, std::uint32_t group, std::size_t first_decided);
   void end_stores(std::vector<OffloadKey>& keys);

@@ -1,8 +1,10 @@
 // What becomes of transfers and requests that have ended.
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "core/connect/offload_connector.h"
+#include "quire/core.h"
 
 namespace quire {
 
@@ -95,11 +97,29 @@ void OffloadConnector::drop(const OffloadKey& key) {
   if (!ledger_->discard(key) && ledger_->contains(key)) doomed_.insert(key);
 }
 
+// What was held back, so that a slow tier does not keep blocks which others want, when there are no others. The last token was sampled by
+// the last pass, and is in none that is over.
+void OffloadConnector::store_rest(const RequestView& request, Tracked& tracked) {
+  const bool ran_to_its_end = request.status == RequestStatus::finished_stopped || request.status == RequestStatus::finished_length;
+  if (max_storing_blocks_ == 0 || !service_.stores || !ran_to_its_end) return;
+  const CoreCounters now = core_->counters();
+  if (now.num_running > 1 || now.num_waiting > 0) return;
+  const std::size_t num_tokens = std::min<std::size_t>(request.num_computed_tokens, request.tokens.size() - 1);
+  const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
+  if (end <= tracked.next_stored) return;
+  const std::uint64_t num_before = counters_.num_stored;
+  decide_stores(request, tracked, end);
+  counters_.num_stored_at_end += counters_.num_stored - num_before;
+  std::ranges::move(decided_, std::back_inserter(due_));
+  decided_.clear();
+}
+
 // request_finished
 bool OffloadConnector::finished(const RequestView& request, GroupBlocks /*blocks*/) {
   const auto found = tracked_.find(request.id.value);
   if (found == tracked_.end()) return false;
   found->second.has_ended = true;
+  store_rest(request, found->second);
   const bool stores = found->second.stores;
   forget_if_over(request.id);
   return stores;

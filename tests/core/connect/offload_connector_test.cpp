@@ -202,6 +202,27 @@ TEST(OffloadConnector, NoMoreThanSomeBlocksAreOnTheirWayToTheTier) {
   EXPECT_EQ(o.num_kept(), 11U) << "more than may be under way, but alone";
 }
 
+// Two blocks of request 1 are on their way when it ends, and one more may be.
+TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
+  for (const bool is_alone : {true, false}) {
+    OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3});
+    o.add(1, 1, 10, 7);
+    o.plan();
+    o.apply_without_ends();
+    for (int i = 0; i < 5; ++i) {
+      o.plan();
+      o.apply_without_ends();
+    }
+    EXPECT_EQ(o.connector->counters().num_stored, 3U);
+    if (!is_alone) o.add(2, 2, 10, 7);
+    o.plan();
+    o.apply_without_ends();
+    EXPECT_EQ(o.connector->counters().num_stored_at_end, is_alone ? 1U : 0U);
+    o.run();
+    EXPECT_EQ(o.num_kept(), is_alone ? 4U : 7U);
+  }
+}
+
 TEST(OffloadConnector, StoresOfAPreemptedRequestCountAtOnceAndFenceThoseWhoWrite) {
   CoreConfig config = test::sync_config(7);
   config.scheduler.reserve_full_isl = false;
