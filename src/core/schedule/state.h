@@ -3,8 +3,8 @@
 //
 // States of a request, and who moves it (vLLM's RequestStatus):
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, fork, preempt, promote, sessions
-//   waiting_for_*            in `skipped_waiting`; who loads before its turn, where it was        add, waiting.cpp, sessions.cpp,
-//   early_loads.cpp running                  in `running`, with a slot and blocks                                waiting.cpp: admit
+//   waiting_for_*            in `skipped_waiting`; or, loading early, where it was               add, waiting, sessions, early_loads
+//   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
 //   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         ending.cpp
 //   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     ended_requests.cpp
 // and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
