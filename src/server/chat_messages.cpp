@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <boost/json/parse.hpp>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace quire {
@@ -53,12 +56,19 @@ Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
     if (function == nullptr || !function->is_object())
       return std::unexpected(wrong(at(index, ".tool_calls"), "must hold objects with a function"));
     json::value* arguments = function->get_object().if_contains("arguments");
-    if (arguments == nullptr || !arguments->is_string()) continue;
-    json::error_code code;
-    const std::string text(arguments->get_string());
-    json::value parsed = text.empty() ? json::value(json::object()) : json::parse(text, code);
-    if (code) return std::unexpected(wrong(at(index, ".tool_calls"), "function.arguments is not JSON: " + code.message()));
-    *arguments = std::move(parsed);
+    if (arguments == nullptr) continue;
+    if (arguments->is_string()) {
+      json::error_code code;
+      const std::string text(arguments->get_string());
+      json::value parsed = text.empty() ? json::value(json::object()) : json::parse(text, code);
+      if (code) return std::unexpected(wrong(at(index, ".tool_calls"), "function.arguments is not JSON: " + code.message()));
+      *arguments = std::move(parsed);
+    }
+    if (arguments->is_null()) *arguments = json::object();
+    if (!arguments->is_object()) {
+      return std::unexpected(
+          wrong(at(index, ".tool_calls"), "function.arguments is no object but " + describe(*arguments), "send the text of a JSON object"));
+    }
   }
   return {};
 }
@@ -84,6 +94,11 @@ Result<void> read_message(json::value& value, std::size_t index) {
   const bool needs_content = role->get_string() != "assistant";
   const json::value* no_calls = message.if_contains("tool_calls");
   if (no_calls != nullptr && no_calls->is_array() && no_calls->get_array().empty()) message.stable_erase("tool_calls");
+  // vLLM's newer name; templates read the older.
+  if (json::value* thoughts = message.if_contains("reasoning"); thoughts != nullptr && !message.contains("reasoning_content")) {
+    json::value moved = std::move(*thoughts);
+    message.emplace("reasoning_content", std::move(moved));
+  }
   json::value& content = message["content"];
   if (content.is_null() && needs_content) return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
   if (const auto joined = join_parts(content, index); !joined) return joined;
@@ -93,16 +108,47 @@ Result<void> read_message(json::value& value, std::size_t index) {
   return calls == nullptr ? Result<void>() : parse_tool_arguments(*calls, index);
 }
 
-void read_tools(ObjectReader& reader, ChatPrompt& chat) {
-  json::value* tools = reader.find("tools");
-  const json::value* choice = reader.find("tool_choice");
-  if (tools != nullptr && !tools->is_array()) reader.reject("tools", "must be an array, not " + describe(*tools));
-  if (choice != nullptr && *choice != "auto" && *choice != "none") {
-    reader.reject("tool_choice", "is " + describe(*choice), "only auto and none are offered: output is not constrained to a tool",
-                  ErrorCode::unsupported);
+// Of earlier answers, by the ids of their calls; ids are optional.
+class EarlierCalls {
+ public:
+  void add(const json::array& calls) {
+    num_calls_ += calls.size();
+    for (const json::value& call : calls)
+      if (const json::value* id = call.get_object().if_contains("id"); id != nullptr && id->is_string()) ids_.emplace(id->get_string());
   }
-  if (tools == nullptr || !tools->is_array() || tools->get_array().empty()) return;
-  if (choice == nullptr || *choice != "none") chat.tools = std::move(*tools);
+  // Whether a tool may have answered with this id, null if it says none.
+  [[nodiscard]] bool has(const json::value* id) const {
+    if (id == nullptr || !id->is_string() || ids_.empty()) return num_calls_ > 0;
+    return ids_.contains(std::string(id->get_string()));
+  }
+
+ private:
+  std::size_t num_calls_ = 0;
+  std::set<std::string> ids_;
+};
+
+Result<void> check_calls(const json::object& message, std::size_t index, EarlierCalls& earlier) {
+  const json::value* calls = message.if_contains("tool_calls");
+  if (calls != nullptr) earlier.add(calls->get_array());
+  if (message.at("role") != "tool") return {};
+  const json::value* id = message.if_contains("tool_call_id");
+  if (earlier.has(id)) return {};
+  return std::unexpected(
+      wrong(at(index, id != nullptr ? ".tool_call_id" : ".role"),
+            id != nullptr ? fmt::format("{} is the id of no call before it", describe(*id)) : "is a result without a call",
+            "send the assistant message with its tool_calls before the results"));
+}
+
+// For templates that read it; "none" turns thinking off where the template has a switch.
+void read_effort(ObjectReader& reader, ChatPrompt& chat) {
+  const std::string effort = reader.text("reasoning_effort");
+  if (effort.empty()) return;
+  static constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts))
+    return reader.reject("reasoning_effort", "is \"" + effort.substr(0, 60) + "\"",
+                         fmt::format("use one of {}", fmt::join(kEfforts, ", ")));
+  chat.template_kwargs.emplace("reasoning_effort", effort);
+  if (effort == "none") chat.template_kwargs.emplace("enable_thinking", false);
 }
 
 }  // namespace
@@ -115,10 +161,13 @@ ChatPrompt read_chat_prompt(ObjectReader& reader) {
                   R"(send [{"role": "user", "content": "..."}])");
   } else {
     chat.messages = std::move(messages->get_array());
+    EarlierCalls earlier;
     for (std::size_t i = 0; i < chat.messages.size() && !reader.failed(); ++i)
-      if (const auto message = read_message(chat.messages[i], i); !message) reader.reject(message.error());
+      if (const auto message = read_message(chat.messages[i], i); !message)
+        reader.reject(message.error());
+      else if (const auto known = check_calls(chat.messages[i].get_object(), i, earlier); !known)
+        reader.reject(known.error());
   }
-  read_tools(reader, chat);
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
   if (json::value* kwargs = reader.find("chat_template_kwargs")) {
     if (kwargs->is_object())
@@ -126,6 +175,7 @@ ChatPrompt read_chat_prompt(ObjectReader& reader) {
     else
       reader.reject("chat_template_kwargs", "must be an object, not " + describe(*kwargs));
   }
+  read_effort(reader, chat);
   return chat;
 }
 

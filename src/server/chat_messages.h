@@ -7,7 +7,8 @@
 
 namespace quire {
 
-// Reads messages, tools, tool_choice, chat_template_kwargs and add_generation_prompt; errors go to the reader.
+// Reads messages, chat_template_kwargs, add_generation_prompt and reasoning_effort; errors go to the reader. The tools are
+// read_tool_use()'s.
 [[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader);
 
 }  // namespace quire

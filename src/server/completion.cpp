@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -29,15 +30,33 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       writer_(head_, model.tokenizer(), request_.include_usage) {
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
-    choices_.push_back({.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = request_.skip_special_tokens}),
+    auto chat = make_chat(i);
+    const bool skip_special = request_.skip_special_tokens && chat == nullptr;
+    choices_.push_back({.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = skip_special}),
                         .stops = StopStrings(request_.stop, request_.include_stop),
                         .running = {},
                         .text = echoes.empty() ? std::string() : std::move(echoes[i]),
                         .logprobs = {},
                         .finish = {},
-                        .cause = {}});
+                        .cause = {},
+                        .chat = std::move(chat)});
   }
   num_unfinished_ = choices_.size();
+}
+
+// Null where an answer is nothing but text.
+std::unique_ptr<ChatAnswer> Completion::make_chat(std::size_t index) const {
+  const CallFormat& format = model_->call_format();
+  const ToolUse& use = request_.tool_use;
+  const bool reads_calls = use.choice != ToolUse::Choice::none && !use.tools.empty();
+  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty())) return nullptr;
+  ChatAnswerOptions options;
+  options.parser.in_thought = request_.in_thought;
+  options.parser.max_calls = reads_calls ? (use.parallel ? std::numeric_limits<std::uint32_t>::max() : 1) : 0;
+  options.tells_thoughts = request_.tells_thoughts;
+  options.is_stream = request_.stream;
+  options.call_ids = fmt::format("call_{}_{}_", head_.id.substr(head_.id.find('-') + 1), index);
+  return std::make_unique<ChatAnswer>(format, use.tools, std::move(options));
 }
 
 Completion::~Completion() {
@@ -89,6 +108,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   take_tokens(choice, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
+  if (choice.finish && choice.chat != nullptr) choice.chat->finish();
   if (choice.finish) {
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
@@ -125,18 +145,31 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search tells of EOS too
     // The token that ends an answer is not part of it.
     if (ends && !(by_id && request_.include_stop)) continue;
+    if (is_skipped(choice, token)) continue;
     const std::string_view text = choice.detokenizer.push(token);
     // As in vLLM, stop strings are looked for once there are min_tokens.
     if (choice.num_tokens <= request_.sampling.min_tokens)
-      choice.text += text;
+      say(choice, text);
     else
       take_text(choice, text);
   }
 }
 
+// Control tokens that are marks of calls and thoughts stay in the text that is taken apart.
+bool Completion::is_skipped(const Choice& choice, TokenId token) const {
+  return choice.chat != nullptr && request_.skip_special_tokens && model_->tokenizer().is_special(token) && !model_->is_mark(token);
+}
+
+void Completion::say(Choice& choice, std::string_view text) {
+  if (choice.chat != nullptr)
+    choice.chat->feed(text);
+  else
+    choice.text += text;
+}
+
 void Completion::take_text(Choice& choice, std::string_view text) {
   const StopStrings::Output out = choice.stops.push(text);
-  choice.text += out.text;
+  say(choice, out.text);
   if (!out.matched) return;
   choice.finish = FinishReason::stop;
   choice.cause.text = request_.stop[*out.matched];
@@ -145,7 +178,7 @@ void Completion::take_text(Choice& choice, std::string_view text) {
 
 void Completion::close(Choice& choice, const RequestOutput& output) {
   take_text(choice, choice.detokenizer.flush());
-  if (!choice.stops.stopped()) choice.text += choice.stops.flush();
+  if (!choice.stops.stopped()) say(choice, choice.stops.flush());
   if (!choice.finish) choice.finish = output.reason;
   if (output.reason == FinishReason::error) error_ = output.error.empty() ? "the engine failed" : output.error;
 }
@@ -159,7 +192,9 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .prompt = choice.prompt_logprobs.get(),
                   .tells_prompt = request_.prompt_logprobs,
                   .finish = choice.finish,
+                  .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
                   .cause = choice.cause};
+  if (choice.chat != nullptr && !is_stream()) text.fields = choice.chat->message_fields();
   if (request_.echo && request_.sampling.logprobs && text.prompt != nullptr) {
     text.echoed = first_prompt_tokens_[index / request_.best_of];
     text.num_echoed_logprobs = *request_.sampling.logprobs;
@@ -171,8 +206,11 @@ void Completion::write_event(std::uint32_t index) {
   Choice& choice = choices_[index];
   if (!std::exchange(choice.begun, true) && request_.api == Api::chat) writer_.role(events_, index);
   // Log probabilities wait for the text of their token.
-  if (choice.text.empty() && !choice.finish) return;
+  const bool has_deltas = choice.chat != nullptr && choice.chat->has_deltas();
+  if (choice.text.empty() && !has_deltas && !choice.finish) return;
   const Usage so_far = usage();
+  if (has_deltas) write_deltas(index, request_.continuous_usage ? &so_far : nullptr);
+  if (has_deltas && !choice.finish) return;
   const std::size_t before = events_.size();
   writer_.choice(events_, describe(index), request_.continuous_usage ? &so_far : nullptr);
   if (request_.echo && choice.num_characters == 0) num_echo_bytes_ += events_.size() - before;
@@ -180,6 +218,20 @@ void Completion::write_event(std::uint32_t index) {
   choice.text.clear();
   choice.logprobs.clear();
   choice.prompt_logprobs.reset();
+}
+
+// Each by itself, as OpenAI's come; the finish reason follows in an event of its own.
+void Completion::write_deltas(std::uint32_t index, const Usage* usage) {
+  Choice& choice = choices_[index];
+  for (std::string& delta : choice.chat->take_deltas()) {
+    ChoiceText part = describe(index);
+    part.fields = std::move(delta);
+    part.finish.reset();
+    part.cause = {};
+    writer_.choice(events_, part, usage);
+    choice.logprobs.clear();
+    choice.prompt_logprobs.reset();
+  }
 }
 
 void Completion::end_stream() {

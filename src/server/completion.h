@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/detokenizer.h"
+#include "server/chat_answer.h"
 #include "server/engine_client.h"
 #include "server/http.h"
 #include "server/openai_request.h"
@@ -76,14 +77,19 @@ class Completion final : public OutputReceiver {
     bool begun = false;
     std::optional<FinishReason> finish;
     StopCause cause;
+    std::unique_ptr<ChatAnswer> chat{};  // takes the text, where more than text may be in it
   };
 
   Completion(EngineClient& engine, const ServedModel& model, Start start);
   Result<void> submit_all();
   void take_tokens(Choice& choice, const RequestOutput& output);
   void take_text(Choice& choice, std::string_view text);
+  static void say(Choice& choice, std::string_view text);
+  [[nodiscard]] bool is_skipped(const Choice& choice, TokenId token) const;
+  [[nodiscard]] std::unique_ptr<ChatAnswer> make_chat(std::size_t index) const;
   void close(Choice& choice, const RequestOutput& output);
   void write_event(std::uint32_t index);
+  void write_deltas(std::uint32_t index, const Usage* usage);
   void end_stream();
   void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;

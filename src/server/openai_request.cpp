@@ -236,7 +236,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("kv_transfer_params", "{}", "remove it");
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
-  reader.ignore("parallel_tool_calls");
   reader.only("best_of", "1", "use n");
   reader.only("echo", "false", "remove it");
   reader.only("continue_final_message", "false", "use /v1/completions");
@@ -248,7 +247,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("audio", "null", "this server gives text");
   reader.only("prediction", "null", "remove it");
   reader.only("web_search_options", "null", "remove it");
-  reader.only("reasoning_effort", "\"none\"", "pass it in chat_template_kwargs if the template reads it");
   reader.only("verbosity", "\"medium\"", "remove it");
   reader.only("service_tier", "\"auto\"", "remove it");
   reader.only("mm_processor_kwargs", "{}", "this server reads text");
@@ -291,6 +289,8 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   request.add_special_tokens = reader.boolean("add_special_tokens", api == Api::completion);
   if (api == Api::chat) {
     request.chat = read_chat_prompt(reader);
+    request.tool_use = read_tool_use(reader, request.chat.tools);
+    request.tells_thoughts = reader.boolean("include_reasoning", true);
   } else {
     read_prompts(reader, limits, request.prompts);
     request.echo = reader.boolean("echo", false);
@@ -333,7 +333,9 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   TokenizeRequest request;
   request.model = reader.text("model");
   if (object->contains("messages")) {
-    request.input = read_chat_prompt(reader);
+    ChatPrompt chat = read_chat_prompt(reader);
+    (void)read_tool_use(reader, chat.tools);
+    request.input = std::move(chat);
     request.add_special_tokens = reader.boolean("add_special_tokens", false);
     reader.only("continue_final_message", "false", "use /v1/completions");
     reader.only("chat_template", "null", "the template of the model is used");

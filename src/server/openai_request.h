@@ -16,6 +16,7 @@
 #include "quire/request.h"
 #include "quire/sampling.h"
 #include "server/structured_output.h"
+#include "server/tool_use.h"
 
 namespace quire {
 
@@ -43,6 +44,9 @@ struct CompletionRequest {
   std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
   std::optional<BeamSearchOptions> beam_search;  // n wide
   std::optional<OutputForm> form;                // what the answer must look like
+  ToolUse tool_use;                              // chat
+  bool in_thought = false;                       // chat: the prompt ends within a reasoning part
+  bool tells_thoughts = true;                    // chat: what the model thinks is part of the answer
   bool echo = false;
   bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
   bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`

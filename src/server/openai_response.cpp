@@ -128,7 +128,10 @@ void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, cons
 
 void append_finish(std::string& out, const ChoiceText& choice) {
   out += R"(,"finish_reason":)";
-  out += choice.finish ? fmt::format("\"{}\"", finish_reason_name(*choice.finish)) : "null";
+  if (choice.calls_tools && choice.finish == FinishReason::stop)
+    out += R"("tool_calls")";
+  else
+    out += choice.finish ? fmt::format("\"{}\"", finish_reason_name(*choice.finish)) : "null";
   out += R"(,"stop_reason":)";
   if (choice.cause.text)
     append_json_string(out, *choice.cause.text);
@@ -142,6 +145,8 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
   if (api == Api::completion) {
     out += R"("text":)";
     append_json_string(out, choice.text);
+  } else if (!choice.fields.empty()) {
+    out += whole ? R"("message":{"role":"assistant",)" + choice.fields + R"(,"refusal":null})" : R"("delta":)" + choice.fields;
   } else if (!whole && choice.text.empty() && choice.finish) {
     out += R"("delta":{})";
   } else {

@@ -36,6 +36,8 @@ struct ChoiceText {
   std::optional<TokenId> echoed{};                          // the prompt's first token: `prompt` goes before `logprobs`
   std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
   std::optional<FinishReason> finish;                       // absent: more follows
+  bool calls_tools = false;                                 // a chat's answer ends with calls that are whole
+  std::string fields{};                                     // chat: instead of the text, a message's fields or, of a stream, the delta
   StopCause cause;
 };
 

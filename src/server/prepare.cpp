@@ -3,16 +3,34 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "base/json_text.h"
+#include "quire/detokenizer.h"
+#include "server/answer_grammar.h"
 #include "server/tenants.h"
 #include "text/bash_tool.h"
+#include "text/tool_calls/answer_parser.h"
 #include "text/utf8.h"
 
 namespace quire {
 
 namespace {
+
+// The tool that an answer calls: the first one, or by the convention of mini-swe-agent.
+std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_thought, std::span<const TokenId> outputs) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  if (use.choice == ToolUse::Choice::none || use.tools.empty()) return bash_tool(tokenizer.decode(outputs, true));
+  AnswerParser parser(model.call_format(), use.tools, {.in_thought = in_thought, .max_calls = 1});
+  Detokenizer text(tokenizer, {.skip_special = false});
+  for (const TokenId token : outputs)
+    if (!tokenizer.is_special(token) || model.is_mark(token)) parser.feed(text.push(token));
+  parser.finish();
+  for (const AnswerPart& part : parser.take_parts())
+    if (part.kind == AnswerPart::Kind::call) return part.text;
+  return bash_tool(tokenizer.decode(outputs, true));
+}
 
 // The choices of a prompt differ by their seed, as in vLLM.
 EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, const ServedModel& model) {
@@ -22,8 +40,8 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
-    out.name_tool = [&tokenizer = model.tokenizer()](std::span<const TokenId> outputs) {
-      return bash_tool(tokenizer.decode(outputs, true));
+    out.name_tool = [&model, tools = request.tool_use, in_thought = request.in_thought](std::span<const TokenId> outputs) {
+      return called_tool(model, tools, in_thought, outputs);
     };
   return out;
 }
@@ -61,6 +79,7 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
   parsed->cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed->cache_salt));
   auto prompts = model.encode_prompts(*parsed);
   if (!prompts) return std::unexpected(prompts.error());
+  if (const auto held = constrain_answer(*parsed, model); !held) return std::unexpected(held.error());
   PreparedCompletion prepared{.request = std::move(*parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   const CompletionRequest& request = prepared.request;
   const std::size_t num_choices = prompts->size() * request.best_of;

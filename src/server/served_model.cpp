@@ -6,6 +6,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "text/tool_calls/tool_prompt.h"
+
 namespace quire {
 
 namespace {
@@ -32,10 +34,25 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
   model->pooling_ = info.pooling;
   model->hidden_size_ = info.hidden_size;
   if (!info.tokenizer->chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer->chat_template);
+  model->call_format_ = detect_call_format(info.tokenizer->chat_template);
+  for (const std::string& mark : model->call_format_.marks())
+    if (const auto token = model->control_token(mark)) model->marks_.push_back(*token);
+  std::ranges::sort(model->marks_);
   if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
   if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
   model->longest_piece_bytes_ = std::max<std::size_t>(1, model->tokenizer_->max_token_bytes());
   return model;
+}
+
+std::optional<TokenId> ServedModel::control_token(std::string_view text) const {
+  const auto token = tokenizer_->find(text);
+  return token && tokenizer_->is_special(*token) ? token : std::nullopt;
+}
+
+std::optional<TokenId> ServedModel::single_token(std::string_view text) const {
+  if (text.empty()) return std::nullopt;
+  const auto tokens = tokenizer_->encode(text, {.add_special = false, .parse_special = true});
+  return tokens && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
 }
 
 Result<void> ServedModel::check_name(const std::string& requested) const {
@@ -46,6 +63,7 @@ Result<void> ServedModel::check_name(const std::string& requested) const {
 
 Result<std::string> ServedModel::render(ChatPrompt chat) const {
   if (!template_) return std::unexpected(template_.error());
+  adapt_messages(call_format_, chat.tools, chat.messages);
   boost::json::object context = std::move(chat.template_kwargs);
   context["messages"] = std::move(chat.messages);
   context["tools"] = std::move(chat.tools);
@@ -73,15 +91,17 @@ Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOp
   return tokens;
 }
 
-Result<std::vector<TokenId>> ServedModel::encode_chat(ChatPrompt chat, bool add_special) const {
-  const auto text = render(std::move(chat));
-  if (!text) return std::unexpected(text.error());
-  return encode(*text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
+Result<std::vector<TokenId>> ServedModel::encode_rendered(std::string_view text, bool add_special) const {
+  return encode(text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
 }
 
 Result<std::vector<TokenId>> ServedModel::encode_input(TokenizeRequest request) const {
   auto* const chat = std::get_if<ChatPrompt>(&request.input);
-  if (chat != nullptr) return encode_chat(std::move(*chat), request.add_special_tokens);
+  if (chat != nullptr) {
+    const auto text = render(std::move(*chat));
+    if (!text) return std::unexpected(text.error());
+    return encode_rendered(*text, request.add_special_tokens);
+  }
   return encode(std::get<std::string>(request.input), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
 }
 
@@ -103,7 +123,10 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
 Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(CompletionRequest& request) const {
   std::vector<std::vector<TokenId>> encoded;
   if (request.api == Api::chat) {
-    auto tokens = encode_chat(std::move(request.chat), request.add_special_tokens);
+    const auto text = render(std::move(request.chat));
+    if (!text) return std::unexpected(text.error());
+    request.in_thought = ends_in_thought(call_format_, *text);
+    auto tokens = encode_rendered(*text, request.add_special_tokens);
     if (!tokens) return std::unexpected(tokens.error());
     encoded.push_back(std::move(*tokens));
   }

@@ -1,16 +1,19 @@
 #pragma once
 // The model as the handlers need it: text in, tokens out, and its names.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/chat_template.h"
 #include "quire/engine.h"
 #include "quire/tokenizer.h"
 #include "server/openai_request.h"
+#include "text/tool_calls/call_format.h"
 
 namespace quire {
 
@@ -28,29 +31,40 @@ class ServedModel {
   // Empty, or why there are no chats with this model.
   [[nodiscard]] std::string chat_problem() const { return template_ ? "" : template_.error().to_string(); }
 
+  // How it writes calls of tools and what it thinks.
+  [[nodiscard]] const CallFormat& call_format() const { return call_format_; }
+  // Whether a control token is a mark of that format, so that its text belongs to an answer.
+  [[nodiscard]] bool is_mark(TokenId token) const { return std::ranges::binary_search(marks_, token); }
+  // The control token of this text.
+  [[nodiscard]] std::optional<TokenId> control_token(std::string_view text) const;
+  // The token that this text is always made of, if it is one.
+  [[nodiscard]] std::optional<TokenId> single_token(std::string_view text) const;
+
   // The model a request names, if it names one, must be this.
   [[nodiscard]] Result<void> check_name(const std::string& requested) const;
 
   // The text a template makes of a conversation.
   [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
-  [[nodiscard]] Result<std::vector<TokenId>> encode_chat(ChatPrompt chat, bool add_special) const;
   // At most max_model_len() tokens; text that cannot but have more is refused before it is tokenized.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
   // Text or a conversation that fits into the context.
   [[nodiscard]] Result<std::vector<TokenId>> encode_input(TokenizeRequest request) const;
 
   // Takes the prompts out of `request`: one list of tokens each, short enough that max_tokens more fit. Sets sampling.max_tokens to what
-  // fits if none was asked for.
+  // fits if none was asked for, and in_thought.
   [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_prompts(CompletionRequest& request) const;
 
  private:
   ServedModel() : template_(fail(ErrorCode::unsupported, "messages", "the model has no chat template", "use /v1/completions")) {}
+  [[nodiscard]] Result<std::vector<TokenId>> encode_rendered(std::string_view text, bool add_special) const;
   [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
 
   std::string name_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Result<ChatTemplate> template_;
   std::string bos_, eos_;
+  CallFormat call_format_;
+  std::vector<TokenId> marks_;  // sorted
   std::uint32_t max_model_len_ = 0;
   PoolingInfo pooling_;
   std::uint32_t hidden_size_ = 0;

@@ -179,6 +179,15 @@ class FakeEngine final : public Engine {
     spec.chat_template = std::move(text);
     info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
   }
+  // One more in the vocabulary; its id.
+  TokenId add_control_token(std::string text) {
+    TokenizerSpec spec = *info_.tokenizer;
+    spec.tokens.push_back(std::move(text));
+    spec.types.push_back(TokenizerSpec::TokenType::control);
+    info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+    return static_cast<TokenId>(info_.vocab_size++);
+  }
+  void set_max_model_len(std::uint32_t num_tokens) { options_.scheduler.max_model_len = num_tokens; }
   void set_paused(bool paused) { stats_.is_paused = paused; }
 
   [[nodiscard]] EngineStats stats() const override { return stats_; }

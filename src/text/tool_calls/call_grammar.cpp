@@ -26,16 +26,25 @@ class CallRules {
     add("call", alternatives("call_"));
     const bool is_bare = format_.open.empty() || format_.style == CallStyle::plain || format_.style == CallStyle::llama;
     if (!is_bare) add("rest", rest());
+    if (!options_.otherwise.empty()) add("otherwise", options_.otherwise);
     if (options_.is_required)
-      add("start", thought() + (is_bare ? bare_calls() : sections()));
+      add("start",
+          fmt::format("{}({}{})", thought(), is_bare ? bare_calls() : sections(), options_.otherwise.empty() ? "" : " | otherwise"));
     else if (is_bare)
       add_bare_text();
     else
       add_marked_text();
-    return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_;
+    return whole();
+  }
+  // No calls, but a form.
+  std::string make_form(std::string_view body) {
+    add("form", body);
+    add("start", thought() + "form");
+    return whole();
   }
 
  private:
+  [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
   void add(std::string_view name, std::string_view body) { fmt::format_to(std::back_inserter(rules_), "{}: {}\n", name, body); }
 
   // A mark in a rule's body: its token, or its text.
@@ -57,6 +66,7 @@ class CallRules {
   // What may come before calls that must come.
   std::string thought() {
     if (format_.think_open.empty()) return {};
+    if (options_.is_behind_thought) return "/[ \\n]{0,4}/ ";
     up_to("thought", options_.in_thought ? std::string_view() : format_.think_open, format_.think_close);
     add("space", "/[ \\n]{0,4}/");
     return options_.in_thought ? "thought space " : "(thought space)? ";
@@ -171,8 +181,9 @@ class CallRules {
   void add_marked_text() {
     up_to("opened", {}, format_.open);
     const std::string more = repeats() ? " (opened rest)* TEXT" : "";
+    // A mark among what the model thinks must not end its answer.
     if (options_.behind_mark)
-      add("start", "rest" + more);
+      add("start", "rest" + (more.empty() && !format_.think_open.empty() ? " TEXT" : more));
     else
       add("start", "TEXT | opened rest" + more);
   }
@@ -187,6 +198,11 @@ class CallRules {
 
 std::string call_grammar(const CallFormat& format, const std::vector<Tool>& tools, const CallGrammarOptions& options) {
   return CallRules(format, tools, options).make();
+}
+
+std::string form_grammar(const CallFormat& format, std::string_view body, const CallGrammarOptions& options) {
+  static const std::vector<Tool> kNone;
+  return CallRules(format, kNone, options).make_form(body);
 }
 
 std::string schema_of_arguments(const Tool& tool) {

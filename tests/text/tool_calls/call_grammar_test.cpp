@@ -30,7 +30,7 @@ constexpr const char* kHermesTemplate = "tools <tool_call> \"arguments\"";
 
 TEST(CallGrammar, RequiredCallsBeginAtOnce) {
   const std::string text = grammar(kHermesTemplate, {.is_required = true});
-  EXPECT_TRUE(has_line(text, "start: section (\"\\n\" section)*")) << text;
+  EXPECT_TRUE(has_line(text, "start: (section (\"\\n\" section)*)")) << text;
   EXPECT_TRUE(has_line(text, R"(section: "<tool_call>" rest)")) << text;
   EXPECT_TRUE(has_line(text, R"(rest: "\n" call "\n" "</tool_call>")")) << text;
   EXPECT_TRUE(has_line(text, "call: call_0 | call_1")) << text;
@@ -39,7 +39,7 @@ TEST(CallGrammar, RequiredCallsBeginAtOnce) {
 }
 
 TEST(CallGrammar, OneCallWhereNoMoreAreWanted) {
-  EXPECT_TRUE(has_line(grammar(kHermesTemplate, {.is_required = true, .parallel = false}), "start: section"));
+  EXPECT_TRUE(has_line(grammar(kHermesTemplate, {.is_required = true, .parallel = false}), "start: (section)"));
   EXPECT_TRUE(has_line(grammar("<|tool_call|>", {.is_required = true, .parallel = false}), R"(rest: "[" call "]")"));
   EXPECT_TRUE(has_line(grammar("<|tool_call|>", {.is_required = true}), R"(rest: "[" call (", " call)* "]")"));
 }
@@ -63,7 +63,7 @@ TEST(CallGrammar, ControlTokensStandByTheirIds) {
 TEST(CallGrammar, WhatTheModelThinksComesFirst) {
   const std::string text = grammar("<think></think> <tool_call> \"arguments\"", {.is_required = true});
   EXPECT_TRUE(has_line(text, R"(thought[lazy]: "<think>" TEXT "</think>")")) << text;
-  EXPECT_TRUE(has_line(text, "start: (thought space)? section (\"\\n\" section)*")) << text;
+  EXPECT_TRUE(has_line(text, "start: (thought space)? (section (\"\\n\" section)*)")) << text;
   const std::string within = grammar("<think></think> <tool_call> \"arguments\"", {.is_required = true, .in_thought = true});
   EXPECT_TRUE(has_line(within, R"(thought[lazy]: TEXT "</think>")")) << within;
 }
