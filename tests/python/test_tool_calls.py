@@ -18,10 +18,12 @@ VOCABS = os.environ.get("QUIRE_TEST_VOCABS", "")
 TOOL = os.environ.get("QUIRE_CALLS_TOOL", "")
 ANSWERS = 1000
 CUT_EVERYWHERE = 40
+HELD = 30
 
 CHATML = ("<|im_start|>assistant\n", "<|im_end|>")
 GRANITE = ("<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>")
 DEEPSEEK = ("<｜Assistant｜>", "<｜end▁of▁sentence｜>")
+DEEPSEEK_BEGIN, DEEPSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 LLAMA = ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>")
 MISTRAL = ("[/INST]", "</s>")
 
@@ -70,13 +72,15 @@ class Calls:
 
     def text(self):
         pieces = PIECES
+        if self.config.get("no_marks"):
+            pieces = [piece for piece in pieces if len(piece) == 1 or piece.isalnum()]
         if self.config.get("plain_strings"):
             pieces = [piece for piece in pieces if "'" not in piece and "\\" not in piece]
         text = "".join(self.random.choice(pieces) for _ in range(self.random.randrange(6)))
         return text.strip("\n") if self.config.get("plain_tags") else text
 
     def value(self, depth=0):
-        kind = self.random.randrange(6 if depth > 2 else 8)
+        kind = self.random.randrange(6 if depth > 2 or self.config.get("flat") else 8)
         if kind == 0:
             return None
         if kind == 1:
@@ -155,6 +159,11 @@ def untwice(calls):
     return calls
 
 
+def in_order(calls):
+    """Grammars want keys in the order of the schema."""
+    return [(name, dict(sorted(arguments.items()))) for name, arguments in calls]
+
+
 @pytest.fixture(scope="module")
 def tool():
     if not TOOL:
@@ -187,3 +196,31 @@ def test_calls_come_back_as_they_were(tool, name):
         assert [(call["name"], json.loads(call["arguments"])) for call in read["calls"]] == calls, text
         assert read["content"].strip() == says.strip(), text
         assert read["reasoning"].strip() == thinks, text
+
+
+@pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("control_tokens", [False, True])
+def test_grammars_take_what_templates_write(tool, name, control_tokens):
+    """Under the real llguidance: with marks as text, and as control tokens."""
+    template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
+    config = {**TEMPLATES[name], "no_marks": control_tokens, "flat": "plain_strings" in TEMPLATES[name]}
+    source = Calls(name, config)
+    for _ in range(HELD):
+        calls, says, thinks = source.answer()
+        calls = in_order(untwice(calls))
+        text = render(template, config, calls, says, thinks)
+        if DEEPSEEK_BEGIN in text and not text.endswith(DEEPSEEK_END):
+            text += DEEPSEEK_END  # R1's own template forgets it behind one call
+        tools = tools_of(calls)
+        for tool_of_name in tools:
+            schema = tool_of_name["function"]["parameters"]
+            schema["properties"] = dict(sorted(schema["properties"].items()))
+        for required in [False] if says else [False, True]:
+            answer = text.lstrip("\n") if required else text
+            request = {"template": template, "tools": tools, "text": answer, "required": required, "parallel": True,
+                       "control_tokens": control_tokens}  # fmt: skip
+            held = tool(request)
+            if "has no llguidance" in held.get("error", ""):
+                pytest.skip("built without llguidance")
+            assert held.get("taken") == answer, (held, required)

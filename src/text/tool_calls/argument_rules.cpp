@@ -18,6 +18,9 @@ namespace json = boost::json;
 
 namespace {
 
+// In single quotes.
+constexpr std::string_view kPythonText = R"(/'([^'\\]|\\['"\\nrt])*'/)";
+
 struct Property {
   std::string name;
   const json::value* schema;
@@ -46,6 +49,21 @@ bool is_of_type(const Property& property, std::string_view type) {
   const json::object& schema = property.schema->get_object();
   const json::value* said = schema.if_contains("type");
   return said != nullptr && said->is_string() && said->get_string() == type && !schema.contains("enum") && !schema.contains("const");
+}
+
+// Any string, with nothing said of it but for the model.
+bool is_any_text(const Property& property) {
+  static constexpr std::string_view kWords[] = {"type", "description", "title", "default", "examples"};
+  return is_of_type(property, "string") && std::ranges::all_of(property.schema->get_object(), [](const json::key_value_pair& field) {
+           return std::ranges::find(kWords, std::string_view(field.key())) != std::end(kWords);
+         });
+}
+
+// Words of Python's, which models write as well.
+std::string word_rule(const Property& property, bool also_json) {
+  if (is_of_type(property, "boolean")) return also_json ? R"(("true" | "false" | "True" | "False"))" : R"(("True" | "False"))";
+  if (is_of_type(property, "null")) return also_json ? R"(("null" | "None"))" : R"("None")";
+  return {};
 }
 
 // A schema of its own, with the definitions that it may refer to.
@@ -86,8 +104,12 @@ std::string python_arguments(std::string& rules, std::size_t index, const Tool& 
   for (std::size_t k = 0; k < properties.size(); ++k) {
     const Property& property = properties[k];
     const std::string rule = fmt::format("arg_{}_{}", index, k);
-    const std::string value = is_of_type(property, "boolean") ? R"(("True" | "False"))" : "value_" + rule;
-    if (value.starts_with("value_")) add_rule(rules, value, json_value_rule(property, tool));
+    std::string value = word_rule(property, false);
+    if (value.empty()) {
+      value = "value_" + rule;
+      add_rule(rules, value, json_value_rule(property, tool));
+      if (is_any_text(property)) value = fmt::format("({} | {})", value, kPythonText);
+    }
     add_rule(rules, rule, json_string(property.name + "=") + " " + value);
     const bool is_first_kind = properties.front().is_required;
     if (property.is_required || is_first_kind)
@@ -116,7 +138,10 @@ std::string xml_arguments(std::string& rules, std::size_t index, const Tool& too
     const std::string rule = fmt::format("arg_{}_{}", index, k);
     const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
     const std::string literals = literals_of(property, kEnd);
-    if (!literals.empty()) {
+    const std::string words = word_rule(property, true);
+    if (!words.empty()) {
+      add_rule(rules, "value_" + rule, words + " " + json_string(kEnd));
+    } else if (!literals.empty()) {
       add_rule(rules, "value_" + rule, literals);
     } else if (is_free) {
       add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kEnd));

@@ -90,7 +90,7 @@ class CallRules {
     std::string body;
     switch (format_.style) {
       case CallStyle::mistral_v11:
-        body = fmt::format("{} {} {}", json_string(tool.name), mark("[ARGS]"), arguments);
+        body = fmt::format("{} ({} {})? {} {}", json_string(tool.name), mark("[CALL_ID]"), kShortId, mark("[ARGS]"), arguments);
         break;
       case CallStyle::deepseek:
         body = fmt::format(R"({} "function" {} {} {} "\n```" {})", mark(marks.call), mark(marks.separator),
@@ -115,12 +115,17 @@ class CallRules {
       case CallStyle::llama:
       case CallStyle::marked:
       case CallStyle::mistral:
-        add(fmt::format("named_{}", i), fmt::format(R"({} {} "}}")", json_string(fmt::format(", \"{}\": ", arguments_key())), arguments));
+        add(fmt::format("named_{}", i),
+            fmt::format(R"({} {}{} "}}")", json_string(fmt::format(", \"{}\": ", arguments_key())), arguments, short_id()));
         body = fmt::format("{} named_{}", json_string(name_part(tool)), i);
         break;
     }
     add(fmt::format("call_{}", i), body);
     add(arguments, "%json " + schema_of_arguments(tool));
+  }
+  // Mistral's models have seen ids in calls of earlier turns, and may write some.
+  [[nodiscard]] std::string short_id() const {
+    return format_.style == CallStyle::mistral ? fmt::format(R"( (", \"id\": \"" {} "\"")?)", kShortId) : "";
   }
   // Of a call that is a JSON object, up to its name.
   static std::string name_part(const Tool& tool) { return fmt::format("{{\"name\": {}", json_string(tool.name)); }
@@ -133,6 +138,7 @@ class CallRules {
       case CallStyle::marked:
         return format_.is_list ? list + close : R"("\n" call "\n")" + close;
       case CallStyle::mistral:
+        return "\" \"? " + list;
       case CallStyle::pythonic:
         return list + close;
       case CallStyle::xml:
@@ -188,6 +194,7 @@ class CallRules {
       add("start", "TEXT | opened rest" + more);
   }
 
+  static constexpr std::string_view kShortId = "/[a-zA-Z0-9]{9}/";
   const CallFormat& format_;
   const std::vector<Tool>& tools_;
   const CallGrammarOptions& options_;

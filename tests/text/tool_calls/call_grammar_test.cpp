@@ -71,7 +71,7 @@ TEST(CallGrammar, WhatTheModelThinksComesFirst) {
 TEST(CallGrammar, PythonAndXmlHaveARuleForEachArgument) {
   const std::string python = grammar("<|tool_call_start|>", {.is_required = true});
   EXPECT_TRUE(has_line(python, R"(args_0: arg_0_0 (", " arg_0_1)?)")) << python;
-  EXPECT_NE(python.find("arg_0_0: \"b=\" value_arg_0_0\n"), std::string::npos) << "required ones first";
+  EXPECT_NE(python.find("arg_0_0: \"b=\" (value_arg_0_0 | /'"), std::string::npos) << "required ones first";
   const std::string xml = grammar("<tool_call> <parameter=", {.is_required = true});
   EXPECT_TRUE(has_line(xml, "args_0: arg_0_0 arg_0_1?")) << xml;
   EXPECT_TRUE(has_line(xml, R"(value_arg_0_0[lazy]: TEXT "\n</parameter>\n")")) << xml;

@@ -1,7 +1,8 @@
 // Reads JSON lines {"template", "tools", "text", "seed", "every_cut"?} and writes what AnswerParser makes of the text in the template's
 // format,
 // {"style", "content", "reasoning", "calls": [{"name", "arguments"}], "same"}; `same`: also in random pieces, and with `every_cut` cut once
-// at each place. The comparison with jinja2 drives it.
+// at each place. Or {"template", "tools", "text", "required", "parallel", "control_tokens"}: {"taken", "grammar"}, what of the text the
+// grammar takes that holds calls to the format, or {"error", "grammar"}. The comparison with jinja2 drives it.
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "text/tool_calls/held_answer.h"
 #include "text/tool_calls/read_answer.h"
 
 namespace {
@@ -54,12 +56,30 @@ json::object answer(const json::object& request) {
           {"same", whole.is_well_formed && is_cut_proof(format, tools, text, whole, request)}};
 }
 
+// As the server begins it: where free text comes first and a control token opens calls, behind that.
+json::object held(const json::object& request) {
+  const quire::CallFormat format = quire::detect_call_format(request.at("template").as_string());
+  const quire::HeldAnswers answers(format, request.at("control_tokens").as_bool());
+  quire::CallGrammarOptions options{.is_required = request.at("required").as_bool(), .parallel = request.at("parallel").as_bool()};
+  options.special = [&](std::string_view mark) { return answers.special(mark); };
+  options.behind_mark = !options.is_required && format.style != quire::CallStyle::llama && answers.special(format.open).has_value();
+  const std::string text(request.at("text").as_string());
+  const std::size_t begin = options.behind_mark ? text.find(format.open) + format.open.size() : 0;
+  const std::string grammar = quire::call_grammar(format, tools_of(request.at("tools")), options);
+  const auto taken = answers.taken(grammar, std::string_view(text).substr(begin));
+  if (!taken) return {{"error", taken.error().to_string()}, {"grammar", grammar}};
+  return {{"taken", text.substr(0, begin) + *taken}, {"grammar", grammar}};
+}
+
 }  // namespace
 
 int main() {
   json::parse_options options;
   options.max_depth = 256;
-  for (std::string line; std::getline(std::cin, line);)
-    std::cout << json::serialize(answer(json::parse(line, {}, options).as_object())) << '\n' << std::flush;
+  for (std::string line; std::getline(std::cin, line);) {
+    const json::value request = json::parse(line, {}, options);
+    const json::object answered = request.as_object().contains("required") ? held(request.as_object()) : answer(request.as_object());
+    std::cout << json::serialize(answered) << '\n' << std::flush;
+  }
   return 0;
 }
