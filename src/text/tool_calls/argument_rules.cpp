@@ -21,6 +21,9 @@ namespace {
 // In single quotes.
 constexpr std::string_view kPythonText = R"(/'([^'\\]|\\['"\\nrt])*'/)";
 
+// What ends a parameter between tags.
+constexpr std::string_view kParameterEnd = "\n</parameter>\n";
+
 struct Property {
   std::string name;
   const json::value* schema;
@@ -97,11 +100,17 @@ std::string literals_of(const Property& property, std::string_view behind) {
 
 }  // namespace
 
+std::size_t num_properties(const Tool& tool) {
+  const json::value* fields = tool.parameters.is_object() ? tool.parameters.get_object().if_contains("properties") : nullptr;
+  return fields != nullptr && fields->is_object() ? fields->get_object().size() : 0;
+}
+
 // key=value with commas between: the required ones, then any of the others in their order.
-std::string python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
   const std::vector<Property> properties = properties_of(tool);
   std::string all, optional_first;
   for (std::size_t k = 0; k < properties.size(); ++k) {
+    if (rules.size() > kMaxRuleBytes) return;
     const Property& property = properties[k];
     const std::string rule = fmt::format("arg_{}_{}", index, k);
     std::string value = word_rule(property, false);
@@ -117,43 +126,52 @@ std::string python_arguments(std::string& rules, std::size_t index, const Tool& 
   }
   if (properties.empty() || properties.front().is_required) {
     add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
-    return fmt::format("args_{}", index);
+    return;
   }
   // None is required: the first of those given has no comma before it.
   for (std::size_t k = 0; k < properties.size(); ++k) {
-    std::string tail = fmt::format("arg_{}_{}", index, k);
-    for (std::size_t j = k + 1; j < properties.size(); ++j) tail += fmt::format(" (\", \" arg_{}_{})?", index, j);
-    optional_first += (k == 0 ? "" : " | ") + tail;
+    add_rule(rules, fmt::format("more_{}_{}", index, k), fmt::format("(\", \" arg_{0}_{1})? more_{0}_{2}", index, k, k + 1));
+    optional_first += fmt::format("{0}arg_{1}_{2} more_{1}_{3}", k == 0 ? "" : " | ", index, k, k + 1);
   }
+  add_rule(rules, fmt::format("more_{}_{}", index, properties.size()), "\"\"");
   add_rule(rules, fmt::format("args_{}", index), "(" + optional_first + ")?");
-  return fmt::format("args_{}", index);
 }
 
-std::string xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
-  static constexpr std::string_view kEnd = "\n</parameter>\n";
+void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
   std::string all;
   const std::vector<Property> properties = properties_of(tool);
   for (std::size_t k = 0; k < properties.size(); ++k) {
+    if (rules.size() > kMaxRuleBytes) return;
     const Property& property = properties[k];
     const std::string rule = fmt::format("arg_{}_{}", index, k);
     const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
-    const std::string literals = literals_of(property, kEnd);
+    const std::string literals = literals_of(property, kParameterEnd);
     const std::string words = word_rule(property, true);
     if (!words.empty()) {
-      add_rule(rules, "value_" + rule, words + " " + json_string(kEnd));
+      add_rule(rules, "value_" + rule, words + " " + json_string(kParameterEnd));
     } else if (!literals.empty()) {
       add_rule(rules, "value_" + rule, literals);
     } else if (is_free) {
-      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kEnd));
+      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kParameterEnd));
     } else {
       add_rule(rules, "json_" + rule, json_value_rule(property, tool));
-      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kEnd));
+      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kParameterEnd));
     }
     add_rule(rules, rule, json_string("<parameter=" + property.name + ">\n") + " value_" + rule);
     all += (all.empty() ? "" : " ") + (property.is_required ? rule : rule + "?");
   }
   add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
-  return fmt::format("args_{}", index);
+}
+
+void any_python_arguments(std::string& rules) {
+  add_rule(rules, "any_value", R"(%json {"x-guidance": {"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "}})");
+  add_rule(rules, "any_arg", fmt::format(R"(/[a-zA-Z_][a-zA-Z0-9_]*=/ (any_value | {} | "True" | "False" | "None"))", kPythonText));
+  add_rule(rules, "any_args", R"((any_arg (", " any_arg)*)?)");
+}
+
+void any_xml_arguments(std::string& rules) {
+  add_rule(rules, "any_value[lazy]", "TEXT " + json_string(kParameterEnd));
+  add_rule(rules, "any_args", R"((/<parameter=[^<>\n]+>\n/ any_value)*)");
 }
 
 }  // namespace quire

@@ -7,8 +7,18 @@
 
 namespace quire {
 
-// Adds rules to `rules` and says the body that stands for the arguments of tool number `index`.
-[[nodiscard]] std::string python_arguments(std::string& rules, std::size_t index, const Tool& tool);
-[[nodiscard]] std::string xml_arguments(std::string& rules, std::size_t index, const Tool& tool);
+// More than a grammar may have: what gets so long is left unfinished, and refused where it is compiled.
+inline constexpr std::size_t kMaxRuleBytes = std::size_t{4} << 20;
+
+// That a tool's schema names.
+[[nodiscard]] std::size_t num_properties(const Tool& tool);
+
+// Adds the rule args_<index>, and those it stands on: the arguments of that tool.
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool);
+void xml_arguments(std::string& rules, std::size_t index, const Tool& tool);
+
+// Adds the rule any_args: arguments of any name and kind.
+void any_python_arguments(std::string& rules);
+void any_xml_arguments(std::string& rules);
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 #include <utility>
@@ -22,6 +23,8 @@ class CallRules {
       : format_(format), tools_(tools), options_(options) {}
 
   std::string make() {
+    is_too_much_ = num_schema_bytes() > kMaxSchemaBytes;
+    if (std::ranges::any_of(tools_, [this](const Tool& tool) { return is_loose(tool); })) add_any_arguments();
     for (std::size_t i = 0; i < tools_.size(); ++i) add_call(i);
     add("call", alternatives("call_"));
     const bool is_bare = format_.open.empty() || format_.style == CallStyle::plain || format_.style == CallStyle::llama;
@@ -44,6 +47,27 @@ class CallRules {
   }
 
  private:
+  // llguidance has 65,535 symbols for a grammar; of the schemas that ask for most of them there are some three in a hundred bytes.
+  static constexpr std::size_t kMaxSchemaBytes = 128 * 1024;
+  // Each may come next, and llguidance looks at no more than 2,000 items for a token.
+  static constexpr std::size_t kMaxProperties = 500;
+
+  [[nodiscard]] std::size_t num_schema_bytes() const {
+    std::size_t num_bytes = 0;
+    for (const Tool& tool : tools_) num_bytes += json::serialize(tool.parameters).size();
+    return num_bytes;
+  }
+  // Held to its name, and to arguments of any kind.
+  [[nodiscard]] bool is_loose(const Tool& tool) const { return !tool.strict && (is_too_much_ || num_properties(tool) > kMaxProperties); }
+  void add_any_arguments() {
+    if (format_.style == CallStyle::pythonic)
+      any_python_arguments(rules_);
+    else if (format_.style == CallStyle::xml)
+      any_xml_arguments(rules_);
+    else
+      add("any_args", "%json " + schema_of_arguments(Tool{}));
+  }
+
   [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
   void add(std::string_view name, std::string_view body) { fmt::format_to(std::back_inserter(rules_), "{}: {}\n", name, body); }
 
@@ -86,7 +110,7 @@ class CallRules {
   void add_call(std::size_t i) {
     const Tool& tool = tools_[i];
     const SectionMarks marks = section_marks(format_.style);
-    const std::string arguments = fmt::format("args_{}", i);
+    const std::string arguments = is_loose(tool) ? "any_args" : fmt::format("args_{}", i);
     std::string body;
     switch (format_.style) {
       case CallStyle::mistral_v11:
@@ -105,11 +129,12 @@ class CallRules {
                            mark(marks.separator), arguments, mark(marks.call_end));
         break;
       case CallStyle::pythonic:
-        add(fmt::format("call_{}", i), json_string(tool.name + "(") + " " + python_arguments(rules_, i, tool) + " \")\"");
+        add(fmt::format("call_{}", i), fmt::format("{} {} \")\"", json_string(tool.name + "("), arguments));
+        if (!is_loose(tool)) python_arguments(rules_, i, tool);
         return;
       case CallStyle::xml:
-        add(fmt::format("call_{}", i),
-            json_string("\n<function=" + tool.name + ">\n") + " " + xml_arguments(rules_, i, tool) + R"( "</function>\n")");
+        add(fmt::format("call_{}", i), fmt::format(R"({} {} "</function>\n")", json_string("\n<function=" + tool.name + ">\n"), arguments));
+        if (!is_loose(tool)) xml_arguments(rules_, i, tool);
         return;
       case CallStyle::plain:
       case CallStyle::llama:
@@ -121,7 +146,7 @@ class CallRules {
         break;
     }
     add(fmt::format("call_{}", i), body);
-    add(arguments, "%json " + schema_of_arguments(tool));
+    if (!is_loose(tool)) add(arguments, "%json " + schema_of_arguments(tool));
   }
   // Mistral's models have seen ids in calls of earlier turns, and may write some.
   [[nodiscard]] std::string short_id() const {
@@ -175,7 +200,9 @@ class CallRules {
     for (std::size_t i = 0; i < tools_.size(); ++i) {
       if (is_python) {
         add(fmt::format("opened_{}[lazy]", i), json_string("[" + tools_[i].name + "("));
-        add(fmt::format("first_{}", i), fmt::format("opened_{0} args_{0} \")\" {1} \"]\"", i, options_.parallel ? "(\", \" call)*" : ""));
+        add(fmt::format("first_{}", i),
+            fmt::format("opened_{0} {1} \")\" {2} \"]\"", i, is_loose(tools_[i]) ? "any_args" : fmt::format("args_{}", i),
+                        options_.parallel ? "(\", \" call)*" : ""));
       } else {
         add(fmt::format("opened_{}[lazy]", i), json_string(name_part(tools_[i])));
         add(fmt::format("first_{}", i), fmt::format("opened_{0} named_{0}", i));
@@ -198,6 +225,7 @@ class CallRules {
   const CallFormat& format_;
   const std::vector<Tool>& tools_;
   const CallGrammarOptions& options_;
+  bool is_too_much_ = false;
   std::string rules_;
 };
 

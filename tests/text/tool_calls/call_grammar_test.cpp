@@ -95,5 +95,23 @@ TEST(CallGrammar, AThousandToolsAreAThousandRules) {
   EXPECT_LT(text.size(), 400'000U);
 }
 
+// llguidance has no room for the schemas of a thousand tools.
+TEST(CallGrammar, BeyondWhatAGrammarHoldsOnlyStrictToolsKeepTheirSchemas) {
+  boost::json::object fields;
+  for (int i = 0; i < 501; ++i) fields["field_" + std::to_string(i)] = boost::json::object{{"type", "integer"}};
+  const boost::json::value schema = boost::json::object{{"type", "object"}, {"properties", fields}};
+  const std::vector<Tool> tools{{.name = "f", .parameters = schema, .strict = false},
+                                {.name = "g", .parameters = tools_of_grammar()[0].parameters, .strict = true}};
+  for (const char* chat_template : {kHermesTemplate, "<|tool_call_start|>", "<tool_call> <parameter=", "x"}) {
+    const std::string text = call_grammar(detect_call_format(chat_template), tools, {});
+    EXPECT_LT(text.size(), 4000U) << chat_template << text;
+    EXPECT_NE(text.find("\nany_args: "), std::string::npos);
+    EXPECT_NE(text.find("\nargs_1: "), std::string::npos);
+    EXPECT_EQ(text.find("args_0"), std::string::npos);
+  }
+  const std::vector<Tool> long_ones(2, {.name = "f", .parameters = {{"description", std::string(70'000, 'x')}}, .strict = false});
+  EXPECT_LT(call_grammar(detect_call_format(kHermesTemplate), long_ones, {}).size(), 2000U);
+}
+
 }  // namespace
 }  // namespace quire
