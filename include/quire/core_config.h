@@ -77,6 +77,11 @@ struct CureOptions {
   // are asked about meanwhile, a few in each step, and what is filled while a request waits (ExternalMatch::load_async) begins to be, in
   // the order of the queues, as far as there is room beside all that goes before. What has come gives way where blocks lack for that.
   bool early_loads = false;
+  // With async scheduling the drafts in flight count as computed until they prove wrong. In vLLM a sliding window therefore moves on over
+  // them, and its first blocks may be gone when they do: the next step then attends to whatever came to lie there. And what a reset drops
+  // takes its wrong drafts back all the same, from a request that has begun anew. With this option a window moves on over what is sure, and
+  // what is dropped takes nothing back.
+  bool unsure_drafts = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };

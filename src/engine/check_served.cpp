@@ -12,8 +12,6 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
     return refuse("speculation.num_spec_tokens", fmt::format("{} drafts per step, and the worker verifies {}",
                                                              config.speculation.num_spec_tokens, worker.num_spec_tokens));
   }
-  if (config.speculation.num_spec_tokens > 0 && config.scheduler.async_scheduling)
-    return refuse("speculation.num_spec_tokens", "drafts come with a step's result, and the plan that they are for is made before it");
   if (config.encoder.max_encoder_tokens > 0 && !worker.encoder_inputs)
     return refuse("encoder.max_encoder_tokens", "the worker runs no encoder");
   if (config.encoder.is_encoder_decoder && !worker.encoder_inputs)

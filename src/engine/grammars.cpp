@@ -41,6 +41,16 @@ std::vector<Grammars::Failure> Grammars::collect() {
   return std::exchange(failures_, {});
 }
 
+void Grammars::expect(RequestId id, std::span<const TokenId> drafts) {
+  const auto found = answers_.find(id);
+  if (found != answers_.end()) found->second.expected.assign(drafts.begin(), drafts.end());
+}
+
+std::span<const TokenId> Grammars::drafts_of(const Answer& answer, const ScheduledRequest& request) {
+  if (request.drafts.empty() || request.drafts.front() >= 0) return request.drafts;
+  return std::span(answer.expected).first(std::min(request.drafts.size(), answer.expected.size()));
+}
+
 std::optional<std::size_t> Grammars::first_row(const Answer& answer, std::span<const TokenId> drafts) {
   if (answer.begun) return 0;
   std::vector<TokenId> expected = answer.tail;
@@ -69,13 +79,14 @@ std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
     if (!request.samples) continue;
     const auto found = answers_.find(request.id);
     if (found == answers_.end()) continue;
-    const std::optional<std::size_t> first = first_row(found->second, request.drafts);
+    const std::span<const TokenId> drafts = drafts_of(found->second, request);
+    const std::optional<std::size_t> first = first_row(found->second, drafts);
     if (!first) continue;
-    const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + request.drafts.size()) * num_words_);
-    row += 1 + request.drafts.size();
+    const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + drafts.size()) * num_words_);
+    row += 1 + drafts.size();
     std::ranges::fill(words.first(*first * num_words_), ~0U);
     GrammarMatcher& matcher = *found->second.matcher;
-    if (fill(matcher, request.drafts.subspan(*first), words.subspan(*first * num_words_)))
+    if (fill(matcher, drafts.subspan(*first), words.subspan(*first * num_words_)))
       masks_.push_back({request.id, words});
     else
       failures_.push_back({request.id, {ErrorCode::invalid_argument, "structured_output", matcher.error(), "send a simpler grammar"}});

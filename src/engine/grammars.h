@@ -40,6 +40,9 @@ class Grammars final : public Grammar {
   };
   // Takes what has been compiled meanwhile. Those that are not to be had, and those that failed since the last call.
   std::vector<Failure> collect();
+  // The worker's own drafts behind what it has sampled: they take the places that a plan holds for them (ScheduledRequest::drafts). Others
+  // than requests with a grammar are ignored.
+  void expect(RequestId id, std::span<const TokenId> drafts);
   // For those of the plan that sample and have begun, or begin with one of their drafts. Valid until the next call.
   std::span<const TokenMask> masks(const StepPlan& plan);
 
@@ -56,7 +59,9 @@ class Grammars final : public Grammar {
     std::size_t num_outputs = 0;  // looked through for the beginning
     std::size_t begin = 0;        // the first output that counts
     std::vector<TokenId> tail{};  // not begun: the last outputs, fewer than its beginning has
+    std::vector<TokenId> expected{};
   };
+  static std::span<const TokenId> drafts_of(const Answer& answer, const ScheduledRequest& request);
   // The first of a request's rows that it masks: behind its last known token, or one of its drafts; nullopt: none.
   static std::optional<std::size_t> first_row(const Answer& answer, std::span<const TokenId> drafts);
   [[nodiscard]] bool fill(GrammarMatcher& matcher, std::span<const TokenId> drafts, std::span<std::uint32_t> words) const;

@@ -90,8 +90,6 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
-  // Drafts come with a step's result, and the plan that they are for is made behind it.
-  if (options.speculation.num_speculative_tokens > 0) options.scheduler.async_scheduling = false;
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   PressureOptions& pressure = options.pressure;
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
@@ -114,6 +112,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.reserve_windows_only = true;
   config.cures.loaded_give_way = true;
   config.cures.hits_before_loads = true;
+  config.cures.unsure_drafts = true;
   config.continuum.pins_give_way = true;
   config.continuum.pins_end_with_job = true;
   config.continuum.jobless_in_order = true;

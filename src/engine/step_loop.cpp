@@ -178,8 +178,6 @@ StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
-  for (const ScheduledRequest& request : plan.scheduled)
-    if (!request.drafts.empty()) count_drafts(static_cast<std::uint32_t>(request.drafts.size()));
   fork_siblings(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
@@ -277,7 +275,7 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   pooled_.clear();
   for (const RequestResult& request : result.requests) {
     for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
-    if (request.samples.size() > 1) count_accepted(static_cast<std::uint32_t>(request.samples.size() - 1));
+    if (request.num_verified > 0) count_drafts(request.num_verified, static_cast<std::uint32_t>(request.samples.size() - 1));
     if (!request.pooled.empty()) pooled_.push_back(request.id);
   }
   StepResult step = result.step;
@@ -286,10 +284,13 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   return step;
 }
 
+// With asynchronous scheduling the worker keeps them, and the next plan has places for them.
 void StepLoop::take_drafts(const WorkerResult& result) {
   drafts_.clear();
-  for (const RequestResult& request : result.requests)
-    if (!request.drafts.empty()) drafts_.push_back({request.id, request.drafts});
+  for (const RequestResult& request : result.requests) {
+    if (options_.async_scheduling && options_.grammars != nullptr) options_.grammars->expect(request.id, request.drafts);
+    if (!options_.async_scheduling && !request.drafts.empty()) drafts_.push_back({request.id, request.drafts});
+  }
   if (!drafts_.empty()) core_->set_drafts(drafts_);
 }
 

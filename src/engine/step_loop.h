@@ -175,8 +175,7 @@ class StepLoop {
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
   void count_transfers(const TransferTotals& totals);
-  void count_drafts(std::uint32_t count);
-  void count_accepted(std::uint32_t count);
+  void count_drafts(std::uint32_t num_verified, std::uint32_t num_accepted);
   void token_times(Live& live, std::size_t num_tokens, double now_s);
   void end(RequestId id, Live& live, FinishReason reason, std::string error);
   void count_end(RequestId id, Live& live, FinishReason reason);

@@ -15,18 +15,15 @@ void StepLoop::count_transfers(const TransferTotals& totals) {
   stats_.num_stray_transfers = totals.num_stray;
 }
 
-void StepLoop::count_drafts(std::uint32_t count) {
+void StepLoop::count_drafts(std::uint32_t num_verified, std::uint32_t num_accepted) {
   if (!stats_.speculation) stats_.speculation.emplace();
-  ++stats_.speculation->num_drafts;
-  stats_.speculation->num_draft_tokens += count;
-}
-
-void StepLoop::count_accepted(std::uint32_t count) {
-  if (!stats_.speculation) stats_.speculation.emplace();
-  std::vector<std::uint64_t>& per_position = stats_.speculation->num_accepted_per_position;
-  per_position.resize(std::max<std::size_t>(per_position.size(), count));
-  for (std::uint32_t i = 0; i < count; ++i) ++per_position[i];
-  stats_.speculation->num_accepted_tokens += count;
+  SpeculationStats& stats = *stats_.speculation;
+  ++stats.num_drafts;
+  stats.num_draft_tokens += num_verified;
+  stats.num_accepted_tokens += num_accepted;
+  std::vector<std::uint64_t>& per_position = stats.num_accepted_per_position;
+  per_position.resize(std::max<std::size_t>(per_position.size(), num_accepted));
+  for (std::uint32_t i = 0; i < num_accepted; ++i) ++per_position[i];
 }
 
 void StepLoop::token_times(Live& live, std::size_t num_tokens, double now_s) {

@@ -18,12 +18,12 @@ std::vector<std::tuple<TokenId, float, std::uint32_t>> entries_of(const Collecto
   return entries;
 }
 
-Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_tokens) {
+Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_tokens, bool async_scheduling = false) {
   EngineOptions given;
   given.cache.block_size = 4;
   given.cache.num_blocks = 60;
   given.scheduler.max_num_seqs = 5;
-  given.scheduler.async_scheduling = false;
+  given.scheduler.async_scheduling = async_scheduling;
   const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
   CoreConfig config = core_config(options, simulated_model());
   config.speculation.num_spec_tokens = num_spec_tokens;
@@ -41,7 +41,8 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
                                 .num_spec_tokens = num_spec_tokens};
   auto core = Core::create(config).value();
   const Core& books = *core;
-  StepLoop loop(std::move(core), std::make_unique<SimulatedWorker>(std::move(worker)), StepLoop::Options{.eos_ids = {kEos}});
+  StepLoop loop(std::move(core), std::make_unique<SimulatedWorker>(std::move(worker)),
+                StepLoop::Options{.eos_ids = {kEos}, .async_scheduling = async_scheduling});
   Collector sink;
   for (std::size_t i = 0; i < requests.size(); ++i)
     loop.add({.id = RequestId{8 * i}, .request = requests[i], .block_names = {}, .sink = &sink, .arrival_s = static_cast<double>(i)});
@@ -55,14 +56,17 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
   return outcome;
 }
 
-TEST(Drafts, LeaveEveryAnswerAsItIsAndTakeFewerSteps) {
+class Drafts : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Modes, Drafts, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
+
+TEST_P(Drafts, LeaveEveryAnswerAsItIsAndTakeFewerSteps) {
   Random random(5);
   std::uint64_t num_steps = 0, num_fewer = 0, num_drafts = 0, num_preemptions = 0, num_failed = 0;
   for (int round = 0; round < 60; ++round) {
     std::vector<EngineRequest> requests;
     for (std::uint64_t i = random.between(1, 12); i > 0; --i) requests.push_back(random_request(random));
     const Outcome plain = run(requests, 0);
-    const Outcome drafted = run(requests, 1 + static_cast<std::uint32_t>(random.below(5)));
+    const Outcome drafted = run(requests, 1 + static_cast<std::uint32_t>(random.below(5)), GetParam());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       expect_equal(drafted.answers[i], expected(requests[i], kPoison));
       ASSERT_EQ(drafted.answers[i].tokens, plain.answers[i].tokens);
@@ -81,14 +85,11 @@ TEST(Drafts, LeaveEveryAnswerAsItIsAndTakeFewerSteps) {
   EXPECT_GT(num_fewer * 3, num_steps) << "three of four guesses are right";
 }
 
-TEST(Drafts, AreRefusedWhereNobodyServesThem) {
+TEST(DraftsTest, AreRefusedWhereNobodyServesThem) {
   CoreConfig config;
-  config.scheduler.async_scheduling = false;
   config.speculation.num_spec_tokens = 3;
   EXPECT_TRUE(check_served(config, {.num_spec_tokens = 3}).has_value());
   EXPECT_EQ(check_served(config, {.num_spec_tokens = 2}).error().field, "speculation.num_spec_tokens");
-  config.scheduler.async_scheduling = true;
-  EXPECT_EQ(check_served(config, {.num_spec_tokens = 3}).error().field, "speculation.num_spec_tokens");
 }
 
 }  // namespace

@@ -213,14 +213,17 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed) 
     options.scheduler.async_scheduling = async_scheduling;
     expect_invisible(options, squeezed, alone);
   }
-  SCOPED_TRACE("with drafts");
-  EngineOptions drafting = squeezed;
-  drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
-  const Answers drafted = run(drafting, true, kSwapRounds);
-  EXPECT_GT(drafted.num_accepted, kNumAccepted);
-  EXPECT_GT(drafted.num_preemptions, 0U);
-  testing::Test::RecordProperty("accepted_drafts", static_cast<int>(drafted.num_accepted));
-  expect_equal(drafted, alone);
+  for (const bool async_scheduling : {false, true}) {
+    SCOPED_TRACE(async_scheduling ? "with drafts, asynchronous" : "with drafts, synchronous");
+    EngineOptions drafting = squeezed;
+    drafting.scheduler.async_scheduling = async_scheduling;
+    drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+    const Answers drafted = run(drafting, true, kSwapRounds);
+    EXPECT_GT(drafted.num_accepted, kNumAccepted);
+    EXPECT_GT(drafted.num_preemptions, 0U);
+    testing::Test::RecordProperty(async_scheduling ? "accepted_async" : "accepted_sync", static_cast<int>(drafted.num_accepted));
+    expect_equal(drafted, alone);
+  }
 }
 
 // One test, because each would need the answers of the requests run alone.

@@ -44,10 +44,15 @@ struct Mode {
   const char* name;
   bool async_scheduling;
   std::uint32_t worker_threads;
+  std::uint32_t num_drafts = 0;  // per request and step
   friend void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 };
 
-inline constexpr Mode kModes[] = {{"sync", false, 1}, {"async", true, 1}, {"async_overlapped", true, 2}};
+inline constexpr Mode kModes[] = {{"sync", false, 1},
+                                  {"async", true, 1},
+                                  {"async_overlapped", true, 2},
+                                  {"drafts", false, 1, 3},
+                                  {"drafts_async_overlapped", true, 2, 2}};
 
 inline std::string mode_name(const testing::TestParamInfo<Mode>& info) {
   return info.param.name;
@@ -84,6 +89,7 @@ inline std::shared_ptr<KvSwap> simulated_swap(const EngineOptions& options, cons
 
 inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
+  setup.options.speculation.num_speculative_tokens = mode.num_drafts;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
   const EngineOptions options = resolve_options(setup.options, setup.model, {1, 0}).value();
   const std::shared_ptr<KvSwap> swap = simulated_swap(options, setup.model);
@@ -95,6 +101,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .vocab_size = kVocab,
                                 .poison = setup.poison,
                                 .before_step = std::move(setup.before_step),
+                                .num_spec_tokens = mode.num_drafts,
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),
                                 .transport = std::move(transport)};

@@ -142,8 +142,10 @@ void fields(Form& form, Is<ContinuumOptions> auto& options) {
 
 template <class Form>
 void fields(Form& form, Is<CureOptions> auto& options) {
-  auto& [forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads] = options;
-  form(forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads);
+  auto& [forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
+         unsure_drafts] = options;
+  form(forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
+       unsure_drafts);
 }
 
 template <class Form>

@@ -122,7 +122,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_main_model_tokens = main_model,
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
-  remove_skipped(request.blocks, computed);
+  remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;

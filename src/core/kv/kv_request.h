@@ -40,6 +40,7 @@ struct SlotDemand {
   std::uint32_t num_encoder_tokens = 0;   // for cross-attention
   bool delay_caching = false;             // the blocks are filled by a transfer
   std::uint32_t num_left_free = 0;        // blocks that must be free afterwards, where any is taken
+  std::uint32_t num_unsure_tokens = 0;    // so many of the computed ones may prove wrong: windows keep what these need
 };
 
 // What a sequence needs beside the blocks that it gave away, to go on.

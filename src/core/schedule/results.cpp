@@ -27,7 +27,8 @@ void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<co
   Request& request = *arena.requests()[index];
   std::optional<Stop> stop;
   if (!tokens.empty()) {
-    take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
+    if (!(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
+      take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
     stop = take_tokens(request, tokens);
   } else if (pooled) {
     stop = Stop{};

@@ -5,6 +5,11 @@
 #include "base/check.h"
 
 namespace quire {
+namespace {
+
+constexpr TokenId kOwnDraft = -1;  // ScheduledRequest::drafts
+
+}  // namespace
 
 Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens)
     : max_model_len_(max_model_len),
@@ -12,13 +17,16 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       num_spec_tokens_(num_spec_tokens),
       histories_(max_num_seqs),
       prompt_rows_(max_num_seqs),
-      pooling_(max_num_seqs) {
+      pooling_(max_num_seqs),
+      outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
   sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
   prompt_runs_.reserve(max_num_seqs);
   pool_runs_.reserve(max_num_seqs);
+  scheduled_.reserve(max_num_seqs);
+  for (Outlook& outlook : outlooks_) outlook.drafts.reserve(num_spec_tokens);
 }
 
 void Batch::release(Slot slot) {
@@ -38,12 +46,19 @@ void Batch::admit(const AdmittedRequest& request) {
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
   pooling_[request.slot.value] = request.sampling->pooling.kind;
+  outlooks_[request.slot.value].num_tokens = history.size();
+  outlooks_[request.slot.value].drafts.clear();
 }
 
 void Batch::append(Slot slot, TokenId token) {
   std::vector<TokenId>& history = histories_[slot.value];
   QUIRE_CHECK(!history.empty() && history.size() < max_model_len_, "a token beyond max_model_len");
   history.push_back(token);
+}
+
+void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
+  QUIRE_CHECK(drafts.size() <= num_spec_tokens_);
+  outlooks_[slot.value].drafts.assign(drafts.begin(), drafts.end());
 }
 
 // What a worker would have to do and does not know how: passing over it would change answers.
@@ -55,15 +70,37 @@ void Batch::refuse_unserved(const StepPlan& plan) const {
   }
 }
 
+ScheduledRequest Batch::as_known(const ScheduledRequest& planned) {
+  ScheduledRequest known = planned;
+  if (!planned.samples) return known;
+  Outlook& outlook = outlooks_[planned.slot.value];
+  const std::size_t num_tokens = history(planned.slot).size();
+  const auto num_places = static_cast<std::uint32_t>(planned.drafts.size());
+  const std::size_t planned_end = std::size_t{planned.num_computed_tokens} + planned.num_tokens - num_places;
+  if (planned_end > num_tokens && planned_end == outlook.num_tokens) {
+    const auto num_wrong = static_cast<std::uint32_t>(planned_end - num_tokens);
+    QUIRE_CHECK(num_wrong <= num_spec_tokens_ && num_wrong <= planned.num_computed_tokens, "as many tokens as drafts were wrong");
+    known.num_computed_tokens -= num_wrong;
+  }
+  if (num_places > 0 && planned.drafts.front() == kOwnDraft) {
+    known.drafts = std::span(outlook.drafts).first(std::min<std::size_t>(num_places, outlook.drafts.size()));
+    known.num_tokens -= num_places - static_cast<std::uint32_t>(known.drafts.size());
+  }
+  outlook.num_tokens = num_tokens + 1 + num_places;
+  return known;
+}
+
 BatchInput Batch::build(const StepPlan& plan) {
   refuse_unserved(plan);
+  scheduled_.clear();
+  for (const ScheduledRequest& request : plan.scheduled) scheduled_.push_back(as_known(request));
   tokens_.clear();
   sequences_.clear();
   output_rows_.clear();
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
-  for (const ScheduledRequest& request : plan.scheduled) {
+  for (const ScheduledRequest& request : scheduled_) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t num_known = request.num_tokens - request.drafts.size();
     const std::size_t end = request.num_computed_tokens + num_known;
@@ -76,7 +113,7 @@ BatchInput Batch::build(const StepPlan& plan) {
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
     add_outputs(request);
   }
-  QUIRE_CHECK(tokens_.size() == plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
+  QUIRE_CHECK(tokens_.size() <= plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
   return {tokens_, sequences_, output_rows_};
 }
 

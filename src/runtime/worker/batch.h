@@ -38,12 +38,21 @@ class Batch {
   void release(Slot slot);
   void admit(const AdmittedRequest& request);
   void append(Slot slot, TokenId token);
+  // What is expected behind its history, to be verified where a plan holds places for it (ScheduledRequest::drafts). `num_spec_tokens` at
+  // most.
+  void expect(Slot slot, std::span<const TokenId> drafts);
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
 
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
   // for encoders or for pipeline stages is a broken invariant.
+  //
+  // With asynchronous scheduling a plan is made as if all drafts in flight were right: those that were not move its positions back, and
+  // what is expected takes the places of drafts, or none.
   BatchInput build(const StepPlan& plan);
+  // Of the last build(): plan.scheduled with the positions and drafts that are computed. Until the next expect() of its slot, if it has
+  // drafts.
+  [[nodiscard]] std::span<const ScheduledRequest> scheduled() const { return scheduled_; }
   // Of the last build(): the places of rows that are sampled from (one per request, and one behind each of its drafts) among the output
   // rows, and the runs, each in the plan's order.
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
@@ -56,7 +65,13 @@ class Batch {
     std::uint32_t end = 0;  // rows before this position
     std::uint32_t num_logprobs = 0;
   };
+  // What the step may lead to.
+  struct Outlook {
+    std::size_t num_tokens = 0;   // of the history, if all places of the last plan are taken
+    std::vector<TokenId> drafts;  // behind the history
+  };
   void refuse_unserved(const StepPlan& plan) const;
+  ScheduledRequest as_known(const ScheduledRequest& planned);
   void add_outputs(const ScheduledRequest& request);
   void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
@@ -69,6 +84,8 @@ class Batch {
   std::vector<std::uint32_t> output_rows_;
   std::vector<PromptRows> prompt_rows_;  // by slot
   std::vector<PoolingKind> pooling_;     // by slot
+  std::vector<Outlook> outlooks_;        // by slot
+  std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;
   std::vector<PoolRun> pool_runs_;

@@ -178,26 +178,26 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   batch_.build(plan);
   // As a layer does: the keys and values of all rows are written before any row attends.
   transfers_.before_attention(0);
-  std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { write(request); });
+  std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
-  std::ranges::for_each(plan.scheduled, [&](const ScheduledRequest& request) { verify(request); });
+  std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { verify(request); });
   if (options_.clock != nullptr) options_.clock->now += options_.step_time(plan);
 }
 
-void SimulatedWorker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
+void SimulatedWorker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, StepResults& results) {
   const auto samples = [](const ScheduledRequest& request) { return request.samples; };
   results.outcomes.clear();
   results.num_outcomes.clear();
   results.drafts.clear();
   results.num_drafts.clear();
   MaskReader reader(masks);
-  for (const ScheduledRequest& request : plan.scheduled | std::views::filter(samples))
+  for (const ScheduledRequest& request : batch_.scheduled() | std::views::filter(samples))
     sample_behind(request, reader.of(request.id), results);
   results.prompt_logprobs.clear();
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
   pooler_.pool(batch_.pool_runs(), *this, results);
-  results.give_out(plan, batch_.prompt_runs());
+  results.give_out(batch_.scheduled(), batch_.prompt_runs());
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -255,8 +255,9 @@ void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<c
     results.outcomes.push_back(std::move(outcome));
   }
   results.num_outcomes.push_back(static_cast<std::uint32_t>(results.outcomes.size() - first));
-  std::ranges::copy(simulated_drafts(batch_.history(request.slot), options_.vocab_size, options_.num_spec_tokens),
-                    std::back_inserter(results.drafts));
+  const auto drafts = simulated_drafts(batch_.history(request.slot), options_.vocab_size, options_.num_spec_tokens);
+  batch_.expect(request.slot, drafts);
+  std::ranges::copy(drafts, std::back_inserter(results.drafts));
   results.num_drafts.push_back(options_.num_spec_tokens);
 }
 

@@ -2,7 +2,7 @@
 
 namespace quire {
 
-void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs) {
+void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::span<const PromptRun> prompt_runs) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);
   std::span<const std::uint32_t> counts(num_outcomes);
@@ -11,8 +11,8 @@ void StepResults::give_out(const StepPlan& plan, std::span<const PromptRun> prom
   std::span<PositionLogprobs> rows(prompt_logprobs);
   std::span<const float> vectors(pooled);
   std::span<const std::uint32_t> sizes(pooled_sizes);
-  for (const ScheduledRequest& request : plan.scheduled) {
-    RequestResult result{.id = request.id};
+  for (const ScheduledRequest& request : scheduled) {
+    RequestResult result{.id = request.id, .num_verified = static_cast<std::uint32_t>(request.drafts.size())};
     if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
       result.prompt_logprobs = rows.first(prompt_runs.front().num_rows);
       result.first_prompt_token = prompt_runs.front().first_token;

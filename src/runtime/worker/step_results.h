@@ -23,7 +23,7 @@ struct StepResults {
   StepTimings timings;
 
   // Makes `requests` of those above.
-  void give_out(const StepPlan& plan, std::span<const PromptRun> prompt_runs);
+  void give_out(std::span<const ScheduledRequest> scheduled, std::span<const PromptRun> prompt_runs);
 };
 
 }  // namespace quire

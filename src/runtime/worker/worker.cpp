@@ -43,42 +43,43 @@ void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
+  const BatchInput input = batch_.build(plan);
   float* logits = logits_.get();
-  for (const ScheduledRequest& request : plan.scheduled) {
+  for (const ScheduledRequest& request : batch_.scheduled()) {
     if (!request.samples) continue;
     rows_.push_back({.slot = request.slot, .logits = {logits, (1 + request.drafts.size()) * vocab_size}, .drafts = request.drafts});
     logits += rows_.back().logits.size();
   }
-  const BatchInput input = batch_.build(plan);
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {}, this);
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
 }
 
-void Worker::sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) {
+void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, StepResults& results) {
   std::size_t row = 0;
   MaskReader reader(masks);
-  for (const ScheduledRequest& request : plan.scheduled)
+  for (const ScheduledRequest& request : batch_.scheduled())
     if (request.samples) rows_[row++].allowed = reader.of(request.id);
   reader.check_all_read();
   sampler_.sample(rows_, results.outcomes, results.num_outcomes);
   auto outcome = results.outcomes.begin();
   for (row = 0; row < rows_.size(); ++row)
     for (std::uint32_t i = 0; i < results.num_outcomes[row]; ++i) batch_.append(rows_[row].slot, (outcome++)->token);
-  propose(plan, results);
-  if (observer_ != nullptr) show_logits(plan, results.num_outcomes);
+  if (observer_ != nullptr) show_logits(results.num_outcomes);
+  propose(results);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
   pooler_.pool(batch_.pool_runs(), *this, results);
-  results.give_out(plan, batch_.prompt_runs());
+  results.give_out(batch_.scheduled(), batch_.prompt_runs());
   transfers_.collect(results.transfers);
 }
 
-void Worker::propose(const StepPlan& plan, StepResults& results) {
+void Worker::propose(StepResults& results) {
   results.drafts.clear();
   results.num_drafts.clear();
   if (!proposer_) return;
-  for (const ScheduledRequest& request : plan.scheduled) {
+  for (const ScheduledRequest& request : batch_.scheduled()) {
     if (!request.samples) continue;
     const std::span<const TokenId> drafts = proposer_->propose(batch_.history(request.slot));
+    batch_.expect(request.slot, drafts);
     std::ranges::copy(drafts, std::back_inserter(results.drafts));
     results.num_drafts.push_back(static_cast<std::uint32_t>(drafts.size()));
   }
@@ -112,10 +113,10 @@ void Worker::read_logits(std::uint32_t output, const PoolRun& /*run*/, std::span
   for (std::size_t i = 0; i < tokens.size(); ++i) logits[i] = pooled_logits_[static_cast<std::size_t>(tokens[i])];
 }
 
-void Worker::show_logits(const StepPlan& plan, std::span<const std::uint32_t> counts) const {
+void Worker::show_logits(std::span<const std::uint32_t> counts) const {
   const std::uint32_t vocab_size = model_->info().vocab_size;
   std::size_t i = 0;
-  for (const ScheduledRequest& request : plan.scheduled) {
+  for (const ScheduledRequest& request : batch_.scheduled()) {
     if (!request.samples) continue;
     const std::uint32_t num_known = request.num_computed_tokens + request.num_tokens - static_cast<std::uint32_t>(request.drafts.size());
     for (std::uint32_t row = 0; row < counts[i]; ++row)

@@ -61,8 +61,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
-  void show_logits(const StepPlan& plan, std::span<const std::uint32_t> counts) const;
-  void propose(const StepPlan& plan, StepResults& results);
+  void show_logits(std::span<const std::uint32_t> counts) const;
+  void propose(StepResults& results);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
   void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;

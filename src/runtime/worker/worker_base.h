@@ -18,7 +18,9 @@ struct RequestResult {
   // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. A failed one comes alone, since
   // behind a draft that was right it is left to the next step; what comes after it means nothing.
   std::span<SampleOutcome> samples = {};
-  // What the worker expects behind them, to be scheduled by the next plan (Core::set_drafts) and verified by the step that runs it.
+  std::uint32_t num_verified = 0;  // drafts behind which there was a row to sample from
+  // What the worker expects behind them, to be verified by the step that runs the next plan with this request: in the places that it holds
+  // for drafts (asynchronous scheduling), or those of it that it schedules (Core::set_drafts).
   std::span<const TokenId> drafts = {};
   // Where its parameters ask for them, the log probabilities of tokens of its prompt, from `first_prompt_token` on; they may be moved out.
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.

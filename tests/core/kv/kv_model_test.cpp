@@ -158,6 +158,7 @@ class RandomRun {
     SlotDemand demand{.num_new_tokens = split(pair, pair.real.num_computed, static_cast<std::uint32_t>(random_.between(1, left)))};
     if (demand.num_new_tokens == left) demand.num_new_tokens += num_drafts_;  // all of them rejected
     demand.num_lookahead_tokens = setup_.eagle ? num_drafts_ : 0;
+    if (random_.chance(0.2)) demand.num_unsure_tokens = static_cast<std::uint32_t>(random_.below(8));
     if (demand.num_new_tokens > 0) ASSERT_NO_FATAL_FAILURE(allocate(pair, demand, {}, {}));
   }
 
@@ -167,7 +168,8 @@ class RandomRun {
                                           .hit = demand.num_new_computed_tokens,
                                           .lookahead = demand.num_lookahead_tokens,
                                           .external = demand.num_external_tokens,
-                                          .delay = demand.delay_caching};
+                                          .delay = demand.delay_caching,
+                                          .unsure = demand.num_unsure_tokens};
     NaiveCache::Hit given = naive_hit;
     given.groups.resize(setup_.groups.size());
     const bool fits = naive_.fits(pair.naive, pair.real.tokens, given, naive_demand);

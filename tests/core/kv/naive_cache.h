@@ -43,6 +43,7 @@ class NaiveCache {
   struct Demand {
     long computed = 0, fresh = 0, hit = 0, lookahead = 0, external = 0;
     bool delay = false;
+    long unsure = 0;
   };
 
   NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len, bool hits_first = false)
@@ -95,7 +96,7 @@ class NaiveCache {
     const long total = std::min(local + demand.external, max_len_);
     const long main = total + demand.fresh;
     const long slots = std::min(main + demand.lookahead, max_len_);
-    skip(sequence, total);
+    skip(sequence, std::max(total - demand.unsure, 0L));
     if (needed(sequence, hit, slots, main, local + demand.external) > static_cast<long>(free_.size())) return false;
     std::vector<long> sizes(groups_.size());  // with what is to be loaded
     for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g) {

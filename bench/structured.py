@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""What structured output costs: the same prompts with a grammar on every request and without, on one server, in turns that alternate.
+
+cost     output tokens per second of --clients clients: medians, and the geometric mean of the paired ratios with / without with its 95 % interval
+compile  the gaps between the tokens of other streams while one client asks for one token after the other, each under a new schema of a hundred
+         properties; and while it asks the same without a schema
+
+Every answer has --output-tokens tokens on both sides: the grammar is of an array too long to end before.
+"""
+
+import argparse
+import asyncio
+import concurrent.futures
+import json
+import random
+import statistics
+import sys
+import time
+import urllib.request
+
+import machine
+from flags import interval
+from good_load import GoodLoad, make_questions, percentile, request_bytes
+
+ENDLESS = {"type": "array", "minItems": 1000,
+           "items": {"type": "object", "additionalProperties": False, "required": ["name", "price", "tags"],
+                     "properties": {"name": {"type": "string", "pattern": "^[A-Z][a-z]{2,12}( [A-Z][a-z]{2,12})?$"}, "price": {"type": "number"},
+                                    "tags": {"type": "array", "items": {"enum": ["new", "used", "rare"]}, "maxItems": 3}}}}  # fmt: skip
+NUM_STREAMS = 4
+
+
+def complete(port: int, body: dict) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as response:
+        usage = json.load(response)["usage"]
+    if usage["completion_tokens"] != body["max_tokens"]:
+        raise RuntimeError(f"{usage['completion_tokens']} tokens of {body['max_tokens']}: no comparison")
+
+
+def tokens_per_second(port: int, prompts: list, arguments, salt: str, extra: dict) -> float:
+    bodies = [{"prompt": prompt, "max_tokens": arguments.output_tokens, "temperature": 1, "seed": i, "cache_salt": salt, **extra}
+              for i, prompt in enumerate(prompts)]  # fmt: skip
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(arguments.clients) as clients:
+        list(clients.map(lambda body: complete(port, body), bodies))
+    return len(prompts) * arguments.output_tokens / (time.monotonic() - begin)
+
+
+def measure_cost(port: int, arguments) -> None:
+    rng = random.Random(1)
+    sides = {"without": {"ignore_eos": True}, "with": {"structured_outputs": {"json": ENDLESS}}}
+    seen: list = []
+    for pair in range(arguments.pairs + 1):  # the first one warms up
+        prompts = [[rng.randrange(1000, 40000) for _ in range(128)] for _ in range(arguments.clients * arguments.rounds)]
+        order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
+        seen.append({side: tokens_per_second(port, prompts, arguments, f"{side}-{pair}", sides[side]) for side in order})
+        print(f"\rcost: pair {pair} of {arguments.pairs}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    seen = seen[1:]
+    middle = {side: statistics.median(pair[side] for pair in seen) for side in sides}
+    ratios = [pair["with"] / pair["without"] for pair in seen]
+    print(f"cost at {arguments.clients} clients, {arguments.pairs} pairs: {middle['without']:.1f} tokens/s without, {middle['with']:.1f} with,"
+          f" with / without {interval(ratios)}; {(1 / middle['with'] - 1 / middle['without']) * 1e6:.0f} us more per token")  # fmt: skip
+
+
+def wide_schema(rng: random.Random) -> dict:
+    names = [f"field_{rng.randrange(1 << 40):x}" for _ in range(100)]
+    kinds = ({"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"enum": ["a", "b", "c"]}, {"type": "array", "items": {"type": "number"}})
+    return {"type": "object", "properties": {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, "required": names}
+
+
+async def ask_one_token(port: int, extra: dict) -> None:
+    body = {"prompt": [1], "max_tokens": 1, "temperature": 0, **extra}
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request_bytes("POST", "/v1/completions", json.dumps(body).encode(), ("Connection: close",)))
+    status = await reader.readline()
+    await reader.read()
+    writer.close()
+    if b" 200 " not in status:
+        raise RuntimeError(status.decode())
+
+
+async def measure_compile(port: int, arguments) -> None:
+    rng = random.Random(2)
+    load = GoodLoad(port)
+    questions = make_questions(rng, NUM_STREAMS, 200)
+    await load.learn(questions)
+    for part in range(arguments.parts):
+        for phase in ("plain", "schema") if part % 2 == 0 else ("schema", "plain"):
+            bodies = [{"structured_outputs": {"json": wide_schema(rng)}} if phase == "schema" else {"user": "x" * 5000} for _ in range(40)]
+            stop = asyncio.Event()
+            streams = [asyncio.create_task(load.stream_until(stop, question, 0)) for question in questions]
+            await asyncio.sleep(1.0)
+            load.phase = phase
+            for body in bodies:
+                await ask_one_token(port, body)
+                await asyncio.sleep(0.05)
+            load.phase = None
+            stop.set()
+            await asyncio.gather(*streams)
+        print(f"\rcompile: part {part + 1} of {arguments.parts}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    if load.bad:
+        raise RuntimeError(f"a stream's answer changed: {load.bad[0]}")
+    for share in (0.5, 0.99, 0.999):
+        plain, schema = (percentile(load.samples[phase].gaps, share) * 1e3 for phase in ("plain", "schema"))
+        print(f"gaps of {NUM_STREAMS} other streams, p{share * 100:g}: {plain:.2f} ms beside requests without a schema, {schema:.2f} ms beside"
+              f" schemas of 100 properties, {schema - plain:+.2f} ms")  # fmt: skip
+    print(f"{len(load.samples['schema'].gaps)} gaps beside {40 * arguments.parts} schemas; every stream's answer was its own")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=2, help="requests per client in a turn (default: 2)")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--parts", type=int, default=6, help="of the measurement of compiling, each with 40 schemas (default: 6)")
+    parser.add_argument("--output-tokens", type=int, default=64)
+    arguments = parser.parse_args()
+    machine.end_on_sigterm()
+    print(machine.describe())
+    port = machine.free_port()
+    command = [arguments.binary, "serve", arguments.model, "--port", str(port)]
+    with machine.Server("quire", command, port):
+        measure_cost(port, arguments)
+        asyncio.run(measure_compile(port, arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
