@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kPythonText = R"(/'([^'\\]|\\['"\\nrt])*'/)";
 
 // What ends a parameter between tags.
-constexpr std::string_view kParameterEnd = "\n</parameter>\n";
+constexpr std::string_view kValueEnd = "\n</parameter>\n";
 
 struct Property {
   std::string name;
@@ -145,17 +145,17 @@ void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
     const Property& property = properties[k];
     const std::string rule = fmt::format("arg_{}_{}", index, k);
     const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
-    const std::string literals = literals_of(property, kParameterEnd);
+    const std::string literals = literals_of(property, kValueEnd);
     const std::string words = word_rule(property, true);
     if (!words.empty()) {
-      add_rule(rules, "value_" + rule, words + " " + json_string(kParameterEnd));
+      add_rule(rules, "value_" + rule, words + " " + json_string(kValueEnd));
     } else if (!literals.empty()) {
       add_rule(rules, "value_" + rule, literals);
     } else if (is_free) {
-      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kParameterEnd));
+      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kValueEnd));
     } else {
       add_rule(rules, "json_" + rule, json_value_rule(property, tool));
-      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kParameterEnd));
+      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kValueEnd));
     }
     add_rule(rules, rule, json_string("<parameter=" + property.name + ">\n") + " value_" + rule);
     all += (all.empty() ? "" : " ") + (property.is_required ? rule : rule + "?");
@@ -170,7 +170,7 @@ void any_python_arguments(std::string& rules) {
 }
 
 void any_xml_arguments(std::string& rules) {
-  add_rule(rules, "any_value[lazy]", "TEXT " + json_string(kParameterEnd));
+  add_rule(rules, "any_value[lazy]", "TEXT " + json_string(kValueEnd));
   add_rule(rules, "any_args", R"((/<parameter=[^<>\n]+>\n/ any_value)*)");
 }
 
