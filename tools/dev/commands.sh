@@ -110,6 +110,14 @@ test_python() {
     -rs --junitxml=build/reports/python.xml tests/python
 }
 
+# Prints the table of clients and calls that docs/clients.md keeps.
+test_clients() {
+  need_clients
+  say "Testing with litellm, langchain-openai, instructor, pydantic-ai, openai-agents, llm and npm's clients"
+  QUIRE_BINARY="$PWD/build/release/quire" QUIRE_CLIENTS_NODE="$CLIENTS_NODE" TOKENIZERS_PARALLELISM=false \
+    "$CLIENTS/bin/python" -m pytest -q -p no:cacheprovider -rs --junitxml=build/reports/clients.xml tests/clients
+}
+
 # stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
 STAGES=()
 stage() {
@@ -190,6 +198,7 @@ test_more() {
   stage "mutants of the core" cmd_mutants
   stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
   stage "vLLM's own tests" ./dev oracle tests
+  stage "other clients" test_clients
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
 }

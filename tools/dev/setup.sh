@@ -71,6 +71,27 @@ need_python() {
   touch "$stamp"
 }
 
+# The clients that are tested beside the server under --all: an environment of their own, because they pin each other's packages. No
+# resolving: the requirements are whole.
+readonly CLIENTS="$CACHE/clients"
+readonly CLIENTS_NODE="$CACHE/clients-node"
+
+need_clients() {
+  local pins stamp
+  pins=$(cat tools/requirements-clients.txt tests/clients/package-lock.json | sha256sum | cut -c1-16)
+  stamp="$CLIENTS/.ready-$pins"
+  [ -e "$stamp" ] && return 0
+  say "Installing the clients of docs/clients.md (400 MB, PyPI and npm) in .cache/clients and .cache/clients-node"
+  [ -x "$CLIENTS/bin/python" ] || /usr/bin/python3 -m venv "$CLIENTS"
+  "$CLIENTS/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-clients.txt
+  # Node from elsewhere than Debian brings its npm along.
+  command -v npm >/dev/null || need_apt nodejs npm
+  mkdir -p "$CLIENTS_NODE"
+  cp tests/clients/package.json tests/clients/package-lock.json "$CLIENTS_NODE"
+  (cd "$CLIENTS_NODE" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
+  touch "$stamp"
+}
+
 need_model() {
   [ -f "$MODEL" ] && return 0
   need_python tools
