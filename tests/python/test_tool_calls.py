@@ -18,6 +18,7 @@ VOCABS = os.environ.get("QUIRE_TEST_VOCABS", "")
 TOOL = os.environ.get("QUIRE_CALLS_TOOL", "")
 ANSWERS = 1000
 CUT_EVERYWHERE = 40
+BROKEN = 200
 HELD = 30
 
 CHATML = ("<|im_start|>assistant\n", "<|im_end|>")
@@ -196,6 +197,25 @@ def test_calls_come_back_as_they_were(tool, name):
         assert [(call["name"], json.loads(call["arguments"])) for call in read["calls"]] == calls, text
         assert read["content"].strip() == says.strip(), text
         assert read["reasoning"].strip() == thinks, text
+
+
+@pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_calls_that_break_off_are_text(tool, name):
+    """Cut off anywhere: the calls before are whole, however it is cut; without one all is text."""
+    template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
+    config = TEMPLATES[name]
+    source = Calls(name + "broken", config)
+    for i in range(BROKEN):
+        calls, says, thinks = source.answer()
+        calls = untwice(calls)
+        text = render(template, config, calls, says, thinks)
+        text = text[: source.random.randrange(len(text) + 1)]
+        read = tool({"template": template, "tools": tools_of(calls), "text": text, "seed": i})
+        whole = [(call["name"], json.loads(call["arguments"])) for call in read["calls"]]
+        assert read["same"] and whole == calls[: len(whole)], text
+        if not whole and "think" not in text.lower():
+            assert read["content"].strip() == text.strip(), text
 
 
 @pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")

@@ -131,6 +131,15 @@ def test_choices_of_one_prompt(client):
     assert pairs(whole.choices[1].message.tool_calls) == pairs(alone.choices[0].message.tool_calls)
 
 
+def test_drafts_change_nothing(client):
+    with running("--num-speculative-tokens", "4", "--prompt-lookup-min", "1") as url:
+        drafting = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+        for seed in range(3):
+            for choice in ["required", "auto"]:
+                one, other = (ask(c, seed, tool_choice=choice, parallel_tool_calls=False).choices[0] for c in (client, drafting))
+                assert (pairs(one.message.tool_calls), one.message.content) == (pairs(other.message.tool_calls), other.message.content)
+
+
 class Alarm(pydantic.BaseModel):
     hour: int = pydantic.Field(ge=0, le=23)
     label: str = pydantic.Field(max_length=10)
