@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json_text.h"
+#include "text/tool_calls/loose_schema.h"
 
 namespace quire {
 
@@ -71,15 +72,17 @@ std::string word_rule(const Property& property, bool also_json) {
 
 // A schema of its own, with the definitions that it may refer to.
 std::string json_value_rule(const Property& property, const Tool& tool) {
-  json::object schema = property.schema->is_object() ? property.schema->get_object() : json::object();
+  json::value value = property.schema->is_object() ? *property.schema : json::object();
+  json::object& schema = value.get_object();
   for (const char* definitions : {"$defs", "definitions"}) {
     const json::value* all = tool.parameters.get_object().if_contains(definitions);
     if (all != nullptr && !schema.contains(definitions)) schema[definitions] = *all;
   }
+  if (!tool.strict) loosen_schema(value);
   json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
   if (!tool.strict) settings["lenient"] = true;
-  schema["x-guidance"] = std::move(settings);
-  return "%json " + json::serialize(schema);
+  value.get_object()["x-guidance"] = std::move(settings);
+  return "%json " + json::serialize(value);
 }
 
 void add_rule(std::string& rules, std::string_view name, std::string_view body) {

@@ -9,6 +9,7 @@
 
 #include "base/json_text.h"
 #include "text/tool_calls/argument_rules.h"
+#include "text/tool_calls/loose_schema.h"
 
 namespace quire {
 
@@ -229,6 +230,16 @@ class CallRules {
   std::string rules_;
 };
 
+// Whether the required properties are among those that are named.
+bool names_required(const json::object& schema) {
+  const json::value* required = schema.if_contains("required");
+  const json::value* properties = schema.if_contains("properties");
+  if (required == nullptr || !required->is_array() || properties == nullptr || !properties->is_object()) return true;
+  return std::ranges::all_of(required->get_array(), [&](const json::value& name) {
+    return name.is_string() && properties->get_object().contains(name.get_string());
+  });
+}
+
 }  // namespace
 
 std::string call_grammar(const CallFormat& format, const std::vector<Tool>& tools, const CallGrammarOptions& options) {
@@ -241,12 +252,14 @@ std::string form_grammar(const CallFormat& format, std::string_view body, const 
 }
 
 std::string schema_of_arguments(const Tool& tool) {
-  json::object schema = tool.parameters.is_object() ? tool.parameters.get_object() : json::object();
+  json::value value = tool.parameters.is_object() ? tool.parameters : json::object();
+  if (!tool.strict) loosen_schema(value);
+  json::object& schema = value.get_object();
   const auto has = [&](std::string_view key) { return schema.contains(key); };
   const bool is_joined = has("$ref") || has("allOf") || has("anyOf") || has("oneOf") || has("if") || has("patternProperties");
   if (!has("type") && !is_joined) schema["type"] = "object";
   // A schema of fields that says nothing of others means no others; a small model would go on making some up.
-  if (!is_joined && has("properties") && !has("additionalProperties")) schema["additionalProperties"] = false;
+  if (!is_joined && has("properties") && !has("additionalProperties") && names_required(schema)) schema["additionalProperties"] = false;
   json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
   if (!tool.strict) settings["lenient"] = true;
   schema["x-guidance"] = std::move(settings);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <string>
 
 namespace quire {
@@ -93,6 +94,25 @@ TEST(CallGrammar, AThousandToolsAreAThousandRules) {
   const std::string text = call_grammar(detect_call_format(kHermesTemplate), tools, {.is_required = true});
   EXPECT_NE(text.find("\nargs_999: "), std::string::npos);
   EXPECT_LT(text.size(), 400'000U);
+}
+
+TEST(CallGrammar, AToolThatIsNotStrictLosesWhatItsGrammarCouldNotBeMadeWith) {
+  const auto loosened = [](const std::string& schema, bool strict = false) {
+    const Tool tool{.name = "f", .parameters = boost::json::parse(schema), .strict = strict};
+    boost::json::object made = boost::json::parse(schema_of_arguments(tool)).as_object();
+    made.erase("x-guidance");
+    return boost::json::serialize(made);
+  };
+  const std::string odd =
+      R"odd({"type":"object","properties":{"pattern":{"pattern":"^(?!x)","type":"string"},"type":{"type":"float"},)odd"
+      R"odd("a":{"anyOf":[{"$ref":"http://x"},{"pattern":"\\1","items":"x"}]},"b":3,"c":{"enum":["type"],"pattern":"a\\d"}},)odd"
+      R"odd("required":"a","additionalProperties":false})odd";
+  EXPECT_EQ(loosened(odd), R"odd({"type":"object","properties":{"pattern":{"type":"string"},"type":{},"a":{"anyOf":[{},{"items":{}}]},)odd"
+                           R"odd("b":{},"c":{"enum":["type"],"pattern":"a\\d"}},"additionalProperties":false})odd");
+  EXPECT_EQ(boost::json::parse(loosened(odd, true)), boost::json::parse(odd));
+  EXPECT_EQ(loosened(R"({"type":"object","properties":{"a":{}},"required":["b"]})"),
+            R"({"type":"object","properties":{"a":{}},"required":["b"]})")
+      << "no other property would mean none at all";
 }
 
 // llguidance has no room for the schemas of a thousand tools.
