@@ -29,7 +29,9 @@ struct QUIRE_API SamplingParams {
   std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs
   std::vector<TokenId> stop_token_ids;  // besides the model's EOS ids
   bool ignore_eos = false;
-  PoolingParams pooling{};  // of a request that draws no tokens (EngineRequest::pooling)
+  std::vector<TokenId> allowed_token_ids{};       // no others are drawn; empty: all
+  std::vector<std::vector<TokenId>> bad_words{};  // behind all but the last token of one, as outputs, the last is not drawn; none is empty
+  PoolingParams pooling{};                        // of a request that draws no tokens (EngineRequest::pooling)
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

@@ -48,14 +48,16 @@ struct QUIRE_API ServerOptions {
   std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
   std::uint32_t body_timeout_ms = 30'000;
   std::uint32_t write_timeout_ms = 30'000;
-  std::uint32_t max_parse_queue = 1024;     // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503
-  bool low_parse_priority = true;           // those give way to computing threads; tests on busy machines cannot wait so long
-  std::uint32_t drain_timeout_ms = 30'000;  // running requests after a request to stop
-  std::uint32_t retry_after_s = 1;          // told to a client that is refused with 429 or 503
-  std::uint32_t log_slow_ms = 10'000;       // requests that take longer are warnings in the log; 0: none are
-  std::optional<PoolingKind> pooling{};     // of vectors of texts; nullopt: as the model's files say
-  bool is_matryoshka = false;               // shorter vectors may be asked for, though the model's files do not say so
-  bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
+  std::uint32_t max_parse_queue = 1024;             // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503
+  bool low_parse_priority = true;                   // those give way to computing threads; tests on busy machines cannot wait so long
+  std::uint32_t drain_timeout_ms = 30'000;          // running requests after a request to stop
+  std::uint32_t retry_after_s = 1;                  // told to a client that is refused with 429 or 503
+  std::uint32_t log_slow_ms = 10'000;               // requests that take longer are warnings in the log; 0: none are
+  std::vector<std::string> served_model_aliases{};  // further names of the model, besides EngineOptions::served_model_name
+  std::string chat_template{};                      // instead of the model's own; empty: that one
+  std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
+  bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so
+  bool handle_signals = false;                      // SIGTERM and SIGINT drain; a second one stops at once
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

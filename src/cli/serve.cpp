@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 
 #include "cli/choice_flag.h"
 #include "cli/command.h"
@@ -23,6 +25,8 @@ namespace {
 struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
+  std::vector<std::string> served_names;
+  std::string chat_template_file;
   std::vector<std::string> tenant_keys;
   std::string tenant_keys_file;
   LogOptions log;
@@ -90,6 +94,14 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
 
 Result<ServerOptions> server_options_of(const ServeFlags& flags) {
   ServerOptions options = flags.server;
+  for (std::size_t i = 1; i < flags.served_names.size(); ++i) options.served_model_aliases.push_back(flags.served_names[i]);
+  if (!flags.chat_template_file.empty()) {
+    std::ifstream file(flags.chat_template_file);
+    options.chat_template.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file || options.chat_template.empty())
+      return fail(ErrorCode::not_found, "--chat-template", fmt::format("'{}' cannot be read, or is empty", flags.chat_template_file),
+                  "name a file with a Jinja template");
+  }
   if (!flags.tenant_keys_file.empty()) {
     auto keys = read_tenant_keys(flags.tenant_keys_file);
     if (!keys.has_value()) return std::unexpected(keys.error());
@@ -125,7 +137,9 @@ Result<int> serve(const ServeFlags& flags) {
   if (!connectors.has_value()) return std::unexpected(connectors.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
-  auto engine = start_engine(flags.engine, logger, flags.kv_disk, flags.kv_dram, *std::move(connectors));
+  EngineOptions engine_options = flags.engine;
+  if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
+  auto engine = start_engine(engine_options, logger, flags.kv_disk, flags.kv_dram, *std::move(connectors));
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
@@ -259,11 +273,22 @@ void add_trace_flags(CLI::App& app, TraceOptions& trace) {
 
 }  // namespace
 
+// A server's model may have several names.
+void add_name_flags(CLI::App& app, ServeFlags& flags) {
+  app.remove_option(app.get_option("--served-model-name"));
+  app.add_option("--served-model-name", flags.served_names,
+                 "Names in the API, of which answers carry the first (default: that of the file or folder)")
+      ->type_name("NAME...");
+  app.add_option("--chat-template", flags.chat_template_file, "A file with the chat template to use instead of the model's own")
+      ->type_name("FILE");
+}
+
 Command add_serve_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("serve", "Serve a model over the OpenAI API");
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
+  add_name_flags(*command, *flags);
   add_tier_flags(*command, flags->kv_dram, flags->kv_disk);
   add_connector_flags(*command, *flags);
   add_server_flags(*command, flags->server);

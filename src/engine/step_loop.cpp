@@ -23,7 +23,7 @@ const char* failure_of(const RequestResult& result) {
   for (const SampleOutcome& sample : result.samples) {
     if (sample.status == SampleOutcome::Status::not_finite) return "the model gave no finite distribution for the next token";
     if (sample.status == SampleOutcome::Status::all_masked)
-      return "the grammar, logit_bias, min_tokens and penalties leave no token to choose";
+      return "the grammar, allowed_token_ids, bad_words, logit_bias, min_tokens and penalties leave no token to choose";
   }
   const bool is_finite = std::ranges::all_of(result.pooled, [](float value) { return std::isfinite(value); });
   return is_finite ? nullptr : "the model gave a pooled output that is not finite";

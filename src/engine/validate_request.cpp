@@ -27,6 +27,10 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
   for (const auto& [token, bias] : request.sampling.logit_bias)
     if (unknown(token)) return refuse("logit_bias", token);
+  const auto& allowed = request.sampling.allowed_token_ids;
+  if (const auto bad = std::ranges::find_if(allowed, unknown); bad != allowed.end()) return refuse("allowed_token_ids", *bad);
+  for (const std::vector<TokenId>& word : request.sampling.bad_words)
+    if (const auto bad = std::ranges::find_if(word, unknown); bad != word.end()) return refuse("bad_words", *bad);
   const auto& wanted = request.sampling.pooling.logits_of;
   if (const auto bad = std::ranges::find_if(wanted, unknown); bad != wanted.end()) return refuse("pooling.logits_of", *bad);
   return {};
@@ -61,6 +65,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
       {"prompt_logprobs", sampling.prompt_logprobs.has_value()},   {"logit_bias", !sampling.logit_bias.empty()},
       {"repetition_penalty", sampling.repetition_penalty != 1.0F}, {"presence_penalty", sampling.presence_penalty != 0.0F},
       {"frequency_penalty", sampling.frequency_penalty != 0.0F},   {"job_id", !request.tags.job.empty()},
+      {"allowed_token_ids", !sampling.allowed_token_ids.empty()},  {"bad_words", !sampling.bad_words.empty()},
       {"structured_output", request.structured_output.has_value()}};
   for (const auto& [field, is_given] : given)
     if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");

@@ -169,6 +169,9 @@ ChatPrompt read_chat_prompt(ObjectReader& reader) {
         reader.reject(known.error());
   }
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
+  chat.continue_final_message = reader.boolean("continue_final_message", false);
+  if (chat.continue_final_message && chat.add_generation_prompt)
+    reader.reject("continue_final_message", "is set, and add_generation_prompt is, too", "send \"add_generation_prompt\": false as well");
   if (json::value* kwargs = reader.find("chat_template_kwargs")) {
     if (kwargs->is_object())
       chat.template_kwargs = std::move(kwargs->get_object());

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Reads messages, chat_template_kwargs, add_generation_prompt and reasoning_effort; errors go to the reader. The tools are
-// read_tool_use()'s.
+// Reads messages, chat_template_kwargs, add_generation_prompt, continue_final_message and reasoning_effort; errors go to the reader. The
+// tools are read_tool_use()'s.
 [[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader);
 
 }  // namespace quire

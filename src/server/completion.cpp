@@ -25,6 +25,7 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       unsubmitted_(std::move(start.prepared.prompts)),
       num_prompt_tokens_(std::move(start.prepared.num_prompt_tokens)),
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
+      told_prompts_(std::move(start.prepared.told_prompts)),
       wake_(std::move(start.wake)),
       head_{request_.api, std::move(start.id), model.name(), start.created_s},
       writer_(head_, model.tokenizer(), request_.include_usage) {
@@ -91,6 +92,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   start.prepared.request.stream = call.stream;
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
+  if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
   const auto first = engine_->fork(*parent, call.fork, *child, 0);
   if (!first) return std::unexpected(first.error());
@@ -140,6 +142,7 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     ++choice.num_tokens;
     if (request_.echo_only) continue;
     const TokenId token = output.tokens[i];
+    if (request_.return_token_ids) choice.tokens.push_back(token);
     const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
     const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
     if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search tells of EOS too
@@ -194,6 +197,8 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .finish = choice.finish,
                   .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
                   .cause = choice.cause};
+  if (request_.return_token_ids) text.token_ids = &choice.tokens;
+  if (!told_prompts_.empty() && !choice.told_prompt) text.prompt_token_ids = &told_prompts_[index / request_.best_of];
   if (choice.chat != nullptr && !is_stream()) text.fields = choice.chat->message_fields();
   if (request_.echo && request_.sampling.logprobs && text.prompt != nullptr) {
     text.echoed = first_prompt_tokens_[index / request_.best_of];
@@ -216,8 +221,14 @@ void Completion::write_event(std::uint32_t index) {
   if (request_.echo && choice.num_characters == 0) num_echo_bytes_ += events_.size() - before;
   choice.num_characters += count_characters(choice.text);
   choice.text.clear();
+  forget_told(choice);
+}
+
+void Completion::forget_told(Choice& choice) {
   choice.logprobs.clear();
   choice.prompt_logprobs.reset();
+  choice.tokens.clear();
+  choice.told_prompt = true;
 }
 
 // Each by itself, as OpenAI's come; the finish reason follows in an event of its own.
@@ -229,8 +240,7 @@ void Completion::write_deltas(std::uint32_t index, const Usage* usage) {
     part.finish.reset();
     part.cause = {};
     writer_.choice(events_, part, usage);
-    choice.logprobs.clear();
-    choice.prompt_logprobs.reset();
+    forget_told(choice);
   }
 }
 
@@ -272,6 +282,10 @@ std::vector<std::uint32_t> Completion::best() const {
     best.insert(best.end(), first, first + request_.n);
   }
   return best;
+}
+
+std::string Completion::ignored_fields() const {
+  return fmt::format("{}", fmt::join(request_.ignored, ", "));
 }
 
 HttpResponse Completion::response() const {

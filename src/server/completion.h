@@ -55,6 +55,8 @@ class Completion final : public OutputReceiver {
   [[nodiscard]] std::size_t num_echo_bytes() const { return num_echo_bytes_; }
   [[nodiscard]] std::string take_events() { return std::exchange(events_, {}); }
 
+  // Of the request's fields, joined by commas.
+  [[nodiscard]] std::string ignored_fields() const;
   // Whole answers, once finished.
   [[nodiscard]] HttpResponse response() const;
   // So far.
@@ -74,6 +76,8 @@ class Completion final : public OutputReceiver {
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // until they are told, if they have come
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
+    std::vector<TokenId> tokens{};  // with `return_token_ids`, until they are told
+    bool told_prompt = false;       // its tokens
     bool begun = false;
     std::optional<FinishReason> finish;
     StopCause cause;
@@ -90,6 +94,7 @@ class Completion final : public OutputReceiver {
   void close(Choice& choice, const RequestOutput& output);
   void write_event(std::uint32_t index);
   void write_deltas(std::uint32_t index, const Usage* usage);
+  static void forget_told(Choice& choice);
   void end_stream();
   void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
@@ -99,8 +104,9 @@ class Completion final : public OutputReceiver {
   const ServedModel* model_;
   CompletionRequest request_;
   std::vector<EngineRequest> unsubmitted_;
-  std::vector<std::uint64_t> num_prompt_tokens_;  // per prompt
-  std::vector<TokenId> first_prompt_tokens_;      // the same
+  std::vector<std::uint64_t> num_prompt_tokens_;    // per prompt
+  std::vector<TokenId> first_prompt_tokens_;        // the same
+  std::vector<std::vector<TokenId>> told_prompts_;  // the same, with `return_token_ids`
   std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;

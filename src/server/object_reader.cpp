@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxShownBytes = 60;
+constexpr std::size_t kMaxNameBytes = 100;
 // A number of one digit takes 8 bytes for each byte of text, and twice that again while it is parsed; token ids of a long prompt half of
 // it.
 constexpr std::size_t kParsedBytesPerByte = 8;
@@ -207,13 +208,44 @@ void ObjectReader::reject(Error error) {
   if (!error_) error_ = std::move(error);
 }
 
+bool ObjectReader::is_known(std::string_view name) const {
+  return std::ranges::find(known_, name) != known_.end();
+}
+
+void ObjectReader::ignore(std::string_view name) {
+  if (find(name) != nullptr) hints_.push_back(name);
+}
+
 Result<void> ObjectReader::finish() {
   for (const auto& [key, value] : *object_) {
     if (error_) break;
     const std::string_view name(key.data(), key.size());
-    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (is_known(name)) continue;
     const auto nearest = nearest_name(name, known_);
-    reject(name.substr(0, 100), "is not a field of this request", nearest ? fmt::format("did you mean '{}'?", *nearest) : "remove it");
+    reject(name.substr(0, kMaxNameBytes), "is not a field of this request",
+           nearest ? fmt::format("did you mean '{}'?", *nearest) : "remove it");
+  }
+  if (error_) return std::unexpected(*error_);
+  return {};
+}
+
+void ObjectReader::add_ignored(std::string_view name, std::vector<std::string>& ignored) const {
+  if (ignored.size() == kMaxIgnored) return;
+  std::string& shown = ignored.emplace_back(path_ + std::string(name.substr(0, kMaxNameBytes)));
+  std::ranges::replace_if(shown, [](char c) { return c <= ' ' || c >= '\x7F' || c == ','; }, '?');
+}
+
+Result<void> ObjectReader::finish(std::vector<std::string>& ignored) {
+  for (const std::string_view hint : hints_) add_ignored(hint, ignored);
+  for (const auto& [key, value] : *object_) {
+    if (error_) break;
+    const std::string_view name(key.data(), key.size());
+    if (is_known(name) || value.is_null()) continue;
+    if (ignored.size() == kMaxIgnored) break;  // no slips, and each costs a look at all names
+    if (const auto nearest = nearest_name(name, known_))
+      reject(name.substr(0, kMaxNameBytes), "is not a field of this request", fmt::format("did you mean '{}'?", *nearest));
+    else
+      add_ignored(name, ignored);
   }
   if (error_) return std::unexpected(*error_);
   return {};

@@ -23,6 +23,8 @@ namespace quire {
 // 8 MiB and 8 bytes for each byte of text, or it is `too_large`.
 [[nodiscard]] Result<boost::json::object> parse_object(std::string_view body);
 
+inline constexpr std::size_t kMaxIgnored = 16;
+
 class ObjectReader {
  public:
   // `object` must outlive this; `path` goes before the names in errors ("stream_options."). Names are literals.
@@ -36,22 +38,28 @@ class ObjectReader {
   // Present and not null; the caller checks the type, and may move from it.
   [[nodiscard]] boost::json::value* find(std::string_view name);
 
-  // Known to clients, without meaning here: any value will do.
-  void ignore(std::string_view name) { known_.push_back(name); }
+  // Known to clients, without meaning here: any value will do, and finish() names it.
+  void ignore(std::string_view name);
   // Known to clients, not offered here: refused unless it is `neutral` (JSON text) or null.
   void only(std::string_view name, std::string_view neutral, std::string_view remedy);
 
   void reject(std::string_view name, std::string message, std::string remedy = {}, ErrorCode code = ErrorCode::invalid_argument);
   void reject(Error error);
 
-  // The first error; last of all a field that nobody asked for.
+  // The first error; last of all a field that nobody asked for: it would be no error to leave it out, but may be a slip.
   [[nodiscard]] Result<void> finish();
+  // The first error; last of all a field that nobody asked for and whose name is nearly one that is known. Appends the names of the others,
+  // and of ignore(), to `ignored`: at most kMaxIgnored of them, with what cannot stand in a header replaced by '?'.
+  [[nodiscard]] Result<void> finish(std::vector<std::string>& ignored);
   [[nodiscard]] bool failed() const { return error_.has_value(); }
 
  private:
   boost::json::object* object_;
   std::string path_;
-  std::vector<std::string_view> known_;
+  [[nodiscard]] bool is_known(std::string_view name) const;
+  void add_ignored(std::string_view name, std::vector<std::string>& ignored) const;
+
+  std::vector<std::string_view> known_, hints_;
   std::optional<Error> error_;
 };
 

@@ -15,6 +15,7 @@ namespace json = boost::json;
 
 namespace {
 
+constexpr std::size_t kMaxBadWords = 1000;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 
 std::optional<TokenId> token_of(const json::value& value, std::uint32_t vocab_size) {
@@ -84,6 +85,20 @@ void read_stop(ObjectReader& reader, std::vector<std::string>& stop) {
   for (const json::value& item : value->get_array()) add(item);
 }
 
+void read_bad_words(ObjectReader& reader, std::vector<std::string>& words) {
+  const json::value* value = reader.find("bad_words");
+  if (value == nullptr) return;
+  if (!value->is_array()) return reader.reject("bad_words", "must be an array of strings, not " + describe(*value));
+  if (value->get_array().size() > kMaxBadWords)
+    return reader.reject("bad_words", fmt::format("holds {} words", value->get_array().size()),
+                         fmt::format("send at most {}", kMaxBadWords));
+  for (const json::value& word : value->get_array()) {
+    if (!word.is_string() || word.get_string().empty() || word.get_string().size() > kMaxStopBytes)
+      return reader.reject("bad_words", "holds " + describe(word), fmt::format("words have 1 to {} bytes", kMaxStopBytes));
+    words.emplace_back(word.get_string());
+  }
+}
+
 // {"token id": bias}.
 void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingParams& sampling) {
   const json::value* value = reader.find("logit_bias");
@@ -116,6 +131,11 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
   sampling.ignore_eos = reader.boolean("ignore_eos", false);
   if (const json::value* ids = reader.find("stop_token_ids"))
     sampling.stop_token_ids = read_tokens(reader, "stop_token_ids", *ids, vocab_size);
+  if (const json::value* ids = reader.find("allowed_token_ids")) {
+    sampling.allowed_token_ids = read_tokens(reader, "allowed_token_ids", *ids, vocab_size);
+    if (sampling.allowed_token_ids.empty()) reader.reject("allowed_token_ids", "is empty: no token is left", "leave it out");
+  }
+  read_bad_words(reader, request.bad_words);
   read_logit_bias(reader, vocab_size, sampling);
   read_stop(reader, request.stop);
   request.include_stop = reader.boolean("include_stop_str_in_output", false);
@@ -123,7 +143,7 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
 }
 
 void read_limits(ObjectReader& reader, CompletionRequest& request) {
-  const auto plain = reader.integer("max_tokens", request.echo ? 0 : 1, kMaxInt);
+  const auto plain = reader.integer("max_tokens", request.api == Api::completion ? 0 : 1, kMaxInt);
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
@@ -152,8 +172,8 @@ void read_stream(ObjectReader& reader, CompletionRequest& request) {
   ObjectReader inner(options->get_object(), "stream_options.");
   request.include_usage = inner.boolean("include_usage", false);
   request.continuous_usage = inner.boolean("continuous_usage_stats", false);
-  inner.only("include_obfuscation", "false", "remove it");
-  if (const auto done = inner.finish(); !done) reader.reject(done.error());
+  inner.ignore("include_obfuscation");
+  if (const auto done = inner.finish(request.ignored); !done) reader.reject(done.error());
 }
 
 // As in vLLM, `echo` with logprobs asks for as many of the prompt, and with `stream` 0 means none.
@@ -201,6 +221,7 @@ void read_hints(ObjectReader& reader, RequestTags& tags) {
 
 // job_id, is_last_step, tool and hints, in the body or, as vLLM's clients send what OpenAI does not have, in vllm_xargs.
 void read_tags(ObjectReader& reader, RequestTags& tags) {
+  reader.only("tenant", "null", "the key of a request says whose it is");
   tags.job = reader.text("job_id", std::move(tags.job));
   tags.is_last_step = reader.boolean("is_last_step", tags.is_last_step);
   tags.tool = reader.text("tool", std::move(tags.tool));
@@ -212,7 +233,7 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
     if (!args->is_object()) return reader.reject("vllm_xargs", "must be an object, not " + describe(*args));
     ObjectReader inner(args->get_object(), "vllm_xargs.");
     read_tags(inner, request.tags);
-    if (const auto done = inner.finish(); !done) return reader.reject(done.error());
+    if (const auto done = inner.finish(request.ignored); !done) return reader.reject(done.error());
   }
   read_tags(reader, request.tags);
   if (request.tags.job.empty() && request.tags.is_last_step)
@@ -221,34 +242,27 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
 
 // What OpenAI's and vLLM's clients may send and this server does not do.
 void read_known_others(ObjectReader& reader, Api api) {
-  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id"})
+  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id", "store",
+                           "service_tier", "prediction"})
     reader.ignore(hint);
-  reader.only("store", "false", "nothing is stored here");
   reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
-  reader.only("truncate_prompt_tokens", "-1", "shorten the prompt");
-  reader.only("bad_words", "[]", "use logit_bias");
-  reader.only("allowed_token_ids", "null", "use logit_bias");
   reader.only("spaces_between_special_tokens", "true", "remove it");
   reader.only("detokenize", "true", "remove it");
   reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
-  reader.only("return_token_ids", "false", "use /tokenize");
   reader.only("logits_processors", "[]", "use logit_bias");
   reader.only("kv_transfer_params", "{}", "remove it");
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.only("best_of", "1", "use n");
   reader.only("echo", "false", "remove it");
-  reader.only("continue_final_message", "false", "use /v1/completions");
-  reader.only("chat_template", "null", "the template of the model is used; chat_template_kwargs go to it");
+  reader.only("chat_template", "null", "start the server with --chat-template; chat_template_kwargs go to it");
   reader.only("documents", "[]", "put them into a message");
   reader.only("functions", "[]", "use tools");
   reader.only("function_call", "\"none\"", "use tool_choice");
   reader.only("modalities", R"(["text"])", "this server gives text");
   reader.only("audio", "null", "this server gives text");
-  reader.only("prediction", "null", "remove it");
   reader.only("web_search_options", "null", "remove it");
   reader.only("verbosity", "\"medium\"", "remove it");
-  reader.only("service_tier", "\"auto\"", "remove it");
   reader.only("mm_processor_kwargs", "{}", "this server reads text");
 }
 
@@ -301,11 +315,14 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
   read_beam_search(reader, request);
   read_logprobs(reader, request);
   read_prompt_logprobs(reader, request);
+  request.truncate_to = reader.integer("truncate_prompt_tokens", -1, kMaxInt);
+  if (request.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or how many tokens to keep");
+  request.return_token_ids = reader.boolean("return_token_ids", false);
   read_scheduling(reader, request);
   read_agent(reader, request);
   request.form = read_output_form(reader);
   read_known_others(reader, api);
-  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  if (const auto done = reader.finish(request.ignored); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));
   if (const auto fits = check_together(request, limits); !fits) return std::unexpected(fits.error());
   return request;
@@ -337,8 +354,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
     (void)read_tool_use(reader, chat.tools);
     request.input = std::move(chat);
     request.add_special_tokens = reader.boolean("add_special_tokens", false);
-    reader.only("continue_final_message", "false", "use /v1/completions");
-    reader.only("chat_template", "null", "the template of the model is used");
+    reader.only("chat_template", "null", "start the server with --chat-template");
   } else {
     if (reader.find("prompt") == nullptr) reader.reject("prompt", "is missing", "send a string, or messages");
     request.input = reader.text("prompt");

@@ -30,6 +30,7 @@ struct ChatPrompt {
   boost::json::value tools = nullptr;   // array or null
   boost::json::object template_kwargs;  // further names for the template
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the answer goes on with it
 };
 
 struct CompletionRequest {
@@ -59,6 +60,10 @@ struct CompletionRequest {
   std::string cache_salt;
   std::int64_t priority = 0;  // smaller goes first
   RequestTags tags;
+  std::optional<std::int64_t> truncate_to;  // the last tokens of a prompt; -1: as many as fit
+  std::vector<std::string> bad_words;
+  bool return_token_ids = false;
+  std::vector<std::string> ignored;  // names of fields that do not change the answer
 };
 
 struct RequestLimits {

@@ -139,6 +139,10 @@ void append_finish(std::string& out, const ChoiceText& choice) {
     out += choice.cause.token ? std::to_string(*choice.cause.token) : "null";
 }
 
+void append_prompt_token_ids(std::string& out, const std::vector<TokenId>& tokens) {
+  out += fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(tokens, ","));
+}
+
 // `content`: "text", "message" or "delta" with its value.
 void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, bool whole) {
   fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
@@ -158,6 +162,8 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
   append_logprobs(out, api, tokenizer, choice);
   append_finish(out, choice);
   if (choice.tells_prompt && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
+  if (choice.token_ids != nullptr) out += fmt::format(R"(,"token_ids":[{}])", fmt::join(*choice.token_ids, ","));
+  if (choice.prompt_token_ids != nullptr && api == Api::completion) append_prompt_token_ids(out, *choice.prompt_token_ids);
   out += '}';
 }
 
@@ -198,6 +204,8 @@ std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, con
   out += R"(],"usage":)" + usage_json(usage);
   if (head.api == Api::chat && !choices.empty() && choices.front().tells_prompt)
     append_prompt_logprobs(out, tokenizer, choices.front().prompt);
+  if (head.api == Api::chat && !choices.empty() && choices.front().prompt_token_ids != nullptr)
+    append_prompt_token_ids(out, *choices.front().prompt_token_ids);
   out += '}';
   return out;
 }
@@ -208,8 +216,9 @@ EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, boo
       include_usage_(include_usage),
       prefix_("data: " + head_json(head, head.api == Api::chat ? "chat.completion.chunk" : "text_completion")) {}
 
-void EventWriter::close(std::string& out, const Usage* usage) const {
+void EventWriter::close(std::string& out, const Usage* usage, const std::vector<TokenId>* prompt) const {
   out += ']';
+  if (prompt != nullptr) append_prompt_token_ids(out, *prompt);
   if (usage != nullptr)
     out += R"(,"usage":)" + usage_json(*usage);
   else if (include_usage_)
@@ -220,7 +229,7 @@ void EventWriter::close(std::string& out, const Usage* usage) const {
 void EventWriter::choice(std::string& out, const ChoiceText& choice, const Usage* usage) const {
   out += prefix_;
   append_choice(out, api_, *tokenizer_, choice, false);
-  close(out, usage);
+  close(out, usage, api_ == Api::chat ? choice.prompt_token_ids : nullptr);
 }
 
 void EventWriter::role(std::string& out, std::uint32_t index) const {

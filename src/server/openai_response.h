@@ -37,6 +37,8 @@ struct ChoiceText {
   std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
   std::optional<FinishReason> finish;                       // absent: more follows
   bool calls_tools = false;                                 // a chat's answer ends with calls that are whole
+  const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
+  const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already
   std::string fields{};                                     // chat: instead of the text, a message's fields or, of a stream, the delta
   StopCause cause;
 };
@@ -68,7 +70,7 @@ class EventWriter {
   static void done(std::string& out);
 
  private:
-  void close(std::string& out, const Usage* usage) const;
+  void close(std::string& out, const Usage* usage, const std::vector<TokenId>* prompt = nullptr) const;
   Api api_;
   const Tokenizer* tokenizer_;
   bool include_usage_;

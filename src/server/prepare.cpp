@@ -79,6 +79,9 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
   parsed->cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed->cache_salt));
   auto prompts = model.encode_prompts(*parsed);
   if (!prompts) return std::unexpected(prompts.error());
+  auto bad_words = model.encode_bad_words(parsed->bad_words);
+  if (!bad_words) return std::unexpected(bad_words.error());
+  parsed->sampling.bad_words = std::move(*bad_words);
   if (const auto held = constrain_answer(*parsed, model); !held) return std::unexpected(held.error());
   PreparedCompletion prepared{.request = std::move(*parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   const CompletionRequest& request = prepared.request;
@@ -87,6 +90,7 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
   for (std::vector<TokenId>& prompt : *prompts) {
     prepared.num_prompt_tokens.push_back(prompt.size());
     prepared.first_prompt_tokens.push_back(prompt.empty() ? 0 : prompt.front());
+    if (request.return_token_ids) prepared.told_prompts.push_back(prompt);
     if (request.echo) {
       const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
       if (!added) return std::unexpected(added.error());

@@ -14,11 +14,12 @@
 namespace quire {
 
 struct PreparedCompletion {
-  CompletionRequest request;                     // its prompts are taken out
-  std::vector<EngineRequest> prompts;            // each with all choices that are drawn of it
-  std::vector<std::string> echoes;               // per choice with `echo`, else empty
-  std::vector<std::uint64_t> num_prompt_tokens;  // per prompt
-  std::vector<TokenId> first_prompt_tokens{};    // the same
+  CompletionRequest request;                         // its prompts are taken out
+  std::vector<EngineRequest> prompts;                // each with all choices that are drawn of it
+  std::vector<std::string> echoes;                   // per choice with `echo`, else empty
+  std::vector<std::uint64_t> num_prompt_tokens;      // per prompt
+  std::vector<TokenId> first_prompt_tokens{};        // the same
+  std::vector<std::vector<TokenId>> told_prompts{};  // the same, with `return_token_ids`, else empty
 };
 
 // Each takes the body, and frees it as soon as it is read.

@@ -23,6 +23,10 @@ void RequestLog::ended(const EndedRequest& request) {
   if (is_overload) turned_away(request);
 }
 
+void RequestLog::ignored(std::string_view id, std::string_view fields) {
+  logger_->write(LogLevel::info, "ignored_fields", {{"id", id}, {"fields", fields}});
+}
+
 void RequestLog::turned_away(const EndedRequest& request) {
   ++num_turned_away_;
   const auto now = std::chrono::steady_clock::now();

@@ -31,6 +31,8 @@ class RequestLog {
   RequestLog(Logger& logger, std::uint32_t slow_ms) : logger_(&logger), slow_ms_(slow_ms) {}
 
   void ended(const EndedRequest& request);
+  // Names of fields that do not change its answer.
+  void ignored(std::string_view id, std::string_view fields);
   // An exception that a handler threw.
   void failed(std::string_view id, const std::exception_ptr& failure);
 

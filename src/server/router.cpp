@@ -69,6 +69,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/v1/cache", "GET", Access::own_key, &Router::cache},
       {"/tokenize", "POST", Access::key, &Router::tokenize},
       {"/detokenize", "POST", Access::key, &Router::detokenize},
+      {"/tokenizer_info", "GET", Access::key, &Router::tokenizer_info},
       {"/v1/completions", "POST", Access::key, &Router::completions},
       {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
       {"/v1/embeddings", "POST", Access::key, &Router::embeddings},
@@ -156,10 +157,14 @@ Reply Router::version(HttpRequest& /*request*/, const Wake& /*wake*/) {
 }
 
 Reply Router::models(HttpRequest& /*request*/, const Wake& /*wake*/) {
-  return json_reply(
-      fmt::format(R"({{"object":"list","data":[{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,)"
-                  R"("max_model_len":{}}}]}})",
-                  json_string(model_->name()), started_s_, json_string(engine_->engine().model().name), model_->max_model_len()));
+  std::string data;
+  for (const std::string& name : model_->names()) {
+    fmt::format_to(std::back_inserter(data),
+                   R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,"max_model_len":{}}})",
+                   data.empty() ? "" : ",", json_string(name), started_s_, json_string(engine_->engine().model().name),
+                   model_->max_model_len());
+  }
+  return json_reply(fmt::format(R"({{"object":"list","data":[{}]}})", data));
 }
 
 Reply Router::metrics(HttpRequest& /*request*/, const Wake& /*wake*/) {
@@ -182,6 +187,15 @@ Reply Router::tokenize(HttpRequest& request, const Wake& wake) {
 
 Reply Router::detokenize(HttpRequest& request, const Wake& wake) {
   return offload(request, wake, [this](std::string body) { return answer_or_refuse(answer_detokenize(std::move(body), *model_)); });
+}
+
+// As vLLM's: what a client needs that renders or counts by itself.
+Reply Router::tokenizer_info(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? std::string("null") : json_string(text); };
+  return json_reply(
+      fmt::format(R"({{"tokenizer_class":"quire","vocab_size":{},"model_max_length":{},"bos_token":{},"eos_token":{},"chat_template":{}}})",
+                  model_->tokenizer().vocab_size(), model_->max_model_len(), text_or_null(model_->bos()), text_or_null(model_->eos()),
+                  text_or_null(model_->chat_template())));
 }
 
 Reply Router::completions(HttpRequest& request, const Wake& wake) {

@@ -97,6 +97,7 @@ class Router {
   Reply cache(HttpRequest& request, const Wake& wake);
   Reply tokenize(HttpRequest& request, const Wake& wake);
   Reply detokenize(HttpRequest& request, const Wake& wake);
+  Reply tokenizer_info(HttpRequest& request, const Wake& wake);
   Reply completions(HttpRequest& request, const Wake& wake);
   Reply chat_completions(HttpRequest& request, const Wake& wake);
   Reply embeddings(HttpRequest& request, const Wake& wake);

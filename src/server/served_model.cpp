@@ -20,21 +20,48 @@ std::int64_t local_now_s() {
   return static_cast<std::int64_t>(now) + local.tm_gmtoff;
 }
 
+std::string final_text(const boost::json::array& messages) {
+  const boost::json::value* content = messages.empty() ? nullptr : messages.back().get_object().if_contains("content");
+  return content != nullptr && content->is_string() ? std::string(content->get_string()) : std::string();
+}
+
+std::string_view trim_left(std::string_view text) {
+  return text.substr(std::min(text.size(), text.find_first_not_of(" \t\r\n")));
+}
+
+std::string_view trim(std::string_view text) {
+  return trim_left(text.substr(0, text.find_last_not_of(" \t\r\n") + 1));
+}
+
+// What transformers does (apply_chat_template): templates may trim a message.
+Result<std::string> cut_behind(std::string rendered, std::string_view last) {
+  const std::size_t at = trim(last).empty() ? std::string::npos : rendered.rfind(trim(last));
+  if (at == std::string::npos)
+    return fail(ErrorCode::invalid_argument, "continue_final_message", "is set, and the template does not show the last message's text",
+                "leave it out, or use /v1/completions");
+  const bool is_whole = std::string_view(rendered).substr(at).starts_with(trim_left(last));
+  rendered.resize(at + (is_whole ? trim_left(last) : trim(last)).size());
+  return rendered;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine) {
+Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const ServerOptions& server) {
   const ModelInfo& info = engine.model();
   const EngineOptions& options = engine.options();
   auto tokenizer = Tokenizer::create(*info.tokenizer);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<ServedModel> model(new ServedModel());
-  model->name_ = options.served_model_name.empty() ? info.name : options.served_model_name;
+  model->names_.push_back(options.served_model_name.empty() ? info.name : options.served_model_name);
+  std::ranges::copy(server.served_model_aliases, std::back_inserter(model->names_));
   model->tokenizer_ = std::move(*tokenizer);
   model->max_model_len_ = options.scheduler.max_model_len;
   model->pooling_ = info.pooling;
   model->hidden_size_ = info.hidden_size;
-  if (!info.tokenizer->chat_template.empty()) model->template_ = ChatTemplate::parse(info.tokenizer->chat_template);
-  model->call_format_ = detect_call_format(info.tokenizer->chat_template);
+  model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
+  if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
+  if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());
+  model->call_format_ = detect_call_format(model->template_source_);
   for (const std::string& mark : model->call_format_.marks())
     if (const auto token = model->control_token(mark)) model->marks_.push_back(*token);
   std::ranges::sort(model->marks_);
@@ -56,21 +83,24 @@ std::optional<TokenId> ServedModel::single_token(std::string_view text) const {
 }
 
 Result<void> ServedModel::check_name(const std::string& requested) const {
-  if (requested.empty() || requested == name_) return {};
+  if (requested.empty() || std::ranges::find(names_, requested) != names_.end()) return {};
   return fail(ErrorCode::not_found, "model", fmt::format("'{}' is not served here", requested.substr(0, 200)),
-              fmt::format("use '{}'", name_));
+              fmt::format("use '{}'", fmt::join(names_, "' or '")));
 }
 
 Result<std::string> ServedModel::render(ChatPrompt chat) const {
   if (!template_) return std::unexpected(template_.error());
   adapt_messages(call_format_, chat.tools, chat.messages);
   boost::json::object context = std::move(chat.template_kwargs);
+  const std::string last = chat.continue_final_message ? final_text(chat.messages) : std::string();
   context["messages"] = std::move(chat.messages);
   context["tools"] = std::move(chat.tools);
   context["add_generation_prompt"] = chat.add_generation_prompt;
   context["bos_token"] = bos_;
   context["eos_token"] = eos_;
-  return template_->render(context, TemplateOptions{.now_s = local_now_s(), .limits = {}});
+  auto text = template_->render(context, TemplateOptions{.now_s = local_now_s(), .limits = {}});
+  if (text && chat.continue_final_message) return cut_behind(std::move(*text), last);
+  return text;
 }
 
 Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOptions options, const char* field) const {
@@ -105,6 +135,41 @@ Result<std::vector<TokenId>> ServedModel::encode_input(TokenizeRequest request) 
   return encode(std::get<std::string>(request.input), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
 }
 
+// The last ones: what is asked stands at the end. As in vLLM, -1 is what fits.
+void ServedModel::truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const {
+  if (!request.truncate_to) return;
+  const std::size_t room = max_model_len_ - std::min<std::size_t>(max_model_len_, request.max_tokens.value_or(1));
+  const std::size_t most = *request.truncate_to < 0 ? room : static_cast<std::size_t>(*request.truncate_to);
+  if (tokens.size() > most) tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(most));
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_prompt(std::string_view text, const CompletionRequest& request) const {
+  const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = true};
+  const char* const field = request.api == Api::chat ? "messages" : "prompt";
+  if (!request.truncate_to) return encode(text, options, field);
+  auto tokens = tokenizer_->encode(text, options);
+  if (!tokens) tokens.error().field = field;
+  return tokens;
+}
+
+Result<std::vector<std::vector<TokenId>>> ServedModel::encode_bad_words(const std::vector<std::string>& words) const {
+  std::vector<std::vector<TokenId>> encoded;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
+    std::vector<TokenId> first;
+    for (const bool has_space : {false, true}) {
+      auto tokens = encode((has_space ? " " : "") + bare, {.add_special = false, .parse_special = true}, "bad_words");
+      if (!tokens) return std::unexpected(tokens.error());
+      if (tokens->empty()) return fail(ErrorCode::invalid_argument, "bad_words", "holds a word without letters", "leave it out");
+      // Where the space is a token of its own the word within is found already.
+      if (has_space && (tokens->front() == first.front() || tokens->size() != first.size())) continue;
+      if (!has_space) first = *tokens;
+      encoded.push_back(std::move(*tokens));
+    }
+  }
+  return encoded;
+}
+
 Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionRequest& request) const {
   const char* field = request.api == Api::chat ? "messages" : "prompt";
   if (num_tokens == 0) return fail(ErrorCode::invalid_argument, field, "has no tokens", "send some text");
@@ -126,7 +191,7 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
     const auto text = render(std::move(request.chat));
     if (!text) return std::unexpected(text.error());
     request.in_thought = ends_in_thought(call_format_, *text);
-    auto tokens = encode_rendered(*text, request.add_special_tokens);
+    auto tokens = encode_prompt(*text, request);
     if (!tokens) return std::unexpected(tokens.error());
     encoded.push_back(std::move(*tokens));
   }
@@ -136,12 +201,13 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
       continue;
     }
     const std::string text = std::move(std::get<std::string>(prompt));
-    auto tokens = encode(text, {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
+    auto tokens = encode_prompt(text, request);
     if (!tokens) return std::unexpected(tokens.error());
     encoded.push_back(std::move(*tokens));
   }
   std::size_t longest = 0;
-  for (const auto& tokens : encoded) {
+  for (std::vector<TokenId>& tokens : encoded) {
+    truncate(tokens, request);
     if (const auto fits = check_length(tokens.size(), request); !fits) return std::unexpected(fits.error());
     longest = std::max(longest, tokens.size());
   }

@@ -11,6 +11,7 @@
 
 #include "quire/chat_template.h"
 #include "quire/engine.h"
+#include "quire/server_options.h"
 #include "quire/tokenizer.h"
 #include "server/openai_request.h"
 #include "text/tool_calls/call_format.h"
@@ -21,9 +22,15 @@ namespace quire {
 class ServedModel {
  public:
   // `engine` must outlive this. A chat template that cannot be read is no error here: chat requests are told why.
-  static Result<std::unique_ptr<ServedModel>> create(Engine& engine);
+  static Result<std::unique_ptr<ServedModel>> create(Engine& engine, const ServerOptions& options);
 
-  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& name() const { return names_.front(); }
+  // All that requests may call it by.
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  // The source of its chat template, and the text of its control tokens; empty where it has none.
+  [[nodiscard]] const std::string& chat_template() const { return template_source_; }
+  [[nodiscard]] const std::string& bos() const { return bos_; }
+  [[nodiscard]] const std::string& eos() const { return eos_; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] std::uint32_t max_model_len() const { return max_model_len_; }
   [[nodiscard]] const PoolingInfo& pooling() const { return pooling_; }
@@ -40,10 +47,13 @@ class ServedModel {
   // The token that this text is always made of, if it is one.
   [[nodiscard]] std::optional<TokenId> single_token(std::string_view text) const;
 
+  // vLLM's: each with and without a space before it, as it stands within a text or at its begin. Errors: a word without tokens.
+  [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_bad_words(const std::vector<std::string>& words) const;
+
   // The model a request names, if it names one, must be this.
   [[nodiscard]] Result<void> check_name(const std::string& requested) const;
 
-  // The text a template makes of a conversation.
+  // The text a template makes of a conversation; with continue_final_message it ends where that message does.
   [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
   // At most max_model_len() tokens; text that cannot but have more is refused before it is tokenized.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
@@ -57,12 +67,14 @@ class ServedModel {
  private:
   ServedModel() : template_(fail(ErrorCode::unsupported, "messages", "the model has no chat template", "use /v1/completions")) {}
   [[nodiscard]] Result<std::vector<TokenId>> encode_rendered(std::string_view text, bool add_special) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view text, const CompletionRequest& request) const;
+  void truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const;
   [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
 
-  std::string name_;
+  std::vector<std::string> names_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Result<ChatTemplate> template_;
-  std::string bos_, eos_;
+  std::string template_source_, bos_, eos_;
   CallFormat call_format_;
   std::vector<TokenId> marks_;  // sorted
   std::uint32_t max_model_len_ = 0;

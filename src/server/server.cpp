@@ -206,7 +206,7 @@ Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptions& options, Logger& logger) {
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
-  auto model = ServedModel::create(engine);
+  auto model = ServedModel::create(engine, options);
   if (!model) return std::unexpected(model.error());
   ServerOptions fitted = options;
   fitted.max_connections = fit_connections(options.max_connections);

@@ -161,7 +161,7 @@ Session::Task<bool> Session::read_request(HttpRequest& request, std::optional<Ht
 }
 
 Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal) {
-  cors_headers_.clear();
+  answer_headers_.clear();
   parser.header_limit(options_->max_header_bytes);
   parser.body_limit(boost::none);  // read_body() knows it
   boost::system::error_code code;
@@ -176,7 +176,7 @@ Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& req
     exchange_.method = request.method;
     exchange_.path = request.path();
     http_version_ = parser.get().version();
-    cors_headers_ = cors_headers(request, *options_);
+    answer_headers_ = cors_headers(request, *options_);
   }
   co_return !code || refusal;
 }
@@ -238,7 +238,7 @@ Session::Task<bool> Session::send_response(std::string_view method, HttpResponse
   message.set("X-Content-Type-Options", "nosniff");
   message.set(kRequestId, exchange_.id);
   for (const auto& [name, value] : response.headers) message.set(name, value);
-  for (const auto& [name, value] : cors_headers_) message.set(name, value);
+  for (const auto& [name, value] : answer_headers_) message.set(name, value);
   message.keep_alive(keep_alive_);
   message.body() = std::move(response.body);
   message.prepare_payload();
@@ -257,6 +257,10 @@ Session::Task<bool> Session::send_response(std::string_view method, HttpResponse
 Session::Task<bool> Session::answer(std::string_view method, const std::shared_ptr<Completion>& completion) {
   completion_ = completion;
   watch();
+  if (const std::string ignored = completion->ignored_fields(); !ignored.empty()) {
+    router_->log().ignored(exchange_.id, ignored);
+    answer_headers_.emplace_back("X-Quire-Ignored-Fields", ignored);
+  }
   bool sent = false;
   if (completion->is_stream()) {
     sent = co_await send_stream(*completion);
@@ -303,7 +307,7 @@ Session::Task<bool> Session::send_stream_header() {
   header.set(http::field::content_type, "text/event-stream; charset=utf-8");
   header.set(http::field::cache_control, "no-cache");
   header.set("X-Accel-Buffering", "no");
-  for (const auto& [name, value] : cors_headers_) header.set(name, value);
+  for (const auto& [name, value] : answer_headers_) header.set(name, value);
   header.set(kRequestId, exchange_.id);
   header.keep_alive(keep_alive_);
   header.chunked(http_version_ >= 11);

@@ -74,7 +74,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const ServerOptions* options_;
   Events events_;
   std::weak_ptr<Completion> completion_;
-  HttpHeaders cors_headers_;  // for the present request's answer
+  HttpHeaders answer_headers_;  // for the present request's answer
   // The request under way, for its log line.
   struct Exchange {
     std::string id, method, path;

@@ -186,6 +186,109 @@ TEST_F(HttpTest, WhatIsSentBehindARequestStaysBounded) {
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
+TEST_F(HttpTest, IgnoredFieldsAreNamedInAHeader) {
+  engine.answer_with("hello");
+  start();
+  HttpClient client(port);
+  for (const char* stream : {"false", "true"}) {
+    const auto reply = client.post("/v1/completions",
+                                   R"({"prompt": "a", "max_tokens": 2, "user": "u", "xyzzy": 1, "stream": )" + std::string(stream) + "}");
+    EXPECT_EQ(reply.status, 200U);
+    EXPECT_EQ(reply.header("X-Quire-Ignored-Fields"), "user, xyzzy");
+    EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})").header("X-Quire-Ignored-Fields"), "");
+  }
+}
+
+TEST_F(HttpTest, TokenIdsAreToldOnRequest) {
+  engine.answer_with("hello");
+  start();
+  HttpClient client(port);
+  const auto whole =
+      client.post("/v1/completions", R"({"prompt": ["ab", "c"], "max_tokens": 3, "ignore_eos": true, "return_token_ids": true})").json();
+  const auto& choices = whole.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 2U);
+  EXPECT_EQ(choices[0].at("token_ids").as_array().size(), 3U);
+  EXPECT_EQ(choices[0].at("prompt_token_ids"), client.post("/tokenize", R"({"prompt": "ab"})").json().at("tokens"));
+  EXPECT_EQ(choices[1].at("prompt_token_ids"), client.post("/tokenize", R"({"prompt": "c"})").json().at("tokens"));
+  const auto chat =
+      client
+          .post("/v1/chat/completions",
+                R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2, "ignore_eos": true, "return_token_ids": true})")
+          .json();
+  EXPECT_EQ(chat.at("prompt_token_ids").as_array().size(), 18U);
+  EXPECT_EQ(chat.at("choices").as_array()[0].at("token_ids").as_array().size(), 2U);
+  EXPECT_FALSE(client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1})")
+                   .json()
+                   .at("choices")
+                   .as_array()[0]
+                   .as_object()
+                   .contains("token_ids"));
+}
+
+TEST_F(HttpTest, PromptsAreCutToTheirLastTokens) {
+  engine.answer_with("hello");
+  start();
+  HttpClient client(port);
+  const auto ids = [&](const std::string& fields) {
+    const auto reply = client.post("/v1/completions", R"({"return_token_ids": true, )" + fields + "}");
+    EXPECT_EQ(reply.status, 200U) << reply.body;
+    return reply.json().at("choices").as_array()[0].at("prompt_token_ids").as_array();
+  };
+  const auto last = ids(R"("prompt": "abcdef", "max_tokens": 1, "truncate_prompt_tokens": 2)");
+  EXPECT_EQ(last, ids(R"("prompt": "ef", "max_tokens": 1)"));
+  const std::string much(5000, 'x');
+  EXPECT_EQ(ids(R"("max_tokens": 12, "truncate_prompt_tokens": -1, "prompt": ")" + much + "\"").size(), 500U) << "beside the answer";
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a", "truncate_prompt_tokens": 0})").status, 400U);
+}
+
+TEST_F(HttpTest, AModelMayHaveSeveralNames) {
+  engine.answer_with("hello");
+  ServerOptions options;
+  options.served_model_aliases = {"other", "third"};
+  start(options);
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/v1/models").json().at("data").as_array().size(), 3U);
+  const auto answer = client.post("/v1/completions", R"({"model": "third", "prompt": "a", "max_tokens": 1})");
+  EXPECT_EQ(answer.json().at("model"), "bytes");
+  const auto unknown = client.post("/v1/completions", R"({"model": "fourth", "prompt": "a", "max_tokens": 1})");
+  EXPECT_EQ(unknown.status, 404U);
+  EXPECT_NE(unknown.body.find("'bytes' or 'other' or 'third'"), std::string::npos) << unknown.body;
+}
+
+TEST_F(HttpTest, AnotherChatTemplateMayBeGiven) {
+  ServerOptions options;
+  options.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}";
+  start(options);
+  HttpClient client(port);
+  const std::string chat = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " b "}])";
+  EXPECT_EQ(client.post("/tokenize", chat + "}").json().at("count"), 9) << "[a][ b ]>";
+  const auto info = client.get("/tokenizer_info").json();
+  EXPECT_EQ(std::string(info.at("chat_template").as_string()), options.chat_template);
+  EXPECT_EQ(info.at("model_max_length"), 512);
+  // [a][ b
+  const std::string more = R"(, "add_generation_prompt": false, "continue_final_message": true})";
+  EXPECT_EQ(client.post("/tokenize", chat + more).json().at("count"), 7) << "[a][ b ";
+  EXPECT_EQ(client.post("/tokenize", chat + R"(, "continue_final_message": true})").status, 400U);
+}
+
+TEST_F(HttpTest, WordsAndTokensThatAreNotDrawn) {
+  engine.answer_with("hello");
+  start();
+  HttpClient client(port);
+  const auto refused = [&](const std::string& fields, const char* field) {
+    const auto reply = client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1, )" + fields + "}");
+    EXPECT_EQ(reply.status, 400U) << fields;
+    EXPECT_EQ(reply.json().at("error").at("param"), field);
+  };
+  refused(R"("allowed_token_ids": [])", "allowed_token_ids");
+  refused(R"("allowed_token_ids": [-1])", "allowed_token_ids");
+  refused(R"("bad_words": "x")", "bad_words");
+  refused(R"("bad_words": [""])", "bad_words");
+  EXPECT_EQ(
+      client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1, "bad_words": ["x", " y"], "allowed_token_ids": [5]})").status,
+      200U);
+}
+
 TEST_F(HttpTest, ErrorsHaveTheShapeOfOpenAi) {
   start();
   const auto response = post("/v1/completions", R"({"prompt": "a", "temperature": 5})");

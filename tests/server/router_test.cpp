@@ -42,7 +42,7 @@ class RouterTest : public ::testing::Test {
   FakeEngine engine_;
   std::deque<EngineClient::Task> posted_;
   EngineClient client_{engine_, [this](EngineClient::Task task) { posted_.push_back(std::move(task)); }};
-  std::unique_ptr<ServedModel> model_ = ServedModel::create(engine_).value();
+  std::unique_ptr<ServedModel> model_ = ServedModel::create(engine_, {}).value();
   ServerOptions options_{.retry_after_s = 7};
   Logger logger_{{.level = LogLevel::off}};
   bool has_room_ = true;

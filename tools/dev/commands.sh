@@ -250,6 +250,11 @@ cmd_bench() {
       need_model
       need_python test
       exec "$VENV/bin/python" bench/hostile.py --binary build/release/quire --model "$MODEL" "$@" ;;
+    schemas)
+      configure_and_build release quire
+      need_model
+      need_python test
+      exec "$VENV/bin/python" bench/schemas.py --binary build/release/quire --model "$MODEL" "$@" ;;
     disk)
       need_apt fio
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <llguidance.h>
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -21,6 +23,9 @@ namespace json = boost::json;
 constexpr std::size_t kMaxGrammarBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxErrorBytes = 1000;
 constexpr std::size_t kMaxSchemaDepth = 128;  // serde_json's
+constexpr double kMostCounted = 1e9;
+// Of one object: compiling takes the square of it, 3,000 half a second, and other grammars wait.
+constexpr std::size_t kMaxProperties = 3000;
 // A state of a lexer takes one or two KB.
 constexpr std::size_t kMaxLexerStates = 50'000;
 
@@ -58,6 +63,38 @@ std::unexpected<Error> refuse(std::string message, std::string remedy = {}) {
   return fail(ErrorCode::invalid_argument, "structured_output", std::move(message), std::move(remedy));
 }
 
+// What it does not say by itself: which keyword it is about.
+std::string with_keyword(std::string message) {
+  if (message.contains("is not present in a registry") || message.starts_with("Anchor ")) return "$ref: " + message;
+  if (message.starts_with("patternProperty ")) return "patternProperties: " + message;
+  return message;
+}
+
+// 2.0 is an integer in JSON Schema; llguidance wants it written as one.
+void write_counts(json::value& value) {
+  static constexpr std::string_view kCounts[] = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"};
+  if (value.is_array()) std::ranges::for_each(value.get_array(), write_counts);
+  if (!value.is_object()) return;
+  for (auto& [key, inner] : value.get_object()) {
+    const std::string_view name(key.data(), key.size());
+    if (name == "const" || name == "enum" || name == "default" || name == "examples") continue;
+    const double* number = inner.if_double();
+    if (number == nullptr || std::ranges::find(kCounts, name) == std::end(kCounts))
+      write_counts(inner);
+    else if (*number >= 0 && *number <= kMostCounted && std::trunc(*number) == *number)
+      inner = static_cast<std::uint64_t>(*number);
+  }
+}
+
+bool has_too_many_properties(const json::value& value) {
+  if (const json::array* items = value.if_array()) return std::ranges::any_of(*items, has_too_many_properties);
+  const json::object* object = value.if_object();
+  if (object == nullptr) return false;
+  const json::value* properties = object->if_contains("properties");
+  if (properties != nullptr && properties->is_object() && properties->get_object().size() > kMaxProperties) return true;
+  return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return has_too_many_properties(field.value()); });
+}
+
 // How JSON is written is not the client's to say: its own "x-guidance" could let constraints go that cannot be held.
 Result<std::string> own_options(const std::string& schema) {
   boost::system::error_code failed;
@@ -66,6 +103,9 @@ Result<std::string> own_options(const std::string& schema) {
   if (value.is_bool()) return schema;
   if (!value.is_object()) return refuse("the schema is neither an object nor a boolean", "send a JSON schema");
   value.get_object().erase("x-guidance");
+  if (has_too_many_properties(value))
+    return refuse(fmt::format("'properties' of one object are more than {}", kMaxProperties), "send a smaller schema");
+  write_counts(value);
   return json::serialize(value);
 }
 
@@ -179,7 +219,7 @@ class Compiler final : public GrammarCompiler {
     init.log_buffer_level = init.log_stderr_level = 0;
     init.limits.max_lexer_states = kMaxLexerStates;
     MatcherHandle matcher(llg_new_matcher(&init, name_of(wanted.kind), text->c_str()));
-    if (const char* const error = llg_matcher_get_error(matcher.get()); error != nullptr) return refuse(shorten(error));
+    if (const char* const error = llg_matcher_get_error(matcher.get()); error != nullptr) return refuse(with_keyword(shorten(error)));
     return GrammarMatcher(std::make_unique<GrammarMatcher::State>(vocabulary_, std::move(matcher)));
   }
 

@@ -37,6 +37,10 @@ void apply_penalties(const SamplingParams& params, const TokenCounts& counts, st
   }
 }
 
+bool ends_with(std::span<const TokenId> tokens, std::span<const TokenId> end) {
+  return end.size() <= tokens.size() && std::ranges::equal(tokens.last(end.size()), end);
+}
+
 void write_logprobs(std::span<const float> logits, float max, TokenId token, std::span<const Scored> top, PositionLogprobs& out) {
   const double log_sum = static_cast<double>(max) + std::log(exp_sum(logits, max, 1.0F));
   const float sampled = logits[static_cast<std::size_t>(token)];
@@ -54,7 +58,9 @@ struct Sampler::SlotState {
   std::uint64_t seed = 0;
   std::uint32_t num_outputs = 0;
   SamplingParams params;
-  TokenCounts counts;  // kept only under penalties
+  TokenCounts counts;            // kept only under penalties
+  std::vector<TokenId> outputs;  // the last ones, kept only with bad_words
+  std::size_t num_kept = 0;      // of them, at least: what may stand before the last token of a word
 };
 
 struct Sampler::Scratch {
@@ -86,9 +92,16 @@ void Sampler::admit(const AdmittedRequest& request) {
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size_; };
   QUIRE_CHECK(std::ranges::all_of(state.params.stop_token_ids, known), "the border lets token ids of the model through only");
   QUIRE_CHECK(std::ranges::all_of(state.params.logit_bias, [&](const auto& entry) { return known(entry.first); }));
+  QUIRE_CHECK(std::ranges::all_of(state.params.allowed_token_ids, known));
+  QUIRE_CHECK(std::ranges::all_of(state.params.bad_words, [&](const auto& word) { return !word.empty() && known(word.back()); }));
   // Without a seed of its own a request is its own stream.
   state.seed = state.params.seed.value_or(request.id.value);
   state.num_outputs = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt_tokens;
+  state.num_kept = 0;
+  for (const std::vector<TokenId>& word : state.params.bad_words) state.num_kept = std::max(state.num_kept, word.size() - 1);
+  const auto outputs = request.tokens.last(std::min<std::size_t>(state.num_outputs, state.num_kept));
+  state.outputs.assign(outputs.begin(), outputs.end());
+  state.outputs.reserve(2 * state.num_kept);  // no step allocates
   state.has_penalties = wants_penalties(state.params);
   if (state.has_penalties) {
     const std::uint64_t most = request.num_prompt_tokens + std::uint64_t{state.params.max_tokens};
@@ -171,15 +184,25 @@ std::span<const float> Sampler::masked(const SampleRow& row, Scratch& scratch) c
 }
 
 std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const {
-  const bool masks = state.num_outputs < state.params.min_tokens;
-  if (!masks && state.params.logit_bias.empty() && !state.has_penalties) return logits;
-  scratch.logits.assign(logits.begin(), logits.end());
-  for (const auto& [token, bias] : state.params.logit_bias) scratch.logits[static_cast<std::size_t>(token)] += bias;
+  const SamplingParams& params = state.params;
+  const bool masks = state.num_outputs < params.min_tokens;
+  if (!masks && params.logit_bias.empty() && !state.has_penalties && params.allowed_token_ids.empty() && params.bad_words.empty())
+    return logits;
+  if (params.allowed_token_ids.empty()) {
+    scratch.logits.assign(logits.begin(), logits.end());
+  } else {
+    scratch.logits.assign(logits.size(), kMasked);
+    for (const TokenId token : params.allowed_token_ids)
+      scratch.logits[static_cast<std::size_t>(token)] = logits[static_cast<std::size_t>(token)];
+  }
+  for (const std::vector<TokenId>& word : params.bad_words)
+    if (ends_with(state.outputs, std::span(word).first(word.size() - 1))) scratch.logits[static_cast<std::size_t>(word.back())] = kMasked;
+  for (const auto& [token, bias] : params.logit_bias) scratch.logits[static_cast<std::size_t>(token)] += bias;
   if (masks) {
     std::ranges::for_each(eos_ids_, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
-    std::ranges::for_each(state.params.stop_token_ids, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
+    std::ranges::for_each(params.stop_token_ids, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
   }
-  if (state.has_penalties) apply_penalties(state.params, state.counts, scratch.logits);
+  if (state.has_penalties) apply_penalties(params, state.counts, scratch.logits);
   return scratch.logits;
 }
 
@@ -214,6 +237,13 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
   }
   ++state.num_outputs;
   if (state.has_penalties) ++state.counts[outcome.token];
+  if (state.num_kept > 0) keep_output(state, outcome.token);
+}
+
+void Sampler::keep_output(SlotState& state, TokenId token) {
+  if (state.outputs.size() == 2 * state.num_kept)
+    state.outputs.erase(state.outputs.begin(), state.outputs.end() - static_cast<std::ptrdiff_t>(state.num_kept - 1));
+  state.outputs.push_back(token);
 }
 
 }  // namespace quire

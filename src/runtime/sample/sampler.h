@@ -2,9 +2,9 @@
 // Turns rows of logits into tokens. What a request gets depends on its own logits, parameters, seed and number of outputs only: never on
 // the batch, the slot, or a preemption.
 //
-// The order is vLLM V1's: what a mask forbids is -infinity from the start; log probabilities of that distribution; logit_bias and the
-// min_tokens mask; repetition, frequency and presence penalties; greedy if temperature < 1e-5; else temperature, min_p, top_k, top_p and
-// one draw.
+// The order is vLLM V1's: what a mask forbids is -infinity from the start; log probabilities of that distribution; allowed_token_ids,
+// bad_words, logit_bias and the min_tokens mask; repetition, frequency and presence penalties; greedy if temperature < 1e-5; else
+// temperature, min_p, top_k, top_p and one draw.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -69,6 +69,7 @@ class Sampler {
   void for_rows(std::size_t count, Body body);  // body(row, scratch)
   std::uint32_t sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch);
   void sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch);
+  static void keep_output(SlotState& state, TokenId token);
   void score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scratch& scratch) const;
   std::span<const float> masked(const SampleRow& row, Scratch& scratch) const;
   std::span<const float> adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const;

@@ -27,6 +27,13 @@ Result<void> validate_ids(const SamplingParams& params) {
   }
   for (const TokenId token : params.stop_token_ids)
     if (token < 0) return out_of_range("stop_token_ids", token, "that is a token id of the model");
+  for (const TokenId token : params.allowed_token_ids)
+    if (token < 0) return out_of_range("allowed_token_ids", token, "that is a token id of the model");
+  for (const std::vector<TokenId>& word : params.bad_words) {
+    if (word.empty()) return fail(ErrorCode::invalid_argument, "bad_words", "holds a word without tokens", "leave it out");
+    for (const TokenId token : word)
+      if (token < 0) return out_of_range("bad_words", token, "that is a token id of the model");
+  }
   return {};
 }
 

@@ -128,6 +128,9 @@ TEST_F(GrammarMatcherTest, WhatCannotBeHeldIsRefusedByName) {
   EXPECT_NE(error_of(R"({"type":"array","uniqueItems":true})").message.find("uniqueItems"), std::string::npos);
   EXPECT_NE(error_of(R"({"type":"array","uniqueItems":true,"x-guidance":{"lenient":true}})").message.find("uniqueItems"), std::string::npos)
       << "a client does not say what is held";
+  EXPECT_NE(error_of(R"({"$ref":"http://elsewhere/schema"})").message.find("$ref"), std::string::npos);
+  EXPECT_NE(error_of(R"({"$ref":"#foo"})").message.find("$ref"), std::string::npos);
+  EXPECT_NE(error_of(R"({"patternProperties":{"f.*":{},"b.*":true}})").message.find("patternProperties"), std::string::npos);
   for (const Error& error : {error_of("{"), error_of("3"), error_of("start: nothing", Kind::lark), error_of("(", Kind::regex),
                              error_of(std::string("a\0b", 3), Kind::regex), error_of(R"({"$ref":"#/$defs/none"})"),
                              error_of(R"({"$ref":"http://elsewhere/schema"})"), error_of(R"({"type":"string","pattern":"("})")}) {
@@ -137,11 +140,24 @@ TEST_F(GrammarMatcherTest, WhatCannotBeHeldIsRefusedByName) {
   }
 }
 
+TEST_F(GrammarMatcherTest, CountsMayBeWrittenWithAPoint) {
+  const GrammarMatcher matcher = make(R"({"type":"array","items":{"type":"boolean"},"minItems":1.0,"maxItems":2.0})");
+  for (const auto& [text, is_taken] : {std::pair("[true]", true), {"[true,false]", true}, {"[]", false}, {"[true,true,true]", false}}) {
+    GrammarMatcher copy = matcher.clone();
+    EXPECT_EQ(takes_whole(copy, text), is_taken) << text;
+  }
+  EXPECT_EQ(error_of(R"({"type":"array","maxItems":1.5})").field, "structured_output");
+  EXPECT_EQ(error_of(R"({"type":"array","maxItems":1e300})").field, "structured_output");
+}
+
 TEST_F(GrammarMatcherTest, HostileGrammarsEndSoonAndDoNoHarm) {
   std::string deep, brackets(200'000, '(');
   for (int i = 0; i < 100'000; ++i) deep += R"({"items":)";
   EXPECT_EQ(error_of(deep).field, "structured_output");
   EXPECT_EQ(error_of(std::string(std::size_t{5} << 20, ' ')).code, ErrorCode::too_large);
+  std::string wide = R"({"items":{"properties":{)";
+  for (int i = 0; i < 20'000; ++i) wide += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + R"(":{"type":"integer"})";
+  EXPECT_NE(error_of(wide + "}}}").message.find("'properties'"), std::string::npos);
   EXPECT_EQ(error_of(brackets, Kind::regex).field, "structured_output");
   EXPECT_EQ(error_of("start: " + brackets, Kind::lark).field, "structured_output");
   GrammarMatcher large = make("((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}", Kind::regex);

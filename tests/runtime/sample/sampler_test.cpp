@@ -487,5 +487,46 @@ TEST(Sampler, TheUnlikeliestTokenHasTheLastRank) {
   EXPECT_EQ(scored.entries[0].rank, kVocab);
 }
 
+TEST(Sampler, DrawsOnlyWhatIsAllowed) {
+  Bench bench;
+  SamplingParams params;
+  params.allowed_token_ids = {3, 7, 499};
+  params.logprobs = 2;
+  params.max_tokens = 1000;
+  bench.admit(0, params, {1}, 1);
+  std::map<TokenId, int> seen;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    const SampleOutcome outcome = bench.sample(0, random_row(i));
+    ++seen[outcome.token];
+    EXPECT_GT(outcome.logprobs.entries[1].logprob, outcome.logprobs.entries[0].logprob - 20.0F) << "of the distribution without it";
+  }
+  EXPECT_EQ(seen.size(), 3U);
+  for (const TokenId token : params.allowed_token_ids) EXPECT_GT(seen[token], 10);
+}
+
+// Greedy: the likeliest token, 5, would come again and again.
+TEST(Sampler, BadWordsAreNotCompleted) {
+  std::vector<float> row(kVocab, 0.0F);
+  row[5] = 3.0F;
+  row[6] = 2.0F;
+  row[9] = 1.0F;
+  const auto outputs = [&](std::vector<std::vector<TokenId>> words, const std::vector<TokenId>& tokens, std::uint32_t num_prompt) {
+    Bench bench;
+    SamplingParams params;
+    params.temperature = 0.0F;
+    params.bad_words = std::move(words);
+    params.max_tokens = 1000;
+    bench.admit(0, params, tokens, num_prompt);
+    std::vector<TokenId> drawn;
+    for (int i = 0; i < 8; ++i) drawn.push_back(bench.sample(0, row).token);
+    return drawn;
+  };
+  EXPECT_EQ(outputs({{5}}, {1}, 1), (std::vector<TokenId>{6, 6, 6, 6, 6, 6, 6, 6}));
+  EXPECT_EQ(outputs({{5, 5}}, {5}, 1), (std::vector<TokenId>{5, 6, 5, 6, 5, 6, 5, 6})) << "of outputs, not of the prompt";
+  EXPECT_EQ(outputs({{5, 5, 5}}, {1}, 1), (std::vector<TokenId>{5, 5, 6, 5, 5, 6, 5, 5}));
+  EXPECT_EQ(outputs({{5, 5, 5}}, {1, 5, 5}, 1), (std::vector<TokenId>{6, 5, 5, 6, 5, 5, 6, 5})) << "of one that was preempted";
+  EXPECT_EQ(outputs({{5}, {6, 6}}, {1}, 1), (std::vector<TokenId>{6, 9, 6, 9, 6, 9, 6, 9}));
+}
+
 }  // namespace
 }  // namespace quire

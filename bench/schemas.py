@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Structured output on the JSON Schema Test Suite (drafts 2020-12 and 7) and on schemas of real tools: is what is finished valid?
+
+Each schema that the server takes is answered --outputs times at temperature 1 with seeds of their own, --clients at once; what is finished
+is validated by `jsonschema`. A schema that is refused must be refused with the name of one of its keywords. Printed: a table per keyword,
+and what went wrong. Exit status 1 unless all that is finished is valid, 80 % is finished, and the schemas with none but the keywords of
+MUST are taken.
+
+The suite lies in the source archive of `jsonschema`, the tools are those of the Berkeley Function Calling Leaderboard (`bfcl-eval`, its
+"live" functions, which users have sent in); both are fetched from PyPI and checked.
+"""
+
+import argparse
+import asyncio
+import collections
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+import tarfile
+
+import jsonschema
+import machine
+import openai
+import tqdm
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ARCHIVES = {
+    "jsonschema": ("jsonschema-4.26.0.tar.gz", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"),
+    "bfcl-eval": ("bfcl_eval-2026.3.23.tar.gz", "4a3869673721fa59be93d8f55ca92d69ab5797058aed792149c6adafda064bc1"),
+}
+DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonschema.Draft7Validator}
+MUST = {"type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems", "minimum", "maximum", "exclusiveMinimum",
+        "exclusiveMaximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "anyOf", "$ref"}  # fmt: skip
+SILENT = {"$schema", "$comment", "title", "description", "default", "examples", "$id", "$defs", "definitions"}
+TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None, "list": "array", "bool": "boolean", "int": "integer", "str": "string"}
+
+
+def archive(project: str) -> tarfile.TarFile:
+    name, digest = ARCHIVES[project]
+    path = ROOT / ".cache" / name
+    if not path.exists():
+        spec = importlib.util.spec_from_file_location("fetch_pypi", ROOT / "tools/fetch_pypi.py")
+        fetch = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(fetch)
+        path.parent.mkdir(exist_ok=True)
+        if fetch.download(fetch.file_url(project, name), path) != digest:
+            path.unlink()
+            sys.exit(f"{name} is not what it was")
+    return tarfile.open(path)
+
+
+def suite() -> list:
+    """(where, draft, schema), each schema once."""
+    found, seen = [], set()
+    with archive("jsonschema") as files:
+        for member in sorted(files.getmembers(), key=lambda member: member.name):
+            place = re.search(r"/json/tests/(draft2020-12|draft7)/([\w.-]+)\.json$", member.name)
+            if not place:
+                continue
+            for group in json.load(files.extractfile(member)):
+                text = json.dumps(group["schema"], sort_keys=True)
+                if (place[1], text) not in seen:
+                    seen.add((place[1], text))
+                    schema = group["schema"]
+                    if place[1] == "draft7" and isinstance(schema, dict):
+                        schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}  # else it would be the newest draft's
+                    found.append((f"{place[1]}/{place[2]}: {group['description']}", place[1], schema))
+    return found
+
+
+def with_types(schema):
+    """The leaderboard writes Python's names of types."""
+    if isinstance(schema, list):
+        return [with_types(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {}
+    for key, value in schema.items():
+        if key == "properties" and isinstance(value, dict):
+            out[key] = {name: with_types(inner) for name, inner in value.items()}
+        elif key == "type" and isinstance(value, str):
+            if (name := TYPES.get(value.lower(), value.lower())) is not None:
+                out[key] = name
+        elif key in ("items", "required", "enum", "description", "minimum", "maximum", "additionalProperties"):
+            out[key] = with_types(value) if key in ("items", "additionalProperties") else value
+    return out
+
+
+def tools(count: int) -> list:
+    found = {}
+    with archive("bfcl-eval") as files:
+        for name in ("live_simple", "live_multiple"):
+            path = next(m for m in files.getmembers() if m.name.endswith(f"data/BFCL_v4_{name}.json") and "possible" not in m.name)
+            for line in files.extractfile(path).read().decode().splitlines():
+                for function in json.loads(line)["function"]:
+                    schema = with_types(function["parameters"])
+                    try:
+                        jsonschema.Draft202012Validator.check_schema(schema)
+                    except jsonschema.SchemaError:
+                        continue  # some of what users have sent is none
+                    found.setdefault(function["name"], schema)
+    names = sorted(found)
+    return [(f"tool {name}", "draft2020-12", found[name]) for name in (names[i * len(names) // count] for i in range(count))]
+
+
+def keywords(schema, names=None) -> set:
+    """Those that stand where a schema stands, or looks like standing there."""
+    names = set() if names is None else names
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            names.add(key)
+            if key in ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas") and isinstance(value, dict):
+                for inner in value.values():
+                    keywords(inner, names)
+            elif key not in ("enum", "const", "default", "examples"):
+                keywords(value, names)
+    elif isinstance(schema, list):
+        for item in schema:
+            keywords(item, names)
+    return names
+
+
+KNOWN = MUST | {"$dynamicRef", "$dynamicAnchor", "format"} | {word for draft in DRAFTS.values() for word in draft.VALIDATORS}
+
+
+class Case:
+    def __init__(self, where, draft, schema):
+        self.where, self.draft, self.schema = where, draft, schema
+        self.keywords = keywords(schema) - SILENT
+        self.refusal = None
+        self.finished = self.valid = self.asked = 0
+        self.invalid = []
+
+    def judge(self, text: str) -> None:
+        self.finished += 1
+        try:
+            DRAFTS[self.draft](self.schema).validate(json.loads(text))
+            self.valid += 1
+        except Exception as error:  # noqa: BLE001 - whatever a validator says is the finding
+            self.invalid.append(f"{text[:200]!r}: {str(error).splitlines()[0][:200]}")
+
+
+async def ask(client, case, seed, arguments) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": case.schema}}
+    question = f"Write one short JSON value for this JSON schema: {json.dumps(case.schema)[:1500]}"
+    try:
+        answer = await client.chat.completions.create(model="", messages=[{"role": "user", "content": question}], temperature=1, seed=seed,
+                                                      max_tokens=arguments.max_tokens, response_format=form)  # fmt: skip
+    except openai.BadRequestError as refusal:
+        case.refusal = refusal.message
+        return
+    case.asked += 1
+    choice = answer.choices[0]
+    if choice.finish_reason == "stop":
+        case.judge(choice.message.content)
+
+
+async def answer_all(url, cases, arguments) -> None:
+    gate = asyncio.Semaphore(arguments.clients)
+    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)
+    with tqdm.tqdm(total=len(cases) * arguments.outputs, unit="answer", disable=not sys.stderr.isatty()) as bar:
+
+        async def one(case, seed):
+            async with gate:
+                if case.refusal is None:
+                    await ask(client, case, seed, arguments)
+                bar.update()
+
+        await asyncio.gather(*(one(case, seed) for seed in range(arguments.outputs) for case in cases))
+
+
+def report(cases, name) -> bool:
+    taken = [case for case in cases if case.refusal is None]
+    asked, finished, valid = (sum(getattr(case, field) for case in taken) for field in ("asked", "finished", "valid"))
+    print(f"\n{name}: {len(cases)} schemas, {len(taken)} taken, {len(cases) - len(taken)} refused; of {asked} outputs {finished} finished"
+          f" ({finished / max(1, asked):.1%}), of which {valid} are valid ({valid / max(1, finished):.2%})")  # fmt: skip
+    good = finished == valid and finished >= 0.8 * asked
+    for case in taken:
+        for problem in case.invalid[:2]:
+            print(f"  not valid: {case.where}: {problem}")
+    # What nothing satisfies is refused, too.
+    refused = [case for case in cases if case.refusal is not None and "nsatisfiable" not in case.refusal]
+    nameless = [case for case in refused if not any(word in case.refusal for word in KNOWN)]
+    for case in nameless:
+        print(f"  refused without a keyword: {case.where}: {case.refusal[:200]}")
+    wanted = [case for case in refused if case.keywords <= MUST and not any(word in case.refusal for word in KNOWN - MUST)]
+    for case in wanted:
+        print(f"  refused: {case.where}: {case.refusal[:200]}")
+    return good and not nameless and not wanted
+
+
+def table(cases) -> None:
+    print("\n| keyword | schemas | taken | finished | valid |\n|---|---|---|---|---|")
+    by_keyword = collections.defaultdict(list)
+    for case in cases:
+        for word in case.keywords:
+            by_keyword[word].append(case)
+    for word in sorted(by_keyword, key=lambda word: (word not in MUST, word)):
+        if word not in KNOWN:
+            continue
+        group = by_keyword[word]
+        asked, finished, valid = (sum(getattr(case, field) for case in group) for field in ("asked", "finished", "valid"))
+        taken = sum(case.refusal is None for case in group)
+        shares = f"{finished / asked:.0%} | {valid / max(1, finished):.0%}" if asked else "- | -"
+        print(f"| `{word}` | {len(group)} | {taken} | {shares} |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--outputs", type=int, default=20, help="of each schema (default: 20)")
+    parser.add_argument("--tools", type=int, default=100, help="schemas of tools (default: 100)")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--max-tokens", type=int, default=300)
+    arguments = parser.parse_args()
+    machine.end_on_sigterm()
+    print(machine.describe())
+    groups = {"JSON Schema Test Suite": [Case(*case) for case in suite()], "tools": [Case(*case) for case in tools(arguments.tools)]}
+    cases = [case for group in groups.values() for case in group]
+    port = machine.free_port()
+    with machine.Server("quire", [arguments.binary, "serve", arguments.model, "--port", str(port)], port):
+        asyncio.run(answer_all(f"http://127.0.0.1:{port}", cases, arguments))
+    good = all([report(group, name) for name, group in groups.items()])
+    table(cases)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
