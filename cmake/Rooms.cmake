@@ -28,6 +28,12 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_p
 file(READ "${PROJECT_SOURCE_DIR}/src/server/chat_page.html" QUIRE_CHAT_PAGE)
 configure_file(src/server/chat_page.cpp.in generated/chat_page.cpp @ONLY)
 target_sources(quire_server PRIVATE "${PROJECT_BINARY_DIR}/generated/chat_page.cpp")
+# So do the description of the API and the page that shows it.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS docs/openapi.json src/server/api_page.html)
+file(READ "${PROJECT_SOURCE_DIR}/docs/openapi.json" QUIRE_OPENAPI)
+file(READ "${PROJECT_SOURCE_DIR}/src/server/api_page.html" QUIRE_API_PAGE)
+configure_file(src/server/api_page.cpp.in generated/api_page.cpp @ONLY)
+target_sources(quire_server PRIVATE "${PROJECT_BINARY_DIR}/generated/api_page.cpp")
 quire_room(cli cli DEPS base text server LINKS engine tier LIBS CLI11::CLI11 EXCLUDE main.cpp)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "quire/version.h"
 #include "server/admin.h"
+#include "server/api_page.h"
 #include "server/cache_status.h"
 #include "server/chat_page.h"
 #include "server/openai_error.h"
@@ -45,6 +46,16 @@ Reply json_reply(std::string body) {
   return {HttpResponse{200, "application/json", std::move(body), {}}};
 }
 
+// A page asks nobody but this server.
+Reply page_reply(std::string_view html) {
+  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(html), {}}};
+  reply.response.headers = {{"Content-Security-Policy",
+                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                            {"Cache-Control", "no-cache"}};
+  return reply;
+}
+
 }  // namespace
 
 Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload)
@@ -61,6 +72,8 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
 const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
   static constexpr Route kRoutes[] = {
       {"/", "GET", Access::open, &Router::chat_page},
+      {"/docs", "GET", Access::open, &Router::api_page},
+      {"/openapi.json", "GET", Access::open, &Router::openapi},
       {"/health", "GET", Access::open, &Router::health},
       {"/ready", "GET", Access::open, &Router::ready},
       {"/v1/models", "GET", Access::key, &Router::models},
@@ -132,12 +145,15 @@ Reply Router::handle(HttpRequest& request, const Wake& wake) {
 }
 
 Reply Router::chat_page(HttpRequest& /*request*/, const Wake& /*wake*/) {
-  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(chat_page_html()), {}}};
-  reply.response.headers = {{"Content-Security-Policy",
-                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-                             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-                            {"Cache-Control", "no-cache"}};
-  return reply;
+  return page_reply(chat_page_html());
+}
+
+Reply Router::api_page(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  return page_reply(api_page_html());
+}
+
+Reply Router::openapi(HttpRequest& /*request*/, const Wake& /*wake*/) {
+  return json_reply(std::string(openapi_json()));
 }
 
 Reply Router::health(HttpRequest& /*request*/, const Wake& /*wake*/) {

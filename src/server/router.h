@@ -89,6 +89,8 @@ class Router {
   [[nodiscard]] HttpResponse answer_or_refuse(Result<std::string> body) const;
   Reply complete(Api api, HttpRequest& request, const Wake& wake);
   Reply chat_page(HttpRequest& request, const Wake& wake);
+  Reply api_page(HttpRequest& request, const Wake& wake);
+  Reply openapi(HttpRequest& request, const Wake& wake);
   Reply models(HttpRequest& request, const Wake& wake);
   Reply health(HttpRequest& request, const Wake& wake);
   Reply ready(HttpRequest& request, const Wake& wake);

@@ -19,12 +19,17 @@ def client(url):
 
 
 @pytest.mark.parametrize("field, value", [("temperature", 3), ("temperature", "hot"), ("top_p", 0), ("n", 0), ("max_tokens", -1), ("stop", [1]),
-                                          ("logit_bias", {"x": 1}), ("response_format", "xml"), ("banana", 1)])
+                                          ("logit_bias", {"x": 1}), ("response_format", "xml"), ("temprature", 1)])
 def test_a_wrong_field_is_named(client, field, value):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="smol", messages=MESSAGES, extra_body={field: value})
     assert caught.value.param == field and field in caught.value.message
     assert caught.value.type == "invalid_request_error"
+
+
+def test_what_nobody_knows_is_ignored_by_name(client):
+    answer = client.chat.completions.with_raw_response.create(model="smol", messages=MESSAGES, max_tokens=1, user="me", extra_body={"banana": 1})
+    assert answer.headers["x-quire-ignored-fields"] == "user, banana"
 
 
 def test_a_wrong_key(url):
