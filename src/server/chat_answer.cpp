@@ -24,7 +24,9 @@ void ChatAnswer::finish() {
 void ChatAnswer::take_parts() {
   for (AnswerPart& part : parser_.take_parts()) {
     if (part.kind == AnswerPart::Kind::reasoning && !options_.tells_thoughts) continue;
-    if (options_.is_stream)
+    if (options_.take_part)
+      options_.take_part(part);
+    else if (options_.is_stream)
       tell(part);
     else
       keep(part);

@@ -1,6 +1,7 @@
 #pragma once
 // A chat's answer as the API tells it: text, what the model thought, and calls of tools.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,8 @@ struct ChatAnswerOptions {
   AnswerParserOptions parser;
   bool tells_thoughts = true;
   bool is_stream = false;
-  std::string call_ids;  // what ids of calls begin with; no other answer's do
+  std::string call_ids;                                   // what ids of calls begin with; no other answer's do
+  std::function<void(const AnswerPart&)> take_part = {};  // gets all of it instead
 };
 
 // Owned by one thread at a time.

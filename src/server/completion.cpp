@@ -29,6 +29,7 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       wake_(std::move(start.wake)),
       head_{request_.api, std::move(start.id), model.name(), start.created_s},
       writer_(head_, model.tokenizer(), request_.include_usage) {
+  if (request_.is_message) message_.emplace(head_, request_.stream);
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     auto chat = make_chat(i);
@@ -46,17 +47,18 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
 }
 
 // Null where an answer is nothing but text.
-std::unique_ptr<ChatAnswer> Completion::make_chat(std::size_t index) const {
+std::unique_ptr<ChatAnswer> Completion::make_chat(std::size_t index) {
   const CallFormat& format = model_->call_format();
   const ToolUse& use = request_.tool_use;
   const bool reads_calls = use.choice != ToolUse::Choice::none && !use.tools.empty();
-  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty())) return nullptr;
+  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && !message_)) return nullptr;
   ChatAnswerOptions options;
   options.parser.in_thought = request_.in_thought;
   options.parser.max_calls = reads_calls ? (use.parallel ? std::numeric_limits<std::uint32_t>::max() : 1) : 0;
   options.tells_thoughts = request_.tells_thoughts;
   options.is_stream = request_.stream;
   options.call_ids = fmt::format("call_{}_{}_", head_.id.substr(head_.id.find('-') + 1), index);
+  if (message_) options.take_part = [this](const AnswerPart& part) { message_->add(events_, part); };
   return std::make_unique<ChatAnswer>(format, use.tools, std::move(options));
 }
 
@@ -90,6 +92,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   start.prepared.request = request_;
   start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
   start.prepared.request.stream = call.stream;
+  start.prepared.request.is_message = false;
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
@@ -107,6 +110,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
+  if (message_ && is_stream() && !output.refusal && !std::exchange(choice.begun, true)) message_->begin(events_, usage());
   take_tokens(choice, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
@@ -209,6 +213,10 @@ ChoiceText Completion::describe(std::uint32_t index) const {
 
 void Completion::write_event(std::uint32_t index) {
   Choice& choice = choices_[index];
+  if (message_) {
+    if (choice.finish && *choice.finish != FinishReason::error) message_->end(events_, message_end());
+    return;
+  }
   if (!std::exchange(choice.begun, true) && request_.api == Api::chat) writer_.role(events_, index);
   // Log probabilities wait for the text of their token.
   const bool has_deltas = choice.chat != nullptr && choice.chat->has_deltas();
@@ -244,11 +252,21 @@ void Completion::write_deltas(std::uint32_t index, const Usage* usage) {
   }
 }
 
+MessageWriter::End Completion::message_end() const {
+  const Choice& choice = choices_.front();
+  return {.reason = choice.finish.value_or(FinishReason::stop),
+          .cause = choice.cause,
+          .calls_tools = choice.chat->calls_tools(),
+          .usage = usage()};
+}
+
 void Completion::end_stream() {
+  const auto tell = message_ ? &MessageWriter::error : &EventWriter::error;
   if (refusal_)
-    writer_.error(events_, *refusal_);
+    tell(events_, *refusal_);
   else if (!error_.empty())
-    writer_.error(events_, Error{ErrorCode::io, "", error_, "try again"});
+    tell(events_, Error{ErrorCode::io, "", error_, "try again"});
+  if (message_) return;
   if (request_.include_usage) writer_.usage(events_, usage());
   EventWriter::done(events_);
 }
@@ -291,6 +309,7 @@ std::string Completion::ignored_fields() const {
 HttpResponse Completion::response() const {
   if (refusal_) return error_response(*refusal_);
   if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
+  if (message_) return {200, "application/json", message_->message(message_end()), {}};
   std::vector<ChoiceText> choices;
   for (const std::uint32_t index : best()) {
     choices.push_back(describe(index));

@@ -11,6 +11,7 @@
 #include "server/chat_answer.h"
 #include "server/engine_client.h"
 #include "server/http.h"
+#include "server/messages_answer.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
 #include "server/prepare.h"
@@ -90,11 +91,12 @@ class Completion final : public OutputReceiver {
   void take_text(Choice& choice, std::string_view text);
   static void say(Choice& choice, std::string_view text);
   [[nodiscard]] bool is_skipped(const Choice& choice, TokenId token) const;
-  [[nodiscard]] std::unique_ptr<ChatAnswer> make_chat(std::size_t index) const;
+  [[nodiscard]] std::unique_ptr<ChatAnswer> make_chat(std::size_t index);
   void close(Choice& choice, const RequestOutput& output);
   void write_event(std::uint32_t index);
   void write_deltas(std::uint32_t index, const Usage* usage);
   static void forget_told(Choice& choice);
+  [[nodiscard]] MessageWriter::End message_end() const;
   void end_stream();
   void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
@@ -110,6 +112,7 @@ class Completion final : public OutputReceiver {
   std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;
+  std::optional<MessageWriter> message_;  // of /v1/messages: writes instead
   std::vector<Choice> choices_;
   std::size_t num_unfinished_ = 0;
   std::string error_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/json/parse.hpp>
 #include <utility>
 
 #include "base/json_text.h"
@@ -30,9 +31,9 @@ std::string_view messages_error_type(unsigned status) {
   }
 }
 
-std::string messages_error_body(const Error& error, unsigned status) {
+std::string messages_error_body(const std::string& message, unsigned status) {
   return fmt::format(R"({{"type":"error","error":{{"type":"{}","message":{}}}}})", messages_error_type(status),
-                     json_string(repair_utf8(error.to_string())));
+                     json_string(repair_utf8(message)));
 }
 
 // What comes of the cache is told apart from what does not; nothing is written at a price of its own.
@@ -58,9 +59,12 @@ std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, b
   return calls_tools ? "tool_use" : "end_turn";
 }
 
-HttpResponse messages_error(unsigned status, const Error& error, std::uint32_t retry_after_s) {
-  HttpResponse response{status, "application/json", messages_error_body(error, status), {}};
-  if (status == 429 || status == 503) response.headers.emplace_back("Retry-After", std::to_string(retry_after_s));
+HttpResponse as_messages_error(HttpResponse response) {
+  if (response.status < 400) return response;
+  boost::system::error_code failed;
+  const boost::json::value body = boost::json::parse(response.body, failed);
+  const boost::json::value* message = failed ? nullptr : body.find_pointer("/error/message", failed);
+  if (message != nullptr && message->is_string()) response.body = messages_error_body(std::string(message->get_string()), response.status);
   return response;
 }
 
@@ -137,7 +141,7 @@ void MessageWriter::end(std::string& events, const End& end) {
 }
 
 void MessageWriter::error(std::string& events, const Error& error) {
-  events += "event: error\ndata: " + messages_error_body(error, 500) + "\n\n";
+  events += "event: error\ndata: " + messages_error_body(error.to_string(), 500) + "\n\n";
 }
 
 std::string MessageWriter::message(const End& end) const {

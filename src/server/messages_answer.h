@@ -15,8 +15,8 @@ namespace quire {
 // How a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
 [[nodiscard]] std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, bool calls_tools);
 
-// {"type": "error", "error": {"type", "message"}}.
-[[nodiscard]] HttpResponse messages_error(unsigned status, const Error& error, std::uint32_t retry_after_s = 1);
+// An error in OpenAI's shape in Anthropic's: {"type": "error", "error": {"type", "message"}}. Other responses stay.
+[[nodiscard]] HttpResponse as_messages_error(HttpResponse response);
 
 // One answer, from its first part to its end. Owned by one thread at a time.
 class MessageWriter {

@@ -296,7 +296,11 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits) {
   auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
-  ObjectReader reader(*object);
+  return parse_completion_request(api, std::move(*object), limits);
+}
+
+Result<CompletionRequest> parse_completion_request(Api api, json::object object, const RequestLimits& limits) {
+  ObjectReader reader(object);
   CompletionRequest request;
   request.api = api;
   request.model = reader.text("model");

@@ -61,6 +61,7 @@ struct CompletionRequest {
   std::int64_t priority = 0;  // smaller goes first
   RequestTags tags;
   std::optional<std::int64_t> truncate_to;  // the last tokens of a prompt; -1: as many as fit
+  bool is_message = false;                  // chat: of /v1/messages, and is answered in its shape
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
   std::vector<std::string> ignored;  // names of fields that do not change the answer
@@ -75,6 +76,7 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopBytes = 1024;
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);
+Result<CompletionRequest> parse_completion_request(Api api, boost::json::object object, const RequestLimits& limits);
 
 // The body of /v1/requests/{id}/fork.
 struct ForkCall {

@@ -9,6 +9,8 @@
 #include "base/json_text.h"
 #include "quire/detokenizer.h"
 #include "server/answer_grammar.h"
+#include "server/messages_request.h"
+#include "server/object_reader.h"
 #include "server/tenants.h"
 #include "text/bash_tool.h"
 #include "text/tool_calls/answer_parser.h"
@@ -70,9 +72,10 @@ Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const Ser
 
 }  // namespace
 
-Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
-                                              const ServerOptions& options) {
-  auto parsed = parse_completion_request(api, std::exchange(body, {}), {options.max_choices, model.tokenizer().vocab_size()});
+namespace {
+
+Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std::string_view tenant, const ServedModel& model,
+                                          const ServerOptions& options) {
   if (!parsed) return std::unexpected(parsed.error());
   if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
   parsed->tags.tenant = tenant;
@@ -99,6 +102,39 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
   }
   if (const auto fits = check_prompt_logprobs(prepared, options); !fits) return std::unexpected(fits.error());
   return prepared;
+}
+
+// As the chat that says the same.
+Result<CompletionRequest> parse_message(std::string body, bool counts_only, const ServedModel& model, const ServerOptions& options) {
+  auto object = parse_object(std::exchange(body, {}));
+  if (!object) return std::unexpected(object.error());
+  auto chat = chat_of_messages(std::move(*object), counts_only);
+  if (!chat) return std::unexpected(chat.error());
+  auto parsed = parse_completion_request(Api::chat, std::move(*chat), {options.max_choices, model.tokenizer().vocab_size()});
+  if (parsed) parsed->is_message = true;
+  return parsed;
+}
+
+}  // namespace
+
+Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
+                                              const ServerOptions& options) {
+  return prepare_parsed(parse_completion_request(api, std::exchange(body, {}), {options.max_choices, model.tokenizer().vocab_size()}),
+                        tenant, model, options);
+}
+
+Result<PreparedCompletion> prepare_message(std::string body, std::string_view tenant, const ServedModel& model,
+                                           const ServerOptions& options) {
+  return prepare_parsed(parse_message(std::move(body), false, model, options), tenant, model, options);
+}
+
+Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options) {
+  auto parsed = parse_message(std::move(body), true, model, options);
+  if (!parsed) return std::unexpected(parsed.error());
+  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  const auto prompts = model.encode_prompts(*parsed);
+  if (!prompts) return std::unexpected(prompts.error());
+  return fmt::format(R"({{"input_tokens":{}}})", prompts->front().size());
 }
 
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model) {

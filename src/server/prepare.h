@@ -25,6 +25,10 @@ struct PreparedCompletion {
 // Each takes the body, and frees it as soon as it is read.
 Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
                                               const ServerOptions& options);
+// Of /v1/messages.
+Result<PreparedCompletion> prepare_message(std::string body, std::string_view tenant, const ServedModel& model,
+                                           const ServerOptions& options);
+Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options);
 // The bodies of the answers.
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model);
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model);

@@ -93,6 +93,8 @@ void take_head(const RequestParser& parser, const tcp::socket& socket, const Ser
   request.method = text_of(header.method_string());
   request.target = text_of(header.target());
   request.authorization = text_of(header[http::field::authorization]);
+  // Anthropic's clients.
+  if (const auto key = text_of(header["x-api-key"]); request.authorization.empty() && !key.empty()) request.authorization = "Bearer " + key;
   const auto id = header[kRequestId];
   if (is_request_id({id.data(), id.size()})) request.id = text_of(id);
   request.content_type = text_of(header[http::field::content_type]);

@@ -85,6 +85,8 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/tokenizer_info", "GET", Access::key, &Router::tokenizer_info},
       {"/v1/completions", "POST", Access::key, &Router::completions},
       {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
+      {"/v1/messages", "POST", Access::key, &Router::messages},
+      {"/v1/messages/count_tokens", "POST", Access::key, &Router::count_tokens},
       {"/v1/embeddings", "POST", Access::key, &Router::embeddings},
       {"/score", "POST", Access::key, &Router::score},
       {"/v1/score", "POST", Access::key, &Router::score},
@@ -222,6 +224,20 @@ Reply Router::chat_completions(HttpRequest& request, const Wake& wake) {
   return complete(Api::chat, request, wake);
 }
 
+Reply Router::messages(HttpRequest& request, const Wake& wake) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
+  return offload(request, wake, [this, tenant = keys_.tenant_of(request.authorization).value()](std::string body) -> Prepared {
+    auto prepared = prepare_message(std::move(body), tenant, *model_, *options_);
+    if (!prepared) return error_response(prepared.error(), options_->retry_after_s);
+    return std::move(*prepared);
+  });
+}
+
+Reply Router::count_tokens(HttpRequest& request, const Wake& wake) {
+  return offload(request, wake,
+                 [this](std::string body) { return answer_or_refuse(answer_count_tokens(std::move(body), *model_, *options_)); });
+}
+
 std::string Router::next_request_id() {
   return fmt::format("{:016x}{:08x}", run_id_, num_requests_++);
 }
@@ -274,8 +290,8 @@ Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wak
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
   if (auto* pooling = std::get_if<PreparedPooling>(&prepared)) return start_pooling(std::move(*pooling), id, wake);
   auto& completion = std::get<PreparedCompletion>(prepared);
-  const char* const kind = completion.request.api == Api::chat ? "chatcmpl" : "cmpl";
-  const std::string answer_id = fmt::format("{}-{}", kind, id);
+  const char* const kind = completion.request.is_message ? "msg_" : completion.request.api == Api::chat ? "chatcmpl-" : "cmpl-";
+  const std::string answer_id = kind + id;
   const std::string tenant = completion.request.tags.tenant;
   auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake});
   if (!started) return refuse(started.error());
@@ -306,7 +322,7 @@ Reply Router::fork(HttpRequest& request, const Wake& wake) {
     return refuse({ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", repair_utf8(id.substr(0, 100))),
                    "take the id from the first event of a stream"});
   }
-  const std::string child_id = fmt::format("{}-{}", id.substr(0, id.find('-')), request.id);
+  const std::string child_id = (id.starts_with("cmpl-") ? "cmpl-" : "chatcmpl-") + request.id;
   auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake});
   if (!forked) return refuse(forked.error());
   remember(tenant, child_id, *forked);

@@ -102,6 +102,8 @@ class Router {
   Reply tokenizer_info(HttpRequest& request, const Wake& wake);
   Reply completions(HttpRequest& request, const Wake& wake);
   Reply chat_completions(HttpRequest& request, const Wake& wake);
+  Reply messages(HttpRequest& request, const Wake& wake);
+  Reply count_tokens(HttpRequest& request, const Wake& wake);
   Reply embeddings(HttpRequest& request, const Wake& wake);
   Reply score(HttpRequest& request, const Wake& wake);
   Reply rerank(HttpRequest& request, const Wake& wake);

@@ -230,6 +230,7 @@ Session::Task<void> Session::linger() {
 }
 
 Session::Task<bool> Session::send_response(std::string_view method, HttpResponse response) {
+  if (exchange_.path.starts_with("/v1/messages")) response = as_messages_error(std::move(response));
   ++router_->stats().responses_total[response.status];
   exchange_.status = response.status;
   if (draining_) keep_alive_ = false;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "server/openai_error.h"
+
 namespace quire {
 namespace {
 
@@ -66,10 +68,14 @@ TEST(MessagesAnswer, TheEndSaysWhatEndedIt) {
 }
 
 TEST(MessagesAnswer, ErrorsAreInTheShapeOfThatApi) {
-  const HttpResponse refused = messages_error(404, {ErrorCode::not_found, "model", "is unknown", ""});
+  const HttpResponse refused = as_messages_error(error_response(404, {ErrorCode::not_found, "model", "is unknown", ""}));
   EXPECT_EQ(refused.status, 404U);
   EXPECT_EQ(json::parse(refused.body).at("type"), "error");
   EXPECT_EQ(json::parse(refused.body).at("error").at("type"), "not_found_error");
+  EXPECT_EQ(json::parse(refused.body).at("error").at("message"), "model: is unknown");
+  const HttpResponse busy = as_messages_error(error_response(429, {ErrorCode::overloaded, "", "too much", ""}, 7));
+  EXPECT_EQ(busy.headers, (HttpHeaders{{"Retry-After", "7"}}));
+  EXPECT_EQ(as_messages_error({200, "application/json", "{}", {}}).body, "{}");
 }
 
 }  // namespace

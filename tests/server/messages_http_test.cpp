@@ -1,0 +1,118 @@
+// Anthropic's /v1/messages over real sockets, with an engine that answers at once.
+#include <boost/json/serialize.hpp>
+#include <string>
+#include <vector>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kMessagesTemplate =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if tools %}{{ tools | length }}<tool_call>\n{\"name\": <name>, "
+    "\"arguments\": <object>}\n</tool_call>{% endif %}<assistant>";
+constexpr const char* kClock =
+    R"("tools": [{"name": "clock", "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}}}])";
+constexpr const char* kCallOfClock = "It is <tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>";
+
+class MessagesHttp : public RunningServer {
+ protected:
+  void begin(const std::string& answer, ServerOptions options = {}) {
+    engine.set_chat_template(kMessagesTemplate);
+    engine.answer_with(answer);
+    engine.set_max_model_len(4096);
+    start(std::move(options));
+  }
+  ClientResponse message(const std::string& more, const std::string& headers = {}) {
+    return post("/v1/messages?beta=true",
+                R"({"model": "bytes", "max_tokens": 200, "messages": [{"role": "user", "content": "hi"}])" +
+                    (more.empty() ? "" : ", " + more) + "}",
+                headers);
+  }
+};
+
+TEST_F(MessagesHttp, AnAnswerIsAMessage) {
+  begin("hello");
+  const auto answer = message(R"("system": "be brief", "stop_sequences": ["nothing"])").json();
+  EXPECT_EQ(answer.at("type"), "message");
+  EXPECT_TRUE(answer.at("id").as_string().starts_with("msg_"));
+  EXPECT_EQ(boost::json::serialize(answer.at("content")), R"([{"type":"text","text":"hello"}])");
+  EXPECT_EQ(answer.at("stop_reason"), "end_turn");
+  EXPECT_EQ(answer.at("usage").at("output_tokens"), 6);
+  const auto prompt = bytes_to_tokens("<system>be brief<user>hi<assistant>");
+  const auto& usage = answer.at("usage");
+  EXPECT_EQ(usage.at("input_tokens").to_number<std::size_t>() + usage.at("cache_read_input_tokens").to_number<std::size_t>(), prompt.size());
+  EXPECT_EQ(engine.at(0).request.prompt, prompt);
+  EXPECT_EQ(
+      post("/v1/messages/count_tokens", R"({"model": "bytes", "system": "be brief", "messages": [{"role": "user", "content": "hi"}]})")
+          .json()
+          .at("input_tokens"),
+      prompt.size());
+}
+
+TEST_F(MessagesHttp, AStopSequenceIsNamed) {
+  begin("hello");
+  const auto answer = message(R"("stop_sequences": ["ll"])").json();
+  EXPECT_EQ(answer.at("stop_reason"), "stop_sequence");
+  EXPECT_EQ(answer.at("stop_sequence"), "ll");
+  EXPECT_EQ(answer.at("content").as_array()[0].at("text"), "he");
+}
+
+TEST_F(MessagesHttp, CallsAreBlocksOfTheirOwn) {
+  begin(kCallOfClock);
+  const auto answer = message(kClock).json();
+  EXPECT_EQ(answer.at("stop_reason"), "tool_use");
+  const auto& content = answer.at("content").as_array();
+  ASSERT_EQ(content.size(), 2U);
+  EXPECT_EQ(content[0].at("text"), "It is");
+  EXPECT_EQ(content[1].at("type"), "tool_use");
+  EXPECT_EQ(content[1].at("name"), "clock");
+  EXPECT_EQ(boost::json::serialize(content[1].at("input")), R"({"zone":"UTC"})");
+  EXPECT_NE(content[1].at("id"), message(kClock).json().at("content").as_array()[1].at("id")) << "no other call has it";
+}
+
+// The types of a stream's events, in order, without repetitions.
+std::vector<std::string> event_types(const std::string& body) {
+  std::vector<std::string> types;
+  for (std::size_t at = body.find("event: "); at != std::string::npos; at = body.find("event: ", at + 1)) {
+    const std::string type = body.substr(at + 7, body.find('\n', at) - at - 7);
+    if (types.empty() || types.back() != type) types.push_back(type);
+  }
+  return types;
+}
+
+TEST_F(MessagesHttp, StreamsAreEventsOfThatApi) {
+  begin(kCallOfClock);
+  const auto stream = message(std::string(kClock) + R"(, "stream": true)");
+  EXPECT_EQ(stream.status, 200U);
+  EXPECT_EQ(event_types(stream.body), (std::vector<std::string>{"message_start", "ping", "content_block_start", "content_block_delta",
+                                                                "content_block_stop", "content_block_start", "content_block_delta",
+                                                                "content_block_stop", "message_delta", "message_stop"}));
+  EXPECT_NE(stream.body.find(R"("stop_reason":"tool_use")"), std::string::npos);
+  EXPECT_NE(stream.body.find(R"("type":"input_json_delta")"), std::string::npos);
+  EXPECT_EQ(stream.body.find("[DONE]"), std::string::npos);
+}
+
+TEST_F(MessagesHttp, ErrorsAreOfThatShapeWhereverTheyComeFrom) {
+  begin("hello", {.api_key = "secret", .max_body_bytes = 100'000});
+  const auto type_of = [](const ClientResponse& response) {
+    const auto body = response.json();
+    EXPECT_EQ(body.at("type"), "error");
+    EXPECT_FALSE(body.at("error").at("message").as_string().empty());
+    return std::string(body.at("error").at("type").as_string());
+  };
+  const std::string key = "X-Api-Key: secret\r\n";
+  EXPECT_EQ(type_of(message("")), "authentication_error");
+  EXPECT_EQ(type_of(message("", "X-Api-Key: wrong\r\n")), "authentication_error");
+  EXPECT_EQ(message("", key).status, 200U);
+  EXPECT_EQ(type_of(message(R"("temperature": "hot")", key)), "invalid_request_error");
+  EXPECT_EQ(type_of(message(R"("mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}])", key)), "invalid_request_error");
+  EXPECT_EQ(type_of(post("/v1/messages", "{", key)), "invalid_request_error");
+  EXPECT_EQ(type_of(post("/v1/messages", R"({"model": "other", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})", key)),
+            "not_found_error");
+  EXPECT_EQ(type_of(message("\"system\": \"" + std::string(200'000, 'x') + "\"", key)), "request_too_large");
+  EXPECT_EQ(type_of(post("/v1/messages/count_tokens", R"({"messages": 3})", key)), "invalid_request_error");
+}
+
+}  // namespace
+}  // namespace quire
