@@ -4,6 +4,7 @@ import pytest
 
 from quire_server import running
 
+GREEDY = {"temperature": 0}  # no argument of this version of the client
 HELLO = [{"role": "user", "content": "Name three rivers."}]
 CLOCK = {"name": "get_time", "description": "The time in a zone.",
          "input_schema": {"type": "object", "properties": {"zone": {"type": "string", "enum": ["UTC", "CET"]}}, "required": ["zone"],
@@ -17,7 +18,7 @@ def client():
 
 
 def ask(client, **more):
-    return client.messages.create(**{"model": "smol", "max_tokens": 24, "messages": HELLO, "temperature": 0, **more})
+    return client.messages.create(**{"model": "smol", "max_tokens": 24, "messages": HELLO, "extra_body": GREEDY, **more})
 
 
 def test_a_message(client):
@@ -32,7 +33,7 @@ def test_a_message(client):
 
 def test_a_stream_is_the_same_message(client):
     whole = ask(client)
-    with client.messages.stream(model="smol", max_tokens=24, messages=HELLO, temperature=0) as stream:
+    with client.messages.stream(model="smol", max_tokens=24, messages=HELLO, extra_body=GREEDY) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == whole.content[0].text == final.content[0].text
@@ -49,7 +50,7 @@ def test_a_stop_sequence(client):
 def test_a_tool_and_its_result(client, stream):
     messages = [{"role": "user", "content": "What time is it in UTC?"}]
     wanted = {"model": "smol", "max_tokens": 100, "messages": messages, "tools": [CLOCK], "tool_choice": {"type": "tool", "name": "get_time"},
-              "temperature": 0}
+              "extra_body": GREEDY}
     if stream:
         with client.messages.stream(**wanted) as events:
             answer = events.get_final_message()
@@ -59,7 +60,7 @@ def test_a_tool_and_its_result(client, stream):
     assert answer.stop_reason == "tool_use" and call.type == "tool_use" and call.name == "get_time" and call.input["zone"] in ("UTC", "CET")
     messages += [{"role": "assistant", "content": answer.content},
                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "12:00"}]}]
-    reply = client.messages.create(model="smol", max_tokens=16, messages=messages, tools=[CLOCK], tool_choice={"type": "none"}, temperature=0)
+    reply = client.messages.create(model="smol", max_tokens=16, messages=messages, tools=[CLOCK], tool_choice={"type": "none"}, extra_body=GREEDY)
     assert reply.content[0].type == "text"
 
 
