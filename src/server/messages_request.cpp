@@ -248,6 +248,12 @@ void move_same_fields(ObjectReader& reader, json::object& chat) {
 
 void read_other_fields(ObjectReader& reader) {
   for (const char* hint : {"metadata", "cache_control", "service_tier", "inference_geo"}) reader.ignore(hint);
+  // Known from the other API, and not here.
+  reader.only("stop", "null", "send stop_sequences");
+  reader.only("response_format", "null", "send output_config");
+  reader.only("max_completion_tokens", "null", "send max_tokens");
+  for (const char* other : {"n", "logit_bias", "presence_penalty", "frequency_penalty"})
+    reader.only(other, "null", "use /v1/chat/completions");
   reader.only("container", "null", "this server runs no code");
   reader.only("mcp_servers", "[]", "connect to them in the client");
   reader.only("context_management", "null", "shorten the conversation in the client");
@@ -255,7 +261,7 @@ void read_other_fields(ObjectReader& reader) {
 
 }  // namespace
 
-Result<json::object> chat_of_messages(json::object body, bool counts_only) {
+Result<json::object> chat_of_messages(json::object body, bool counts_only, std::vector<std::string>& ignored) {
   ObjectReader reader(body);
   json::object chat;
   if (reader.text("model").empty()) reader.reject("model", "is missing", "send one of /v1/models");
@@ -270,7 +276,7 @@ Result<json::object> chat_of_messages(json::object body, bool counts_only) {
   read_output_config(reader, chat);
   move_same_fields(reader, chat);
   read_other_fields(reader);
-  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  if (const auto done = reader.finish(ignored); !done) return std::unexpected(done.error());
   chat.emplace("messages", std::move(turns));
   return chat;
 }

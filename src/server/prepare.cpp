@@ -108,10 +108,13 @@ Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std:
 Result<CompletionRequest> parse_message(std::string body, bool counts_only, const ServedModel& model, const ServerOptions& options) {
   auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(object.error());
-  auto chat = chat_of_messages(std::move(*object), counts_only);
+  std::vector<std::string> ignored;
+  auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
   if (!chat) return std::unexpected(chat.error());
   auto parsed = parse_completion_request(Api::chat, std::move(*chat), {options.max_choices, model.tokenizer().vocab_size()});
-  if (parsed) parsed->is_message = true;
+  if (!parsed) return parsed;
+  parsed->is_message = true;
+  parsed->ignored = std::move(ignored);
   return parsed;
 }
 

@@ -41,7 +41,8 @@ TEST_F(MessagesHttp, AnAnswerIsAMessage) {
   EXPECT_EQ(answer.at("usage").at("output_tokens"), 6);
   const auto prompt = bytes_to_tokens("<system>be brief<user>hi<assistant>");
   const auto& usage = answer.at("usage");
-  EXPECT_EQ(usage.at("input_tokens").to_number<std::size_t>() + usage.at("cache_read_input_tokens").to_number<std::size_t>(), prompt.size());
+  EXPECT_EQ(usage.at("input_tokens").to_number<std::size_t>() + usage.at("cache_read_input_tokens").to_number<std::size_t>(),
+            prompt.size());
   EXPECT_EQ(engine.at(0).request.prompt, prompt);
   EXPECT_EQ(
       post("/v1/messages/count_tokens", R"({"model": "bytes", "system": "be brief", "messages": [{"role": "user", "content": "hi"}]})")

@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/object_reader.h"
 
@@ -16,13 +17,15 @@ namespace {
 namespace json = boost::json;
 
 json::value chat_from(const std::string& fields) {
-  auto chat = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), false);
+  std::vector<std::string> ignored;
+  auto chat = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), false, ignored);
   if (!chat) return json::value(chat.error().to_string());
   return *std::move(chat);
 }
 
 std::string field_of_refusal(const std::string& body) {
-  const auto chat = chat_of_messages(parse_object(body).value(), false);
+  std::vector<std::string> ignored;
+  const auto chat = chat_of_messages(parse_object(body).value(), false, ignored);
   return chat ? "none" : chat.error().field;
 }
 
@@ -97,7 +100,9 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
 }
 
 TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
-  EXPECT_TRUE(chat_of_messages(parse_object(R"({"model":"m",)" + kHello + "}").value(), true).has_value());
+  std::vector<std::string> ignored;
+  EXPECT_TRUE(chat_of_messages(parse_object(R"({"model":"m","metadata":{},"xyzzy":1,)" + kHello + "}").value(), true, ignored).has_value());
+  EXPECT_EQ(ignored, (std::vector<std::string>{"metadata", "xyzzy"}));
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// Bodies of /v1/messages: the first byte says whether only tokens are counted. Whatever comes, there is a chat that can be read as one, or
+// an error with a message, in the shape of that API too.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "server/messages_answer.h"
+#include "server/messages_request.h"
+#include "server/object_reader.h"
+#include "server/openai_error.h"
+#include "server/openai_request.h"
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+void check_refusal(const Error& error) {
+  QUIRE_CHECK(!error.message.empty());
+  const HttpResponse response = as_messages_error(error_response(error));
+  QUIRE_CHECK(response.status >= 400 && response.body.starts_with(R"({"type":"error")") && is_valid_utf8(response.body));
+}
+
+void check_message(std::string_view body, bool counts_only) {
+  auto object = parse_object(body);
+  if (!object) return check_refusal(object.error());
+  std::vector<std::string> ignored;
+  auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
+  if (!chat) return check_refusal(chat.error());
+  const auto request = parse_completion_request(Api::chat, std::move(*chat), {.max_choices = 16, .vocab_size = 1000});
+  if (!request) return check_refusal(request.error());
+  QUIRE_CHECK(!request->chat.messages.empty() && request->n == 1 && request->sampling.validate().has_value());
+}
+
+}  // namespace
+}  // namespace quire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  quire::check_message({reinterpret_cast<const char*>(data) + 1, size - 1}, data[0] % 2 == 0);
+  return 0;
+}
