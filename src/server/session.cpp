@@ -196,14 +196,18 @@ Session::Task<bool> Session::read_body(RequestParser& parser, HttpRequest& reque
   boost::system::error_code code;
   parser.body_limit(options_->max_body_bytes);
   parser.eager(true);
+  // Of a chunked body the length shows as it comes. Each chunk pays before it is read: a read goes on over any number of them.
+  bool is_unpaid = false;
+  auto pay = [&](std::uint64_t size, beast::string_view /*extensions*/, boost::system::error_code& failed) {
+    if (size > options_->max_body_bytes || lease->grow_to(parser.get().body().size() + size)) return;
+    is_unpaid = true;
+    failed = http::error::body_limit;
+  };
+  parser.on_chunk_header(pay);
   buffer_.reserve(kBodyReadBytes);
   stream_.expires_after(std::chrono::milliseconds(options_->body_timeout_ms));
-  while (!code && !refusal && !parser.is_done()) {
-    co_await http::async_read_some(stream_, buffer_, parser, into(code));
-    // Of a chunked body the length shows as it comes.
-    if (!lease->grow_to(parser.get().body().size())) refusal = too_many_bodies(*options_);
-  }
-  if (code) refusal = refusal_of(code, parser.get(), *options_);
+  while (!code && !parser.is_done()) co_await http::async_read_some(stream_, buffer_, parser, into(code));
+  if (code) refusal = is_unpaid ? too_many_bodies(*options_) : refusal_of(code, parser.get(), *options_);
   request.body = std::move(parser.get().body());
   request.body_lease = std::move(lease);
   co_return !code || refusal;

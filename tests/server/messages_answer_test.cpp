@@ -13,11 +13,11 @@ namespace quire {
 namespace {
 
 namespace json = boost::json;
-using Kind = AnswerPart::Kind;
+using PartKind = AnswerPart::Kind;
 
 const AnswerHead kHead{.api = Api::chat, .id = "msg_1", .model = "m", .created_s = 0};
-const std::vector<AnswerPart> kParts{{Kind::reasoning, 0, "hm"},      {Kind::content, 0, "a\"b"},  {Kind::call, 0, "f"},
-                                     {Kind::arguments, 0, R"({"x")"}, {Kind::arguments, 0, ":1}"}, {Kind::call_end, 0, ""}};
+const std::vector<AnswerPart> kParts{{PartKind::reasoning, 0, "hm"},      {PartKind::content, 0, "a\"b"},  {PartKind::call, 0, "f"},
+                                     {PartKind::arguments, 0, R"({"x")"}, {PartKind::arguments, 0, ":1}"}, {PartKind::call_end, 0, ""}};
 const MessageWriter::End kEnd{.reason = FinishReason::stop, .cause = {}, .calls_tools = true, .usage = {10, 4, 3}};
 
 TEST(MessagesAnswer, AWholeMessageHasItsBlocksInOrder) {
@@ -51,7 +51,8 @@ TEST(MessagesAnswer, BlocksOfAStreamOpenAndCloseOneByOne) {
 TEST(MessagesAnswer, ACallThatBreaksOffIsNoBlockOfAWholeMessage) {
   MessageWriter writer(kHead, false);
   std::string none;
-  for (const AnswerPart& part : {AnswerPart{Kind::call, 0, "f"}, AnswerPart{Kind::call_broken, 0, ""}, AnswerPart{Kind::content, 0, "x"}})
+  for (const AnswerPart& part :
+       {AnswerPart{PartKind::call, 0, "f"}, AnswerPart{PartKind::call_broken, 0, ""}, AnswerPart{PartKind::content, 0, "x"}})
     writer.add(none, part);
   const json::value message = json::parse(writer.message({.reason = FinishReason::length, .cause = {}, .calls_tools = false, .usage = {}}));
   EXPECT_EQ(message.at("content"), json::parse(R"([{"type":"text","text":"x"}])"));
