@@ -275,7 +275,7 @@ Usage Completion::usage() const {
   Usage usage;
   usage.prompt_tokens = std::accumulate(num_prompt_tokens_.begin(), num_prompt_tokens_.end(), std::uint64_t{0});
   for (std::size_t i = 0; i < choices_.size(); ++i) {
-    usage.completion_tokens += choices_[i].num_tokens;
+    usage.completion_tokens += request_.echo_only ? 0 : choices_[i].num_tokens;
     if (i % request_.best_of == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
   }
   return usage;

@@ -65,6 +65,9 @@ Result<json::object> tool_message(const json::object& block, const std::string& 
   const json::value* content = block.if_contains("content");
   auto text = content == nullptr || content->is_null() ? Result<json::string>(json::string()) : joined_text(*content, field + ".content");
   if (!text) return std::unexpected(text.error());
+  // Templates have no place for it.
+  const json::value* failed = block.if_contains("is_error");
+  if (failed != nullptr && failed->is_bool() && failed->get_bool()) text->insert(0, "Error: ");
   return json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", *std::move(text)}};
 }
 

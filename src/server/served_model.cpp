@@ -20,27 +20,28 @@ std::int64_t local_now_s() {
   return static_cast<std::int64_t>(now) + local.tm_gmtoff;
 }
 
-std::string final_text(const boost::json::array& messages) {
-  const boost::json::value* content = messages.empty() ? nullptr : messages.back().get_object().if_contains("content");
-  return content != nullptr && content->is_string() ? std::string(content->get_string()) : std::string();
-}
-
 std::string_view trim_left(std::string_view text) {
   return text.substr(std::min(text.size(), text.find_first_not_of(" \t\r\n")));
 }
 
-std::string_view trim(std::string_view text) {
-  return trim_left(text.substr(0, text.find_last_not_of(" \t\r\n") + 1));
+// Behind the last message while it is rendered, as transformers does (apply_chat_template): text of the template's may look like the
+// message. Its space tells whether the template trims.
+constexpr std::string_view kContinueHere = "CONTINUE_FINAL_MESSAGE_HERE ";
+
+void mark_end(boost::json::array& messages) {
+  boost::json::value& content = messages.back().get_object()["content"];
+  if (!content.is_string()) content = "";
+  content.get_string() += kContinueHere;
 }
 
-// What transformers does (apply_chat_template): templates may trim a message.
-Result<std::string> cut_behind(std::string rendered, std::string_view last) {
-  const std::size_t at = trim(last).empty() ? std::string::npos : rendered.rfind(trim(last));
+Result<std::string> cut_at_mark(std::string rendered) {
+  const std::size_t at = rendered.rfind(kContinueHere.substr(0, kContinueHere.size() - 1));
   if (at == std::string::npos)
     return fail(ErrorCode::invalid_argument, "continue_final_message", "is set, and the template does not show the last message's text",
                 "leave it out, or use /v1/completions");
-  const bool is_whole = std::string_view(rendered).substr(at).starts_with(trim_left(last));
-  rendered.resize(at + (is_whole ? trim_left(last) : trim(last)).size());
+  const bool is_trimmed = !std::string_view(rendered).substr(at).starts_with(kContinueHere);
+  rendered.resize(at);
+  if (is_trimmed) rendered.resize(rendered.find_last_not_of(" \t\r\n") + 1);
   return rendered;
 }
 
@@ -92,14 +93,14 @@ Result<std::string> ServedModel::render(ChatPrompt chat) const {
   if (!template_) return std::unexpected(template_.error());
   adapt_messages(call_format_, chat.tools, chat.messages);
   boost::json::object context = std::move(chat.template_kwargs);
-  const std::string last = chat.continue_final_message ? final_text(chat.messages) : std::string();
+  if (chat.continue_final_message) mark_end(chat.messages);
   context["messages"] = std::move(chat.messages);
   context["tools"] = std::move(chat.tools);
   context["add_generation_prompt"] = chat.add_generation_prompt;
   context["bos_token"] = bos_;
   context["eos_token"] = eos_;
   auto text = template_->render(context, TemplateOptions{.now_s = local_now_s(), .limits = {}});
-  if (text && chat.continue_final_message) return cut_behind(std::move(*text), last);
+  if (text && chat.continue_final_message) return cut_at_mark(std::move(*text));
   return text;
 }
 
@@ -155,7 +156,7 @@ Result<std::vector<TokenId>> ServedModel::encode_prompt(std::string_view text, c
 Result<std::vector<std::vector<TokenId>>> ServedModel::encode_bad_words(const std::vector<std::string>& words) const {
   std::vector<std::vector<TokenId>> encoded;
   for (const std::string& word : words) {
-    const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
+    const std::string bare(trim_left(word));
     std::vector<TokenId> first;
     for (const bool has_space : {false, true}) {
       auto tokens = encode((has_space ? " " : "") + bare, {.add_special = false, .parse_special = true}, "bad_words");

@@ -269,6 +269,20 @@ TEST_F(HttpTest, AnotherChatTemplateMayBeGiven) {
   const std::string more = R"(, "add_generation_prompt": false, "continue_final_message": true})";
   EXPECT_EQ(client.post("/tokenize", chat + more).json().at("count"), 7) << "[a][ b ";
   EXPECT_EQ(client.post("/tokenize", chat + R"(, "continue_final_message": true})").status, 400U);
+  // Text of the template behind the message may look like it.
+  for (const auto& [last, count] : {std::pair("]", 5), {"", 4}, {"[", 5}}) {
+    const std::string body =
+        R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ")" + std::string(last) + "\"}]";
+    EXPECT_EQ(client.post("/tokenize", body + more).json().at("count"), count) << "[a][" << last;
+  }
+}
+
+TEST_F(HttpTest, NothingIsToldOfNoTokens) {
+  engine.answer_with("hello");
+  start();
+  const auto answer = HttpClient(port).post("/v1/completions", R"({"prompt": "abc", "max_tokens": 0})").json();
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "");
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 0);
 }
 
 TEST_F(HttpTest, WordsAndTokensThatAreNotDrawn) {
@@ -285,7 +299,7 @@ TEST_F(HttpTest, WordsAndTokensThatAreNotDrawn) {
   refused(R"("bad_words": "x")", "bad_words");
   refused(R"("bad_words": [""])", "bad_words");
   EXPECT_EQ(
-      client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1, "bad_words": ["x", " y"], "allowed_token_ids": [5]})").status,
+      client.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1, "bad_words": ["x", "\n\t y"], "allowed_token_ids": [5]})").status,
       200U);
 }
 

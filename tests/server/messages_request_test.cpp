@@ -72,6 +72,15 @@ TEST(MessagesRequest, FieldsAreTheChats) {
   }
 }
 
+TEST(MessagesRequest, AToolThatFailedSaysSo) {
+  for (const auto& [is_error, content] : {std::pair("true", "Error: no such file"), std::pair("false", "no such file")}) {
+    const json::value chat = chat_from(R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"no such file","is_error":)" +
+                                       std::string(is_error) + "}]}]");
+    EXPECT_EQ(chat.at("messages").as_array().back().at("content"), content);
+  }
+}
+
 TEST(MessagesRequest, WhatIsWrongIsNamed) {
   const std::string head = R"({"model":"m","max_tokens":5,)";
   const std::pair<std::string, std::string> cases[] = {
