@@ -35,6 +35,7 @@ class ChatAnswer {
 
   // There are calls, and they are whole.
   [[nodiscard]] bool calls_tools() const { return parser_.num_calls() > 0; }
+  [[nodiscard]] bool is_thinking() const { return parser_.is_thinking(); }
   // The fields of a message behind its role: "content":... and the others that there are.
   [[nodiscard]] std::string message_fields() const;
   // Streams: of each delta since the last time the object.

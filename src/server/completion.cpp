@@ -7,7 +7,10 @@
 #include <numeric>
 #include <utility>
 
+#include "server/field_names.h"
+#include "server/messages_answer.h"
 #include "server/openai_error.h"
+#include "server/responses_answer.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -29,7 +32,7 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       wake_(std::move(start.wake)),
       head_{request_.api, std::move(start.id), model.name(), start.created_s},
       writer_(head_, model.tokenizer(), request_.include_usage) {
-  if (request_.is_message) message_.emplace(head_, request_.stream);
+  shaped_ = make_writer(start.responses);
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     auto chat = make_chat(i);
@@ -51,15 +54,25 @@ std::unique_ptr<ChatAnswer> Completion::make_chat(std::size_t index) {
   const CallFormat& format = model_->call_format();
   const ToolUse& use = request_.tool_use;
   const bool reads_calls = use.choice != ToolUse::Choice::none && !use.tools.empty();
-  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && !message_)) return nullptr;
+  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && shaped_ == nullptr)) return nullptr;
   ChatAnswerOptions options;
   options.parser.in_thought = request_.in_thought;
   options.parser.max_calls = reads_calls ? (use.parallel ? std::numeric_limits<std::uint32_t>::max() : 1) : 0;
   options.tells_thoughts = request_.tells_thoughts;
   options.is_stream = request_.stream;
   options.call_ids = fmt::format("call_{}_{}_", head_.id.substr(head_.id.find('-') + 1), index);
-  if (message_) options.take_part = [this](const AnswerPart& part) { message_->add(events_, part); };
+  if (shaped_ != nullptr) options.take_part = [this](const AnswerPart& part) { shaped_->add(events_, part); };
   return std::make_unique<ChatAnswer>(format, use.tools, std::move(options));
+}
+
+// Null for chats and completions.
+std::unique_ptr<AnswerWriter> Completion::make_writer(ResponseStore* responses) const {
+  if (request_.shape == AnswerShape::message) return std::make_unique<MessageWriter>(head_, request_.stream);
+  if (request_.shape != AnswerShape::response) return nullptr;
+  auto keep = [responses, tenant = request_.tags.tenant](StoredResponse stored) {
+    responses->put(tenant, std::make_shared<const StoredResponse>(std::move(stored)));
+  };
+  return std::make_unique<ResponseWriter>(head_, request_.stream, *request_.response, model_->tokenizer(), std::move(keep));
 }
 
 Completion::~Completion() {
@@ -92,7 +105,8 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   start.prepared.request = request_;
   start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
   start.prepared.request.stream = call.stream;
-  start.prepared.request.is_message = false;
+  start.prepared.request.shape = AnswerShape::openai;
+  start.prepared.request.response.reset();
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
@@ -110,7 +124,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
-  if (message_ && is_stream() && !output.refusal && !std::exchange(choice.begun, true)) message_->begin(events_, usage());
+  if (shaped_ != nullptr && is_stream() && !output.refusal && !std::exchange(choice.begun, true)) shaped_->begin(events_, usage());
   take_tokens(choice, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
@@ -119,7 +133,8 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
   if (choice.finish) --num_unfinished_;
-  if (is_stream()) write_event(index);
+  if (shaped_ != nullptr && choice.finish && *choice.finish != FinishReason::error) end_shaped();
+  if (is_stream() && shaped_ == nullptr) write_event(index);
   if (is_stream() && finished()) end_stream();
 }
 
@@ -127,6 +142,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
 void Completion::refuse(Error refusal) {
   refusal_ = std::move(refusal);
   if (refusal_->field == "structured_output" && request_.form) refusal_->field = request_.form->field;
+  refusal_ = in_words_of(request_.shape, *std::move(refusal_));
 }
 
 void Completion::on_failure() noexcept {
@@ -168,10 +184,13 @@ bool Completion::is_skipped(const Choice& choice, TokenId token) const {
 }
 
 void Completion::say(Choice& choice, std::string_view text) {
-  if (choice.chat != nullptr)
-    choice.chat->feed(text);
-  else
+  if (choice.chat == nullptr) {
     choice.text += text;
+    return;
+  }
+  const bool was_thinking = choice.chat->is_thinking();
+  choice.chat->feed(text);
+  if (was_thinking && choice.chat->is_thinking()) ++choice.num_reasoning_tokens;
 }
 
 void Completion::take_text(Choice& choice, std::string_view text) {
@@ -213,10 +232,6 @@ ChoiceText Completion::describe(std::uint32_t index) const {
 
 void Completion::write_event(std::uint32_t index) {
   Choice& choice = choices_[index];
-  if (message_) {
-    if (choice.finish && *choice.finish != FinishReason::error) message_->end(events_, message_end());
-    return;
-  }
   if (!std::exchange(choice.begun, true) && request_.api == Api::chat) writer_.role(events_, index);
   // Log probabilities wait for the text of their token.
   const bool has_deltas = choice.chat != nullptr && choice.chat->has_deltas();
@@ -252,21 +267,28 @@ void Completion::write_deltas(std::uint32_t index, const Usage* usage) {
   }
 }
 
-MessageWriter::End Completion::message_end() const {
+void Completion::end_shaped() {
   const Choice& choice = choices_.front();
-  return {.reason = choice.finish.value_or(FinishReason::stop),
-          .cause = choice.cause,
-          .calls_tools = choice.chat->calls_tools(),
-          .usage = usage()};
+  AnswerEnd end{.reason = choice.finish.value_or(FinishReason::stop),
+                .cause = choice.cause,
+                .calls_tools = choice.chat->calls_tools(),
+                .usage = usage(),
+                .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr};
+  if (!told_prompts_.empty()) {
+    end.tokens = told_prompts_.front();
+    end.tokens.insert(end.tokens.end(), choice.tokens.begin(), choice.tokens.end());
+  }
+  shaped_->end(events_, end);
 }
 
 void Completion::end_stream() {
-  const auto tell = message_ ? &MessageWriter::error : &EventWriter::error;
-  if (refusal_)
-    tell(events_, *refusal_);
-  else if (!error_.empty())
-    tell(events_, Error{ErrorCode::io, "", error_, "try again"});
-  if (message_) return;
+  std::optional<Error> error = refusal_;
+  if (!error && !error_.empty()) error = Error{ErrorCode::io, "", error_, "try again"};
+  if (shaped_ != nullptr) {
+    if (error) shaped_->fail(events_, *error);
+    return;
+  }
+  if (error) EventWriter::error(events_, *error);
   if (request_.include_usage) writer_.usage(events_, usage());
   EventWriter::done(events_);
 }
@@ -276,6 +298,7 @@ Usage Completion::usage() const {
   usage.prompt_tokens = std::accumulate(num_prompt_tokens_.begin(), num_prompt_tokens_.end(), std::uint64_t{0});
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     usage.completion_tokens += request_.echo_only ? 0 : choices_[i].num_tokens;
+    usage.reasoning_tokens += choices_[i].num_reasoning_tokens;
     if (i % request_.best_of == 0) usage.cached_tokens += choices_[i].num_cached_tokens;
   }
   return usage;
@@ -309,7 +332,7 @@ std::string Completion::ignored_fields() const {
 HttpResponse Completion::response() const {
   if (refusal_) return error_response(*refusal_);
   if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
-  if (message_) return {200, "application/json", message_->message(message_end()), {}};
+  if (shaped_ != nullptr) return {200, "application/json", shaped_->whole(), {}};
   std::vector<ChoiceText> choices;
   for (const std::uint32_t index : best()) {
     choices.push_back(describe(index));

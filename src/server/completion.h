@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "quire/detokenizer.h"
+#include "server/answer_writer.h"
 #include "server/chat_answer.h"
 #include "server/engine_client.h"
 #include "server/http.h"
-#include "server/messages_answer.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
 #include "server/prepare.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 #include "text/stop_strings.h"
 
@@ -27,7 +28,8 @@ class Completion final : public OutputReceiver {
     PreparedCompletion prepared;
     std::string id;
     std::int64_t created_s = 0;
-    std::function<void()> wake;  // called when there is something new to send or the answer is complete
+    std::function<void()> wake;          // called when there is something new to send or the answer is complete
+    ResponseStore* responses = nullptr;  // for those of /v1/responses; must outlive it
   };
 
   // Submits every choice. If the engine refuses one, none runs.
@@ -80,6 +82,7 @@ class Completion final : public OutputReceiver {
     std::vector<TokenId> tokens{};  // with `return_token_ids`, until they are told
     bool told_prompt = false;       // its tokens
     bool begun = false;
+    std::uint32_t num_reasoning_tokens = 0;
     std::optional<FinishReason> finish;
     StopCause cause;
     std::unique_ptr<ChatAnswer> chat{};  // takes the text, where more than text may be in it
@@ -96,7 +99,8 @@ class Completion final : public OutputReceiver {
   void write_event(std::uint32_t index);
   void write_deltas(std::uint32_t index, const Usage* usage);
   static void forget_told(Choice& choice);
-  [[nodiscard]] MessageWriter::End message_end() const;
+  [[nodiscard]] std::unique_ptr<AnswerWriter> make_writer(ResponseStore* responses) const;
+  void end_shaped();
   void end_stream();
   void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
@@ -112,7 +116,7 @@ class Completion final : public OutputReceiver {
   std::function<void()> wake_;
   AnswerHead head_;
   EventWriter writer_;
-  std::optional<MessageWriter> message_;  // of /v1/messages: writes instead
+  std::unique_ptr<AnswerWriter> shaped_;  // writes instead, for other APIs than OpenAI's of chats
   std::vector<Choice> choices_;
   std::size_t num_unfinished_ = 0;
   std::string error_;

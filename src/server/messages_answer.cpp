@@ -42,7 +42,7 @@ std::string messages_usage(const Usage& usage) {
                      usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens);
 }
 
-std::string stop_json(const MessageWriter::End& end) {
+std::string stop_json(const AnswerEnd& end) {
   return fmt::format(R"("stop_reason":"{}","stop_sequence":{})", stop_reason_name(end.reason, end.cause, end.calls_tools),
                      end.cause.text ? json_string(*end.cause.text) : "null");
 }
@@ -73,7 +73,7 @@ std::string MessageWriter::message_json(std::string_view content, std::string_vi
                      json_string(head_.model), content, stop, messages_usage(usage));
 }
 
-void MessageWriter::begin(std::string& events, const Usage& usage) const {
+void MessageWriter::begin(std::string& events, const Usage& usage) {
   append_event(events, "message_start", R"(,"message":)" + message_json("", R"("stop_reason":null,"stop_sequence":null)", usage));
   append_event(events, "ping", "");
 }
@@ -134,17 +134,21 @@ void MessageWriter::say(std::string& events, std::string_view text) {
                fmt::format(R"(,"index":{},"delta":{{"type":"{}","{}":{}}})", num_blocks_, type, field, json_string(text)));
 }
 
-void MessageWriter::end(std::string& events, const End& end) {
+void MessageWriter::end(std::string& events, const AnswerEnd& end) {
   close(events);
+  if (!is_stream_) {
+    whole_ = message_json(content(), stop_json(end), end.usage);
+    return;
+  }
   append_event(events, "message_delta", fmt::format(R"(,"delta":{{{}}},"usage":{})", stop_json(end), messages_usage(end.usage)));
   append_event(events, "message_stop", "");
 }
 
-void MessageWriter::error(std::string& events, const Error& error) {
+void MessageWriter::fail(std::string& events, const Error& error) {
   events += "event: error\ndata: " + messages_error_body(error.to_string(), 500) + "\n\n";
 }
 
-std::string MessageWriter::message(const End& end) const {
+std::string MessageWriter::content() const {
   std::string content;
   for (const Block& block : blocks_) {
     if (!content.empty()) content += ',';
@@ -156,7 +160,7 @@ std::string MessageWriter::message(const End& end) const {
     else
       content += fmt::format(R"({{"type":"text","text":{}}})", json_string(block.text));
   }
-  return message_json(content, stop_json(end), end.usage);
+  return content;
 }
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@
 namespace quire {
 
 enum class Api : std::uint8_t { completion, chat };
+// Whose API a chat was asked in, and is answered in.
+enum class AnswerShape : std::uint8_t { openai, message, response };
+struct ResponseCall;
 
 // Text, or tokens the client has made itself.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -60,8 +64,11 @@ struct CompletionRequest {
   std::string cache_salt;
   std::int64_t priority = 0;  // smaller goes first
   RequestTags tags;
-  std::optional<std::int64_t> truncate_to;  // the last tokens of a prompt; -1: as many as fit
-  bool is_message = false;                  // chat: of /v1/messages, and is answered in its shape
+  std::optional<std::int64_t> truncate_to;         // the last tokens of a prompt; -1: as many as fit
+  AnswerShape shape = AnswerShape::openai;         // chat
+  std::shared_ptr<const ResponseCall> response{};  // of /v1/responses
+  // Of an earlier turn: where the prompt's text begins with theirs it is made of them, so that their cached blocks are found.
+  std::shared_ptr<const std::vector<TokenId>> known_beginning{};
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
   std::vector<std::string> ignored;  // names of fields that do not change the answer

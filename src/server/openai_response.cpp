@@ -28,8 +28,10 @@ void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLo
   out += ']';
 }
 
-void append_chat_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
-  out += R"({"content":[)";
+}  // namespace
+
+void append_token_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
+  out += '[';
   bool first = true;
   for (const PositionLogprobs& position : positions) {
     const auto& entries = position.entries;
@@ -44,8 +46,10 @@ void append_chat_logprobs(std::string& out, const Tokenizer& tokenizer, const st
     }
     out += "]}";
   }
-  out += "]}";
+  out += ']';
 }
+
+namespace {
 
 // One list per key, all of the same length; top_logprobs holds the token itself, too.
 struct CompletionLists {
@@ -118,12 +122,15 @@ void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const 
 
 void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice) {
   out += R"(,"logprobs":)";
-  if (choice.logprobs == nullptr)
+  if (choice.logprobs == nullptr) {
     out += "null";
-  else if (api == Api::chat)
-    append_chat_logprobs(out, tokenizer, *choice.logprobs);
-  else
+  } else if (api == Api::chat) {
+    out += R"({"content":)";
+    append_token_logprobs(out, tokenizer, *choice.logprobs);
+    out += '}';
+  } else {
     append_completion_logprobs(out, tokenizer, choice);
+  }
 }
 
 void append_finish(std::string& out, const ChoiceText& choice) {
@@ -191,8 +198,11 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 std::string usage_json(const Usage& usage) {
-  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
-                     usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+  std::string out =
+      fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}})",
+                  usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+  if (usage.reasoning_tokens > 0) out += fmt::format(R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})", usage.reasoning_tokens);
+  return out + '}';
 }
 
 std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices, const Usage& usage) {

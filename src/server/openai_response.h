@@ -17,6 +17,7 @@ struct Usage {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t cached_tokens = 0;
+  std::uint64_t reasoning_tokens = 0;  // of the completion's, between the marks of a thought
 };
 
 // What ended a choice, besides its finish reason: nothing (EOS, length), a stop string or a stop token id.
@@ -53,6 +54,8 @@ struct AnswerHead {
 
 [[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
 [[nodiscard]] std::string usage_json(const Usage& usage);
+// A chat's: an array with one object per position.
+void append_token_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions);
 
 [[nodiscard]] std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices,
                                        const Usage& usage);

@@ -9,8 +9,10 @@
 #include "base/json_text.h"
 #include "quire/detokenizer.h"
 #include "server/answer_grammar.h"
+#include "server/field_names.h"
 #include "server/messages_request.h"
 #include "server/object_reader.h"
+#include "server/responses_request.h"
 #include "server/tenants.h"
 #include "text/bash_tool.h"
 #include "text/tool_calls/answer_parser.h"
@@ -70,23 +72,18 @@ Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const Ser
               "ask for fewer of them, for fewer choices, or of a shorter prompt");
 }
 
-}  // namespace
-
-namespace {
-
-Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std::string_view tenant, const ServedModel& model,
-                                          const ServerOptions& options) {
-  if (!parsed) return std::unexpected(parsed.error());
-  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
-  parsed->tags.tenant = tenant;
-  parsed->cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed->cache_salt));
-  auto prompts = model.encode_prompts(*parsed);
+Result<PreparedCompletion> prepare_request(CompletionRequest parsed, std::string_view tenant, const ServedModel& model,
+                                           const ServerOptions& options) {
+  if (const auto named = model.check_name(parsed.model); !named) return std::unexpected(named.error());
+  parsed.tags.tenant = tenant;
+  parsed.cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed.cache_salt));
+  auto prompts = model.encode_prompts(parsed);
   if (!prompts) return std::unexpected(prompts.error());
-  auto bad_words = model.encode_bad_words(parsed->bad_words);
+  auto bad_words = model.encode_bad_words(parsed.bad_words);
   if (!bad_words) return std::unexpected(bad_words.error());
-  parsed->sampling.bad_words = std::move(*bad_words);
-  if (const auto held = constrain_answer(*parsed, model); !held) return std::unexpected(held.error());
-  PreparedCompletion prepared{.request = std::move(*parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
+  parsed.sampling.bad_words = std::move(*bad_words);
+  if (const auto held = constrain_answer(parsed, model); !held) return std::unexpected(held.error());
+  PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   const CompletionRequest& request = prepared.request;
   const std::size_t num_choices = prompts->size() * request.best_of;
   prepared.prompts.reserve(prompts->size());
@@ -104,18 +101,54 @@ Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std:
   return prepared;
 }
 
+Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std::string_view tenant, const ServedModel& model,
+                                          const ServerOptions& options) {
+  if (!parsed) return std::unexpected(parsed.error());
+  const AnswerShape shape = parsed->shape;
+  auto prepared = prepare_request(std::move(*parsed), tenant, model, options);
+  if (!prepared) prepared.error() = in_words_of(shape, std::move(prepared.error()));
+  return prepared;
+}
+
 // As the chat that says the same.
+Result<CompletionRequest> parse_chat_of(AnswerShape shape, boost::json::object chat, const std::vector<std::string>& ignored,
+                                        const ServedModel& model, const ServerOptions& options) {
+  auto parsed = parse_completion_request(Api::chat, std::move(chat), {options.max_choices, model.tokenizer().vocab_size()});
+  if (!parsed) return std::unexpected(in_words_of(shape, std::move(parsed.error())));
+  parsed->shape = shape;
+  parsed->ignored.insert(parsed->ignored.begin(), ignored.begin(), ignored.end());
+  return parsed;
+}
+
 Result<CompletionRequest> parse_message(std::string body, bool counts_only, const ServedModel& model, const ServerOptions& options) {
   auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(object.error());
   std::vector<std::string> ignored;
   auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
   if (!chat) return std::unexpected(chat.error());
-  auto parsed = parse_completion_request(Api::chat, std::move(*chat), {options.max_choices, model.tokenizer().vocab_size()});
+  return parse_chat_of(AnswerShape::message, std::move(*chat), ignored, model, options);
+}
+
+Result<CompletionRequest> parse_response(std::string body, ResponseShelf shelf, const ServedModel& model, const ServerOptions& options) {
+  auto object = parse_object(std::exchange(body, {}));
+  if (!object) return std::unexpected(object.error());
+  std::vector<std::string> ignored;
+  auto translated = chat_of_response(std::move(*object), shelf, ignored);
+  if (!translated) return std::unexpected(translated.error());
+  auto parsed = parse_chat_of(AnswerShape::response, std::move(translated->chat), ignored, model, options);
   if (!parsed) return parsed;
-  parsed->is_message = true;
-  parsed->ignored = std::move(ignored);
+  parsed->return_token_ids = translated->call.is_stored;
+  if (translated->previous != nullptr) parsed->known_beginning = {translated->previous, &translated->previous->tokens};
+  parsed->response = std::make_shared<const ResponseCall>(std::move(translated->call));
   return parsed;
+}
+
+Result<std::size_t> count_prompt(Result<CompletionRequest> parsed, const ServedModel& model) {
+  if (!parsed) return std::unexpected(parsed.error());
+  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  const auto prompts = model.encode_prompts(*parsed);
+  if (!prompts) return std::unexpected(in_words_of(parsed->shape, prompts.error()));
+  return prompts->front().size();
 }
 
 }  // namespace
@@ -131,13 +164,22 @@ Result<PreparedCompletion> prepare_message(std::string body, std::string_view te
   return prepare_parsed(parse_message(std::move(body), false, model, options), tenant, model, options);
 }
 
+Result<PreparedCompletion> prepare_response(std::string body, std::string_view tenant, ResponseStore& responses, const ServedModel& model,
+                                            const ServerOptions& options) {
+  return prepare_parsed(parse_response(std::move(body), {responses, tenant}, model, options), tenant, model, options);
+}
+
 Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options) {
-  auto parsed = parse_message(std::move(body), true, model, options);
-  if (!parsed) return std::unexpected(parsed.error());
-  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
-  const auto prompts = model.encode_prompts(*parsed);
-  if (!prompts) return std::unexpected(prompts.error());
-  return fmt::format(R"({{"input_tokens":{}}})", prompts->front().size());
+  const auto count = count_prompt(parse_message(std::move(body), true, model, options), model);
+  if (!count) return std::unexpected(count.error());
+  return fmt::format(R"({{"input_tokens":{}}})", *count);
+}
+
+Result<std::string> answer_input_tokens(std::string body, std::string_view tenant, ResponseStore& responses, const ServedModel& model,
+                                        const ServerOptions& options) {
+  const auto count = count_prompt(parse_response(std::move(body), {responses, tenant}, model, options), model);
+  if (!count) return std::unexpected(count.error());
+  return fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *count);
 }
 
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model) {

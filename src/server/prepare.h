@@ -9,6 +9,7 @@
 #include "quire/error.h"
 #include "quire/server_options.h"
 #include "server/openai_request.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 
 namespace quire {
@@ -28,8 +29,13 @@ Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::st
 // Of /v1/messages.
 Result<PreparedCompletion> prepare_message(std::string body, std::string_view tenant, const ServedModel& model,
                                            const ServerOptions& options);
-Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options);
+// Of /v1/responses.
+Result<PreparedCompletion> prepare_response(std::string body, std::string_view tenant, ResponseStore& responses, const ServedModel& model,
+                                            const ServerOptions& options);
 // The bodies of the answers.
+Result<std::string> answer_input_tokens(std::string body, std::string_view tenant, ResponseStore& responses, const ServedModel& model,
+                                        const ServerOptions& options);
+Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options);
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model);
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model);
 

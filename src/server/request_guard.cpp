@@ -38,7 +38,7 @@ bool is_json(const std::string& content_type) {
 }
 
 HttpResponse answer_preflight(const HttpRequest& request) {
-  HttpResponse response{204, "", {}, {{"Access-Control-Allow-Methods", "GET, POST"}, {"Access-Control-Max-Age", "600"}}};
+  HttpResponse response{204, "", {}, {{"Access-Control-Allow-Methods", "GET, POST, DELETE"}, {"Access-Control-Max-Age", "600"}}};
   if (!request.preflight_headers.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", request.preflight_headers);
   return response;
 }

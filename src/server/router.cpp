@@ -29,17 +29,10 @@ std::int64_t now_s() {
   return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 }
 
-// "*" in a route stands for a name without "/".
-std::string_view name_in(std::string_view route, std::string_view path) {
-  const std::size_t star = route.find('*');
-  const std::string_view before = route.substr(0, star), behind = route.substr(star + 1);
-  if (path.size() <= before.size() + behind.size() || !path.starts_with(before) || !path.ends_with(behind)) return {};
-  const std::string_view name = path.substr(before.size(), path.size() - before.size() - behind.size());
-  return name.find('/') == std::string_view::npos ? name : std::string_view();
-}
-
-bool matches(std::string_view route, std::string_view path) {
-  return route.find('*') == std::string_view::npos ? route == path : !name_in(route, path).empty();
+std::string id_prefix(const CompletionRequest& request) {
+  if (request.shape == AnswerShape::message) return "msg_";
+  if (request.shape == AnswerShape::response) return "resp_";
+  return request.api == Api::chat ? "chatcmpl-" : "cmpl-";
 }
 
 Reply json_reply(std::string body) {
@@ -65,9 +58,19 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
       offload_(std::move(offload)),
       started_s_(now_s()),
       run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()),
+      responses_(options.max_response_store_bytes),
       keys_(options),
       body_budget_(options.max_body_bytes_in_flight),
       log_(logger, options.log_slow_ms) {}
+
+// "*" stands for a name without "/".
+std::string_view Router::name_in(std::string_view route, std::string_view path) {
+  const std::size_t star = route.find('*');
+  const std::string_view before = route.substr(0, star), behind = route.substr(star + 1);
+  if (path.size() <= before.size() + behind.size() || !path.starts_with(before) || !path.ends_with(behind)) return {};
+  const std::string_view name = path.substr(before.size(), path.size() - before.size() - behind.size());
+  return name.find('/') == std::string_view::npos ? name : std::string_view();
+}
 
 const Router::Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) {
   static constexpr Route kRoutes[] = {
@@ -87,6 +90,11 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/v1/chat/completions", "POST", Access::key, &Router::chat_completions},
       {"/v1/messages", "POST", Access::key, &Router::messages},
       {"/v1/messages/count_tokens", "POST", Access::key, &Router::count_tokens},
+      {"/v1/responses", "POST", Access::key, &Router::create_response},
+      {"/v1/responses/input_tokens", "POST", Access::key, &Router::count_input_tokens},
+      {"/v1/responses/*", "GET", Access::key, &Router::read_response},
+      {"/v1/responses/*", "DELETE", Access::key, &Router::delete_response},
+      {"/v1/responses/*/input_items", "GET", Access::key, &Router::read_response_input},
       {"/v1/embeddings", "POST", Access::key, &Router::embeddings},
       {"/score", "POST", Access::key, &Router::score},
       {"/v1/score", "POST", Access::key, &Router::score},
@@ -100,9 +108,10 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/is_paused", "GET", Access::admin, &Router::is_paused},
   };
   for (const Route& route : kRoutes) {
-    if (!matches(route.path, path)) continue;
+    const bool has_name = route.path.find('*') != std::string_view::npos;
+    if (has_name ? name_in(route.path, path).empty() : route.path != path) continue;
     if (route.method == method || (route.method == "GET" && method == "HEAD")) return &route;
-    allowed = route.method;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   return nullptr;
 }
@@ -251,9 +260,9 @@ Reply Router::complete(Api api, HttpRequest& request, const Wake& wake) {
   });
 }
 
-Reply Router::offload(HttpRequest& request, const Wake& wake, Prepare prepare) {
-  if (request.body.size() <= kMaxInlineBytes) return conclude(prepare(std::move(request.body)), request.id, wake);
-  const auto lane = request.body.size() <= kMaxSmallBytes ? JobPool::Lane::small : JobPool::Lane::large;
+Reply Router::offload(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Prepare prepare) {
+  if (num_bytes <= kMaxInlineBytes) return conclude(prepare(std::move(request.body)), request.id, wake);
+  const auto lane = num_bytes <= kMaxSmallBytes ? JobPool::Lane::small : JobPool::Lane::large;
   struct Job {
     std::string id, body;
     std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body
@@ -290,10 +299,9 @@ Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wak
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
   if (auto* pooling = std::get_if<PreparedPooling>(&prepared)) return start_pooling(std::move(*pooling), id, wake);
   auto& completion = std::get<PreparedCompletion>(prepared);
-  const char* const kind = completion.request.is_message ? "msg_" : completion.request.api == Api::chat ? "chatcmpl-" : "cmpl-";
-  const std::string answer_id = kind + id;
+  const std::string answer_id = id_prefix(completion.request) + id;
   const std::string tenant = completion.request.tags.tenant;
-  auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake});
+  auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake, &responses_});
   if (!started) return refuse(started.error());
   remember(tenant, answer_id, *started);
   return {HttpResponse{}, std::move(*started)};
@@ -323,7 +331,7 @@ Reply Router::fork(HttpRequest& request, const Wake& wake) {
                    "take the id from the first event of a stream"});
   }
   const std::string child_id = (id.starts_with("cmpl-") ? "cmpl-" : "chatcmpl-") + request.id;
-  auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake});
+  auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake, .responses = nullptr});
   if (!forked) return refuse(forked.error());
   remember(tenant, child_id, *forked);
   return {HttpResponse{}, std::move(*forked)};

@@ -19,6 +19,7 @@
 #include "server/pooling_request.h"
 #include "server/prepare.h"
 #include "server/request_log.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 #include "server/tenants.h"
 
@@ -75,14 +76,20 @@ class Router {
     Access access;
     Handler handler;
   };
+  // What "*" of the route stands for.
+  [[nodiscard]] static std::string_view name_in(std::string_view route, std::string_view path);
   [[nodiscard]] static HttpResponse no_route(const HttpRequest& request, const std::string& allowed);
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   // What became of a body: an answer, or what is to be submitted.
   using Prepared = std::variant<HttpResponse, PreparedCompletion, PreparedPooling>;
   using Prepare = std::function<Prepared(std::string body)>;
-  // Runs `prepare` here if the body is small, else in the job pool.
-  Reply offload(HttpRequest& request, const Wake& wake, Prepare prepare);
+  // Runs `prepare` here if there are few bytes to read, else in the job pool.
+  Reply offload(HttpRequest& request, const Wake& wake, Prepare prepare) {
+    const std::size_t num_bytes = request.body.size();
+    return offload(request, num_bytes, wake, std::move(prepare));
+  }
+  Reply offload(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Prepare prepare);
   Reply conclude(Prepared prepared, const std::string& id, const Wake& wake);
   // What `handler` says; a 500 and a line in the log if it throws.
   [[nodiscard]] Reply guard(const std::string& id, const std::function<Reply()>& handler);
@@ -104,6 +111,12 @@ class Router {
   Reply chat_completions(HttpRequest& request, const Wake& wake);
   Reply messages(HttpRequest& request, const Wake& wake);
   Reply count_tokens(HttpRequest& request, const Wake& wake);
+  [[nodiscard]] std::size_t num_bytes_behind(const HttpRequest& request) const;
+  Reply create_response(HttpRequest& request, const Wake& wake);
+  Reply count_input_tokens(HttpRequest& request, const Wake& wake);
+  Reply read_response(HttpRequest& request, const Wake& wake);
+  Reply read_response_input(HttpRequest& request, const Wake& wake);
+  Reply delete_response(HttpRequest& request, const Wake& wake);
   Reply embeddings(HttpRequest& request, const Wake& wake);
   Reply score(HttpRequest& request, const Wake& wake);
   Reply rerank(HttpRequest& request, const Wake& wake);
@@ -135,6 +148,7 @@ class Router {
   // By tenant and the ids of their answers; swept of those that are over when it has doubled.
   std::map<std::pair<std::string, std::string>, std::weak_ptr<Completion>> completions_;
   std::size_t sweep_at_ = 64;
+  ResponseStore responses_;
   ApiKeys keys_;
   BodyBudget body_budget_;
   RequestLog log_;

@@ -153,6 +153,25 @@ Result<std::vector<TokenId>> ServedModel::encode_prompt(std::string_view text, c
   return tokens;
 }
 
+// As many of `known` as the text begins with: all, or else up to a control token or behind one, where texts are tokenized apart anyway.
+Result<std::vector<TokenId>> ServedModel::encode_behind(const std::vector<TokenId>& known, std::string_view text,
+                                                        const CompletionRequest& request) const {
+  std::size_t num_known = 0, num_bytes = 0, at = 0;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const std::string_view bytes = tokenizer_->token_bytes(known[i]);
+    if (!text.substr(at).starts_with(bytes)) break;
+    at += bytes.size();
+    if (i + 1 < known.size() && !tokenizer_->is_special(known[i]) && !tokenizer_->is_special(known[i + 1])) continue;
+    num_known = i + 1;
+    num_bytes = at;
+  }
+  if (num_known == 0) return encode_prompt(text, request);
+  auto rest = encode_prompt(text.substr(num_bytes), request);
+  if (!rest) return rest;
+  rest->insert(rest->begin(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(num_known));
+  return rest;
+}
+
 Result<std::vector<std::vector<TokenId>>> ServedModel::encode_bad_words(const std::vector<std::string>& words) const {
   std::vector<std::vector<TokenId>> encoded;
   for (const std::string& word : words) {
@@ -192,8 +211,9 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
     const auto text = render(std::move(request.chat));
     if (!text) return std::unexpected(text.error());
     request.in_thought = ends_in_thought(call_format_, *text);
-    auto tokens = encode_prompt(*text, request);
+    auto tokens = request.known_beginning ? encode_behind(*request.known_beginning, *text, request) : encode_prompt(*text, request);
     if (!tokens) return std::unexpected(tokens.error());
+    request.known_beginning.reset();
     encoded.push_back(std::move(*tokens));
   }
   for (Prompt& prompt : request.prompts) {

@@ -68,6 +68,8 @@ class ServedModel {
   ServedModel() : template_(fail(ErrorCode::unsupported, "messages", "the model has no chat template", "use /v1/completions")) {}
   [[nodiscard]] Result<std::vector<TokenId>> encode_rendered(std::string_view text, bool add_special) const;
   [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view text, const CompletionRequest& request) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_behind(const std::vector<TokenId>& known, std::string_view text,
+                                                           const CompletionRequest& request) const;
   void truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const;
   [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/messages_answer.h"
 #include "server/openai_error.h"
 #include "server/request_guard.h"
 #include "server/request_head.h"

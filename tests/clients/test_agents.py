@@ -91,24 +91,32 @@ def weather(city: Literal["Bern", "Oslo"]) -> str:
     return f"12 degrees in {city}"
 
 
-def looping(url, **more):
-    model = agents.OpenAIChatCompletionsModel(model="smol", openai_client=openai.AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0))
+# Its default class asks /v1/responses, the other one /v1/chat/completions.
+MODELS = [agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel]
+
+
+def rows(call):
+    return pytest.mark.parametrize("row, made", [(("openai-agents", f"{made.__name__}: {call}"), made) for made in MODELS])
+
+
+def looping(url, made):
+    model = made(model="smol", openai_client=openai.AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0))
     hooks = Turns()
     settings = agents.ModelSettings(tool_choice="find_city", parallel_tool_calls=False, **SETTINGS)
     return agents.Agent(name="helper", model=model, tools=[find_city, weather], model_settings=settings, reset_tool_choice=False, hooks=hooks), hooks
 
 
-@pytest.mark.row("openai-agents", "Runner.run: two tools, then the answer (tool_choice named, named, none)")
-def test_loop(url):
-    agent, hooks = looping(url)
+@rows("run, two tools, then the answer (tool_choice named, named, none)")
+def test_loop(row, made, url):
+    agent, hooks = looping(url, made)
     result = agents.Runner.run_sync(agent, WEATHER[0]["content"], max_turns=4)
     assert hooks.called == ["find_city", "weather"] and result.final_output
 
 
-@pytest.mark.row("openai-agents", "Runner.run_streamed: the same loop")
-def test_streamed_loop(url):
+@rows("run_streamed, the same loop")
+def test_streamed_loop(row, made, url):
     async def streamed():
-        agent, hooks = looping(url)
+        agent, hooks = looping(url, made)
         result = agents.Runner.run_streamed(agent, WEATHER[0]["content"], max_turns=4)
         kinds = {event.type async for event in result.stream_events()}
         return hooks.called, result.final_output, kinds
@@ -117,9 +125,9 @@ def test_streamed_loop(url):
     assert called == ["find_city", "weather"] and final and "raw_response_event" in kinds
 
 
-@pytest.mark.row("openai-agents", "output_type")
-def test_output_type(url):
-    agent, _ = looping(url)
+@rows("output_type")
+def test_output_type(row, made, url):
+    agent, _ = looping(url, made)
     agent = dataclasses.replace(agent, tools=[], hooks=None, output_type=City, model_settings=agents.ModelSettings(**SETTINGS))
     assert isinstance(agents.Runner.run_sync(agent, QUESTION).final_output, City)
 

@@ -77,3 +77,12 @@ def test_completions(url):
 def test_embeddings(url):
     model = OpenAIEmbeddings(base_url=url + "/v1", api_key="none", model="smol", check_embedding_ctx_length=False)
     assert len(model.embed_query("one")) == 576
+
+
+@pytest.mark.row("langchain-openai", "use_responses_api: invoke, stream, with_structured_output")
+def test_responses(url):
+    model = ChatOpenAI(base_url=url + "/v1", api_key="none", model="smol", max_tokens=100, temperature=0, max_retries=0, use_responses_api=True)
+    answer = model.invoke(QUESTION)
+    assert "Paris" in answer.text and answer.usage_metadata["output_tokens"] > 0
+    assert "".join(chunk.text for chunk in model.stream(QUESTION)) == answer.text
+    assert isinstance(model.with_structured_output(City).invoke(QUESTION), City)

@@ -90,3 +90,11 @@ def test_embedding(url):
 def test_errors(ask):
     with pytest.raises(litellm.BadRequestError):
         ask(messages=[], max_retries=0)
+
+
+@pytest.mark.row("litellm", "responses")
+def test_responses(url):
+    asked = {"model": "openai/smol", "api_base": url + "/v1", "api_key": "none", "temperature": 0, "max_output_tokens": 50}
+    first = litellm.responses(input="What is the capital of France?", **asked)
+    assert "Paris" in first.output_text
+    assert litellm.responses(input="Are you sure?", previous_response_id=first.id, **asked).output_text

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = pathlib.Path(__file__).with_name("npm.mjs")
 NODE = os.environ.get("QUIRE_CLIENTS_NODE", "")
-CALLS = re.findall(r'^  async "(\w+) ([^"]+)"', SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
+CALLS = re.findall(r'^  async "([\w@/-]+) ([^"]+)"', SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("row", [("npm " + client, call) for client, call in CALLS], ids=" ".join)

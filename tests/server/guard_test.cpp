@@ -116,7 +116,7 @@ TEST_F(GuardTest, APageThatTheOperatorLetsInIsAnsweredWithItsHeaders) {
                                               "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n");
   EXPECT_EQ(preflight.status, 204U) << "a browser sends no key with it";
   EXPECT_EQ(preflight.header("Access-Control-Allow-Origin"), "https://chat.example.com");
-  EXPECT_EQ(preflight.header("Access-Control-Allow-Methods"), "GET, POST");
+  EXPECT_EQ(preflight.header("Access-Control-Allow-Methods"), "GET, POST, DELETE");
   EXPECT_EQ(preflight.header("Access-Control-Allow-Headers"), "authorization,content-type,x-stainless-os");
   EXPECT_EQ(preflight.header("Vary"), "Origin");
   const ClientResponse refused = client.get("/v1/models", origin);

@@ -18,14 +18,15 @@ using PartKind = AnswerPart::Kind;
 const AnswerHead kHead{.api = Api::chat, .id = "msg_1", .model = "m", .created_s = 0};
 const std::vector<AnswerPart> kParts{{PartKind::reasoning, 0, "hm"},      {PartKind::content, 0, "a\"b"},  {PartKind::call, 0, "f"},
                                      {PartKind::arguments, 0, R"({"x")"}, {PartKind::arguments, 0, ":1}"}, {PartKind::call_end, 0, ""}};
-const MessageWriter::End kEnd{.reason = FinishReason::stop, .cause = {}, .calls_tools = true, .usage = {10, 4, 3}};
+const AnswerEnd kEnd{.reason = FinishReason::stop, .cause = {}, .calls_tools = true, .usage = {10, 4, 3}};
 
 TEST(MessagesAnswer, AWholeMessageHasItsBlocksInOrder) {
   MessageWriter writer(kHead, false);
   std::string none;
   for (const AnswerPart& part : kParts) writer.add(none, part);
+  writer.end(none, kEnd);
   EXPECT_EQ(none, "");
-  EXPECT_EQ(json::parse(writer.message(kEnd)), json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"m","content":[
+  EXPECT_EQ(json::parse(writer.whole()), json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"m","content":[
     {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"a\"b"},
     {"type":"tool_use","id":"toolu_msg_1_0","name":"f","input":{"x":1}}],"stop_reason":"tool_use","stop_sequence":null,
     "usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":4}})"));
@@ -54,7 +55,8 @@ TEST(MessagesAnswer, ACallThatBreaksOffIsNoBlockOfAWholeMessage) {
   for (const AnswerPart& part :
        {AnswerPart{PartKind::call, 0, "f"}, AnswerPart{PartKind::call_broken, 0, ""}, AnswerPart{PartKind::content, 0, "x"}})
     writer.add(none, part);
-  const json::value message = json::parse(writer.message({.reason = FinishReason::length, .cause = {}, .calls_tools = false, .usage = {}}));
+  writer.end(none, {.reason = FinishReason::length});
+  const json::value message = json::parse(writer.whole());
   EXPECT_EQ(message.at("content"), json::parse(R"([{"type":"text","text":"x"}])"));
   EXPECT_EQ(message.at("stop_reason"), "max_tokens");
 }

@@ -357,8 +357,7 @@ TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
   EXPECT_EQ(choice(R"({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"name": "cook"}]}})"), "tool_choice");
   EXPECT_EQ(error_field(R"("tool_choice": "required")"), "tool_choice");
   EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "guided_regex": "a")", kTools)), "guided_regex");
-  EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "tool_choice": "required", "response_format": {{"type": "json_object"}})", kTools)),
-            "response_format");
+  EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "tool_choice": "required", "guided_regex": "a")", kTools)), "guided_regex");
 }
 
 TEST_F(ToolCallsTest, WhatIsWrongWithEarlierCallsIsNamed) {

@@ -33,6 +33,8 @@ class AnswerParser {
   // Since the last time.
   [[nodiscard]] std::vector<AnswerPart> take_parts() { return parts_.take(); }
 
+  // What comes next is thought, unless a mark ends that.
+  [[nodiscard]] bool is_thinking() const { return mode_ == Mode::thought; }
   [[nodiscard]] std::uint32_t num_calls() const { return calls_.num_ended(); }
 
  private:

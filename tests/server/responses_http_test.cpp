@@ -1,0 +1,181 @@
+// /v1/responses over real sockets, with an engine that answers at once.
+#include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kTurnsTemplate =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if tools %}{{ tools | length }}<tool_call>\n"
+    "{\"name\": <name>, \"arguments\": <object>}\n</tool_call>{% endif %}<assistant>";
+
+class ResponsesHttp : public RunningServer {
+ protected:
+  void begin(const std::string& answer, ServerOptions options = {}) {
+    engine.set_chat_template(kTurnsTemplate);
+    engine.answer_with(answer);
+    engine.set_max_model_len(4096);
+    start(std::move(options));
+  }
+  ClientResponse respond(const std::string& fields, const std::string& headers = {}) {
+    return post("/v1/responses", "{" + fields + "}", headers);
+  }
+  ClientResponse ask(const std::string& method, const std::string& path, const std::string& headers = {}) {
+    HttpClient client(port);
+    client.send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
+    return client.receive();
+  }
+  static std::string text_of(const boost::json::value& response) {
+    return std::string(response.at("output").as_array().back().at("content").as_array().front().at("text").as_string());
+  }
+  static std::string id_of(const boost::json::value& response) { return std::string(response.at("id").as_string()); }
+};
+
+TEST_F(ResponsesHttp, AnAnswerIsAResponse) {
+  begin("hello");
+  const auto answer = respond(R"("input": "hi", "instructions": "be brief", "metadata": {"k": "v"})").json();
+  EXPECT_TRUE(id_of(answer).starts_with("resp_"));
+  EXPECT_EQ(answer.at("object"), "response");
+  EXPECT_EQ(answer.at("status"), "completed");
+  EXPECT_EQ(text_of(answer), "hello");
+  EXPECT_EQ(answer.at("usage").at("output_tokens"), 6);
+  EXPECT_EQ(answer.at("metadata").at("k"), "v");
+  EXPECT_EQ(post("/v1/responses/input_tokens", R"({"input": "hi", "instructions": "be brief"})").json().at("input_tokens"),
+            answer.at("usage").at("input_tokens"));
+}
+
+// The tokens of the next turn begin with those of the last one and its answer, whatever a tokenizer would make of their text.
+TEST_F(ResponsesHttp, ATurnBeginsWithTheTokensOfTheLast) {
+  begin("hello");
+  const auto first = respond(R"("input": "hi")").json();
+  const auto second = respond(R"("input": "more", "previous_response_id": ")" + id_of(first) + "\"").json();
+  EXPECT_EQ(second.at("previous_response_id"), first.at("id"));
+  auto expected = bytes_to_tokens("<user>hi");
+  const auto add = [&](const std::string& text) {
+    for (const TokenId token : bytes_to_tokens(text)) expected.push_back(token);
+  };
+  expected.push_back(kFakeEos);
+  add("<assistant>");
+  EXPECT_EQ(engine.at(0).request.prompt, expected);
+  add("hello");
+  expected.push_back(kFakeEos);
+  add("<user>more");
+  expected.push_back(kFakeEos);
+  add("<assistant>");
+  EXPECT_EQ(engine.at(1).request.prompt, expected);
+  const auto third = respond(R"("input": "yet more", "previous_response_id": ")" + id_of(second) + "\"");
+  EXPECT_EQ(third.status, 200U);
+  const auto prompt = engine.at(2).request.prompt;
+  EXPECT_TRUE(std::ranges::equal(expected, std::span(prompt).first(std::min(prompt.size(), expected.size()))));
+}
+
+TEST_F(ResponsesHttp, WhatIsKeptCanBeReadAndDeleted) {
+  begin("hello");
+  const auto answer = respond(R"("input": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");
+  const std::string path = "/v1/responses/" + id_of(answer.json());
+  EXPECT_EQ(ask("GET", path).body, answer.body);
+  EXPECT_EQ(ask("GET", path + "?stream=true").status, 400U);
+  const auto items = ask("GET", path + "/input_items?order=asc&limit=1").json();
+  EXPECT_EQ(items.at("data").as_array().size(), 1U);
+  EXPECT_EQ(items.at("data").as_array().front().at("content"), "a");
+  EXPECT_EQ(items.at("has_more"), true);
+  const auto rest = ask("GET", path + "/input_items?order=asc&after=" + std::string(items.at("last_id").as_string())).json();
+  EXPECT_EQ(rest.at("data").as_array().front().at("content"), "b");
+  EXPECT_EQ(rest.at("has_more"), false);
+  for (const char* query : {"?limit=0", "?limit=x", "?order=up", "?bogus=1"})
+    EXPECT_EQ(ask("GET", path + "/input_items" + query).status, 400U) << query;
+  EXPECT_EQ(ask("DELETE", path).json().at("deleted"), true);
+  for (const auto& response : {ask("GET", path), ask("DELETE", path), ask("GET", path + "/input_items")}) EXPECT_EQ(response.status, 404U);
+  EXPECT_EQ(respond(R"("input": "c", "previous_response_id": ")" + id_of(answer.json()) + "\"").status, 404U);
+  const auto wrong = ask("PUT", path);
+  EXPECT_EQ(wrong.status, 405U);
+  EXPECT_EQ(wrong.header("Allow"), "GET, DELETE");
+}
+
+TEST_F(ResponsesHttp, NothingIsKeptThatShouldNotBe) {
+  begin("hello", {.max_response_store_bytes = 0});
+  const auto answer = respond(R"("input": "a")").json();
+  EXPECT_EQ(answer.at("store"), false);
+  EXPECT_EQ(ask("GET", "/v1/responses/" + id_of(answer)).status, 404U);
+  const auto refused = respond(R"("input": "a", "previous_response_id": ")" + id_of(answer) + "\"");
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(refused.error_param(), "previous_response_id");
+}
+
+TEST_F(ResponsesHttp, ARequestMayAskNotToBeKept) {
+  begin("hello");
+  const auto answer = respond(R"("input": "a", "store": false)").json();
+  EXPECT_EQ(answer.at("store"), false);
+  EXPECT_EQ(ask("GET", "/v1/responses/" + id_of(answer)).status, 404U);
+}
+
+TEST_F(ResponsesHttp, TenantsFindTheirOwn) {
+  begin("hello", {.tenant_keys = {{"a", "key-a"}, {"b", "key-b"}}});
+  const std::string of_a = "Authorization: Bearer key-a\r\n", of_b = "Authorization: Bearer key-b\r\n";
+  const std::string path = "/v1/responses/" + id_of(respond(R"("input": "a")", of_a).json());
+  EXPECT_EQ(ask("GET", path, of_a).status, 200U);
+  EXPECT_EQ(ask("GET", path, of_b).status, 404U);
+  EXPECT_EQ(ask("DELETE", path, of_b).status, 404U);
+  EXPECT_EQ(ask("GET", path).status, 401U);
+}
+
+TEST_F(ResponsesHttp, StreamsAreKeptToo) {
+  begin("It is <tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>");
+  const auto stream = respond(R"("input": "a", "stream": true, "tools": [{"type": "function", "name": "clock"}])");
+  ASSERT_EQ(stream.status, 200U);
+  EXPECT_EQ(stream.body.find("[DONE]"), std::string::npos);
+  const std::size_t at = stream.body.rfind("\ndata: ");
+  const auto last = boost::json::parse(stream.body.substr(at + 7, stream.body.find('\n', at + 7) - at - 7));
+  EXPECT_EQ(last.at("type"), "response.completed");
+  const auto& output = last.at("response").at("output").as_array();
+  ASSERT_EQ(output.size(), 2U);
+  EXPECT_EQ(output[1].at("arguments"), R"({"zone": "UTC"})");
+  const auto kept = ask("GET", "/v1/responses/" + id_of(last.at("response")));
+  EXPECT_EQ(kept.json(), last.at("response"));
+  const auto next =
+      respond(R"("input": [{"type": "function_call_output", "call_id": ")" + std::string(output[1].at("call_id").as_string()) +
+              R"(", "output": "12:00"}], "previous_response_id": ")" + id_of(last.at("response")) + "\"");
+  EXPECT_EQ(next.status, 200U) << next.body;
+  const auto unknown = respond(R"("input": [{"type": "function_call_output", "call_id": "other", "output": "12:00"}])");
+  EXPECT_EQ(unknown.status, 400U);
+  EXPECT_EQ(unknown.error_param(), "input");
+}
+
+TEST_F(ResponsesHttp, ACallMayBeRequiredByNameOrOfSome) {
+  begin("<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>");
+  for (const char* choice : {R"({"type": "function", "name": "clock"})", R"("required")",
+                             R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "clock"}]})"}) {
+    const auto answer = respond(R"("input": "a", "tools": [{"type": "function", "name": "clock"}, {"type": "function", "name": "cook"}],
+      "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}, "tool_choice": )" +
+                                std::string(choice));
+    ASSERT_EQ(answer.status, 200U) << answer.body;
+    EXPECT_EQ(answer.json().at("output").as_array().front().at("name"), "clock");
+  }
+}
+
+TEST_F(ResponsesHttp, ErrorsNameWhatWasSent) {
+  begin("hello");
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("input": "a", "max_output_tokens": 100000)", "max_output_tokens"},
+      {R"("input": "a", "temperature": "hot")", "temperature"},
+      {R"("input": "a", "tools": [{"type": "function", "name": "no good"}])", "tools[0].name"},
+      {R"("input": "a", "tool_choice": {"type": "function", "name": "f"})", "tool_choice"},
+      {R"("input": "a", "text": {"format": {"type": "xml"}})", "text.format.type"},
+      {R"("input": "a", "reasoning": {"effort": "enormous"})", "reasoning.effort"},
+  };
+  for (const auto& [fields, field] : cases) {
+    const auto refused = respond(fields);
+    EXPECT_EQ(refused.status, 400U) << fields;
+    EXPECT_EQ(refused.error_param(), field);
+  }
+  EXPECT_EQ(respond(R"("input": "a", "model": "other")").status, 404U);
+}
+
+}  // namespace
+}  // namespace quire
