@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+GRAMMAR = os.path.join(HERE, "..", "golden", "oracle", "grammar.jsonl.xz")
 CONTINUUM = os.path.join(HERE, "..", "golden", "oracle", "continuum.jsonl.xz")
 SCENARIOS = os.path.join(HERE, "..", "golden", "oracle", "scenarios.jsonl.xz")
 
@@ -27,6 +28,29 @@ def test_all_recorded_answers_of_continuum_are_given_again():
     assert " 0 differ" in done.stdout
 
 
+def test_all_recorded_answers_with_vllms_grammars_are_given_again():
+    done = run(GRAMMAR)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " 0 differ" in done.stdout
+
+
+def test_a_draft_kept_too_few_is_noticed(tmp_path):
+    import json
+    import lzma
+
+    path, changed = tmp_path / "changed.jsonl.xz", 0
+    with lzma.open(GRAMMAR, "rt") as file, lzma.open(path, "wt") as out:
+        for line in map(json.loads, file):
+            kept = [entry for entry in line["tape"] if entry[0] == "validate" and entry[1]]
+            if kept and changed < 3:
+                kept[0][1].pop()  # one token less is valid than vLLM's grammar said
+                out.write(json.dumps(line) + "\n")
+                changed += 1
+    done = run(str(path))
+    assert done.returncode == 1 and changed == 3
+    assert f" {changed} differ" in done.stdout
+
+
 def test_a_wrong_answer_is_noticed(tmp_path):
     # Another limit than in the recorded run must show, or the comparison sees nothing.
     import json
@@ -42,6 +66,28 @@ def test_a_wrong_answer_is_noticed(tmp_path):
     done = run(str(path))
     assert done.returncode == 1
     assert "differ" in done.stdout
+
+
+def test_the_record_with_grammars_holds_what_they_do():
+    """Each reasoning parser, reasoning that ends, drafts kept and filtered, tokens refused, preemptions, asynchronous scheduling and not."""
+    import collections
+    import json
+    import lzma
+
+    counts = collections.Counter()
+    with lzma.open(GRAMMAR, "rt") as file:
+        for line in map(json.loads, file):
+            config = line["script"]["config"]
+            counts[config["guided"]["reasoner"]] += 1
+            counts[config["async"]] += 1
+            counts["preempting"] += any(what == "schedule" and answer != "raised" and bool(answer["preempted"]) for what, answer, _, _ in line["answers"])
+            for what, question, answer in (call for _, _, calls, _ in line["answers"] for call in calls if call[0] in ("accept", "validate", "advance")):
+                counts[what, bool(answer) if what != "advance" else tuple(answer)] += 1
+                counts["filtered"] += what == "validate" and len(answer) < len(question)
+    assert all(counts[name] for name in ("", "qwen3", "deepseek_r1", "deepseek_v3", True, False)), counts
+    # (False, True): reasoning ended with this token, and the grammar begins behind it.
+    assert counts["advance", (False, True)] and counts["accept", True] >= 500 and counts["accept", False], counts
+    assert counts["filtered"] >= 20 and counts["validate", True] >= 20 and counts["preempting"] >= 5, counts
 
 
 def test_the_record_holds_what_is_rare():

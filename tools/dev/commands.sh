@@ -197,6 +197,7 @@ test_more() {
   stage "aarch64 under qemu" test_aarch64
   stage "mutants of the core" cmd_mutants
   stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
+  stage "vLLM beside quire, with its grammars" ./dev oracle fuzz --scenarios 1000 --profile grammar
   stage "vLLM's own tests" ./dev oracle tests
   stage "other clients" test_clients
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
@@ -284,8 +285,10 @@ cmd_oracle() {
       say "vLLM 0.19.0 is ready in $ORACLE" ;;
     fuzz | replay | survey | coverage | record)
       need_oracle
+      case " $* " in *" grammar "*) need_model ;; esac
       oracle_package "$@"
-      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
+      PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false QUIRE_ORACLE_MODEL="$MODEL" \
+        PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
     tests)
       shift
       need_oracle

@@ -9,6 +9,9 @@ from . import fuzz
 from .profiles import PROFILES
 
 
+PROFILE_HELP = "production: 4,000 blocks, 8,192 tokens, 256 requests; continuum: that policy; grammar: vLLM's own StructuredOutputManager"
+
+
 def _names(arguments) -> tuple:
     return ("stock", "stock") if arguments.against == "stock" else ("stock", arguments.against)
 
@@ -91,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     added = command("fuzz", cmd_fuzz, "play random scenarios on both schedulers until they differ")
     added.add_argument("--scenarios", type=int, default=1000)
     added.add_argument("--seed", type=int, default=0)
-    added.add_argument("--profile", default="default", choices=tuple(PROFILES), help="production: 4,000 blocks, 8,192 tokens, 256 requests; continuum: that policy")
+    added.add_argument("--profile", default="default", choices=tuple(PROFILES), help=PROFILE_HELP)
     added.add_argument("--workers", type=int, default=os.cpu_count())
     added.add_argument("--shrink", type=int, default=1500, metavar="PLAYS", help="plays spent on shrinking a difference")
     added.add_argument("--out", default="build/oracle", help="folder for shrunk scripts")

@@ -160,11 +160,32 @@ def block_hasher(config: dict):
     return get_request_block_hasher(config["scheduler_block_size"], get_hash_fn_by_name(config["hash"]))
 
 
+def install(config: dict) -> None:
+    """What a play of this configuration needs of the process, beyond what all need."""
+    if config.get("guided"):
+        from . import guided
+
+        guided.install_once()
+
+
+def _grammars(config: dict, vllm_config_, side):
+    if config.get("guided") and side.tape is not None and side.tape.is_read:
+        from . import tape
+
+        return tape.Manager(side, config["guided"])
+    if config.get("guided"):
+        from . import guided
+
+        return guided.Manager(side, vllm_config_, config["guided"])
+    return GrammarManager(side, config["reasoning"])
+
+
 def scheduler_arguments(config: dict, side) -> dict:
+    vllm_config_ = vllm_config(config)
     return {
-        "vllm_config": vllm_config(config),
+        "vllm_config": vllm_config_,
         "kv_cache_config": kv_cache_config(config),
-        "structured_output_manager": GrammarManager(side, config["reasoning"]),
+        "structured_output_manager": _grammars(config, vllm_config_, side),
         "block_size": config["scheduler_block_size"],
         "mm_registry": Registry(config["multimodal"]),
         "include_finished_set": config["include_finished_set"],

@@ -27,6 +27,7 @@ class Tally:
     steps: int = 0
     alone: int = 0  # steps of quire after vLLM gave up
     preempting: int = 0  # scenarios in which something was preempted
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # of guided.Manager
     ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # kinds of ends.py
     examples: dict = dataclasses.field(default_factory=dict)
     failure: tuple | None = None  # (seed, kind, description)
@@ -36,6 +37,7 @@ class Tally:
         self.steps += other.steps
         self.alone += other.alone
         self.preempting += other.preempting
+        self.counts.update(other.counts)
         self.ended.update(other.ended)
         for key, seed in other.examples.items():
             self.examples.setdefault(key, seed)
@@ -57,6 +59,9 @@ def setup() -> None:
 
 def failure_of(script: dict, names: tuple) -> tuple | None:
     """(kind, description) of what goes wrong when the script is played, in a process of its own; None if nothing does."""
+    from . import config
+
+    config.install(script["config"])
     failure, death = isolate.isolated(_failure_of, script, names)
     if death is not None:
         return "death", death
@@ -107,6 +112,7 @@ def play_seeds(seeds, names: tuple, profile: str, note=None) -> Tally:
         tally.steps += player.num_steps
         tally.alone += player.num_steps_alone
         tally.preempting += player.num_preemptions > 0
+        tally.counts.update(player.counts)
         if failure is not None:
             tally.failure = (seed, *failure)
             break
@@ -189,6 +195,8 @@ def report(tally: Tally, seconds: float, profile: str) -> bool:
     """True: all is well."""
     print(f"{tally.scenarios:,} scenarios, {tally.steps:,} steps ({tally.steps / max(1, tally.scenarios):.1f} each) in {seconds:,.0f} s")
     print(f"something was preempted in {tally.preempting:,} of them ({100 * tally.preempting / max(1, tally.scenarios):.1f} %)")
+    if tally.counts:
+        print("grammars: " + ", ".join(f"{number:,} {what}" for what, number in sorted(tally.counts.items())))
     if tally.ended:
         total = sum(tally.ended.values())
         print(

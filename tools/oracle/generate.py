@@ -2,6 +2,7 @@
 
 import random
 
+from . import generate_grammars
 from .generate_config import configuration
 from .profiles import PROFILES
 
@@ -119,6 +120,8 @@ class Generator:
         if config["max_loras"] and rng.random() < 0.6:
             spec["lora"] = rng.randint(1, 3)
         self._kind(spec)
+        if self.profile.guided:
+            self._guide(spec)
         if rng.random() < 0.1:
             spec["salt"] = rng.choice(("a", "b", ""))
         if rng.random() < 0.1:
@@ -132,6 +135,24 @@ class Generator:
             self._turn(spec)
         self.ids.append(spec["id"])
         self.events.append(["add", spec])
+
+    def _guide(self, spec: dict) -> None:
+        """A real grammar for most, ends that the real vocabulary has, and a prompt that may think."""
+        rng = self.rng
+        spec.pop("grammar", None)
+        self.grammars.pop(spec["id"], None)
+        if rng.random() < 0.9:
+            spec["eos"] = generate_grammars.END
+        if "stop" in spec:
+            spec["stop"] = [rng.randrange(17, 100)]  # single characters
+        if spec.get("pooling") or rng.random() < 0.2:
+            return
+        spec["grammar"] = generate_grammars.grammar(rng)
+        self.grammars[spec["id"]] = 0
+        thoughts = generate_grammars.thoughts(rng) if self.config["guided"]["reasoner"] else []
+        if thoughts and spec["n"] > len(thoughts):
+            spec["n"] -= len(thoughts) - len(spec.pop("tail", ()))
+            spec["tail"] = thoughts
 
     def _turn(self, spec: dict) -> None:
         rng = self.rng

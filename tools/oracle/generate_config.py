@@ -2,6 +2,7 @@
 
 import random
 
+from . import generate_grammars
 from .profiles import Profile
 
 NO_ANSWERS = {
@@ -237,6 +238,8 @@ def configuration(rng: random.Random, profile: Profile) -> dict:
         config["queue_depth"] = 2
     if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else
         config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
+    if profile.guided:
+        config["guided"] = generate_grammars.manager(rng)
     if profile.continuum:
         config["policy"] = "continuum"
         config["additional"] = {"quire": {"policy": "continuum"}}

@@ -82,7 +82,7 @@ def _check_sound(scheduler) -> None:
 
 
 class Player:
-    def __init__(self, script: dict, names=("stock", "stock"), observer=None):
+    def __init__(self, script: dict, names=("stock", "stock"), observer=None, tape=None):
         self.config = script["config"]
         self.seed = script["seed"]
         self.events = script["events"]
@@ -100,6 +100,11 @@ class Player:
         self.num_preemptions = 0
         self.raised = None  # Raised by which vLLM gave up
         self.alone = False  # quire goes on without it
+        self.counts = {}  # of what the first side's grammars did
+        self.guided = self.config.get("guided")
+        self.tape = self.sides[0].tape = tape
+        if tape is None or not tape.is_read:
+            configs.install(self.config)
 
     def play(self) -> "Player":
         with CLOCK:
@@ -173,7 +178,11 @@ class Player:
             raise compare.Difference(self.index, event, part, left, right)
 
     def _construct(self, side: Side):
-        side.scheduler = configs.SIDES[side.name](configs.scheduler_arguments(self.config, side))
+        arguments = configs.scheduler_arguments(self.config, side)
+        side.grammars = arguments["structured_output_manager"]
+        if self.guided and side is self.sides[0]:
+            self.counts = side.grammars.counts
+        side.scheduler = configs.SIDES[side.name](arguments)
 
     # Events.
     def _on_add(self, spec: dict) -> None:
@@ -182,6 +191,8 @@ class Player:
         def add(side):
             request = maker.make()
             side.requests.setdefault(spec["id"], request)
+            if self.guided:
+                side.grammars.grammar_init(request)
             side.scheduler.add_request(request)
             if side.name == "stock":
                 _check_sound(side.scheduler)
@@ -195,6 +206,9 @@ class Player:
         from .parties import Grammar
 
         for side in self.sides:
+            if self.guided:
+                side.grammars.executor.finish(request_id)
+                continue
             request = side.requests.get(request_id)
             if request is not None and request.structured_output_request is not None:
                 request.structured_output_request.grammar = Grammar(side, step)
@@ -281,7 +295,9 @@ class Player:
         return outputs
 
     def _bitmask(self, batch) -> None:
-        self._both("get_grammar_bitmask", lambda side: side.scheduler.get_grammar_bitmask(batch.outputs[side]), compare.grammar)
+        answers = self._both("get_grammar_bitmask", lambda side: side.scheduler.get_grammar_bitmask(batch.outputs[side]), compare.grammar)
+        if self.guided:
+            batch.masks = results.masks_of(self, batch, answers[0])
 
     def _update(self, batch, seed: int) -> None:
         self._end_where_names_mix(batch)

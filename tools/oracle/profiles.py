@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from .generate_grammars import NUM_TOKENS
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -25,6 +27,7 @@ class Profile:
     prompts: tuple  # bounds of the prompts' lengths; a scenario draws one of these lists
     next_input: int  # the longest further input of a session
     max_tokens: tuple
+    guided: bool = False  # vLLM's own StructuredOutputManager with real grammars instead of a scripted party
     continuum: bool = False  # the policy is CONTINUUM: requests are turns of jobs, and time passes between them
 
 
@@ -76,4 +79,18 @@ PRODUCTION = Profile(
 
 CONTINUUM = replace(DEFAULT, num_requests=(8, 12, 20, 30), rate=(0.3, 0.6, 0.9), num_rounds=(30, 90), continuum=True)
 
-PROFILES = {"default": DEFAULT, "production": PRODUCTION, "continuum": CONTINUUM}
+GRAMMAR = replace(
+    DEFAULT,
+    max_model_len=(32, 48, 64, 96, 160),
+    vocab=(NUM_TOKENS,),
+    max_num_seqs=(2, 4, 8, 16),
+    num_requests=(4, 8, 12, 20),
+    burst=(0.6, 0.5),
+    rate=(0.3, 0.6, 0.9),
+    num_rounds=(30, 80),
+    prompts=((0.8, 1 / 3), (0.5, 0.2)),
+    max_tokens=(1, 5, 10, 20, 40, 60),
+    guided=True,
+)
+
+PROFILES = {"default": DEFAULT, "production": PRODUCTION, "continuum": CONTINUUM, "grammar": GRAMMAR}

@@ -2,6 +2,8 @@
 
     {"script": {...}, "answers": [[what was called, its answer, calls to the outside, digest of the state afterwards], ...], "end": kind}
 
+With real grammars "tape" has their answers and the worker's (tape.py), and of a bitmask the answers have the number of rows.
+
 The digest is "" where the script does not look at the state. "end" is there where vLLM gave up after the last answer: quire goes on alone.
 Dicts are compared in their order.
 """
@@ -14,6 +16,7 @@ import lzma
 import os
 
 from . import ends, generate, play, snapshot
+from .tape import Tape
 
 SEEDS_PER_SCENARIO = 4  # played for each that is kept
 PREEMPTING = 0.5  # share of the kept in which something is preempted, at least
@@ -63,6 +66,13 @@ def digest(player, look: bool) -> str:
     return hashlib.sha256(state.encode()).hexdigest()[:16]
 
 
+def _without_bits(player, what: str, answer):
+    """What a play without the vocabulary can answer too."""
+    if what != "get_grammar_bitmask" or not player.guided or not isinstance(answer, tuple):
+        return answer
+    return answer[0], len(answer[1])
+
+
 class Recorder:
     """An observer of a Player with one side."""
 
@@ -70,14 +80,17 @@ class Recorder:
         self.answers = []
 
     def __call__(self, player, what: str, answers: list, look: bool) -> None:
-        self.answers.append([what, plain(answers[0]), plain(player.sides[0].log), digest(player, look)])
+        self.answers.append([what, plain(_without_bits(player, what, answers[0])), plain(player.sides[0].log), digest(player, look)])
 
 
 def record(script: dict) -> tuple:
     """(one line of the file, the Player)"""
     recorder = Recorder()
-    player = play.Player(script, ("stock",), recorder).play()
+    tape = Tape() if script["config"].get("guided") else None
+    player = play.Player(script, ("stock",), recorder, tape).play()
     line = {"script": script, "answers": recorder.answers}
+    if tape is not None:
+        line["tape"] = list(tape.entries)
     if player.raised:
         line["end"] = ends.kind_of(player.raised.where())
     return line, player
@@ -96,6 +109,7 @@ def _features(script: dict) -> frozenset:
             ("pp", config["pp"], config["async"]),
             ("caching", config["prefix_caching"], config["hash"]),
             *[(key, bool(config[key])) for key in ("multimodal", "max_loras", "kv_events", "v2_runner", "ec_connector", "kv_metrics", "encoder_decoder")],
+            *[("guided", key, value) for key, value in config.get("guided", {}).items()],
             *[("verb", event[0], config["async"]) for event in script["events"]],
         ]
     )
@@ -133,7 +147,9 @@ def run(arguments) -> int:
     path = os.path.join(arguments.out, f"{name}.jsonl.xz")
     choice = Choice(arguments.scenarios)
     for seed in range(SEEDS_PER_SCENARIO * arguments.scenarios):
-        choice.add(*record(generate.script(seed, arguments.profile)))
+        line, player = record(generate.script(seed, arguments.profile))
+        if "tape" not in line or "end" not in line:  # where vLLM gives up, its grammars' answers end too
+            choice.add(line, player)
     lines = choice.lines()
     with lzma.open(path, "wt", preset=9, encoding="utf-8") as file:
         file.write("".join(line + "\n" for line in lines))
@@ -174,7 +190,8 @@ class Replayer:
 def replay(line: dict, name: str = "quire") -> int:
     """Plays a recorded line; returns the number of steps, raises Difference."""
     replayer = Replayer(line)
-    player = play.Player(line["script"], (name,), replayer).play()
+    tape = Tape(line["tape"]) if "tape" in line else None
+    player = play.Player(line["script"], (name,), replayer, tape).play()
     if replayer.left:
         raise RuntimeError(f"the play ended early: {player.raised}")
     return player.num_steps

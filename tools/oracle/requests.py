@@ -36,11 +36,20 @@ def parameters(spec: dict):
         stop_token_ids=list(spec.get("stop", ())),
         logprobs=1 if spec.get("logprobs") else None,
         skip_reading_prefix_cache=spec.get("skip_read"),
-        structured_outputs=StructuredOutputsParams(json_object=True) if spec.get("grammar") else None,
+        structured_outputs=_structured(spec.get("grammar")),
         extra_args=_extra(spec) or None,
         repetition_detection=RepetitionDetectionParams(*repetition) if repetition else None,
     )
     params._eos_token_id = spec.get("eos")
+    return params
+
+
+def _structured(grammar) -> StructuredOutputsParams | None:
+    """`grammar`: its arguments, or only that there is one."""
+    if not grammar:
+        return None
+    params = StructuredOutputsParams(**(grammar if isinstance(grammar, dict) else {"json_object": True}))
+    params._backend = "guidance"
     return params
 
 

@@ -22,6 +22,7 @@ class Batch:
         self.total = plan.total_num_scheduled_tokens
         self.pending = plan.pending_structured_output_tokens
         self.sync_loads = {}
+        self.masks = {}  # request id -> its rows of the bitmask, where grammars are real
         self.requests = {}  # vLLM's own, to see when another takes its name
         if first.name == "stock":
             self.requests = {request_id: first.scheduler.requests[request_id] for request_id in plan.num_scheduled_tokens}
@@ -76,7 +77,9 @@ def sample(player, batch: Batch, seed: int) -> Result:
     peeked = snapshot.peek(player.sides[0].scheduler, result.ids)
     for request_id, emits, pooling, num_tokens in batch.rows:
         tokens = []
-        if emits and not pooling:
+        if request_id in batch.masks:
+            tokens = _obeying(player, batch, seed, request_id)
+        elif emits and not pooling:
             scheduled = drafts.get(request_id, ())
             accepted = draw(seed, "accepted", request_id) % (len(scheduled) + 1)
             accepted = min(accepted, len(scheduled) - invalid.get(request_id, 0))
@@ -97,6 +100,51 @@ def sample(player, batch: Batch, seed: int) -> Result:
     if config["connector"]:
         result.kv = _transfers(player, batch, seed, result)
     return result
+
+
+def masks_of(player, batch: Batch, answer) -> dict:
+    if answer is None:
+        return {}
+    if player.tape is not None and player.tape.is_read:
+        return dict.fromkeys(answer.structured_output_request_ids)
+    from . import guided
+
+    return guided.rows_of(batch, answer)
+
+
+def _taped(player, question: str, make):
+    """What `make` gives, or gave when it was recorded."""
+    if player.tape is None:
+        return make()
+    if player.tape.is_read:
+        return player.tape.take(question)
+    answer = make()
+    player.tape.note(question, answer)
+    return answer
+
+
+def _obeying(player, batch: Batch, seed: int, request_id: str) -> list:
+    def make():
+        from . import guided
+
+        drafts = batch.plan.scheduled_spec_decode_tokens.get(request_id, ())
+        num_valid = len(drafts) - (batch.plan.num_invalid_spec_tokens or {}).get(request_id, 0)
+        return guided.sampled(player.guided, seed, request_id, drafts, num_valid, batch.masks[request_id])
+
+    return _taped(player, "sampled", make)
+
+
+def _proposed(player, seed: int, request_id: str, count: int) -> list | None:
+    side = player.sides[0]
+    if not player.guided or request_id not in side.requests:
+        return None
+
+    def make():
+        from . import guided
+
+        return guided.proposed(side.grammars, side.requests[request_id], seed, count)
+
+    return _taped(player, "drafts", make)
 
 
 def _token(player, seed: int, request_id: str, position: int) -> int:
@@ -121,7 +169,8 @@ def drafts(player, batch: Batch, seed: int) -> Drafts:
         pick = draw(seed, "drafts", request_id)
         count = limit if pick % 3 else pick // 3 % (limit + 1)
         ids.append(request_id)
-        tokens.append([_token(player, seed + 1, request_id, num_tokens + 1 + i) for i in range(count)])
+        wanted = _proposed(player, seed, request_id, count)
+        tokens.append([_token(player, seed + 1, request_id, num_tokens + 1 + i) for i in range(count)] if wanted is None else wanted)
     return Drafts(ids, tokens)
 
 

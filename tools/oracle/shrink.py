@@ -59,6 +59,11 @@ class Shrinker:
             if value not in (0, True, 1):
                 self._try({**self.best, "config": {**self.best["config"], "answers": {**self.best["config"]["answers"], key: 0}}})
 
+        for key, value in {"reasoner": "", "compiles_aside": False, "in_reasoning": False, "stray": 0}.items():
+            guided = self.best["config"].get("guided")
+            if guided and guided[key] != value:
+                self._try({**self.best, "config": {**self.best["config"], "guided": {**guided, key: value}}})
+
     def _replace(self, index: int, event: list) -> bool:
         events = list(self.best["events"])
         events[index] = event

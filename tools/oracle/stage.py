@@ -28,6 +28,8 @@ class Side:
         self.log = []  # calls to the outside, in order
         self.scheduler = None
         self.connector = None
+        self.grammars = None
+        self.tape = None  # tape.Tape of a play that is recorded, or played from a record
         self.requests = {}  # request id -> Request as this side has it
 
     def begin(self) -> None:

@@ -34,6 +34,11 @@ class RepetitionDetectionParams:
 @dataclasses.dataclass
 class StructuredOutputsParams:
     json_object: bool | None = None
+    json: str | None = None
+    regex: str | None = None
+    choice: list | None = None
+    grammar: str | None = None
+    structural_tag: str | None = None
 
 
 @dataclasses.dataclass
