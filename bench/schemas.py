@@ -142,11 +142,20 @@ class Case:
             self.invalid.append(f"{text[:200]!r}: {str(error).splitlines()[0][:200]}")
 
 
+def question(schema) -> dict:
+    return {"role": "user", "content": f"Write one short JSON value for this JSON schema: {json.dumps(schema)[:1500]}"}
+
+
+# What short means: a model of this size writes on and on otherwise.
+SHOWN = (({"type": "string"}, "Oslo"), ({"properties": {"a": {"type": "integer"}}}, {"a": 7}), ({"type": "array"}, [1, 2]), (True, "yes"),
+         ({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}, {"city": "Oslo", "days": 2}))  # fmt: skip
+SHOWN = [turn for schema, value in SHOWN for turn in (question(schema), {"role": "assistant", "content": json.dumps(value)})]
+
+
 async def ask(client, case, seed, arguments) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": case.schema}}
-    question = f"Write one short JSON value for this JSON schema: {json.dumps(case.schema)[:1500]}"
     try:
-        answer = await client.chat.completions.create(model="", messages=[{"role": "user", "content": question}], temperature=1, seed=seed,
+        answer = await client.chat.completions.create(model="", messages=[*SHOWN, question(case.schema)], temperature=1, seed=seed,
                                                       max_tokens=arguments.max_tokens, response_format=form)  # fmt: skip
     except openai.BadRequestError as refusal:
         case.refusal = refusal.message

@@ -26,7 +26,8 @@ struct RequestOutput {
   std::vector<TokenId> tokens;             // new since the last output
   std::vector<PositionLogprobs> logprobs;  // one per new token, if asked for
   bool finished = false;
-  FinishReason reason = FinishReason::stop;  // when finished
+  bool input_ended = false;                  // of a session, which goes on: its answer to what it was given is over
+  FinishReason reason = FinishReason::stop;  // when finished, or input_ended
   TokenId stop_token = -1;                   // the id that stopped it, if one did; it is also the last of `tokens`
   std::string error;                         // FinishReason::error: what happened, in words
   // The same, where the request was at fault, which showed after submit(): a grammar that cannot be compiled or costs too much.
@@ -70,6 +71,9 @@ struct EngineRequest {
   // No tokens are drawn: the request ends with one vector, of the kind that sampling.pooling says: as many numbers as the model is wide
   // (ModelInfo::hidden_size), or one for each of the tokens whose logits it asks for.
   bool pooling = false;
+  // A streaming session: where others end (EOS, a stop id, max_tokens) it waits for append(), and goes on behind all that it has put out,
+  // whatever stopped it included, while its KV stays. max_tokens and min_tokens are of each answer. One that waits holds its blocks.
+  bool session = false;
   // Compiled while the request waits, on a thread of its own; what it refuses ends the request (RequestOutput::refusal).
   std::optional<StructuredOutput> structured_output{};
 };
@@ -200,6 +204,12 @@ class QUIRE_API Engine {
   // `overloaded` (also while the parent is so new that the engine thread does not know it), `shutting_down`. What cannot be forked when it
   // comes to it (it has ended by then; max_tokens are there already; CoreLimits::max_fork_family) ends each with FinishReason::error.
   virtual Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) = 0;
+
+  // Thread-safe. More of a session's prompt, to be answered when what came before is; empty: no more will come, and the session ends with
+  // the answer to the last. Errors: `not_found` (it has ended), `invalid_argument` (it is no session, has been told its end, a token is not
+  // in the vocabulary, or all inputs together are longer than max_model_len). What does not fit behind the answers so far ends the session
+  // (RequestOutput::refusal).
+  virtual Result<void> append(RequestId session, std::vector<TokenId> tokens) = 0;
 
   // Thread-safe and idempotent: the request's blocks are free at the next step; its last output says `reason`.
   // `stop` is for a stop string found by the caller, `abort` for a client that went away.

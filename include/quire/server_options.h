@@ -50,6 +50,7 @@ struct QUIRE_API ServerOptions {
   std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
   std::uint32_t body_timeout_ms = 30'000;
   std::uint32_t write_timeout_ms = 30'000;
+  std::uint32_t session_timeout_ms = 60'000;        // a streaming session whose client says nothing: it holds blocks of the KV cache
   std::uint32_t max_parse_queue = 1024;             // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503
   bool low_parse_priority = true;                   // those give way to computing threads; tests on busy machines cannot wait so long
   std::uint32_t drain_timeout_ms = 30'000;          // running requests after a request to stop

@@ -170,6 +170,9 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
       ->capture_default_str();
   app.add_option("--max-connections", server.max_connections, "Connections at once; beyond it the longest idle one makes room")
       ->capture_default_str();
+  app.add_option("--session-timeout-ms", server.session_timeout_ms,
+                 "How long a session of /v1/completions may wait for more of its prompt; it holds KV blocks meanwhile")
+      ->capture_default_str();
   app.add_option("--response-store", server.max_response_store_bytes,
                  "Answers of /v1/responses kept in memory, so that clients may go on from them; 0: none")
       ->transform(bytes_flag())

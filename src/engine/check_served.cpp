@@ -33,6 +33,8 @@ Result<void> check_served(const EngineRequest& request, const WorkerCapabilities
     return fail(ErrorCode::unsupported, "structured_output", "is not possible: this build of quire has no llguidance",
                 "build with it (QUIRE_GUIDANCE, as ./dev does), or ask for free output");
   }
+  if (request.session && has_connector)
+    return refuse("session", "is not served by an engine that loads and stores blocks (--kv-disk, --kv-dram)");
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
   if (request.sampling.pooling.kind != PoolingKind::last && has_connector)
     return refuse("pooling", "of more than the last token needs the whole prompt computed, and a connector may load blocks of it");

@@ -111,6 +111,11 @@ Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, Out
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 
+Result<void> EngineImpl::append(RequestId session, std::vector<TokenId> tokens) {
+  if (auto valid = validate_tokens(tokens, model_.vocab_size); !valid) return valid;
+  return inbox_.append({.id = session, .tokens = std::move(tokens)}, options_.scheduler.max_model_len);
+}
+
 void EngineImpl::finish(RequestId id, FinishReason reason) {
   inbox_.finish(id, reason);
 }
@@ -183,6 +188,8 @@ void EngineImpl::handle(Intake& intake) {
       loop_.finish(ending->id, ending->reason);
     else if (const Fork* fork = std::get_if<Fork>(&command))
       loop_.fork(*fork);
+    else if (SessionTokens* input = std::get_if<SessionTokens>(&command))
+      loop_.append(std::move(*input));
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));

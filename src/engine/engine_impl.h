@@ -32,6 +32,7 @@ class EngineImpl final : public Engine {
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override;
+  Result<void> append(RequestId session, std::vector<TokenId> tokens) override;
   void finish(RequestId id, FinishReason reason) override;
   void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override;
   void pause(const PauseOptions& options, ControlAnswer answer) override;

@@ -90,6 +90,8 @@ Result<void> StepLoop::fork_one(const Fork& fork, std::uint32_t number, Live& ch
     return fail(ErrorCode::not_found, "parent", "the request has ended", "fork one before it ends");
   if (parent->second.search.has_value())
     return fail(ErrorCode::unsupported, "parent", "what a beam search finds is not known before it is over", "fork another request");
+  if (parent->second.session != nullptr)
+    return fail(ErrorCode::unsupported, "parent", "is a session: what comes next depends on its client", "fork another request");
   // Of one that is expected itself, the elder has what is computed.
   const std::optional<RequestId> elder = parent->second.elder;
   const RequestId id{fork.first.value + number};

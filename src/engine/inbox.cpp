@@ -39,6 +39,7 @@ Result<RequestId> Inbox::submit(Submission submission) {
   const std::uint32_t n = submission.request.n;
   if (Result<void> free = room(n); !free) return std::unexpected(std::move(free.error()));
   const RequestId id = open(n);
+  if (submission.request.session) open_.at(id) = {.takes_input = true, .num_tokens = submission.request.prompt.size()};
   submission.id = id;
   submissions_.push_back({std::move(submission)});
   ++num_queued_;
@@ -59,6 +60,31 @@ Result<RequestId> Inbox::fork(Fork fork) {
   has_news_ = true;
   wake_.notify_one();
   return fork.first;
+}
+
+Result<void> Inbox::append(SessionTokens input, std::uint32_t max_model_len) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return refuse_closed();
+  const auto found = open_.find(input.id);
+  if (found == open_.end() || found->second.ending)
+    return fail(ErrorCode::not_found, "session", fmt::format("no request {} is open", input.id.value), "begin another");
+  Open& session = found->second;
+  if (!session.takes_input) return fail(ErrorCode::invalid_argument, "session", "takes no input, or no more of it", "begin a session");
+  const std::size_t num_tokens = session.num_tokens + input.tokens.size();
+  if (num_tokens >= max_model_len) {
+    return fail(ErrorCode::invalid_argument, "session",
+                fmt::format("would have {} tokens of input, and the context holds {}, answers included", num_tokens, max_model_len),
+                "begin another");
+  }
+  session.num_tokens = num_tokens;
+  session.takes_input = !input.tokens.empty();
+  if (Queued* const own = queued(input.id))
+    own->submission.inputs.push_back(std::move(input.tokens));
+  else
+    commands_.emplace_back(std::move(input));
+  has_news_ = true;
+  wake_.notify_one();
+  return {};
 }
 
 RequestId Inbox::open(std::uint32_t num_requests) {

@@ -35,7 +35,8 @@ struct Submission {
   std::vector<BlockHash> block_names;  // of the full blocks of the prompt
   OutputSink* sink = nullptr;
   double arrival_s = 0.0;
-  std::vector<Ending> ended{};  // some of its siblings already have
+  std::vector<Ending> ended{};                 // some of its siblings already have
+  std::vector<std::vector<TokenId>> inputs{};  // of a session, after its prompt; the last is empty if no more will come
 };
 
 // Of a submission; 0 is its first.
@@ -52,6 +53,12 @@ struct Fork {
   double arrival_s = 0.0;
 };
 
+// More of a session's prompt.
+struct SessionTokens {
+  RequestId id;
+  std::vector<TokenId> tokens;  // empty: no more will come
+};
+
 struct ResumeOptions {};
 
 // What an operator asks.
@@ -60,7 +67,7 @@ struct Control {
   ControlAnswer answer;
 };
 
-using Command = std::variant<Ending, Fork, Control>;
+using Command = std::variant<Ending, Fork, SessionTokens, Control>;
 
 // A submission that ended before it was taken.
 struct Cancelled {
@@ -95,6 +102,8 @@ class Inbox {
   Result<RequestId> submit(Submission submission);
   // As submit(); answers the first id. Errors also: not_found (the parent has ended), overloaded (it has not been taken yet).
   Result<RequestId> fork(Fork fork);
+  // Errors: not_found, invalid_argument (no session, or over, or longer than max_model_len with all that came before), shutting_down.
+  Result<void> append(SessionTokens input, std::uint32_t max_model_len);
   // Client threads. At most one ending per request is ever queued. A submission of several is cancelled with the last of them.
   void finish(RequestId id, FinishReason reason);
   // Client threads. Once closed it is answered here.
@@ -124,6 +133,8 @@ class Inbox {
   struct Open {
     bool waiting = true;  // not admitted yet
     bool ending = false;
+    bool takes_input = false;    // a session that has not been told its end
+    std::size_t num_tokens = 0;  // of a session: that it has been given
   };
   [[nodiscard]] Result<void> room(std::uint32_t num_requests) const;
   RequestId open(std::uint32_t num_requests);

@@ -99,6 +99,7 @@ void StepLoop::add(Submission submission) {
   NewRequest request = request_of(id, live);
   request.prompt = submission.request.prompt;
   request.prompt_storage = &submission.request.prompt;
+  request.resumable = submission.request.session;
   request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
                           submission.block_names.size() * sizeof(BlockHash)};
   request.priority = submission.request.priority;
@@ -107,6 +108,7 @@ void StepLoop::add(Submission submission) {
   const Result<void> added = core_->add(request, {.now = clock_->now_s()});
   QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
   if (live.structured_output != nullptr) options_.grammars->add(id, live.structured_output);
+  if (submission.request.session) add_session(live, submission);
   options_.tools->put(id, std::move(submission.request.name_tool));
   next_step_s_.reset();
   // Its load may fail before it is planned; nor can it be forked.
@@ -136,6 +138,7 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
     return;
   }
   part_from_siblings(id, live);
+  std::erase(resting_, id);
   const FinishEffect effect = core_->finish(id, status_of(reason), {.now = clock_->now_s()});
   QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
   end(id, live, reason, {});
@@ -238,6 +241,7 @@ void StepLoop::provide_masks() {
 
 void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
   const double begin_s = clock_->now_s();
+  ++num_applied_;
   take_prompt_logprobs(result);
   end_failed(result);
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
@@ -250,6 +254,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   end_unloaded(outcome.failed_loads);
   for (const RequestId id : outcome.retired) requests_.erase(id);
   advance_searches(ran_s);
+  advance_sessions();
   wait_for_transfers(step, result.step);
   const double apply_time_s = clock_->now_s() - begin_s;
   observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
@@ -304,7 +309,7 @@ void StepLoop::end_failed(const WorkerResult& result) {
       continue;
     }
     Live& live = requests_.at(request.id);
-    if (live.ended) continue;
+    if (live.ended || (live.session != nullptr && live.session->waits)) continue;
     core_->finish(request.id, RequestStatus::finished_error, {.now = clock_->now_s()});
     end(request.id, live, FinishReason::error, failure);
   }
@@ -367,6 +372,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       continue;
     }
     Live& live = requests_.at(update.id);
+    if (live.session != nullptr && live.session->waits) continue;  // begun before its answer was known to be over
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());
@@ -380,12 +386,15 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
     if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
+    if (live.session != nullptr) live.session->num_tokens += update.tokens.size();
     if (update.finished) {
-      output.finished = true;
       output.reason = update.reason;
       output.stop_token = update.reason == FinishReason::stop && !update.tokens.empty() ? update.tokens.back() : -1;
-      count_end(update.id, live, update.reason);
+      output.input_ended = update.session_waits;
+      output.finished = !update.session_waits;
     }
+    if (output.input_ended && live.session != nullptr) rest(update.id, *live.session);
+    if (output.finished) count_end(update.id, live, update.reason);
     send(live.sink, std::move(output));
   }
 }

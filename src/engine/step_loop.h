@@ -12,6 +12,7 @@
 //   ended     its last output is made, a plan still names it   end
 //   gone      forgotten                                        the core's `retired`
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class StepLoop {
   void add(Submission submission);
   // Each child's first output is what the parent has put out; where there is none to fork, it is its last.
   void fork(const Fork& fork);
+  // More of a session's prompt; nothing to one that has ended.
+  void append(SessionTokens input);
   // Its last output, without having been added.
   void cancel(const Submission& submission, FinishReason reason);
   // Unknown or ended requests are ignored.
@@ -107,6 +110,12 @@ class StepLoop {
   void check_all_free() const;
 
  private:
+  struct Session {
+    std::deque<std::vector<TokenId>> inputs{};  // not taken yet; the last is empty if no more will come
+    std::size_t num_tokens = 0;                 // that it has, as its client knows them
+    bool waits = false;                         // for the next of them; what comes of it now is of a step that was begun too early
+    std::uint64_t waits_until = 0;              // results: then no step is under way that it takes part in
+  };
   struct Live {
     SamplingParams sampling;
     OutputSink* sink = nullptr;
@@ -121,6 +130,7 @@ class StepLoop {
     // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
     std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
     std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
+    std::unique_ptr<Session> session{};                           // null: it is none
     double arrival_s = 0.0;
     double last_token_s = -1.0;  // negative: none yet
   };
@@ -151,6 +161,11 @@ class StepLoop {
   void fork_sibling(RequestId elder, RequestId id);
   void part_from_siblings(RequestId elder, Live& live);
   void add_alone(RequestId id, Live& live, const RequestView& elder);
+  void add_session(Live& live, Submission& submission);
+  void rest(RequestId id, Session& session);
+  void advance_sessions();
+  void advance_session(RequestId id, Live& live);
+  Result<void> take_input(RequestId id, Live& live);
   void add_search(Submission submission);
   void admit_search(RequestId search, const FirstAdmission& admission, double now_s);
   void advance_searches(double now_s);
@@ -190,6 +205,8 @@ class StepLoop {
   bool told_since_start_ = false;       // of an end that the step under way may have been too early for
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
+  std::vector<RequestId> resting_;     // sessions that wait for input
+  std::uint64_t num_applied_ = 0;      // results
   std::vector<RequestId> elders_;      // have siblings that are not forked yet
   std::vector<SampledToken> sampled_;  // of the step that is applied
   std::vector<RequestId> pooled_;      // the same

@@ -95,7 +95,31 @@ Result<void> check_pooling(const EngineRequest& request) {
   return {};
 }
 
+// What comes next depends on its client, so nothing can be expected, prepared or shared.
+Result<void> check_session(const EngineRequest& request, const EngineOptions& options) {
+  if (!request.session) return {};
+  const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
+                                                {"beam_search", request.beam_search.has_value()},
+                                                {"pooling", request.pooling},
+                                                {"structured_output", request.structured_output.has_value()},
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return fail(ErrorCode::unsupported, field, "is given, and a session has no such thing", "leave it out");
+  if (options.speculation.num_speculative_tokens > 0)
+    return fail(ErrorCode::unsupported, "session", "is not served beside drafts", "serve without --num-speculative-tokens");
+  return {};
+}
+
 }  // namespace
+
+Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size) {
+  for (const TokenId id : tokens) {
+    if (id >= 0 && static_cast<std::uint32_t>(id) < vocab_size) continue;
+    return fail(ErrorCode::invalid_argument, "prompt", fmt::format("token id {} is not in the vocabulary", id),
+                fmt::format("use ids from 0 to {}", vocab_size - 1));
+  }
+  return {};
+}
 
 Result<void> validate_count(std::uint32_t n) {
   if (n == 0 || n > kMaxSiblings)
@@ -121,6 +145,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
   if (auto valid = check_pooling(request); !valid) return valid;
+  if (auto valid = check_session(request, options); !valid) return valid;
   if (request.beam_search.has_value())
     if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());

@@ -9,6 +9,9 @@ namespace quire {
 // Checks the request against resolved options and clips max_tokens to the remaining context. Errors name the field.
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
 
+// Of a session's input.
+Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size);
+
 // Of requests that are made at once.
 Result<void> validate_count(std::uint32_t n);
 

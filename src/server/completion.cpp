@@ -98,6 +98,8 @@ Result<void> Completion::submit_all() {
 Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start start) const {
   if (request_.beam_search)
     return fail(ErrorCode::unsupported, "id", "is a beam search, and what it finds is known at its end", "fork an answer that is drawn");
+  if (request_.session)
+    return fail(ErrorCode::unsupported, "id", "is a session, and what comes next depends on its client", "fork another answer");
   if (call.choice >= choices_.size())
     return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}", call.choice), fmt::format("there are {}", choices_.size()));
   const std::optional<RequestId> parent = choices_[call.choice].running;
@@ -117,6 +119,41 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   return child;
 }
 
+Result<void> Completion::append(std::vector<TokenId> tokens, bool is_last) {
+  if (!request_.session)
+    return fail(ErrorCode::invalid_argument, "id", "is no session", R"(begin one: "session": true in /v1/completions)");
+  const std::optional<RequestId> id = choices_.front().running;
+  if (!id) return fail(ErrorCode::not_found, "id", "has ended", "begin another session");
+  const std::size_t num_tokens = tokens.size();
+  if (num_tokens > 0)
+    if (auto taken = engine_->append(*id, std::move(tokens)); !taken) return taken;
+  if (num_tokens > 0) ++num_inputs_;
+  num_prompt_tokens_.front() += num_tokens;
+  if (num_tokens > 0) waits_since_.reset();
+  return is_last ? engine_->append(*id, {}) : Result<void>();
+}
+
+void Completion::time_out() {
+  abort();
+  waits_since_.reset();
+  num_unfinished_ = 0;
+  error_ = "nothing has come for this session for too long (--session-timeout-ms)";
+  end_stream();
+  wake_();
+}
+
+// More may come: the next answer begins anew.
+void Completion::end_input(std::uint32_t index, const RequestOutput& output) {
+  Choice& choice = choices_[index];
+  say(choice, choice.detokenizer.flush());
+  choice.finish = output.reason;
+  write_event(index);
+  choice.finish.reset();
+  choice.cause = {};
+  choice.detokenizer = Detokenizer(model_->tokenizer(), {.skip_special = request_.skip_special_tokens});
+  if (--num_inputs_ == 0) waits_since_ = std::chrono::steady_clock::now();
+}
+
 void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   Choice& choice = choices_[index];
   if (output.refusal && !refusal_) refuse(*std::move(output.refusal));
@@ -126,6 +163,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
   if (shaped_ != nullptr && is_stream() && !output.refusal && !std::exchange(choice.begun, true)) shaped_->begin(events_, usage());
   take_tokens(choice, output);
+  if (output.input_ended) return end_input(index, output);
   if (output.finished) choice.running.reset();
   if (output.finished && !choice.finish) close(choice, output);
   if (choice.finish && choice.chat != nullptr) choice.chat->finish();
@@ -134,7 +172,9 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   }
   if (choice.finish) --num_unfinished_;
   if (shaped_ != nullptr && choice.finish && *choice.finish != FinishReason::error) end_shaped();
-  if (is_stream() && shaped_ == nullptr) write_event(index);
+  // Of a session that is over everything has been told.
+  const bool is_told = request_.session && choice.finish == FinishReason::stop && output.tokens.empty();
+  if (is_stream() && shaped_ == nullptr && !is_told) write_event(index);
   if (is_stream() && finished()) end_stream();
 }
 
@@ -163,7 +203,7 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     if (request_.echo_only) continue;
     const TokenId token = output.tokens[i];
     if (request_.return_token_ids) choice.tokens.push_back(token);
-    const bool ends = output.finished && output.stop_token == token && i + 1 == output.tokens.size();
+    const bool ends = (output.finished || output.input_ended) && output.stop_token == token && i + 1 == output.tokens.size();
     const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
     if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search tells of EOS too
     // The token that ends an answer is not part of it.

@@ -1,5 +1,6 @@
 #pragma once
 // One request of a client under way: its choices, from submission to the last token.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,6 +38,13 @@ class Completion final : public OutputReceiver {
 
   // Another one, whose choices go on from where one of this is: it has all from this but what `call` says. Errors: that choice has ended.
   [[nodiscard]] Result<std::shared_ptr<Completion>> fork(const ForkCall& call, Start start) const;
+
+  // More of a session's prompt. Errors: it is none, or has ended; see Engine::append().
+  [[nodiscard]] Result<void> append(std::vector<TokenId> tokens, bool is_last);
+  // Of a session whose answers are over: since when its client has said nothing.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> waits_since() const { return waits_since_; }
+  // It has waited too long: the stream ends with an error.
+  void time_out();
 
   ~Completion() override;
   Completion(const Completion&) = delete;
@@ -96,6 +104,7 @@ class Completion final : public OutputReceiver {
   [[nodiscard]] bool is_skipped(const Choice& choice, TokenId token) const;
   [[nodiscard]] std::unique_ptr<ChatAnswer> make_chat(std::size_t index);
   void close(Choice& choice, const RequestOutput& output);
+  void end_input(std::uint32_t index, const RequestOutput& output);
   void write_event(std::uint32_t index);
   void write_deltas(std::uint32_t index, const Usage* usage);
   static void forget_told(Choice& choice);
@@ -120,6 +129,8 @@ class Completion final : public OutputReceiver {
   std::vector<Choice> choices_;
   std::size_t num_unfinished_ = 0;
   std::string error_;
+  std::uint32_t num_inputs_ = 1;  // of a session, not answered yet
+  std::optional<std::chrono::steady_clock::time_point> waits_since_;
   bool has_begun_ = false;  // something has come of a choice
   std::optional<Error> refusal_;
   std::string events_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "quire/engine.h"
@@ -32,6 +33,7 @@ class EngineClient final : public OutputSink {
   // id, and `choice` is the first one's.
   Result<RequestId> submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice);
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputReceiver& receiver, std::uint32_t choice);
+  Result<void> append(RequestId session, std::vector<TokenId> tokens) { return engine_->append(session, std::move(tokens)); }
   // Ends a request; nothing of it is delivered any more.
   void finish(RequestId id, FinishReason reason);
 

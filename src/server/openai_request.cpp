@@ -260,6 +260,7 @@ void read_known_others(ObjectReader& reader, Api api) {
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.only("best_of", "1", "use n");
+  reader.only("session", "false", "sessions are for /v1/completions");
   reader.only("echo", "false", "remove it");
   reader.only("chat_template", "null", "start the server with --chat-template; chat_template_kwargs go to it");
   reader.only("documents", "[]", "put them into a message");
@@ -270,6 +271,24 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("web_search_options", "null", "remove it");
   reader.only("verbosity", "\"medium\"", "remove it");
   reader.only("mm_processor_kwargs", "{}", "this server reads text");
+}
+
+// Its answers are known as they come, one after the other.
+Result<void> check_session(const CompletionRequest& request) {
+  if (!request.session) return {};
+  const auto refuse = [](const char* field, const char* problem, const char* remedy) {
+    return fail(ErrorCode::invalid_argument, field, problem, remedy);
+  };
+  if (!request.stream) return refuse("session", "is given without stream", "send \"stream\": true as well");
+  if (request.prompts.size() > 1) return refuse("session", "is given with several prompts", "begin a session for each");
+  const std::pair<const char*, bool> given[] = {{"n", request.best_of > 1},
+                                                {"stop", !request.stop.empty()},
+                                                {"echo", request.echo},
+                                                {"max_tokens", request.echo_only},
+                                                {"use_beam_search", request.beam_search.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return refuse(field, "is given with session, which has no such thing", "leave it out; stop_token_ids end an answer, too");
+  return {};
 }
 
 Result<void> check_together(const CompletionRequest& request, const RequestLimits& limits) {
@@ -294,6 +313,7 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
     return fail(ErrorCode::invalid_argument, "min_tokens",
                 fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
   }
+  if (const auto fits = check_session(request); !fits) return fits;
   return request.sampling.validate();
 }
 
@@ -318,6 +338,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   } else {
     read_prompts(reader, limits, request.prompts);
     request.echo = reader.boolean("echo", false);
+    request.session = reader.boolean("session", false);
   }
   read_sampling(reader, limits.vocab_size, request);
   read_limits(reader, request);
@@ -349,6 +370,22 @@ Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choice
     call.fork.seed = static_cast<std::uint64_t>(*seed);
   if (const auto most = reader.integer("max_tokens", 1, kMaxInt)) call.fork.max_tokens = static_cast<std::uint32_t>(*most);
   call.stream = reader.boolean("stream", false);
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  return call;
+}
+
+Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_size) {
+  auto object = parse_object(body.empty() ? "{}" : body);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  InputCall call;
+  if (const json::value* prompt = reader.find("prompt"); prompt != nullptr && prompt->is_string())
+    call.prompt = std::string(prompt->get_string());
+  else if (prompt != nullptr)
+    call.prompt = read_tokens(reader, "prompt", *prompt, vocab_size);
+  call.add_special_tokens = reader.boolean("add_special_tokens", false);
+  call.is_last = reader.boolean("end", false);
+  if (!call.prompt && !call.is_last) reader.reject("prompt", "is missing", R"(send text or token ids, or "end": true)");
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   return call;
 }

@@ -71,6 +71,7 @@ struct CompletionRequest {
   std::shared_ptr<const std::vector<TokenId>> known_beginning{};
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
+  bool session = false;              // completion: more of its prompt may follow (/v1/requests/{id}/input)
   std::vector<std::string> ignored;  // names of fields that do not change the answer
 };
 
@@ -92,6 +93,14 @@ struct ForkCall {
   bool stream = false;
 };
 Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices);
+
+// The body of /v1/requests/{id}/input.
+struct InputCall {
+  std::optional<Prompt> prompt;     // nullopt: nothing more is said
+  bool add_special_tokens = false;  // they were in the first
+  bool is_last = false;             // the session ends with its answer
+};
+Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_size);
 
 struct TokenizeRequest {
   std::string model;

@@ -40,6 +40,7 @@ std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_th
 EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, const ServedModel& model) {
   EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags, request.best_of};
   out.beam_search = request.beam_search;
+  out.session = request.session;
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
@@ -167,6 +168,23 @@ Result<PreparedCompletion> prepare_message(std::string body, std::string_view te
 Result<PreparedCompletion> prepare_response(std::string body, std::string_view tenant, ResponseStore& responses, const ServedModel& model,
                                             const ServerOptions& options) {
   return prepare_parsed(parse_response(std::move(body), {responses, tenant}, model, options), tenant, model, options);
+}
+
+Result<PreparedInput> prepare_input(const std::string& body, const ServedModel& model) {
+  auto call = parse_input_call(body, model.tokenizer().vocab_size());
+  if (!call) return std::unexpected(call.error());
+  PreparedInput input{.tenant = {}, .id = {}, .tokens = {}, .is_last = call->is_last};
+  std::optional<Prompt> prompt = std::move(call->prompt);
+  if (!prompt) return input;
+  if (const auto* const text = std::get_if<std::string>(&*prompt)) {
+    auto encoded = model.encode(*text, {.add_special = call->add_special_tokens, .parse_special = true}, "prompt");
+    if (!encoded) return std::unexpected(encoded.error());
+    input.tokens = std::move(*encoded);
+  } else {
+    input.tokens = std::move(std::get<std::vector<TokenId>>(*prompt));
+  }
+  if (input.tokens.empty()) return fail(ErrorCode::invalid_argument, "prompt", "has no tokens", R"(send some text, or "end": true alone)");
+  return input;
 }
 
 Result<std::string> answer_count_tokens(std::string body, const ServedModel& model, const ServerOptions& options) {

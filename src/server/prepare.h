@@ -26,6 +26,14 @@ struct PreparedCompletion {
 // Each takes the body, and frees it as soon as it is read.
 Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
                                               const ServerOptions& options);
+// More of a session's prompt.
+struct PreparedInput {
+  std::string tenant, id;
+  std::vector<TokenId> tokens;  // may be none
+  bool is_last = false;
+};
+Result<PreparedInput> prepare_input(const std::string& body, const ServedModel& model);
+
 // Of /v1/messages.
 Result<PreparedCompletion> prepare_message(std::string body, std::string_view tenant, const ServedModel& model,
                                            const ServerOptions& options);

@@ -102,6 +102,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/v1/rerank", "POST", Access::key, &Router::rerank},
       {"/v2/rerank", "POST", Access::key, &Router::rerank},
       {"/v1/requests/*/fork", "POST", Access::key, &Router::fork},
+      {"/v1/requests/*/input", "POST", Access::key, &Router::append_input},
       {"/reset_prefix_cache", "POST", Access::admin, &Router::reset_prefix_cache},
       {"/pause", "POST", Access::admin, &Router::pause},
       {"/resume", "POST", Access::admin, &Router::resume},
@@ -298,6 +299,7 @@ Reply Router::offload(HttpRequest& request, std::size_t num_bytes, const Wake& w
 Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wake) {
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return {std::move(*response)};
   if (auto* pooling = std::get_if<PreparedPooling>(&prepared)) return start_pooling(std::move(*pooling), id, wake);
+  if (auto* input = std::get_if<PreparedInput>(&prepared)) return give_input(std::move(*input));
   auto& completion = std::get<PreparedCompletion>(prepared);
   const std::string answer_id = id_prefix(completion.request) + id;
   const std::string tenant = completion.request.tags.tenant;
@@ -315,6 +317,34 @@ void Router::remember(const std::string& tenant, const std::string& id, const st
 }
 
 // What another tenant has open does not exist here.
+Result<std::shared_ptr<Completion>> Router::find_completion(const std::string& tenant, const std::string& id) const {
+  const auto found = completions_.find({tenant, id});
+  std::shared_ptr<Completion> completion = found != completions_.end() ? found->second.lock() : nullptr;
+  if (completion != nullptr) return completion;
+  return fail(ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", shown(id)),
+              "take the id from the first event of a stream");
+}
+
+Reply Router::append_input(HttpRequest& request, const Wake& wake) {
+  std::string id(name_in("/v1/requests/*/input", request.path()));
+  return offload(request, wake,
+                 [this, id = std::move(id), tenant = keys_.tenant_of(request.authorization).value()](const std::string& body) -> Prepared {
+                   auto input = prepare_input(body, *model_);
+                   if (!input) return error_response(input.error(), options_->retry_after_s);
+                   input->tenant = tenant;
+                   input->id = id;
+                   return std::move(*input);
+                 });
+}
+
+Reply Router::give_input(PreparedInput input) {
+  const auto session = find_completion(input.tenant, input.id);
+  if (!session) return refuse(session.error());
+  const std::size_t num_tokens = input.tokens.size();
+  if (const auto given = (*session)->append(std::move(input.tokens), input.is_last); !given) return refuse(given.error());
+  return json_reply(fmt::format(R"({{"id":{},"num_tokens":{},"end":{}}})", json_string(input.id), num_tokens, input.is_last));
+}
+
 Reply Router::fork(HttpRequest& request, const Wake& wake) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
   if (request.body.size() > kMaxInlineBytes)
@@ -324,14 +354,10 @@ Reply Router::fork(HttpRequest& request, const Wake& wake) {
   if (!call) return refuse(call.error());
   const std::string id(name_in("/v1/requests/*/fork", request.path()));
   const std::string tenant = keys_.tenant_of(request.authorization).value();
-  const auto found = completions_.find({tenant, id});
-  const std::shared_ptr<Completion> parent = found != completions_.end() ? found->second.lock() : nullptr;
-  if (parent == nullptr) {
-    return refuse({ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", repair_utf8(id.substr(0, 100))),
-                   "take the id from the first event of a stream"});
-  }
+  const auto parent = find_completion(tenant, id);
+  if (!parent) return refuse(parent.error());
   const std::string child_id = (id.starts_with("cmpl-") ? "cmpl-" : "chatcmpl-") + request.id;
-  auto forked = parent->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake, .responses = nullptr});
+  auto forked = (*parent)->fork(*call, {.prepared = {}, .id = child_id, .created_s = now_s(), .wake = wake, .responses = nullptr});
   if (!forked) return refuse(forked.error());
   remember(tenant, child_id, *forked);
   return {HttpResponse{}, std::move(*forked)};

@@ -82,7 +82,7 @@ class Router {
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
   // What became of a body: an answer, or what is to be submitted.
-  using Prepared = std::variant<HttpResponse, PreparedCompletion, PreparedPooling>;
+  using Prepared = std::variant<HttpResponse, PreparedCompletion, PreparedPooling, PreparedInput>;
   using Prepare = std::function<Prepared(std::string body)>;
   // Runs `prepare` here if there are few bytes to read, else in the job pool.
   Reply offload(HttpRequest& request, const Wake& wake, Prepare prepare) {
@@ -126,6 +126,10 @@ class Router {
   void answer_pooling(const PreparedPooling& prepared, const std::string& id, std::vector<PooledVector> vectors,
                       const std::weak_ptr<PendingReply>& pending, const Wake& wake);
   Reply fork(HttpRequest& request, const Wake& wake);
+  Reply append_input(HttpRequest& request, const Wake& wake);
+  Reply give_input(PreparedInput input);
+  // Of this tenant, under way; else the error.
+  [[nodiscard]] Result<std::shared_ptr<Completion>> find_completion(const std::string& tenant, const std::string& id) const;
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
   Reply reset_prefix_cache(HttpRequest& request, const Wake& wake);
   Reply pause(HttpRequest& request, const Wake& wake);

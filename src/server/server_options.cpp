@@ -72,6 +72,7 @@ Result<void> ServerOptions::validate() const {
                               in_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
                               in_range("body_timeout_ms", body_timeout_ms, 1, kDayMs),
                               in_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),
+                              in_range("session_timeout_ms", session_timeout_ms, 1, kDayMs),
                               in_range("drain_timeout_ms", drain_timeout_ms, 0, kDayMs),
                               in_range("retry_after_s", retry_after_s, 0, 3600),
                               check_hosts(allowed_hosts),

@@ -346,7 +346,10 @@ Session::Task<bool> Session::send_stream(Completion& completion) {
     std::string events = completion.take_events();
     const bool last = completion.finished();
     if (events.empty() && !last) {
-      co_await wait_for_signal();
+      if (completion.waits_since())
+        co_await wait_for_input(completion);
+      else
+        co_await wait_for_signal();
       continue;
     }
     alive = co_await send_events(std::move(events), last);
@@ -373,6 +376,15 @@ void Session::on_wake() {
 Session::Task<void> Session::wait_for_signal() {
   boost::system::error_code ignored;
   co_await signal_.async_wait(into(ignored));
+}
+
+Session::Task<void> Session::wait_for_input(Completion& completion) {
+  const auto timeout = std::chrono::milliseconds(options_->session_timeout_ms);
+  const auto since = completion.waits_since();
+  if (since) signal_.expires_at(*since + timeout);
+  co_await wait_for_signal();
+  signal_.expires_at(asio::steady_timer::time_point::max());
+  if (since && completion.waits_since() == since && std::chrono::steady_clock::now() >= *since + timeout) completion.time_out();
 }
 
 // Reads whatever comes (the client's next request) into the buffer; an error or the end of the stream means that the client has gone.

@@ -59,6 +59,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);
   Task<void> wait_for_signal();
+  // A session of the engine's may not wait for its client for ever.
+  Task<void> wait_for_input(Completion& completion);
   Task<void> linger();
 
   void watch();

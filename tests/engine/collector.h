@@ -22,6 +22,7 @@ class Collector final : public OutputSink {
     std::vector<float> pooled;
     std::uint32_t num_prompt_logprobs = 0;  // so often did they come
     std::uint32_t num_finals = 0;
+    std::uint32_t num_inputs_ended = 0;
     FinishReason reason = FinishReason::stop;
     TokenId stop_token = -1;
     std::string error;
@@ -42,9 +43,12 @@ class Collector final : public OutputSink {
         answer.prompt_logprobs = output.prompt_logprobs;
         ++answer.num_prompt_logprobs;
       }
+      answer.num_inputs_ended += output.input_ended ? 1 : 0;
       if (output.finished) {
         ++answer.num_finals;
         finished_order_.push_back(output.id);
+      }
+      if (output.finished || output.input_ended) {
         answer.reason = output.reason;
         answer.stop_token = output.stop_token;
         answer.error = output.error;
@@ -58,6 +62,12 @@ class Collector final : public OutputSink {
   Answer wait(RequestId id) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answers_[id].num_finals > 0; });
+    return answers_[id];
+  }
+  // Until so many inputs of a session are answered, or it has ended.
+  Answer wait_for_inputs(RequestId id, std::uint32_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_[id].num_finals > 0 || answers_[id].num_inputs_ended >= count; });
     return answers_[id];
   }
   // False if it has not ended after so long.

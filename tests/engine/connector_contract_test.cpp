@@ -182,7 +182,8 @@ TEST_P(ConnectorContract, TokensAreThoseWithoutItAlsoOfPreemptedRequests) {
 
 TEST_P(ConnectorContract, TransfersThatEndLateOrFailChangeNoToken) {
   make({.late = 0.5, .failed = 0.25, .lost_stores = 0.0});
-  run(62);
+  // How many transfers there are depends on when they end.
+  for (std::uint64_t round = 0; round < 10 && engine_->stats().num_failed_transfers <= 3; ++round) run(62 + 100 * round);
   expect_nothing_left();
   EXPECT_GT(engine_->stats().num_failed_transfers, 3U) << "too little was met";
 }

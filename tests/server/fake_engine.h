@@ -89,6 +89,7 @@ class FakeEngine final : public Engine {
     EngineRequest request;
     OutputSink* sink = nullptr;
     std::optional<FinishReason> finished;  // by the caller
+    std::vector<std::vector<TokenId>> inputs{};
   };
 
   FakeEngine() {
@@ -145,6 +146,17 @@ class FakeEngine final : public Engine {
     request.sampling.seed = fork.seed;
     request.sampling.max_tokens = fork.max_tokens.value_or(request.sampling.max_tokens);
     return submit(std::move(request), sink);
+  }
+
+  // Written down; a test plays the answer.
+  Result<void> append(RequestId session, std::vector<TokenId> tokens) override {
+    const std::lock_guard lock(mutex_);
+    submitted_[session.value].inputs.push_back(std::move(tokens));
+    changed_.notify_all();
+    return {};
+  }
+  bool wait_appended(std::size_t index, std::size_t count) {
+    return wait([&] { return submitted_.size() > index && submitted_[index].inputs.size() >= count; });
   }
 
   void finish(RequestId id, FinishReason reason) override {
@@ -218,6 +230,18 @@ class FakeEngine final : public Engine {
     std::vector<RequestOutput> outputs;
     outputs.push_back(std::move(output));
     sink->deliver(std::move(outputs));
+  }
+
+  // Of a session: its answer, which goes on.
+  void end_input(RequestId id, std::string_view text, FinishReason reason) {
+    RequestOutput output = output_of(id, bytes_to_tokens(text));
+    output.input_ended = true;
+    output.reason = reason;
+    if (reason == FinishReason::stop) {
+      output.tokens.push_back(kFakeEos);
+      output.stop_token = kFakeEos;
+    }
+    deliver(std::move(output));
   }
 
   [[nodiscard]] Submitted at(std::size_t index) const {

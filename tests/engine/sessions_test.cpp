@@ -1,0 +1,185 @@
+// Streaming sessions: each answer is what a request of its own gets whose prompt is all that came before.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/simulated_engine.h"
+
+namespace quire {
+namespace {
+
+class SessionsTest : public testing::TestWithParam<Mode> {};
+
+// Drafts are not served beside sessions.
+constexpr Mode kSessionModes[] = {kModes[0], kModes[1], kModes[2]};
+INSTANTIATE_TEST_SUITE_P(Modes, SessionsTest, testing::ValuesIn(kSessionModes), mode_name);
+
+EngineRequest session_of(std::uint32_t length, std::uint32_t max_tokens, TokenId first = 1) {
+  EngineRequest request = make_request(length, max_tokens, first);
+  request.session = true;
+  return request;
+}
+
+// What a session must answer to each of its inputs.
+struct NaiveSession {
+  EngineRequest request;
+  std::vector<TokenId> answer(const std::vector<TokenId>& input) {
+    request.prompt.insert(request.prompt.end(), input.begin(), input.end());
+    const Expected wanted = expected(request);
+    request.prompt.insert(request.prompt.end(), wanted.tokens.begin(), wanted.tokens.end());
+    num_stopped += wanted.reason == FinishReason::stop ? 1 : 0;
+    return wanted.tokens;
+  }
+  std::uint32_t num_stopped = 0;
+};
+
+TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
+  Random random(7);
+  std::uint32_t num_stopped = 0, num_answers = 0;
+  for (const std::uint32_t num_blocks : {200U, 40U}) {
+    EngineOptions options;
+    options.cache.num_blocks = num_blocks;
+    const auto engine = start(GetParam(), {.options = options});
+    Collector sink;
+    struct Open {
+      RequestId id;
+      NaiveSession naive;
+      std::vector<std::vector<TokenId>> inputs;
+      std::vector<TokenId> wanted;
+    };
+    for (std::uint32_t round = 0; round < 30; ++round) {
+      std::vector<Open> sessions;
+      for (std::uint32_t i = 0; i < 3; ++i) {
+        EngineRequest request = session_of(static_cast<std::uint32_t>(random.between(1, 30)),
+                                           static_cast<std::uint32_t>(random.between(1, 12)), static_cast<TokenId>(random.below(100)));
+        request.sampling.stop_token_ids = {static_cast<TokenId>(random.below(150)), static_cast<TokenId>(random.below(150))};
+        Open open{.id = engine->submit(request, sink).value(), .naive = {.request = request}, .inputs = {}, .wanted = {}};
+        open.wanted = open.naive.answer({});
+        for (std::uint64_t k = random.below(5); k > 0; --k) {
+          std::vector<TokenId> input(random.between(1, 12));
+          for (TokenId& token : input) token = static_cast<TokenId>(random.below(190));
+          const auto answer = open.naive.answer(input);
+          open.wanted.insert(open.wanted.end(), answer.begin(), answer.end());
+          open.inputs.push_back(std::move(input));
+        }
+        sessions.push_back(std::move(open));
+      }
+      // All at once, or one when the last is answered.
+      const bool waits = random.chance(0.5);
+      for (Open& open : sessions) {
+        for (std::uint32_t k = 0; k < open.inputs.size(); ++k) {
+          if (waits) (void)sink.wait_for_inputs(open.id, k + 1);
+          ASSERT_TRUE(engine->append(open.id, open.inputs[k]).has_value());
+        }
+        ASSERT_TRUE(engine->append(open.id, {}).has_value());
+      }
+      for (const Open& open : sessions) {
+        const Collector::Answer answer = sink.wait(open.id);
+        EXPECT_EQ(answer.tokens, open.wanted);
+        EXPECT_EQ(answer.num_inputs_ended, open.inputs.size() + 1);
+        EXPECT_EQ(answer.num_finals, 1U);
+        EXPECT_EQ(answer.num_outputs_after_final, 0U);
+        num_stopped += open.naive.num_stopped;
+        num_answers += answer.num_inputs_ended;
+      }
+    }
+    engine->stop(10.0);
+    EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+  }
+  EXPECT_GT(num_answers, 300U);
+  EXPECT_GT(num_stopped, 30U) << "a step may have gone on behind these";
+}
+
+TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  const RequestId id = engine->submit(session_of(40, 4), sink).value();
+  (void)sink.wait_for_inputs(id, 1);
+  const EngineRequest other = make_request(20, 6, 50);
+  expect_equal(sink.wait(engine->submit(other, sink).value()), expected(other));
+  EXPECT_LT(engine->stats().num_free_blocks, engine->stats().num_blocks);
+  engine->finish(id, FinishReason::abort);
+  EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
+  engine->stop(10.0);
+  EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+}
+
+TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  const EngineRequest request = session_of(40, 5);
+  NaiveSession naive{.request = request};
+  std::vector<TokenId> wanted = naive.answer({});
+  const RequestId id = engine->submit(request, sink).value();
+  (void)sink.wait_for_inputs(id, 1);
+  Answered reset;
+  engine->reset_prefix_cache({.preempt_running = true}, reset.callback());
+  (void)reset.wait();
+  const auto more = naive.answer({7, 8, 9});
+  wanted.insert(wanted.end(), more.begin(), more.end());
+  ASSERT_TRUE(engine->append(id, {7, 8, 9}).has_value());
+  EXPECT_EQ(sink.wait_for_inputs(id, 2).tokens, wanted);
+}
+
+TEST_P(SessionsTest, WhatDoesNotFitIsSaid) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  const RequestId id = engine->submit(session_of(100, 60), sink).value();
+  (void)sink.wait_for_inputs(id, 1);
+  EXPECT_EQ(engine->append(id, std::vector<TokenId>(200, 1)).error().code, ErrorCode::invalid_argument) << "whatever the answers are";
+  EXPECT_EQ(engine->append(id, {kVocab}).error().field, "prompt");
+  ASSERT_TRUE(engine->append(id, std::vector<TokenId>(150, 1)).has_value());
+  const Collector::Answer answer = sink.wait(id);
+  EXPECT_EQ(answer.reason, FinishReason::error);
+  ASSERT_TRUE(answer.refusal.has_value());
+  EXPECT_EQ(answer.refusal->field, "session");
+  EXPECT_EQ(engine->append(id, {1}).error().code, ErrorCode::not_found);
+}
+
+TEST_P(SessionsTest, OnlyWhatIsOneTakesInput) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  Gate gate;
+  Answered paused;
+  engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
+  ASSERT_TRUE(paused.wait().has_value());
+  const RequestId plain = engine->submit(make_request(20, 3), sink).value();
+  EXPECT_EQ(engine->append(plain, {1}).error().code, ErrorCode::invalid_argument);
+  const RequestId id = engine->submit(session_of(20, 3), sink).value();
+  ASSERT_TRUE(engine->append(id, {1}).has_value()) << "before it has begun";
+  ASSERT_TRUE(engine->append(id, {}).has_value());
+  EXPECT_EQ(engine->append(id, {1}).error().code, ErrorCode::invalid_argument) << "it was told that no more comes";
+  Answered resumed;
+  engine->resume(resumed.callback());
+  EXPECT_EQ(sink.wait(id).num_inputs_ended, 2U);
+  for (const char* field : {"n", "beam_search", "pooling", "structured_output", "prompt_logprobs"}) {
+    EngineRequest request = session_of(20, 3);
+    const std::string_view name = field;
+    if (name == "n") request.n = 2;
+    if (name == "beam_search") request.beam_search.emplace();
+    if (name == "pooling") request.pooling = true;
+    if (name == "structured_output") request.structured_output.emplace();
+    if (name == "prompt_logprobs") request.sampling.prompt_logprobs = 1;
+    const auto refused = engine->submit(request, sink);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().field, field);
+  }
+}
+
+TEST_P(SessionsTest, EndWithTheEngine) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  const RequestId id = engine->submit(session_of(20, 3), sink).value();
+  (void)sink.wait_for_inputs(id, 1);
+  EXPECT_EQ(engine->stop(0.0), 1U);
+  EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
+}
+
+TEST(Sessions, AreNotServedBesideDrafts) {
+  const auto engine = start(kModes[3], {});
+  Collector sink;
+  EXPECT_EQ(engine->submit(session_of(20, 3), sink).error().field, "session");
+}
+
+}  // namespace
+}  // namespace quire
