@@ -2,9 +2,9 @@
 """Structured output on the JSON Schema Test Suite (drafts 2020-12 and 7) and on schemas of real tools: is what is finished valid?
 
 Each schema that the server takes is answered --outputs times at temperature 1 with seeds of their own, --clients at once; what is finished
-is validated by `jsonschema`. A schema that is refused must be refused with the name of one of its keywords. Printed: a table per keyword,
-and what went wrong. Exit status 1 unless all that is finished is valid, 80 % is finished, and the schemas with none but the keywords of
-MUST are taken.
+is validated by `jsonschema`. A schema that is refused must be refused with the name of one of its keywords. Printed, also when it is
+stopped (Ctrl-C): a table per keyword, and what went wrong. Exit status 1 unless all that is finished is valid, 80 % is finished, and the
+schemas with none but the keywords of MUST are taken.
 
 The suite lies in the source archive of `jsonschema`, the tools are those of the Berkeley Function Calling Leaderboard (`bfcl-eval`, its
 "live" functions, which users have sent in); both are fetched from PyPI and checked.
@@ -223,7 +223,7 @@ def main() -> int:
     parser.add_argument("--outputs", type=int, default=20, help="of each schema (default: 20)")
     parser.add_argument("--tools", type=int, default=100, help="schemas of tools (default: 100)")
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--max-tokens", type=int, default=300)
+    parser.add_argument("--max-tokens", type=int, default=600)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())
@@ -231,7 +231,10 @@ def main() -> int:
     cases = [case for group in groups.values() for case in group]
     port = machine.free_port()
     with machine.Server("quire", [arguments.binary, "serve", arguments.model, "--port", str(port)], port):
-        asyncio.run(answer_all(f"http://127.0.0.1:{port}", cases, arguments))
+        try:
+            asyncio.run(answer_all(f"http://127.0.0.1:{port}", cases, arguments))
+        except KeyboardInterrupt:
+            print("\nStopped: of what has been answered so far", end="")
     good = all([report(group, name) for name, group in groups.items()])
     table(cases)
     return 0 if good else 1

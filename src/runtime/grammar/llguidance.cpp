@@ -95,6 +95,20 @@ bool has_too_many_properties(const json::value& value) {
   return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return has_too_many_properties(field.value()); });
 }
 
+bool is_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+bool names_beyond_ascii(const json::value& value) {
+  if (const json::array* items = value.if_array()) return std::ranges::any_of(*items, names_beyond_ascii);
+  const json::object* object = value.if_object();
+  if (object == nullptr) return false;
+  const json::value* properties = object->if_contains("properties");
+  const auto is_beyond = [](const json::key_value_pair& field) { return !is_ascii(field.key()); };
+  if (properties != nullptr && properties->is_object() && std::ranges::any_of(properties->get_object(), is_beyond)) return true;
+  return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return names_beyond_ascii(field.value()); });
+}
+
 // How JSON is written is not the client's to say: its own "x-guidance" could let constraints go that cannot be held.
 Result<std::string> own_options(const std::string& schema) {
   boost::system::error_code failed;
@@ -106,6 +120,8 @@ Result<std::string> own_options(const std::string& schema) {
   if (has_too_many_properties(value))
     return refuse(fmt::format("'properties' of one object are more than {}", kMaxProperties), "send a smaller schema");
   write_counts(value);
+  // The library takes "a\u00f1o" for another property than "año", which may have any value; whoever reads the answer does not.
+  if (names_beyond_ascii(value)) value.get_object().emplace("x-guidance", json::object{{"json_allowed_escapes", R"(nrbtf\")"}});
   return json::serialize(value);
 }
 

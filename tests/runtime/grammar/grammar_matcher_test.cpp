@@ -57,6 +57,16 @@ class GrammarMatcherTest : public testing::Test {
 constexpr const char* kPerson =
     R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0}},"required":["name","age"],"additionalProperties":false})";
 
+// Else a property could be written in another way, as one that may have any value.
+TEST_F(GrammarMatcherTest, APropertyHasOneSpelling) {
+  constexpr const char* kYear = "{\"type\":\"object\",\"properties\":{\"a\u00f1o\":{\"type\":\"integer\"}}}";
+  for (const auto& [text, is_taken] : {std::pair("{\"a\u00f1o\": 1}", true), {"{\"a\\u00f1o\": 1}", false}, {"{\"a\u00f1o\": []}", false},
+                                       {"{\"other\": [\"\\n\\\\\"]}", true}}) {
+    GrammarMatcher matcher = make(kYear);
+    EXPECT_EQ(takes_whole(matcher, text), is_taken) << text;
+  }
+}
+
 TEST_F(GrammarMatcherTest, ASchemaTakesWhatIsValidAndNothingElse) {
   const GrammarMatcher fresh = make(kPerson);
   const auto takes = [&](std::string_view text) {
