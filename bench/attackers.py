@@ -89,6 +89,36 @@ def half_header(_key: str) -> list:
     return [b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "]
 
 
+def grammars(key: str) -> list:
+    """Schemas, expressions, tools and ids that nobody can honour, over each API that takes them."""
+    chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}
+    tools = [{"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object"}}} for i in range(1000)]
+
+    def form(schema):
+        return {**chat, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
+
+    deep = {"type": "string"}
+    for _ in range(200):
+        deep = {"type": "array", "items": deep}
+    bodies = [
+        ("/v1/chat/completions", form({"enum": ["x" * 100 + str(i) for i in range(100_000)]})),  # 11 MB
+        ("/v1/chat/completions", form({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(50_000)}})),
+        ("/v1/chat/completions", form(deep)),
+        ("/v1/chat/completions", form({"type": "integer", "minimum": 5, "maximum": 1})),
+        ("/v1/chat/completions", form({"$ref": "#"})),
+        ("/v1/chat/completions", form({"type": "array", "uniqueItems": True})),
+        ("/v1/chat/completions", {**chat, "guided_regex": "(" * 100_000}),
+        ("/v1/chat/completions", {**chat, "guided_grammar": "root ::= root root" * 10_000}),
+        ("/v1/chat/completions", {**chat, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "gone"}}}),
+        ("/v1/chat/completions", {**chat, "messages": [*chat["messages"], {"role": "tool", "tool_call_id": "gone", "content": "x"}]}),
+        ("/v1/responses", {"input": "x", "previous_response_id": "resp_gone"}),
+        ("/v1/responses", {"input": [{"type": "item_reference", "id": "msg_gone_0"}] * 10_000}),
+        ("/v1/messages", {"model": "x", "max_tokens": 8, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "gone"}]}]}),
+        ("/v1/requests/cmpl-gone/input", {"prompt": "x" * MIB}),
+    ]  # fmt: skip
+    return [request_bytes("POST", path, json.dumps(body).encode(), (f"Authorization: Bearer {key}",)) for path, body in bodies]
+
+
 # name: what it is, the requests, made from the key, and what may come back
 KINDS = {
     "marks": ("1 and 4 MB of combining marks", marks, REFUSED),
@@ -96,6 +126,7 @@ KINDS = {
     "spaces": ("1 and 12 MB of spaces", lambda key: texts(key, " " * MIB + "1") + texts(key, " " * (12 * MIB) + "1"), REFUSED),
     "nested": ("2 and 3 MB of nested JSON", nested, REFUSED),
     "ones": ("15 MB of [1,1,...]", ones, REFUSED),
+    "grammars": ("schemas, tools and ids that cannot be honoured", grammars, REFUSED | {404}),
     "no-key": ("8 MB bodies without a key", keyless, frozenset({401, 503})),
     "foreign": ("Host, Origin and type of others", foreign, frozenset({403, 415, 421, 503})),
     "admin": ("admin through a proxy", admin, frozenset({401, 403, 421, 503})),
