@@ -69,7 +69,8 @@ struct EngineRequest {
   // them that is finished. What says how tokens are drawn (temperature, top_k, ...) does not matter to it.
   std::optional<BeamSearchOptions> beam_search{};
   // No tokens are drawn: the request ends with one vector, of the kind that sampling.pooling says: as many numbers as the model is wide
-  // (ModelInfo::hidden_size), or one for each of the tokens whose logits it asks for.
+  // (ModelInfo::hidden_size), so many for each token of the prompt (at most kMaxPooledNumbers), or one for each of the tokens whose logits
+  // it asks for.
   bool pooling = false;
   // A streaming session: where others end (EOS, a stop id, max_tokens) it waits for append(), and goes on behind all that it has put out,
   // whatever stopped it included, while its KV stays. max_tokens and min_tokens are of each answer. One that waits holds its blocks.

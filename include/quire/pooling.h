@@ -1,5 +1,5 @@
 #pragma once
-// One vector for a whole prompt instead of tokens behind it.
+// One vector for a whole prompt, or one for each of its tokens, instead of tokens behind it.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,8 +8,12 @@
 
 namespace quire {
 
-// Of which tokens' rows the vector is made. A row is what the last layer makes of a token, after the final norm.
-enum class PoolingKind : std::uint8_t { last, first, mean };
+// Of which tokens' rows the vector is made. A row is what the last layer makes of a token, after the final norm. `all`: of each, one behind
+// the other, in the order of their positions.
+enum class PoolingKind : std::uint8_t { last, first, mean, all };
+
+// Of one request, which waits in memory for its last row: 64 MiB.
+inline constexpr std::uint64_t kMaxPooledNumbers = std::uint64_t{16} << 20;
 
 struct PoolingParams {
   // But for the last token's row, no prefix cache is read: the whole prompt is computed.

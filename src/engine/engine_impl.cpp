@@ -95,6 +95,7 @@ EngineImpl::~EngineImpl() {
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
+  if (auto valid = validate_rows(request, model_.hidden_size); !valid) return std::unexpected(valid.error());
   if (auto served = check_served(request, capabilities_, has_connector_); !served) return std::unexpected(served.error());
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};

@@ -25,8 +25,10 @@ const char* failure_of(const RequestResult& result) {
     if (sample.status == SampleOutcome::Status::all_masked)
       return "the grammar, allowed_token_ids, bad_words, logit_bias, min_tokens and penalties leave no token to choose";
   }
-  const bool is_finite = std::ranges::all_of(result.pooled, [](float value) { return std::isfinite(value); });
-  return is_finite ? nullptr : "the model gave a pooled output that is not finite";
+  if (result.pooled == nullptr) return nullptr;
+  // Counted to the end, without a branch: there may be millions.
+  const auto is_bad = [](float value) { return !(std::abs(value) <= std::numeric_limits<float>::max()); };
+  return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the model gave a pooled output that is not finite";
 }
 
 RequestStatus status_of(FinishReason reason) {
@@ -281,7 +283,7 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   for (const RequestResult& request : result.requests) {
     for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
     if (request.num_verified > 0) count_drafts(request.num_verified, static_cast<std::uint32_t>(request.samples.size() - 1));
-    if (!request.pooled.empty()) pooled_.push_back(request.id);
+    if (request.pooled != nullptr) pooled_.push_back(request.id);
   }
   StepResult step = result.step;
   step.sampled = sampled_;
@@ -381,8 +383,8 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     output.num_cached_tokens = live.num_cached_tokens;
     if (live.pooling) {
       request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
-      QUIRE_CHECK(request != result.requests.end(), "what ends it is its row");
-      output.pooled.assign(request->pooled.begin(), request->pooled.end());
+      QUIRE_CHECK(request != result.requests.end() && request->pooled != nullptr, "what ends it is its row");
+      output.pooled = std::move(*request->pooled);
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
     if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);

@@ -127,6 +127,15 @@ Result<void> validate_count(std::uint32_t n) {
   return {};
 }
 
+Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size) {
+  if (request.sampling.pooling.kind != PoolingKind::all) return {};
+  if (std::uint64_t{request.prompt.size()} * hidden_size <= kMaxPooledNumbers) return {};
+  return fail(
+      ErrorCode::invalid_argument, "prompt",
+      fmt::format("has {} tokens, whose rows of {} numbers each are more than {}", request.prompt.size(), hidden_size, kMaxPooledNumbers),
+      fmt::format("send at most {} tokens", kMaxPooledNumbers / std::max(hidden_size, 1U)));
+}
+
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
   if (request.priority != 0 && options.scheduler.policy != SchedulingPolicy::priority) {
     return fail(ErrorCode::invalid_argument, "priority",

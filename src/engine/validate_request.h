@@ -12,6 +12,9 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
 // Of a session's input.
 Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size);
 
+// What a pooling request ends with has at most kMaxPooledNumbers.
+Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size);
+
 // Of requests that are made at once.
 Result<void> validate_count(std::uint32_t n);
 

@@ -8,17 +8,24 @@
 #include "server/openai_error.h"
 #include "server/rerank.h"
 #include "server/router.h"
+#include "server/token_vectors.h"
 
 namespace quire {
 namespace {
 
 // More numbers than these take longer to write than to hand to another thread and back.
 constexpr std::size_t kMaxInlineNumbers = 4096;
+// So many hold up the other clients for too long.
+constexpr std::size_t kMaxLateNumbers = 256 << 10;
 
 }  // namespace
 
 Reply Router::embeddings(HttpRequest& request, const Wake& wake) {
   return pool(request, wake, prepare_embeddings);
+}
+
+Reply Router::pooling(HttpRequest& request, const Wake& wake) {
+  return pool(request, wake, prepare_pooling);
 }
 
 Reply Router::score(HttpRequest& request, const Wake& wake) {
@@ -82,6 +89,11 @@ void Router::answer_pooling(const PreparedPooling& prepared, const std::string& 
     wake();
   };
   if (num_numbers > kMaxInlineNumbers && offload_(JobPool::Lane::large, work, finish)) return;
+  if (num_numbers > kMaxLateNumbers) {
+    if (const auto reply = pending.lock())
+      reply->reply = refuse({ErrorCode::overloaded, "", "too many large answers wait to be written", "try again later"});
+    return wake();
+  }
   work();
   finish();
 }

@@ -96,6 +96,7 @@ const Router::Route* Router::find_route(std::string_view path, std::string_view 
       {"/v1/responses/*", "DELETE", Access::key, &Router::delete_response},
       {"/v1/responses/*/input_items", "GET", Access::key, &Router::read_response_input},
       {"/v1/embeddings", "POST", Access::key, &Router::embeddings},
+      {"/pooling", "POST", Access::key, &Router::pooling},
       {"/score", "POST", Access::key, &Router::score},
       {"/v1/score", "POST", Access::key, &Router::score},
       {"/rerank", "POST", Access::key, &Router::rerank},

@@ -118,6 +118,7 @@ class Router {
   Reply read_response_input(HttpRequest& request, const Wake& wake);
   Reply delete_response(HttpRequest& request, const Wake& wake);
   Reply embeddings(HttpRequest& request, const Wake& wake);
+  Reply pooling(HttpRequest& request, const Wake& wake);
   Reply score(HttpRequest& request, const Wake& wake);
   Reply rerank(HttpRequest& request, const Wake& wake);
   using PreparePooling = Result<PreparedPooling> (*)(std::string body, const PoolingContext& context);

@@ -66,6 +66,7 @@ Result<void> ServerOptions::validate() const {
                               in_range("max_parse_queue", max_parse_queue, 1, 65'536),
                               in_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
                               in_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
+                              in_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
                               in_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
                               in_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
                               in_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs),

@@ -9,7 +9,7 @@ namespace {
 class Pooling : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, Pooling, testing::ValuesIn(kModes), mode_name);
 
-constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean};
+constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean, PoolingKind::all};
 
 EngineRequest pooled_request(std::uint32_t length, TokenId first = 1) {
   EngineRequest request = make_request(length, 1, first);
@@ -39,8 +39,8 @@ TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
         EngineRequest request = random_request(random);
         request.pooling = i % 3 == 0;
         if (request.pooling) request.sampling.logprobs.reset();
-        if (request.pooling) request.sampling.pooling.kind = kKinds[i / 3 % 3];
-        if (request.pooling && i % 9 == 0) request.sampling.pooling.logits_of = {7, 3};
+        if (request.pooling) request.sampling.pooling.kind = kKinds[i / 3 % 4];
+        if (request.pooling && i % 12 == 0) request.sampling.pooling.logits_of = {7, 3};
         submitted.emplace_back(engine->submit(request, sink).value(), request);
       }
       for (const auto& [id, request] : submitted)
@@ -69,12 +69,13 @@ TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
 TEST_P(Pooling, OfMoreThanTheLastRowReadsNoPrefixCacheButFillsIt) {
   const auto engine = start(GetParam(), {});
   Collector sink;
-  EngineRequest mean = pooled_request(48), last = pooled_request(48);
-  mean.sampling.pooling.kind = PoolingKind::mean;
-  for (int round = 0; round < 2; ++round) {
-    const Collector::Answer answer = sink.wait(engine->submit(mean, sink).value());
+  EngineRequest whole = pooled_request(48);
+  const EngineRequest last = pooled_request(48);
+  for (const PoolingKind kind : {PoolingKind::mean, PoolingKind::all, PoolingKind::mean, PoolingKind::all}) {
+    whole.sampling.pooling.kind = kind;
+    const Collector::Answer answer = sink.wait(engine->submit(whole, sink).value());
     EXPECT_EQ(answer.num_cached_tokens, 0U);
-    expect_pooled(answer, mean);
+    expect_pooled(answer, whole);
   }
   EXPECT_EQ(sink.wait(engine->submit(last, sink).value()).num_cached_tokens, 32U);
 }
@@ -90,7 +91,7 @@ TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
   std::vector<std::pair<RequestId, EngineRequest>> submitted;
   for (TokenId i = 0; i < 30; ++i) {
     EngineRequest request = i % 2 == 0 ? pooled_request(120, i * 7) : make_request(30, 60, i * 5);
-    if (request.pooling) request.sampling.pooling.kind = PoolingKind::mean;
+    if (request.pooling) request.sampling.pooling.kind = i % 4 == 0 ? PoolingKind::mean : PoolingKind::all;
     submitted.emplace_back(engine->submit(request, sink).value(), request);
   }
   for (const auto& [id, request] : submitted)
@@ -108,10 +109,13 @@ TEST_P(Pooling, ARowThatIsNotFiniteIsAnErrorOfItsRequestAlone) {
   EngineRequest poisoned = pooled_request(20);
   poisoned.prompt.back() = kPoison;
   const EngineRequest sound = pooled_request(20, 3);
-  const RequestId bad = engine->submit(poisoned, sink).value(), good = engine->submit(sound, sink).value();
-  EXPECT_EQ(sink.wait(bad).reason, FinishReason::error);
-  EXPECT_TRUE(sink.wait(bad).pooled.empty());
-  expect_pooled(sink.wait(good), sound);
+  for (const PoolingKind kind : {PoolingKind::last, PoolingKind::all}) {
+    poisoned.sampling.pooling.kind = kind;
+    const RequestId bad = engine->submit(poisoned, sink).value(), good = engine->submit(sound, sink).value();
+    EXPECT_EQ(sink.wait(bad).reason, FinishReason::error);
+    EXPECT_TRUE(sink.wait(bad).pooled.empty());
+    expect_pooled(sink.wait(good), sound);
+  }
 }
 
 TEST_P(Pooling, MayBeAbortedButNotForked) {
@@ -155,6 +159,24 @@ TEST(PoolingRefused, WithWhatOnlyTokensHave) {
               request.sampling.pooling.kind = PoolingKind::mean;
             }),
             "pooling");
+}
+
+// The rows of all tokens wait in memory for the last one.
+TEST(PoolingRefused, WhereAllRowsAreMoreThanARequestMayHave) {
+  ModelInfo model = simulated_model();
+  model.hidden_size = static_cast<std::uint32_t>(kMaxPooledNumbers / 20);
+  const auto engine = start(kModes[0], {.options = {}, .model = model});
+  Collector sink;
+  EngineRequest request = pooled_request(21);
+  request.sampling.pooling.kind = PoolingKind::all;
+  const auto refused = engine->submit(request, sink);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().field, "prompt");
+  EXPECT_EQ(refused.error().remedy, "send at most 20 tokens");
+  request.prompt.resize(20);
+  expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
+  request = pooled_request(21);
+  expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
 }
 
 class TokensOnlyWorker final : public SimulatedWorker {

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "server/running_server.h"
+#include "server/vector_form.h"
 
 namespace quire {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,30 +21,35 @@ Pooler::Pooler(std::uint32_t max_num_seqs, std::uint32_t width) : width_(width),
 void Pooler::admit(const AdmittedRequest& request) {
   State& state = states_[request.slot.value];
   state.params = &request.sampling->pooling;
-  state.num_wanted = state.params->kind == PoolingKind::mean ? request.num_prompt_tokens : 1;
+  const PoolingKind kind = state.params->kind;
+  state.num_wanted = kind == PoolingKind::mean || kind == PoolingKind::all ? request.num_prompt_tokens : 1;
   state.num_rows = 0;
+  state.all = {};
+  if (kind == PoolingKind::all) state.all.reserve(std::size_t{state.num_wanted} * width_);
 }
 
 void Pooler::pool(std::span<const PoolRun> runs, PooledRows& rows, StepResults& results) {
   results.pooled.clear();
-  results.pooled_sizes.clear();
   for (const PoolRun& run : runs) {
     State& state = states_[run.slot.value];
     const std::span<const TokenId> tokens = state.params->logits_of;
     if (tokens.empty()) add(run, rows, state);
     if (!run.is_last) continue;
-    const std::size_t begin = results.pooled.size();
-    const std::size_t size = tokens.empty() ? width_ : tokens.size();
-    results.pooled_sizes.push_back(static_cast<std::uint32_t>(size));
-    results.pooled.resize(begin + size);
-    const std::span<float> out = std::span(results.pooled).subspan(begin);
-    if (!tokens.empty()) {
-      rows.read_logits(run.first_output, run, tokens, out);
+    if (tokens.empty()) {
+      results.pooled.push_back(take(state));
       continue;
     }
-    QUIRE_CHECK(state.num_rows == state.num_wanted, "rows of a pooling request were not computed");
-    for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<float>(state.sum[i] / state.num_rows);
+    results.pooled.emplace_back(tokens.size());
+    rows.read_logits(run.first_output, run, tokens, results.pooled.back());
   }
+}
+
+std::vector<float> Pooler::take(State& state) const {
+  QUIRE_CHECK(state.num_rows == state.num_wanted, "rows of a pooling request were not computed");
+  if (state.params->kind == PoolingKind::all) return std::exchange(state.all, {});
+  std::vector<float> pooled(width_);
+  for (std::size_t i = 0; i < pooled.size(); ++i) pooled[i] = static_cast<float>(state.sum[i] / state.num_rows);
+  return pooled;
 }
 
 void Pooler::add(const PoolRun& run, PooledRows& rows, State& state) {
@@ -55,7 +61,9 @@ void Pooler::add(const PoolRun& run, PooledRows& rows, State& state) {
     rows.read_hidden(outputs_, run, rows_);
     for (std::uint32_t row = 0; row < count; ++row, ++state.num_rows) {
       const std::span<const float> values = std::span<const float>(rows_).subspan(std::size_t{row} * width_, width_);
-      if (state.num_rows == 0)
+      if (state.params->kind == PoolingKind::all)
+        state.all.insert(state.all.end(), values.begin(), values.end());
+      else if (state.num_rows == 0)
         state.sum.assign(values.begin(), values.end());
       else
         for (std::uint32_t i = 0; i < width_; ++i) state.sum[i] += static_cast<double>(values[i]);

@@ -1,6 +1,6 @@
 #pragma once
-// The vectors of pooling requests, made of the rows of one pass after another. A mean adds its rows one by one, in the order of their
-// positions, so its bits do not depend on where the prompt was cut.
+// The vectors of pooling requests, made of the rows of one pass after another. All rows are kept until the last one is there. A mean adds
+// its rows one by one, in the order of their positions, so its bits do not depend on where the prompt was cut.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,10 +35,12 @@ class Pooler {
   struct State {
     const PoolingParams* params = nullptr;
     std::uint32_t num_wanted = 0;  // rows
-    std::uint32_t num_rows = 0;    // in `sum`
-    std::vector<double> sum;
+    std::uint32_t num_rows = 0;    // in `sum` or `all`
+    std::vector<double> sum;       // of a mean, or the one row
+    std::vector<float> all;
   };
   void add(const PoolRun& run, PooledRows& rows, State& state);
+  std::vector<float> take(State& state) const;
 
   std::uint32_t width_;
   std::vector<State> states_;  // by slot

@@ -95,6 +95,11 @@ std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const Pooli
   pooled.reserve(std::max<std::size_t>(params.logits_of.size(), kSimulatedWidth));
   for (const TokenId token : params.logits_of) pooled.push_back(simulated_logit(prompt, token));
   if (!pooled.empty()) return pooled;
+  if (params.kind == PoolingKind::all) {
+    for (std::size_t end = 1; end <= prompt.size(); ++end)
+      std::ranges::copy(simulated_hidden(prompt.first(end)), std::back_inserter(pooled));
+    return pooled;
+  }
   const std::size_t begin = params.kind == PoolingKind::last ? prompt.size() - 1 : 0;
   const std::size_t end = params.kind == PoolingKind::first ? 1 : prompt.size();
   std::array<double, kSimulatedWidth> sums{};

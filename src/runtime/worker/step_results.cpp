@@ -9,8 +9,7 @@ void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::spa
   std::span<const TokenId> proposed(drafts);
   std::span<const std::uint32_t> draft_counts(num_drafts);
   std::span<PositionLogprobs> rows(prompt_logprobs);
-  std::span<const float> vectors(pooled);
-  std::span<const std::uint32_t> sizes(pooled_sizes);
+  std::span<std::vector<float>> vectors(pooled);
   for (const ScheduledRequest& request : scheduled) {
     RequestResult result{.id = request.id, .num_verified = static_cast<std::uint32_t>(request.drafts.size())};
     if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
@@ -28,11 +27,10 @@ void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::spa
       if (!draft_counts.empty()) draft_counts = draft_counts.subspan(1);
     }
     if (request.pools) {
-      result.pooled = vectors.first(sizes.front());
-      vectors = vectors.subspan(sizes.front());
-      sizes = sizes.subspan(1);
+      result.pooled = &vectors.front();
+      vectors = vectors.subspan(1);
     }
-    if (!result.samples.empty() || !result.prompt_logprobs.empty() || !result.pooled.empty()) requests.push_back(result);
+    if (!result.samples.empty() || !result.prompt_logprobs.empty() || result.pooled != nullptr) requests.push_back(result);
   }
 }
 

@@ -16,8 +16,7 @@ struct StepResults {
   std::vector<TokenId> drafts;
   std::vector<std::uint32_t> num_drafts;  // of each that samples; empty: none
   std::vector<PositionLogprobs> prompt_logprobs;
-  std::vector<float> pooled;
-  std::vector<std::uint32_t> pooled_sizes;  // of each that pools
+  std::vector<std::vector<float>> pooled;
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
   StepTimings timings;

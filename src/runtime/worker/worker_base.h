@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "quire/plan.h"
@@ -26,8 +27,8 @@ struct RequestResult {
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
   std::span<PositionLogprobs> prompt_logprobs = {};
   std::uint32_t first_prompt_token = 0;
-  // Of a pooling request whose prompt is done (PoolingParams).
-  std::span<const float> pooled = {};
+  // Of a pooling request whose prompt is done (PoolingParams), else null. It may be moved out.
+  std::vector<float>* pooled = nullptr;
 };
 
 // s

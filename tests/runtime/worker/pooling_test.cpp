@@ -20,7 +20,7 @@ std::vector<float> pool(PromptDrive& drive, const std::vector<TokenId>& prompt, 
     drive.schedule_pooling(0, done, std::min(chunk, size - done), done + chunk >= size);
     const WorkerResult result = drive.step();
     EXPECT_EQ(result.requests.size(), done + chunk >= size ? 1U : 0U) << "nothing to say before the end";
-    for (const RequestResult& request : result.requests) row.assign(request.pooled.begin(), request.pooled.end());
+    for (const RequestResult& request : result.requests) row = *request.pooled;
   }
   drive.release(0);
   return row;
@@ -79,10 +79,10 @@ TEST(PooledRows, DoNotDependOnChunksAndOnWhoRunsBeside) {
   drive.schedule_pooling(0, 0, 90, true);
   const WorkerResult result = drive.step();
   ASSERT_EQ(result.requests.size(), 3U);
-  EXPECT_TRUE(result.requests[0].pooled.empty());
-  EXPECT_TRUE(std::ranges::equal(result.requests[1].pooled, other_alone));
+  EXPECT_EQ(result.requests[0].pooled, nullptr);
+  EXPECT_EQ(*result.requests[1].pooled, other_alone);
   EXPECT_TRUE(result.requests[1].samples.empty());
-  EXPECT_TRUE(std::ranges::equal(result.requests[2].pooled, alone));
+  EXPECT_EQ(*result.requests[2].pooled, alone);
 }
 
 constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean};
@@ -123,6 +123,42 @@ TEST(PooledRows, OfEachKindAreThoseOfTransformers) {
   }
 }
 
+// The largest difference, over the standard deviation of what is wanted.
+double worst_difference(std::span<const float> rows, const std::vector<float>& wanted) {
+  double worst = 0.0;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    worst = std::max(worst, std::abs(static_cast<double>(rows[i]) - static_cast<double>(wanted[i])));
+  return worst / tiny::standard_deviation(wanted);
+}
+
+// The hidden states of a prompt, within the bounds of the logits that are made of them.
+TEST(PooledRows, OfAllTokensAreTheHiddenStatesOfTransformers) {
+  const tiny::LogitRecord record = tiny::read_logit_record("");
+  const auto json = read_json_file("tests/golden/embeddings/cases.json");
+  ASSERT_TRUE(json);
+  std::ifstream rows("tests/golden/embeddings/all_rows.f32", std::ios::binary);
+  const tiny::TempFolder folder;
+  const auto length = static_cast<std::uint32_t>(record.prompt.size());
+  double worst = 0.0;
+  for (const auto& name : json->at("cases").as_array()) {
+    SCOPED_TRACE(std::string(name.as_string()));
+    const auto found = std::ranges::find(record.cases, std::string(name.as_string()), &tiny::LogitCase::name);
+    ASSERT_NE(found, record.cases.end());
+    const std::string path = tiny::write_model(*found, folder);
+    PromptDrive drive(path, {.activations = ActivationMode::f32, .kv = KvDtype::f32, .max_model_len = found->max_model_len});
+    std::vector<float> wanted(found->config.at("hidden_size").to_number<std::size_t>() * length);
+    rows.read(reinterpret_cast<char*>(wanted.data()), static_cast<std::streamsize>(wanted.size() * sizeof(float)));
+    ASSERT_TRUE(rows.good());
+    const std::vector<float> whole = pool(drive, record.prompt, length, {.kind = PoolingKind::all});
+    ASSERT_EQ(whole.size(), wanted.size());
+    EXPECT_LE(worst_difference(whole, wanted), tiny::logit_bounds().at("F32").floats);
+    worst = std::max(worst, worst_difference(whole, wanted));
+    EXPECT_EQ(pool(drive, record.prompt, 17, {.kind = PoolingKind::all}), whole);
+    std::filesystem::remove_all(path);
+  }
+  std::printf("hidden states: at most %.2g standard deviations from those of transformers\n", worst);
+}
+
 TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
@@ -130,28 +166,38 @@ TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
   for (TokenId i = 0; i < 110; ++i) prompt.push_back(i * 37 % 300);
   for (TokenId i = 0; i < 30; ++i) other.push_back(i * 11 % 300);
   PromptDrive drive(folder.file("model.gguf"), {});
-  SamplingParams mean, first;
+  SamplingParams mean, first, all;
+  all.pooling.kind = PoolingKind::all;
   mean.pooling.kind = PoolingKind::mean;
   first.pooling.kind = PoolingKind::first;
   const std::vector<float> whole = pool(drive, prompt, 110, mean.pooling);
   for (const std::uint32_t chunk : {1U, 7U, 64U, 109U}) EXPECT_EQ(pool(drive, prompt, chunk, mean.pooling), whole) << chunk;
+  const std::vector<float> rows = pool(drive, prompt, 110, all.pooling);
+  for (const std::uint32_t chunk : {1U, 7U, 64U, 109U}) EXPECT_EQ(pool(drive, prompt, chunk, all.pooling), rows) << chunk;
   const std::vector<float> head = pool(drive, prompt, 110, first.pooling);
   EXPECT_EQ(head, pool(drive, prompt, 9, first.pooling));
   EXPECT_EQ(head, pool(drive, {prompt[0]}, 1));
   EXPECT_NE(head, whole);
+  ASSERT_EQ(rows.size(), 110 * head.size());
+  EXPECT_TRUE(std::ranges::equal(head, std::span(rows).first(head.size())));
+  EXPECT_TRUE(std::ranges::equal(pool(drive, prompt, 20), std::span(rows).last(head.size()))) << "the last token's";
   drive.admit(0, prompt, 110, mean);
   drive.admit(1, other, 30, mean);
   drive.admit(2, prompt, 110, first);
+  drive.admit(3, prompt, 110, all);
   drive.schedule_pooling(0, 0, 50, false);
   drive.schedule_pooling(1, 0, 30, true);
   drive.schedule_pooling(2, 0, 60, false);
+  drive.schedule_pooling(3, 0, 40, false);
   EXPECT_EQ(drive.step().requests.size(), 1U);
   drive.schedule_pooling(2, 60, 50, true);
+  drive.schedule_pooling(3, 40, 70, true);
   drive.schedule_pooling(0, 50, 60, true);
   const WorkerResult result = drive.step();
-  ASSERT_EQ(result.requests.size(), 2U);
-  EXPECT_TRUE(std::ranges::equal(result.requests[0].pooled, head));
-  EXPECT_TRUE(std::ranges::equal(result.requests[1].pooled, whole)) << "beside others";
+  ASSERT_EQ(result.requests.size(), 3U);
+  EXPECT_EQ(*result.requests[0].pooled, head);
+  EXPECT_EQ(*result.requests[1].pooled, rows) << "beside others";
+  EXPECT_EQ(*result.requests[2].pooled, whole) << "beside others";
 }
 
 // What a judge of pairs says of "yes" and "no".
@@ -170,16 +216,18 @@ TEST(PooledRows, MayBeLogitsInstead) {
   EXPECT_EQ(logits[1], logits[2]);
 }
 
-TEST(PooledRowsDeathTest, AMeanIsMadeOfAllRows) {
+TEST(PooledRowsDeathTest, WhatIsMadeOfAllRowsLacksNone) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
-  PromptDrive drive(folder.file("model.gguf"), {});
-  SamplingParams mean;
-  mean.pooling.kind = PoolingKind::mean;
   const std::vector<TokenId> prompt(20, 1);
-  drive.admit(0, prompt, 20, mean);
-  drive.schedule_pooling(0, 16, 4, true);
-  EXPECT_DEATH(drive.step(), "rows of a pooling request were not computed");
+  for (const PoolingKind kind : {PoolingKind::mean, PoolingKind::all}) {
+    PromptDrive drive(folder.file("model.gguf"), {});
+    SamplingParams params;
+    params.pooling.kind = kind;
+    drive.admit(0, prompt, 20, params);
+    drive.schedule_pooling(0, 16, 4, true);
+    EXPECT_DEATH(drive.step(), "rows of a pooling request were not computed");
+  }
 }
 
 }  // namespace
