@@ -62,6 +62,7 @@ struct QUIRE_API ServerOptions {
   std::string chat_template{};                      // instead of the model's own; empty: that one
   std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
   bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so
+  std::string hidden_states_folder{};               // where calls may have them written to (kv_transfer_params); empty: nowhere
   bool handle_signals = false;                      // SIGTERM and SIGINT drain; a second one stops at once
 
   // Every field in its range, or an error that names the field.

@@ -188,6 +188,10 @@ void add_pooling_flags(CLI::App& app, ServerOptions& server) {
          },
          "Of which tokens /v1/embeddings makes a vector (default: as the model's files say, or else the last one)")
       ->check(CLI::IsMember({"last", "cls", "mean"}));
+  app.add_option("--hidden-states", server.hidden_states_folder,
+                 "Calls may have the hidden states of their prompts written into this folder (kv_transfer_params)")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR");
   app.add_flag("--matryoshka", server.is_matryoshka,
                "Shorter vectors may be asked for (dimensions), though the model's files do not say so");
 }

@@ -30,7 +30,7 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
       told_prompts_(std::move(start.prepared.told_prompts)),
       wake_(std::move(start.wake)),
-      head_{request_.api, std::move(start.id), model.name(), start.created_s},
+      head_{request_.api, std::move(start.id), model.name(), start.created_s, std::move(start.hidden_states_path)},
       writer_(head_, model.tokenizer(), request_.include_usage) {
   shaped_ = make_writer(start.responses);
   std::vector<std::string>& echoes = start.prepared.echoes;

@@ -31,6 +31,7 @@ class Completion final : public OutputReceiver {
     std::int64_t created_s = 0;
     std::function<void()> wake;          // called when there is something new to send or the answer is complete
     ResponseStore* responses = nullptr;  // for those of /v1/responses; must outlive it
+    std::string hidden_states_path{};    // of its prompt
   };
 
   // Submits every choice. If the engine refuses one, none runs.

@@ -30,8 +30,10 @@ int make_event() {
 }  // namespace
 
 JobPool::JobPool(boost::asio::io_context& io, const Options& options)
-    : options_(options), event_(io, make_event()), lanes_{LaneState(options.max_jobs), LaneState(options.max_jobs)} {
-  for (const Lane lane : {Lane::small, Lane::large})
+    : options_(options),
+      event_(io, make_event()),
+      lanes_{LaneState(options.max_jobs), LaneState(options.max_jobs), LaneState(options.max_jobs)} {
+  for (const Lane lane : {Lane::small, Lane::large, Lane::disk})
     lanes_[static_cast<std::size_t>(lane)].thread = std::thread([this, lane] { run(lane); });
   wait_for_done();
 }

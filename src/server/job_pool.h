@@ -1,6 +1,6 @@
 #pragma once
-// Work whose size a client controls, off the server's thread. There are two lanes with a thread each, so small jobs never wait behind large
-// ones: small jobs run at a low priority, large ones at the lowest.
+// Work whose size a client controls, off the server's thread. There are lanes with a thread each, so small jobs never wait behind large
+// ones, and neither behind a disk: small jobs run at a low priority, the others at the lowest.
 //
 // Computing threads must never wait for either. A thread of low priority can lose its core anywhere, for as long as others compute, so it
 // must hold no lock that they or the server's thread take: the queues are lock-free, and results come back through an eventfd instead
@@ -22,7 +22,7 @@ namespace quire {
 
 class JobPool {
  public:
-  enum class Lane : std::uint8_t { small, large };
+  enum class Lane : std::uint8_t { small, large, disk };
   using Function = std::function<void()>;
 
   struct Options {
@@ -69,7 +69,7 @@ class JobPool {
   const Options options_;
   boost::asio::posix::stream_descriptor event_;
   std::uint64_t event_count_ = 0;
-  std::array<LaneState, 2> lanes_;
+  std::array<LaneState, 3> lanes_;
   std::atomic<Job*> done_{nullptr};  // newest first
   std::atomic<bool> stopping_{false};
 };

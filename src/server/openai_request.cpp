@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "server/chat_messages.h"
+#include "server/hidden_states.h"
 #include "server/object_reader.h"
 
 namespace quire {
@@ -256,7 +257,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("detokenize", "true", "remove it");
   reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
   reader.only("logits_processors", "[]", "use logit_bias");
-  reader.only("kv_transfer_params", "{}", "remove it");
   if (api == Api::completion)
     return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
   reader.only("best_of", "1", "use n");
@@ -352,6 +352,10 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   read_scheduling(reader, request);
   read_agent(reader, request);
   request.form = read_output_form(reader);
+  request.hidden_states = read_hidden_states(reader);
+  if (request.hidden_states && (request.stream || request.prompts.size() > 1))
+    reader.reject("kv_transfer_params", "asks for hidden states, which go with a whole answer to one prompt",
+                  "do not stream, and send one prompt");
   read_known_others(reader, api);
   if (const auto done = reader.finish(request.ignored); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));

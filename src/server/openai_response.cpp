@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "server/hidden_states.h"
 #include "server/openai_error.h"
 #include "text/utf8.h"
 
@@ -216,6 +217,7 @@ std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, con
     append_prompt_logprobs(out, tokenizer, choices.front().prompt);
   if (head.api == Api::chat && !choices.empty() && choices.front().prompt_token_ids != nullptr)
     append_prompt_token_ids(out, *choices.front().prompt_token_ids);
+  if (!head.hidden_states_path.empty()) out += R"(,"kv_transfer_params":)" + hidden_states_params(head.hidden_states_path);
   out += '}';
   return out;
 }

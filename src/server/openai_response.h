@@ -50,6 +50,7 @@ struct AnswerHead {
   std::string id;
   std::string model;
   std::int64_t created_s = 0;
+  std::string hidden_states_path{};  // empty: none were asked for
 };
 
 [[nodiscard]] std::string_view finish_reason_name(FinishReason reason);

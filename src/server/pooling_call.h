@@ -26,7 +26,8 @@ struct PreparedPooling {
   std::vector<EngineRequest> requests;
   std::uint64_t num_prompt_tokens = 0;
   // The body, of the vectors in the order of `requests`. Any thread: there may be many.
-  std::function<std::string(const PooledHead& head, std::span<const PooledVector> vectors)> answer;
+  std::function<Result<std::string>(const PooledHead& head, std::span<const PooledVector> vectors)> answer;
+  bool writes_files = false;  // `answer` does
 };
 
 // Lives on the server's thread. Its destruction ends what still runs.

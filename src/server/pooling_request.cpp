@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -84,6 +85,14 @@ Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFie
   request.priority = fields.priority;
   request.tags.tenant = context.tenant;
   return {};
+}
+
+Result<void> check_hidden_numbers(std::uint64_t num_tokens, const char* field, const PoolingContext& context) {
+  const std::uint64_t width = context.model.hidden_size(), most = context.options.max_hidden_numbers;
+  if (num_tokens * width <= most) return {};
+  return fail(ErrorCode::invalid_argument, field,
+              fmt::format("has {} tokens or more, whose vectors of {} numbers each are more than {} in all", num_tokens, width, most),
+              fmt::format("send at most {} tokens in a call", most / std::max<std::uint64_t>(width, 1)));
 }
 
 std::string pooled_usage(std::uint64_t num_prompt_tokens) {

@@ -42,6 +42,8 @@ Result<PoolingKind> pooling_kind(const PoolingContext& context);
 // Adds a request. `field`: where its text is from.
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const PoolingContext& context);
+// Of rows of all tokens, which wait in memory for the last one.
+Result<void> check_hidden_numbers(std::uint64_t num_tokens, const char* field, const PoolingContext& context);
 std::string pooled_usage(std::uint64_t num_prompt_tokens);
 
 }  // namespace quire

@@ -65,13 +65,13 @@ void Router::answer_pooling(const PreparedPooling& prepared, const std::string& 
     PreparedPooling prepared;
     PooledHead head;
     std::vector<PooledVector> vectors;
-    std::string body;
+    Result<std::string> body;
     std::exception_ptr failure{};
   };
   const auto now_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const std::size_t num_numbers = vectors.empty() ? 0 : vectors.size() * vectors.front().size();
   auto job = std::make_shared<Job>(
-      Job{prepared, {fmt::format("{}-{}", prepared.kind, id), model_->name(), std::int64_t{now_s}}, std::move(vectors), {}});
+      Job{prepared, {fmt::format("{}-{}", prepared.kind, id), model_->name(), std::int64_t{now_s}}, std::move(vectors), std::string()});
   auto work = [job] {
     try {
       job->body = job->prepared.answer(job->head, job->vectors);
@@ -82,14 +82,17 @@ void Router::answer_pooling(const PreparedPooling& prepared, const std::string& 
   auto finish = [this, job, id, pending, wake] {
     const auto reply = pending.lock();
     if (reply == nullptr) return;
-    reply->reply = guard(id, [&job]() -> Reply {
+    reply->reply = guard(id, [this, &job]() -> Reply {
       if (job->failure) std::rethrow_exception(job->failure);
-      return {HttpResponse{200, "application/json", std::move(job->body), {}}};
+      if (!job->body) return refuse(job->body.error());
+      return {HttpResponse{200, "application/json", *std::move(job->body), {}}};
     });
     wake();
   };
-  if (num_numbers > kMaxInlineNumbers && offload_(JobPool::Lane::large, work, finish)) return;
-  if (num_numbers > kMaxLateNumbers) {
+  const auto lane = prepared.writes_files ? JobPool::Lane::disk : JobPool::Lane::large;
+  const bool takes_long = prepared.writes_files || num_numbers > kMaxInlineNumbers;
+  if (takes_long && offload_(lane, work, finish)) return;
+  if (prepared.writes_files || num_numbers > kMaxLateNumbers) {
     if (const auto reply = pending.lock())
       reply->reply = refuse({ErrorCode::overloaded, "", "too many large answers wait to be written", "try again later"});
     return wake();

@@ -303,8 +303,15 @@ Reply Router::conclude(Prepared prepared, const std::string& id, const Wake& wak
   if (auto* input = std::get_if<PreparedInput>(&prepared)) return give_input(std::move(*input));
   auto& completion = std::get<PreparedCompletion>(prepared);
   const std::string answer_id = id_prefix(completion.request) + id;
-  const std::string tenant = completion.request.tags.tenant;
-  auto started = Completion::start(*engine_, *model_, {std::move(completion), answer_id, now_s(), wake, &responses_});
+  if (completion.request.hidden_states) return start_states(std::move(completion), answer_id, wake);
+  return start_completion(std::move(completion), answer_id, {}, wake);
+}
+
+Reply Router::start_completion(PreparedCompletion prepared, const std::string& answer_id, std::string hidden_states_path,
+                               const Wake& wake) {
+  const std::string tenant = prepared.request.tags.tenant;
+  auto started =
+      Completion::start(*engine_, *model_, {std::move(prepared), answer_id, now_s(), wake, &responses_, std::move(hidden_states_path)});
   if (!started) return refuse(started.error());
   remember(tenant, answer_id, *started);
   return {HttpResponse{}, std::move(*started)};

@@ -124,6 +124,11 @@ class Router {
   using PreparePooling = Result<PreparedPooling> (*)(std::string body, const PoolingContext& context);
   Reply pool(HttpRequest& request, const Wake& wake, PreparePooling prepare);
   Reply start_pooling(PreparedPooling prepared, const std::string& id, const Wake& wake);
+  // Of a completion's prompt, before it starts: it finds the blocks that this leaves.
+  Reply start_states(PreparedCompletion prepared, const std::string& id, const Wake& wake);
+  void write_states(const std::shared_ptr<PreparedCompletion>& prepared, const std::string& id, PooledVector rows,
+                    const std::weak_ptr<PendingReply>& pending, const Wake& wake);
+  Reply start_completion(PreparedCompletion prepared, const std::string& id, std::string hidden_states_path, const Wake& wake);
   void answer_pooling(const PreparedPooling& prepared, const std::string& id, std::vector<PooledVector> vectors,
                       const std::weak_ptr<PendingReply>& pending, const Wake& wake);
   Reply fork(HttpRequest& request, const Wake& wake);

@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "server/chat_messages.h"
+#include "server/hidden_states.h"
 #include "server/openai_error.h"
 #include "server/vector_form.h"
 
@@ -22,6 +23,7 @@ struct PoolingRequest {
   std::vector<Prompt> texts;
   std::optional<ChatPrompt> chat;  // instead of them
   bool of_tokens = false;
+  bool to_files = false;
   VectorForm form;
 };
 
@@ -58,19 +60,12 @@ Result<PoolingRequest> parse_pooling(std::string body, const PoolingContext& con
   request.form.normalize = request.of_tokens || context.model.pooling().normalize;
   read_form(reader, request.form);
   reader.only("dimensions", "null", "use /v1/embeddings");
+  request.to_files = read_hidden_states(reader);
+  if (request.to_files && !request.of_tokens)
+    reader.reject("task", "is embed, and kv_transfer_params asks for hidden states", "use token_embed");
   reader.ignore("mm_processor_kwargs");
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
   return request;
-}
-
-// Their rows wait in memory for the last one.
-Result<void> check_rows(const PreparedPooling& prepared, const char* field, const PoolingContext& context) {
-  const std::uint64_t width = context.model.hidden_size(), most = context.options.max_hidden_numbers;
-  if (prepared.num_prompt_tokens * width <= most) return {};
-  return fail(ErrorCode::invalid_argument, field,
-              fmt::format("has {} tokens or more, whose vectors of {} numbers each are more than {} in all", prepared.num_prompt_tokens,
-                          width, most),
-              fmt::format("send at most {} tokens in a call", most / std::max<std::uint64_t>(width, 1)));
 }
 
 // [token][number]; in base64 the bytes of all of them.
@@ -116,6 +111,21 @@ Result<void> render_chat(PoolingRequest& request, const ServedModel& model) {
   return {};
 }
 
+// Instead of rows, where they are.
+Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
+                                 const std::vector<std::vector<TokenId>>& prompts, const std::string& folder,
+                                 std::uint64_t num_prompt_tokens) {
+  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
+                                 json_string(head.model));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const auto path = write_hidden_states(folder, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
+    if (!path) return std::unexpected(path.error());
+    body += fmt::format(R"({}{{"index":{},"object":"pooling","data":[],"kv_transfer_params":{}}})", i > 0 ? "," : "", i,
+                        hidden_states_params(*path));
+  }
+  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+}
+
 // Of each token the row itself; a text's vector as /v1/embeddings makes it.
 Result<PoolingKind> kind_of(const PoolingRequest& request, const PoolingContext& context) {
   if (request.of_tokens) return PoolingKind::all;
@@ -137,7 +147,21 @@ Result<PreparedPooling> prepare_pooling(std::string body, const PoolingContext& 
     if (auto added = add_pooled(prepared, std::move(text), request->fields, {.kind = *kind}, request->field, context); !added)
       return std::unexpected(std::move(added.error()));
     if (!request->of_tokens) continue;
-    if (auto fits = check_rows(prepared, request->field, context); !fits) return std::unexpected(std::move(fits.error()));
+    if (auto fits = check_hidden_numbers(prepared.num_prompt_tokens, request->field, context); !fits)
+      return std::unexpected(std::move(fits.error()));
+  }
+  if (request->to_files) {
+    if (auto served = check_hidden_states(prepared.num_prompt_tokens, request->field, context); !served)
+      return std::unexpected(std::move(served.error()));
+    std::vector<std::vector<TokenId>> prompts;
+    prompts.reserve(prepared.requests.size());
+    for (const EngineRequest& each : prepared.requests) prompts.push_back(each.prompt);
+    prepared.writes_files = true;
+    prepared.answer = [prompts = std::move(prompts), folder = context.options.hidden_states_folder,
+                       num_tokens = prepared.num_prompt_tokens](const PooledHead& head, std::span<const PooledVector> answers) {
+      return files_answer(head, answers, prompts, folder, num_tokens);
+    };
+    return prepared;
   }
   const std::uint32_t width = request->of_tokens ? context.model.hidden_size() : 0;
   prepared.answer = [form = request->form, width, num_tokens = prepared.num_prompt_tokens](const PooledHead& head,

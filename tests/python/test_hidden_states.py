@@ -81,3 +81,20 @@ def test_too_many(prompt):
     with running() as url:
         answer = requests.post(url + "/pooling", json={"input": [prompt * 75], "task": "token_embed"}, timeout=60)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "input"
+
+
+def test_in_a_file_they_are_the_same(prompt, tmp_path):
+    call = {"prompt": prompt, "max_tokens": 4, "temperature": 0}
+    with running("--hidden-states", str(tmp_path)) as url:
+        plain = requests.post(url + "/v1/completions", json=call, timeout=300).json()
+        asking = call | {"kv_transfer_params": {"hidden_states": True}}
+        answer = requests.post(url + "/v1/completions", json=asking, timeout=300).json()
+        told = rows(url, prompt)[0]
+    assert answer["choices"][0]["text"] == plain["choices"][0]["text"]
+    data = pathlib.Path(answer["kv_transfer_params"]["hidden_states_path"]).read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    assert header["hidden_states"]["shape"] == [len(prompt), 1, WIDTH] and header["token_ids"]["shape"] == [len(prompt)]
+    states, ids = (data[slice(*(begin + offset for offset in header[name]["data_offsets"]))] for name in ("hidden_states", "token_ids"))
+    assert states == base64.b64decode(told) and array.array("q", ids).tolist() == prompt
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
