@@ -12,7 +12,7 @@ namespace quire {
 void StepLoop::add_search(Submission submission) {
   for (std::uint32_t i = 0; i < submission.request.n; ++i) make_live(sibling(submission, i), submission, i).search = submission.id;
   searches_.add(submission, clock_->now_s());
-  next_step_s_.reset();
+  look_for_news();
   for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
 }
 

@@ -71,7 +71,7 @@ void StepLoop::add_alone(RequestId id, Live& live, const RequestView& elder) {
 }
 
 void StepLoop::fork(const Fork& fork) {
-  next_step_s_.reset();
+  look_for_news();
   for (std::uint32_t i = 0; i < fork.options.n; ++i) {
     const RequestId id{fork.first.value + i};
     Live& child = requests_[id];

@@ -39,7 +39,7 @@ void StepLoop::advance_session(RequestId id, Live& live) {
   Session& session = *live.session;
   if (!session.waits || session.inputs.empty() || num_applied_ < session.waits_until) return;
   if (session.inputs.front().empty()) return finish(id, FinishReason::stop);
-  next_step_s_.reset();
+  look_for_news();
   Result<void> taken = take_input(id, live);
   if (taken) return;
   std::erase(resting_, id);

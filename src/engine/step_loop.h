@@ -72,7 +72,7 @@ class StepLoop {
   // Before the first step: called after each end of a transfer, and when grammars have been compiled, from any thread. look_for_news() is
   // to follow.
   void notify_with(const std::function<void()>& notify);
-  // The next step is due if a transfer or a grammar is awaited.
+  // Something may have changed that the step under way could not know: another one is due even if that one finds nothing to do.
   void look_for_news() {
     next_step_s_.reset();
     told_since_start_ = true;
@@ -202,7 +202,7 @@ class StepLoop {
   std::optional<Running> running_;
   const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
   std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
-  bool told_since_start_ = false;       // of an end that the step under way may have been too early for
+  bool told_since_start_ = false;       // of what the step under way may have been too early for
   std::shared_ptr<const Clock> clock_;
   std::unordered_map<RequestId, Live> requests_;
   std::vector<RequestId> resting_;     // sessions that wait for input

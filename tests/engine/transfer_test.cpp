@@ -149,6 +149,20 @@ TEST(AsyncTransfers, AnEndThatTheStepUnderWayIsTooEarlyForIsLookedFor) {
   EXPECT_FALSE(bench.loop->awaits_transfers());
 }
 
+// The empty step under way finds no news: that says nothing of a request which came since it began.
+TEST(AsyncTransfers, ARequestThatTheStepUnderWayIsTooEarlyForIsComputed) {
+  TransferBench bench(true);
+  bench.connector.keeps_blocks = {RequestId{7}};
+  bench.worker->due_s = std::numeric_limits<double>::infinity();
+  bench.add(7, make_request(10, 3));
+  bench.run();
+  bench.loop->look_for_news();
+  bench.loop->step();
+  bench.add(8, make_request(10, 3));
+  bench.run();
+  EXPECT_TRUE(bench.sink.wait_for_end(RequestId{8}, 0));
+}
+
 TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
   TransferBench bench(GetParam());
   bench.connector.keeps_blocks = {RequestId{7}};
