@@ -31,6 +31,12 @@ const char* failure_of(const RequestResult& result) {
   return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the model gave a pooled output that is not finite";
 }
 
+// What it asked for cannot be drawn.
+bool is_its_own_fault(const RequestResult& result) {
+  return std::ranges::any_of(result.samples,
+                             [](const SampleOutcome& sample) { return sample.status == SampleOutcome::Status::all_masked; });
+}
+
 RequestStatus status_of(FinishReason reason) {
   switch (reason) {
     case FinishReason::stop:
@@ -112,7 +118,7 @@ void StepLoop::add(Submission submission) {
   if (live.structured_output != nullptr) options_.grammars->add(id, live.structured_output);
   if (submission.request.session) add_session(live, submission);
   options_.tools->put(id, std::move(submission.request.name_tool));
-  next_step_s_.reset();
+  look_for_news();
   // Its load may fail before it is planned; nor can it be forked.
   if (core_->has_connector()) part_from_siblings(id, requests_.at(id));
   for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
@@ -130,7 +136,7 @@ void StepLoop::cancel(const Submission& submission, FinishReason reason) {
 void StepLoop::finish(RequestId id, FinishReason reason) {
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.ended) return;
-  next_step_s_.reset();
+  look_for_news();
   Live& live = found->second;
   if (live.search.has_value()) return end_search(*live.search, reason, {});
   if (live.elder.has_value()) {
@@ -211,7 +217,7 @@ std::optional<double> StepLoop::wait_s() const {
 
 void StepLoop::set_pause_state(PauseState state) {
   core_->set_pause_state(state);
-  next_step_s_.reset();
+  look_for_news();
 }
 
 void StepLoop::wait_for_transfers(const Running& step, const StepResult& result) {
@@ -272,7 +278,7 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
     return fail(ErrorCode::unsupported, "reset_external", "no connector is attached, so nothing is cached outside of this engine",
                 "leave it out");
   }
-  next_step_s_.reset();
+  look_for_news();
   if (options.preempt_running) searches_.give_back(clock_->now_s());
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
@@ -314,6 +320,7 @@ void StepLoop::end_failed(const WorkerResult& result) {
     if (live.ended || (live.session != nullptr && live.session->waits)) continue;
     core_->finish(request.id, RequestStatus::finished_error, {.now = clock_->now_s()});
     end(request.id, live, FinishReason::error, failure);
+    if (is_its_own_fault(request)) outgoing_.back().output.refusal = Error{ErrorCode::invalid_argument, "", failure, "allow more tokens"};
   }
 }
 

@@ -60,7 +60,9 @@ constexpr const char* kPerson =
 // Else a property could be written in another way, as one that may have any value.
 TEST_F(GrammarMatcherTest, APropertyHasOneSpelling) {
   constexpr const char* kYear = "{\"type\":\"object\",\"properties\":{\"a\u00f1o\":{\"type\":\"integer\"}}}";
-  for (const auto& [text, is_taken] : {std::pair("{\"a\u00f1o\": 1}", true), {"{\"a\\u00f1o\": 1}", false}, {"{\"a\u00f1o\": []}", false},
+  for (const auto& [text, is_taken] : {std::pair("{\"a\u00f1o\": 1}", true),
+                                       {"{\"a\\u00f1o\": 1}", false},
+                                       {"{\"a\u00f1o\": []}", false},
                                        {"{\"other\": [\"\\n\\\\\"]}", true}}) {
     GrammarMatcher matcher = make(kYear);
     EXPECT_EQ(takes_whole(matcher, text), is_taken) << text;
