@@ -1,5 +1,7 @@
 #include "server/answer_grammar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -8,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "server/openai_request.h"
 #include "server/served_model.h"
 #include "text/tool_calls/call_grammar.h"
@@ -55,6 +58,22 @@ std::string form_rule(const StructuredOutput& wanted) {
       break;
   }
   return "%lark {\n" + wanted.text + "\n}";
+}
+
+// As vLLM has it of llguidance (StructTag.to_grammar): any text, and in it, any number of times, a tag.
+std::string tags_grammar(const std::vector<StructuralTag>& tags, const ServedModel& model) {
+  std::string start = "start: (", rules;
+  for (std::size_t i = 0; i < tags.size(); ++i) {
+    const StructuralTag& tag = tags[i];
+    const auto quoted = [](std::string_view text) { return text.empty() ? std::string() : json_string(text) + " "; };
+    start += fmt::format("{}tag_{}", i == 0 ? "" : " | ", i);
+    const std::string body = quoted(tag.begin.substr(tag.trigger.size())) + schema_rule(tag.schema) + " " + quoted(tag.end);
+    if (model.control_token(tag.trigger))
+      rules += fmt::format("tag_{}: TAG_TEXT {} {}\n", i, tag.trigger, body);
+    else
+      rules += fmt::format("tag_{0}_trigger[lazy]: TAG_TEXT {1}\ntag_{0}: tag_{0}_trigger {2}\n", i, quoted(tag.trigger), body);
+  }
+  return start + ")* tag_end\ntag_end: TAG_TEXT\nTAG_TEXT: /(.|\\n)*/\n" + rules;
 }
 
 CallGrammarOptions grammar_options(const CompletionRequest& request, const ServedModel& model) {
@@ -111,6 +130,7 @@ std::optional<GrammarStart> grammar_start(const CompletionRequest& request, cons
 }  // namespace
 
 Result<void> constrain_answer(CompletionRequest& request, const ServedModel& model) {
+  if (request.form && !request.form->tags.empty()) request.form->wanted.text = tags_grammar(std::exchange(request.form->tags, {}), model);
   const ToolUse& use = request.tool_use;
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) {
     hold_behind_thoughts(request, model);

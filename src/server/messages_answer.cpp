@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "server/openai_error.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -145,7 +146,7 @@ void MessageWriter::end(std::string& events, const AnswerEnd& end) {
 }
 
 void MessageWriter::fail(std::string& events, const Error& error) {
-  events += "event: error\ndata: " + messages_error_body(error.to_string(), 500) + "\n\n";
+  events += "event: error\ndata: " + messages_error_body(error.to_string(), http_status(error.code)) + "\n\n";
 }
 
 std::string MessageWriter::content() const {

@@ -56,6 +56,16 @@ class FormReader {
     }
     take(field, Kind::lark, std::move(lark));
   }
+  void read_tag(std::string_view field, const json::value& value) {
+    auto tags = parse_structural_tag(value);
+    if (!tags) {
+      Error error = std::move(tags.error());
+      error.field = path_ + std::string(field) + (error.field.empty() ? "" : "." + error.field);
+      return reader_->reject(std::move(error));
+    }
+    take(field, Kind::lark, "");
+    if (form_ && !reader_->failed()) form_->tags = std::move(*tags);
+  }
   void read_json_object(std::string_view field) {
     if (reader_->boolean(field, false)) take(field, Kind::json_schema, kAnyObject);
   }
@@ -64,7 +74,9 @@ class FormReader {
   void join(std::optional<OutputForm> other, std::string_view field) {
     if (!other) return;
     take(field, other->wanted.kind, std::move(other->wanted.text));
-    if (form_ && !reader_->failed()) form_->field = std::move(other->field);
+    if (!form_ || reader_->failed()) return;
+    form_->field = std::move(other->field);
+    form_->tags = std::move(other->tags);
   }
 
  private:
@@ -96,8 +108,12 @@ void read_response_format(ObjectReader& reader, FormReader& form) {
     read_json_schema(inner, form);
   else if (type == "json_object")
     form.take("response_format", Kind::json_schema, kAnyObject);
+  else if (type == "structural_tag")
+    form.read_tag("response_format", *value);
   else if (type != "text")
-    inner.reject("type", "is \"" + type + "\"", "send text, json_object or json_schema");
+    inner.reject("type", "is \"" + type + "\"", "send text, json_object, json_schema or structural_tag");
+  if (type == "structural_tag")
+    for (const char* name : {"structures", "triggers"}) (void)inner.find(name);
   if (type != "json_schema") inner.ignore("json_schema");
   if (const auto done = inner.finish(); !done) reader.reject(done.error());
 }
@@ -114,7 +130,7 @@ void read_structured_outputs(ObjectReader& reader, FormReader& form) {
   ways.read_choice("choice");
   ways.read_grammar("grammar");
   ways.read_json_object("json_object");
-  inner.only("structural_tag", "null", "use tools, or a grammar");
+  if (const json::value* tag = inner.find("structural_tag")) ways.read_tag("structural_tag", *tag);
   inner.only("whitespace_pattern", "null", "white space is as JSON has it");
   for (const char* hint : {"disable_fallback", "disable_any_whitespace"}) inner.ignore(hint);
   inner.only("disable_additional_properties", "false", "write \"additionalProperties\": false into the schema");

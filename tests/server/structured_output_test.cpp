@@ -61,6 +61,14 @@ TEST(OutputForm, WhatIsWrongIsNamed) {
       {R"({"structured_outputs":{"json":{},"regex":"a"}})", "structured_outputs.regex"},
       {R"({"structured_outputs":{"json":{}},"guided_json":{}})", "guided_json"},
       {R"({"structured_outputs":{"structural_tag":"x"}})", "structured_outputs.structural_tag"},
+      {R"({"structured_outputs":{"structural_tag":{"triggers":[]}}})", "structured_outputs.structural_tag.structures"},
+      {R"({"structured_outputs":{"structural_tag":{"format":{}}}})", "structured_outputs.structural_tag.format"},
+      {R"({"structured_outputs":{"structural_tag":{"triggers":["<a"],"structures":[{"begin":"<b>","schema":{},"end":""}]}}})",
+       "structured_outputs.structural_tag.structures[0].begin"},
+      {R"({"response_format":{"type":"structural_tag","triggers":["<a"],"structures":[{"begin":"<a>","end":""}]}})",
+       "response_format.structures[0].schema"},
+      {R"({"response_format":{"type":"structural_tag","triggers":["<a"],"structures":[{"begin":"<a>","schema":{}}]}})",
+       "response_format.structures[0].end"},
       {R"({"structured_outputs":{"choice":[]}})", "structured_outputs.choice"},
       {R"({"structured_outputs":{"choice":[1]}})", "structured_outputs.choice"},
       {R"({"guided_json":3})", "guided_json"},
@@ -128,6 +136,25 @@ TEST_F(StructuredOutputApiTest, TheFormGoesToTheEngine) {
   EXPECT_EQ(engine.at(0).request.structured_output->text, R"({"type":"object"})");
   post("/v1/completions", R"({"prompt":"a","guided_regex":"x"})");
   EXPECT_EQ(engine.at(1).request.structured_output->kind, Kind::regex);
+}
+
+TEST_F(StructuredOutputApiTest, ATagIsTextInWhichFormsFollowTheirBegin) {
+  if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
+  engine.answer_with("x");
+  start();
+  const std::string tag = R"({"type": "structural_tag", "triggers": ["<f"], "structures": [
+    {"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}, {"begin": "<f=b>", "schema": {"type": "boolean"}, "end": ""}]})";
+  for (const std::string& fields : {R"("response_format": )" + tag, R"("structured_outputs": {"structural_tag": )" + tag + "}"}) {
+    const std::size_t count = engine.num_submitted();
+    const auto answer = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
+    ASSERT_EQ(answer.status, 200U) << answer.body;
+    const auto wanted = engine.at(count).request.structured_output;
+    ASSERT_TRUE(wanted.has_value());
+    const auto compiler = GrammarCompiler::create(*byte_model().tokenizer, kFakeVocab).value();
+    for (const char* text : {"", "free <text>\n", "so <f=a>12</f> and <f=b>true and on"})
+      EXPECT_TRUE(takes(*compiler, wanted->text, text)) << text;
+    for (const char* text : {"<f=c>", "so <f=a>x", "<f=a>1</g>"}) EXPECT_FALSE(takes(*compiler, wanted->text, text)) << text;
+  }
 }
 
 // A grammar is compiled when the request waits already; streams begin when that is known.
