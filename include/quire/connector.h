@@ -81,6 +81,9 @@ class Grammar {
   virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
   // Number of leading draft tokens that fit.
   virtual std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) = 0;
+  // The child, which is unknown so far, begins behind the first output tokens of the parent, and then goes its own way. False: it cannot be
+  // there, and the request is not forked.
+  virtual bool fork(RequestId /*parent*/, RequestId /*child*/, std::uint32_t /*num_outputs*/) { return false; }
 };
 
 // Under SchedulingPolicy::continuum: which tool a job runs after a turn, where the request's tags do not say.

@@ -30,7 +30,8 @@ enum class SeamCall : std::uint8_t {
   grammar_accept,
   grammar_count_valid,
   tool_of,
-  hash
+  hash,
+  grammar_fork
 };
 
 struct SeamAnswer {

@@ -101,6 +101,7 @@ Result<void> StepLoop::fork_one(const Fork& fork, std::uint32_t number, Live& ch
   child.sampling.seed = fork.options.seed.has_value() ? *fork.options.seed + number : own_seed;
   child.sampling.max_tokens = fork.options.max_tokens.value_or(child.sampling.max_tokens);
   child.num_prompt_tokens = parent->second.num_prompt_tokens;
+  child.structured_output = parent->second.structured_output;
   const ForkRequest request{.id = id,
                             .arrival_time = clock_->now_s(),
                             .num_tokens = elder.has_value() ? child.num_prompt_tokens : 0,

@@ -129,4 +129,21 @@ std::uint32_t Grammars::count_valid(RequestId id, std::span<const TokenId> draft
   return answers_.at(id).matcher->count_valid(drafts);
 }
 
+bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs) {
+  const auto found = answers_.find(parent);
+  if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
+  const Answer& from = found->second;
+  if (from.matcher == nullptr) {
+    add(child, from.wanted);
+    return true;
+  }
+  answers_.insert_or_assign(child, Answer{.wanted = from.wanted,
+                                          .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                                          .begun = from.begun,
+                                          .num_outputs = from.num_outputs,
+                                          .begin = from.begin,
+                                          .tail = from.tail});
+  return true;
+}
+
 }  // namespace quire

@@ -50,6 +50,8 @@ class Grammars final : public Grammar {
   bool should_advance(const RequestView& request) override;
   bool accept(RequestId id, std::span<const TokenId> tokens) override;
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;
+  // Only where the parent's output ends.
+  bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override;
 
  private:
   struct Answer {

@@ -79,6 +79,10 @@ class Collector final : public OutputSink {
     const std::lock_guard lock(mutex_);
     return finished_order_;
   }
+  std::size_t num_tokens(RequestId id) {
+    const std::lock_guard lock(mutex_);
+    return answers_[id].tokens.size();
+  }
   // Until the request has at least so many tokens, or has ended.
   void wait_for_tokens(RequestId id, std::size_t count) {
     std::unique_lock lock(mutex_);

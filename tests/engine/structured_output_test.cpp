@@ -1,7 +1,9 @@
 // Answers are held to their grammars, and are those that each request would have alone.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "engine/simulated_engine.h"
 #include "runtime/grammar/grammar_matcher.h"
@@ -127,6 +129,39 @@ TEST_P(StructuredOutputTest, SiblingsAreHeldEachByItself) {
     const RequestId first = engine->submit(request, sink).value();
     for (std::uint64_t i = 0; i < request.n; ++i) expect_equal(sink.wait({first.value + i}), held(request, *compiler_));
   }
+  EXPECT_EQ(engine->stats().num_forks, 3 * grammars().size()) << "of prompts that are computed once";
+}
+
+TEST_P(StructuredOutputTest, AForkGoesOnInTheGrammarFromWhereItsParentIs) {
+  std::uint64_t num_forks = 0;
+  for (const StructuredOutput& grammar : grammars()) {
+    for (std::uint32_t num_known = 0; num_known < 8; ++num_known) {
+      Collector sink;
+      std::atomic<bool> is_forked = false;
+      quire::Setup setup = roomy();
+      setup.before_step = [&](const StepPlan& plan) {
+        while (!is_forked && !plan.scheduled.empty() && sink.num_tokens(plan.scheduled[0].id) >= num_known) std::this_thread::yield();
+      };
+      const auto engine = start(GetParam(), std::move(setup));
+      EngineRequest request{.prompt = {5, 6, 7, 8, static_cast<TokenId>(num_known)}, .sampling = {}};
+      request.sampling.temperature = 0.0F;
+      request.sampling.max_tokens = 60;
+      request.structured_output = grammar;
+      const Expected answer = held(request, *compiler_);
+      if (answer.tokens.size() < 2 * num_known + 8) continue;
+      const RequestId parent = engine->submit(request, sink).value();
+      sink.wait_for_tokens(parent, num_known);
+      Result<RequestId> forked = engine->fork(parent, {.n = 2}, sink);
+      while (!forked.has_value() && forked.error().code == ErrorCode::overloaded) forked = engine->fork(parent, {.n = 2}, sink);
+      const RequestId first = forked.value();  // the engine has taken the parent
+      is_forked = true;
+      expect_equal(sink.wait(parent), answer);
+      for (std::uint64_t i = 0; i < 2; ++i) expect_equal(sink.wait({first.value + i}), answer);
+      EXPECT_EQ(engine->stop(10.0), 0U);
+      num_forks += engine->stats().num_forks;
+    }
+  }
+  EXPECT_GT(num_forks, 30U) << "too little was met";
 }
 
 TEST_P(StructuredOutputTest, AGrammarThatCannotBeHeldEndsItsRequestAlone) {

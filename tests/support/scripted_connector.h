@@ -65,7 +65,7 @@ class ScriptedConnector final : public Connector {
 class ScriptedGrammar final : public Grammar {
  public:
   TokenId limit = 100;
-  std::set<RequestId> not_ready, not_advancing;
+  std::set<RequestId> not_ready, not_advancing, not_forking;
   std::vector<std::string> log;
 
   bool ready(RequestId id) override { return !not_ready.contains(id); }
@@ -77,6 +77,10 @@ class ScriptedGrammar final : public Grammar {
   std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> drafts) override {
     const auto bad = std::ranges::find_if(drafts, [this](TokenId token) { return token >= limit; });
     return static_cast<std::uint32_t>(bad - drafts.begin());
+  }
+  bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
+    log.push_back(fmt::format("fork {} {} at {}", parent.value, child.value, num_outputs));
+    return !not_forking.contains(parent);
   }
 };
 

@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-constexpr std::array<std::string_view, 13> kCallNames = {"nothing",
+constexpr std::array<std::string_view, 14> kCallNames = {"nothing",
                                                          "Connector::match",
                                                          "Connector::finished",
                                                          "Connector::plan_transfers",
@@ -20,7 +20,8 @@ constexpr std::array<std::string_view, 13> kCallNames = {"nothing",
                                                          "Grammar::accept",
                                                          "Grammar::count_valid",
                                                          "ToolNamer::tool_of",
-                                                         "HashFunction::hash"};
+                                                         "HashFunction::hash",
+                                                         "Grammar::fork"};
 
 std::string describe(SeamCall call, RequestId request) {
   return fmt::format("{} for request {}", kCallNames.at(static_cast<std::size_t>(call)), request.value);

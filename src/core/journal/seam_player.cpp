@@ -87,6 +87,9 @@ class PlayedGrammar final : public Grammar {
     auto values = queue_->take_numbers(SeamCall::grammar_count_valid, id, Question().add(drafts), 1);
     return values ? static_cast<std::uint32_t>(values->next()) : 0;
   }
+  bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
+    return queue_->take_flag(SeamCall::grammar_fork, parent, Question().add(child.value).add(num_outputs));
+  }
 
  private:
   AnswerQueue* queue_;

@@ -15,7 +15,7 @@ constexpr std::uint8_t kMagic[] = {'Q', 'S', 'A', 2};
 SeamAnswer read_answer(ByteReader& in) {
   SeamAnswer answer;
   const std::uint8_t call = in.byte();
-  if (call < static_cast<std::uint8_t>(SeamCall::connector_match) || call > static_cast<std::uint8_t>(SeamCall::hash)) in.fail();
+  if (call < static_cast<std::uint8_t>(SeamCall::connector_match) || call > static_cast<std::uint8_t>(SeamCall::grammar_fork)) in.fail();
   answer.call = static_cast<SeamCall>(call);
   answer.request.value = in.number();
   answer.question = in.fixed();

@@ -124,6 +124,11 @@ class RecordedGrammar final : public Grammar {
     note(*record_, SeamCall::grammar_count_valid, id, Question().add(drafts), {count});
     return count;
   }
+  bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
+    const bool forked = inner_->fork(parent, child, num_outputs);
+    note(*record_, SeamCall::grammar_fork, parent, Question().add(child.value).add(num_outputs), {forked ? 1U : 0U});
+    return forked;
+  }
 
  private:
   Grammar* inner_;

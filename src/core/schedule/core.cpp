@@ -96,7 +96,10 @@ Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const Ste
     return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", child.id.value), "give each request an id of its own");
   if (auto valid = s.forks.check(*parent, child, s.queues.num_waiting()); !valid) return valid;
   s.begin_call(input);
+  if (auto forked = s.forks.fork_grammar(*parent, child); !forked) return forked;
   Request& created = s.forks.create(*parent, child);
+  if (child.next_token.has_value() && s.drafts.grammar_advances(created))
+    s.context.seams.grammar->accept(child.id, {&*child.next_token, 1});
   if (s.context.events.wanted())
     s.context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});

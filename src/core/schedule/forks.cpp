@@ -17,7 +17,6 @@ Result<void> cannot(const char* what) {
 
 Result<void> check_kind(const Request& parent, const CoreConfig& config, const CoreSeams& seams) {
   if (parent.pooling) return cannot("a pooling request");
-  if (parent.structured_output) return cannot("structured output");
   if (seams.connector != nullptr) return cannot("a request whose blocks a connector may fill");
   if (config.encoder.is_encoder_decoder || config.kv.has_mamba_layers()) return cannot("a request of a model with states");
   return {};
@@ -73,6 +72,13 @@ Result<void> Forks::check_room(const Request& parent, std::size_t num_waiting) c
   return {};
 }
 
+Result<void> Forks::fork_grammar(const Request& parent, const ForkRequest& child) {
+  if (!parent.structured_output) return {};
+  const auto num_outputs = num_tokens_of(child, parent) - static_cast<std::uint32_t>(parent.num_prompt_tokens);
+  if (!context_.seams.grammar->fork(parent.id, child.id, num_outputs)) return cannot("structured output, here,");
+  return {};
+}
+
 Request& Forks::create(Request& parent, const ForkRequest& given) {
   Request& child = create_request(parent, given);
   share_blocks(parent, child);
@@ -103,6 +109,8 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.embed_bytes = parent.embed_bytes;
   r.tags = {.tenant = parent.tags.tenant, .hints = parent.tags.hints};
   r.resumable = given.resumable;
+  r.structured_output = parent.structured_output;
+  if (parent.status == RequestStatus::waiting_for_grammar) r.status = RequestStatus::waiting_for_grammar;
   r.sampling = given.sampling;
   requests_.reserve_memory(r, std::size_t{num_tokens} + 1);
   r.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);

@@ -30,6 +30,8 @@ class Forks {
 
   // Whether the request can have such a child; `num_waiting` wait already.
   [[nodiscard]] Result<void> check(const Request& parent, const ForkRequest& child, std::size_t num_waiting) const;
+  // Before the child is created: where the parent's output is held to a grammar, the child's is.
+  Result<void> fork_grammar(const Request& parent, const ForkRequest& child);
   // With its share; in no queue yet.
   Request& create(Request& parent, const ForkRequest& given);
   void leave_family(Request& request);         // it has ended

@@ -55,7 +55,7 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
     num_steps += run.num_steps;
   }
   EXPECT_GT(num_steps, 10'000U);
-  EXPECT_EQ(met.size(), 12U) << "every call that answers was met";
+  EXPECT_EQ(met.size(), 13U) << "every call that answers was met";
 }
 
 // The option that no recorded decision has, since it came later: CureOptions::early_loads.
@@ -135,6 +135,7 @@ class InTurn final : public Connector, public EncoderConnector, public Grammar {
   bool should_advance(const RequestView& /*request*/) override { return flip(); }
   bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return flip(); }
   std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> /*drafts*/) override { return flip() ? 3 : 0; }
+  bool fork(RequestId /*parent*/, RequestId /*child*/, std::uint32_t /*num_outputs*/) override { return flip(); }
 
  private:
   bool flip() { return last_ = !last_; }
@@ -154,6 +155,7 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
                               seams.grammar->ready(view.id), seams.grammar->should_advance(view), seams.grammar->accept(view.id, tokens)})
       answers.push_back(answer ? 1 : 0);
     answers.push_back(seams.grammar->count_valid(view.id, tokens));
+    answers.push_back(seams.grammar->fork(view.id, RequestId{4}, 2) ? 1 : 0);
   }
   return answers;
 }
@@ -161,7 +163,7 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
 TEST(Replay, RecorderAndPlayerPassOnWhatWasAnswered) {
   InTurn itself, recorded;
   const auto expected = ask_all({.connector = &itself, .encoder_connector = &itself, .grammar = &itself});
-  EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 99, 1, 0, 1, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 1, 99, 0, 1, 0, 1, 0, 1, 0, 3, 0}));
   SeamRecorder recorder({.connector = &recorded, .encoder_connector = &recorded, .grammar = &recorded});
   EXPECT_EQ(ask_all(recorder.seams()), expected);
   SeamRecord record = recorder.take();

@@ -4,6 +4,7 @@
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
 #include "quire/events.h"
+#include "support/scripted_connector.h"
 
 namespace quire {
 namespace {
@@ -415,6 +416,45 @@ void expect_refused(CoreDriver& d, std::uint64_t parent, const ForkRequest& chil
   EXPECT_EQ(forked.error().field, refused.field) << forked.error().to_string();
   EXPECT_EQ(forked.error().code, refused.code) << forked.error().to_string();
   d.core->check_invariants();
+}
+
+TEST(Forks, AChildIsHeldToItsParentsGrammar) {
+  test::ScriptedGrammar grammar;
+  CoreDriver d(sync_config(), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 6);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  d.step();
+  d.step();
+  grammar.log.clear();
+  must_fork(d, 1, 2);
+  ASSERT_TRUE(fork(d, 1, {.id = RequestId{3}, .arrival_time = 3.0, .num_tokens = 7, .next_token = 77}).has_value());
+  EXPECT_EQ(grammar.log, (std::vector<std::string>{"fork 1 2 at 2", "fork 1 3 at 1", "accept 3 [77]"}));
+  EXPECT_TRUE(d.plan().has_structured_output);
+  EXPECT_EQ(d.scheduled(2), 1U);
+  d.apply();
+  const std::string accepted = fmt::format("accept 2 [{}]", d.outputs(2).back());
+  EXPECT_EQ(std::ranges::count(grammar.log, accepted), 1) << accepted;
+  grammar.not_forking = {RequestId{1}};
+  expect_refused(d, 1, {.id = RequestId{4}}, {"parent", ErrorCode::unsupported});
+  EXPECT_FALSE(d.known(4));
+}
+
+TEST(Forks, AChildWaitsForAGrammarAsItsParentDoes) {
+  test::ScriptedGrammar grammar;
+  grammar.not_ready = {RequestId{1}, RequestId{2}};
+  CoreDriver d(sync_config(), {.grammar = &grammar});
+  const Tokens prompt = CoreDriver::prompt(1, 6);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.structured_output = true;
+  d.add(request);
+  must_fork(d, 1, 2);
+  EXPECT_TRUE(d.plan().scheduled.empty());
+  d.apply();
+  grammar.not_ready.clear();
+  EXPECT_EQ(d.plan().scheduled.size(), 2U);
+  d.apply();
 }
 
 TEST(Forks, BadInputIsRefused) {
