@@ -81,7 +81,7 @@ need_clients() {
   pins=$(cat tools/requirements-clients.txt tests/clients/package-lock.json | sha256sum | cut -c1-16)
   stamp="$CLIENTS/.ready-$pins"
   [ -e "$stamp" ] && return 0
-  say "Installing the clients of docs/clients.md (400 MB, PyPI and npm) in .cache/clients and .cache/clients-node"
+  say "Installing the clients of docs/clients.md (900 MB, PyPI and npm) in .cache/clients and .cache/clients-node"
   [ -x "$CLIENTS/bin/python" ] || /usr/bin/python3 -m venv "$CLIENTS"
   "$CLIENTS/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-clients.txt
   # Node from elsewhere than Debian brings its npm along.
