@@ -27,6 +27,7 @@ struct ServeFlags {
   ServerOptions server;
   std::vector<std::string> served_names;
   std::string chat_template_file;
+  GenerationConfigOptions generation;
   std::vector<std::string> tenant_keys;
   std::string tenant_keys_file;
   LogOptions log;
@@ -56,6 +57,10 @@ Error as_flag(Error error) {
   if (error.field == "kv_swap") error.field = "--kv-swap";
   if (error.field == "pressure.admission_watermark") error.field = "--kv-watermark";
   if (error.field == "pressure.pressure_high") error.field = "--kv-pressure-high";
+  for (const auto& [field, flag] :
+       {std::pair("generation_config", "--generation-config"), std::pair("override_generation_config", "--override-generation-config")})
+    if (error.field == field || error.field.starts_with(std::string(field) + "."))
+      error.field.replace(0, std::string_view(field).size(), flag);
   return error;
 }
 
@@ -84,6 +89,8 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     fmt::print("At most {} connections, not {}: the limit of open files (ulimit -Hn) allows no more\n", server.max_connections(),
                options.max_connections);
   }
+  if (const std::string defaults = describe(options.generation_defaults); !defaults.empty())
+    fmt::print("Requests that do not say it have: {} (--generation-config)\n", defaults);
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
@@ -102,6 +109,9 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags) {
       return fail(ErrorCode::not_found, "--chat-template", fmt::format("'{}' cannot be read, or is empty", flags.chat_template_file),
                   "name a file with a Jinja template");
   }
+  auto defaults = read_generation_config(flags.engine.model, flags.generation);
+  if (!defaults.has_value()) return std::unexpected(as_flag(defaults.error()));
+  options.generation_defaults = *defaults;
   if (!flags.tenant_keys_file.empty()) {
     auto keys = read_tenant_keys(flags.tenant_keys_file);
     if (!keys.has_value()) return std::unexpected(keys.error());
@@ -292,6 +302,15 @@ void add_name_flags(CLI::App& app, ServeFlags& flags) {
       ->type_name("NAME...");
   app.add_option("--chat-template", flags.chat_template_file, "A file with the chat template to use instead of the model's own")
       ->type_name("FILE");
+  app.add_option(
+         "--generation-config", flags.generation.source,
+         "Sampling of requests that do not say it: auto (the model's generation_config.json), vllm (none), or a folder with that file")
+      ->type_name("auto|vllm|FOLDER")
+      ->capture_default_str();
+  app.add_option(
+         "--override-generation-config", flags.generation.overrides,
+         R"(What goes before that file, as JSON: {"temperature": 0.6, "max_new_tokens": 512}; its max_new_tokens limits every answer)")
+      ->type_name("JSON");
 }
 
 Command add_serve_command(CLI::App& app) {

@@ -143,12 +143,15 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
   request.skip_special_tokens = reader.boolean("skip_special_tokens", true);
 }
 
-void read_limits(ObjectReader& reader, CompletionRequest& request) {
+void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, CompletionRequest& request) {
   const auto plain = reader.integer("max_tokens", request.api == Api::completion ? 0 : 1, kMaxInt);
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
+  if (defaults.max_limit && request.max_tokens) request.max_tokens = std::min(*request.max_tokens, *defaults.max_limit);
+  request.usual_max_tokens = defaults.max_tokens;
+  if (defaults.max_limit) request.usual_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
   request.echo_only = request.max_tokens == 0;
   if (request.echo_only) request.max_tokens = 1;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
@@ -319,6 +322,19 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
 
 }  // namespace
 
+void fill_defaults(json::object& body, const GenerationDefaults& defaults) {
+  const auto fill = [&body](std::string_view name, const auto& value) {
+    if (!value) return;
+    json::value& field = body[name];
+    if (field.is_null()) field = *value;
+  };
+  fill("temperature", defaults.temperature);
+  fill("top_p", defaults.top_p);
+  fill("top_k", defaults.top_k);
+  fill("min_p", defaults.min_p);
+  fill("repetition_penalty", defaults.repetition_penalty);
+}
+
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits) {
   auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
@@ -326,6 +342,7 @@ Result<CompletionRequest> parse_completion_request(Api api, std::string_view bod
 }
 
 Result<CompletionRequest> parse_completion_request(Api api, json::object object, const RequestLimits& limits) {
+  fill_defaults(object, limits.defaults);
   ObjectReader reader(object);
   CompletionRequest request;
   request.api = api;
@@ -341,7 +358,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
     request.session = reader.boolean("session", false);
   }
   read_sampling(reader, limits.vocab_size, request);
-  read_limits(reader, request);
+  read_limits(reader, limits.defaults, request);
   read_stream(reader, request);
   read_beam_search(reader, request);
   read_logprobs(reader, request);

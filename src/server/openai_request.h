@@ -13,6 +13,7 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
+#include "quire/generation_config.h"
 #include "quire/ids.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
@@ -45,6 +46,7 @@ struct CompletionRequest {
   bool add_special_tokens = true;  // chat: false, the template writes them
   SamplingParams sampling;         // max_tokens absent: the largest integer
   std::optional<std::uint32_t> max_tokens;
+  std::optional<std::uint32_t> usual_max_tokens;  // where it says none; fewer if fewer fit
   std::uint32_t n = 1;
   std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
   std::optional<BeamSearchOptions> beam_search;  // n wide
@@ -79,10 +81,14 @@ struct CompletionRequest {
 struct RequestLimits {
   std::uint32_t max_choices = 128;  // prompts times n (or best_of)
   std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
+  GenerationDefaults defaults{};
 };
 
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopBytes = 1024;
+
+// Takes the place of what `body` does not say.
+void fill_defaults(boost::json::object& body, const GenerationDefaults& defaults);
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);
 Result<CompletionRequest> parse_completion_request(Api api, boost::json::object object, const RequestLimits& limits);

@@ -111,10 +111,14 @@ Result<PreparedCompletion> prepare_parsed(Result<CompletionRequest> parsed, std:
   return prepared;
 }
 
+RequestLimits limits_of(const ServedModel& model, const ServerOptions& options) {
+  return {.max_choices = options.max_choices, .vocab_size = model.tokenizer().vocab_size(), .defaults = options.generation_defaults};
+}
+
 // As the chat that says the same.
 Result<CompletionRequest> parse_chat_of(AnswerShape shape, boost::json::object chat, const std::vector<std::string>& ignored,
                                         const ServedModel& model, const ServerOptions& options) {
-  auto parsed = parse_completion_request(Api::chat, std::move(chat), {options.max_choices, model.tokenizer().vocab_size()});
+  auto parsed = parse_completion_request(Api::chat, std::move(chat), limits_of(model, options));
   if (!parsed) return std::unexpected(in_words_of(shape, std::move(parsed.error())));
   parsed->shape = shape;
   parsed->ignored.insert(parsed->ignored.begin(), ignored.begin(), ignored.end());
@@ -134,6 +138,7 @@ Result<CompletionRequest> parse_response(std::string body, ResponseShelf shelf, 
   auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(object.error());
   std::vector<std::string> ignored;
+  fill_defaults(*object, {.temperature = options.generation_defaults.temperature, .top_p = options.generation_defaults.top_p});
   auto translated = chat_of_response(std::move(*object), shelf, ignored);
   if (!translated) return std::unexpected(translated.error());
   auto parsed = parse_chat_of(AnswerShape::response, std::move(translated->chat), ignored, model, options);
@@ -156,8 +161,7 @@ Result<std::size_t> count_prompt(Result<CompletionRequest> parsed, const ServedM
 
 Result<PreparedCompletion> prepare_completion(Api api, std::string body, std::string_view tenant, const ServedModel& model,
                                               const ServerOptions& options) {
-  return prepare_parsed(parse_completion_request(api, std::exchange(body, {}), {options.max_choices, model.tokenizer().vocab_size()}),
-                        tenant, model, options);
+  return prepare_parsed(parse_completion_request(api, std::exchange(body, {}), limits_of(model, options)), tenant, model, options);
 }
 
 Result<PreparedCompletion> prepare_message(std::string body, std::string_view tenant, const ServedModel& model,

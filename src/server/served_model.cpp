@@ -232,7 +232,10 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
     if (const auto fits = check_length(tokens.size(), request); !fits) return std::unexpected(fits.error());
     longest = std::max(longest, tokens.size());
   }
-  if (!request.max_tokens) request.sampling.max_tokens = max_model_len_ - static_cast<std::uint32_t>(longest);
+  if (!request.max_tokens) {
+    const std::uint32_t room = max_model_len_ - static_cast<std::uint32_t>(longest);
+    request.sampling.max_tokens = std::min(room, request.usual_max_tokens.value_or(room));
+  }
   if (request.sampling.min_tokens > request.sampling.max_tokens) {
     return fail(ErrorCode::invalid_argument, "min_tokens", fmt::format("{} do not fit into the context", request.sampling.min_tokens),
                 fmt::format("ask for at most {}", request.sampling.max_tokens));
