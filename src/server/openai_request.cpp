@@ -260,8 +260,7 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("detokenize", "true", "remove it");
   reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
   reader.only("logits_processors", "[]", "use logit_bias");
-  if (api == Api::completion)
-    return reader.only("suffix", "\"\"", "the model has no fill-in-the-middle mode here; put the text into the prompt");
+  if (api == Api::completion) return;
   reader.only("best_of", "1", "use n");
   reader.only("session", "false", "sessions are for /v1/completions");
   reader.only("echo", "false", "remove it");
@@ -317,6 +316,10 @@ Result<void> check_together(const CompletionRequest& request, const RequestLimit
                 fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
   }
   if (const auto fits = check_session(request); !fits) return fits;
+  if (request.suffix && (request.echo || request.session || request.truncate_to)) {
+    return fail(ErrorCode::invalid_argument, "suffix", "is given with echo, session or truncate_prompt_tokens",
+                "leave these out: the prompt is no plain text then");
+  }
   return request.sampling.validate();
 }
 
@@ -356,6 +359,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
     read_prompts(reader, limits, request.prompts);
     request.echo = reader.boolean("echo", false);
     request.session = reader.boolean("session", false);
+    if (std::string suffix = reader.text("suffix"); !suffix.empty()) request.suffix = std::move(suffix);
   }
   read_sampling(reader, limits.vocab_size, request);
   read_limits(reader, limits.defaults, request);

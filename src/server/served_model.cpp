@@ -62,6 +62,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
   if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());
+  model->infill_ = find_infill(*model->tokenizer_);
   model->call_format_ = detect_call_format(model->template_source_);
   for (const std::string& mark : model->call_format_.marks())
     if (const auto token = model->control_token(mark)) model->marks_.push_back(*token);
@@ -145,12 +146,23 @@ void ServedModel::truncate(std::vector<TokenId>& tokens, const CompletionRequest
 }
 
 Result<std::vector<TokenId>> ServedModel::encode_prompt(std::string_view text, const CompletionRequest& request) const {
-  const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = true};
+  const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = !request.suffix};
   const char* const field = request.api == Api::chat ? "messages" : "prompt";
   if (!request.truncate_to) return encode(text, options, field);
   auto tokens = tokenizer_->encode(text, options);
   if (!tokens) tokens.error().field = field;
   return tokens;
+}
+
+Result<std::vector<TokenId>> ServedModel::with_suffix(std::vector<TokenId> prefix, const CompletionRequest& request) const {
+  if (!request.suffix) return prefix;
+  if (!infill_) {
+    return fail(ErrorCode::unsupported, "suffix", "is given, and the model's vocabulary has no tokens for filling in the middle",
+                "put the text into the prompt");
+  }
+  const auto suffix = encode(*request.suffix, {.add_special = false, .parse_special = false}, "suffix");
+  if (!suffix) return suffix;
+  return infill_prompt(*infill_, *tokenizer_, std::move(prefix), *suffix);
 }
 
 // As many of `known` as the text begins with: all, or else up to a control token or behind one, where texts are tokenized apart anyway.
@@ -219,13 +231,17 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(Completion
   for (Prompt& prompt : request.prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
       encoded.push_back(std::move(*tokens));
-      continue;
+    } else {
+      const std::string text = std::move(std::get<std::string>(prompt));
+      auto of_text = encode_prompt(text, request);
+      if (!of_text) return std::unexpected(of_text.error());
+      encoded.push_back(std::move(*of_text));
     }
-    const std::string text = std::move(std::get<std::string>(prompt));
-    auto tokens = encode_prompt(text, request);
-    if (!tokens) return std::unexpected(tokens.error());
-    encoded.push_back(std::move(*tokens));
+    auto whole = with_suffix(std::move(encoded.back()), request);
+    if (!whole) return std::unexpected(whole.error());
+    encoded.back() = *std::move(whole);
   }
+  if (request.suffix && infill_) std::ranges::copy(infill_->ends, std::back_inserter(request.sampling.stop_token_ids));
   std::size_t longest = 0;
   for (std::vector<TokenId>& tokens : encoded) {
     truncate(tokens, request);

@@ -13,6 +13,7 @@
 #include "quire/engine.h"
 #include "quire/server_options.h"
 #include "quire/tokenizer.h"
+#include "server/infill.h"
 #include "server/openai_request.h"
 #include "text/tool_calls/call_format.h"
 
@@ -70,6 +71,8 @@ class ServedModel {
   [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view text, const CompletionRequest& request) const;
   [[nodiscard]] Result<std::vector<TokenId>> encode_behind(const std::vector<TokenId>& known, std::string_view text,
                                                            const CompletionRequest& request) const;
+  // Around the tokens of a prompt, where there is a suffix.
+  [[nodiscard]] Result<std::vector<TokenId>> with_suffix(std::vector<TokenId> prefix, const CompletionRequest& request) const;
   void truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const;
   [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
 
@@ -78,6 +81,7 @@ class ServedModel {
   Result<ChatTemplate> template_;
   std::string template_source_, bos_, eos_;
   CallFormat call_format_;
+  std::optional<Infill> infill_;
   std::vector<TokenId> marks_;  // sorted
   std::uint32_t max_model_len_ = 0;
   PoolingInfo pooling_;

@@ -1,0 +1,25 @@
+#pragma once
+// Text with a hole, for models that were trained to fill it: `suffix` of /v1/completions.
+#include <optional>
+#include <vector>
+
+#include "quire/ids.h"
+#include "quire/tokenizer.h"
+
+namespace quire {
+
+// The prompt is: before_prefix, the text before the hole, before_suffix, the text behind it, at_end; the answer fills the hole.
+struct Infill {
+  TokenId before_prefix = -1, before_suffix = -1, at_end = -1;
+  std::vector<TokenId> ends{};  // with which such a model may end an answer, besides what ends any
+};
+
+// By the names of control tokens: those of StarCoder, Refact and Granite, of Qwen2.5-Coder and CodeGemma, and of DeepSeek-Coder. nullopt:
+// the vocabulary has none of them. Source: the models' cards.
+[[nodiscard]] std::optional<Infill> find_infill(const Tokenizer& tokenizer);
+
+// What a text begins with by rule (BOS) stays in front of `prefix`.
+[[nodiscard]] std::vector<TokenId> infill_prompt(const Infill& infill, const Tokenizer& tokenizer, std::vector<TokenId> prefix,
+                                                 const std::vector<TokenId>& suffix);
+
+}  // namespace quire
