@@ -16,21 +16,22 @@ constexpr std::array<Names, 3> kNames = {
      {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}},
      {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}}}};
 
-std::optional<TokenId> control_token(const Tokenizer& tokenizer, std::string_view text) {
-  if (text.empty()) return std::nullopt;
-  const auto token = tokenizer.find(text);
-  return token && tokenizer.is_special(*token) ? token : std::nullopt;
+// A mark need not be a control token: DeepSeek's are of the user-defined kind.
+std::optional<TokenId> mark(const Tokenizer& tokenizer, std::string_view text) {
+  if (text.empty() || !tokenizer.find(text)) return std::nullopt;
+  const auto tokens = tokenizer.encode(text, {.add_special = false, .parse_special = true});
+  return tokens && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
 }
 
 std::optional<Infill> infill_of(const Tokenizer& tokenizer, const Names& names) {
-  const auto before_prefix = control_token(tokenizer, names.before_prefix);
-  const auto before_suffix = control_token(tokenizer, names.before_suffix);
-  const auto at_end = control_token(tokenizer, names.at_end);
+  const auto before_prefix = mark(tokenizer, names.before_prefix);
+  const auto before_suffix = mark(tokenizer, names.before_suffix);
+  const auto at_end = mark(tokenizer, names.at_end);
   if (!before_prefix || !before_suffix || !at_end) return std::nullopt;
   Infill infill{.before_prefix = *before_prefix, .before_suffix = *before_suffix, .at_end = *at_end};
   infill.ends = {*before_prefix, *before_suffix, *at_end};
   for (const std::string_view name : names.ends)
-    if (const auto token = control_token(tokenizer, name)) infill.ends.push_back(*token);
+    if (const auto token = mark(tokenizer, name)) infill.ends.push_back(*token);
   return infill;
 }
 

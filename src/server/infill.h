@@ -14,7 +14,7 @@ struct Infill {
   std::vector<TokenId> ends{};  // with which such a model may end an answer, besides what ends any
 };
 
-// By the names of control tokens: those of StarCoder, Refact and Granite, of Qwen2.5-Coder and CodeGemma, and of DeepSeek-Coder. nullopt:
+// By the names of tokens: those of StarCoder, Refact and Granite, of Qwen2.5-Coder and CodeGemma, and of DeepSeek-Coder. nullopt:
 // the vocabulary has none of them. Source: the models' cards.
 [[nodiscard]] std::optional<Infill> find_infill(const Tokenizer& tokenizer);
 

@@ -41,6 +41,17 @@ TEST_F(InfillTest, EachFamilyOfNamesIsKnown) {
   }
 }
 
+TEST_F(InfillTest, AMarkNeedNotBeAControlToken) {
+  TokenizerSpec spec = *engine.model().tokenizer;
+  for (const char* name : {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}) {
+    spec.tokens.emplace_back(name);
+    spec.types.push_back(TokenizerSpec::TokenType::user_defined);
+  }
+  EXPECT_TRUE(find_infill(*Tokenizer::create(spec).value()).has_value());
+  for (auto type = spec.types.end() - 3; type != spec.types.end(); ++type) *type = TokenizerSpec::TokenType::normal;
+  EXPECT_FALSE(find_infill(*Tokenizer::create(spec).value()).has_value()) << "text that merges make is no mark";
+}
+
 TEST_F(InfillTest, TheAnswerFillsTheHoleAndEndsBeforeAMark) {
   const TokenId prefix = engine.add_control_token("<fim_prefix>");
   const TokenId suffix = engine.add_control_token("<fim_suffix>");
