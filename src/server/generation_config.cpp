@@ -81,14 +81,15 @@ void override_with(std::optional<Value>& value, const std::optional<Value>& give
 Result<GenerationDefaults> from_file(const std::string& model, const std::string& source) {
   if (source == "vllm") return GenerationDefaults{};
   const bool is_auto = source == "auto";
-  auto text = text_of(is_auto ? folder_of(model) : std::filesystem::path(source));
-  if (!text) return std::unexpected(text.error());
-  if (!text->has_value()) {
+  const auto read = text_of(is_auto ? folder_of(model) : std::filesystem::path(source));
+  if (!read) return std::unexpected(read.error());
+  const std::optional<std::string>& text = *read;
+  if (!text) {
     if (is_auto) return GenerationDefaults{};
     return fail(ErrorCode::not_found, "generation_config", fmt::format("there is no {} in '{}'", kFile, source),
                 "name a folder that has one, or auto, or vllm");
   }
-  auto defaults = parse_generation_config(**text);
+  auto defaults = parse_generation_config(*text);
   if (!defaults) return std::unexpected(within("generation_config", std::move(defaults.error())));
   if (!is_auto) defaults->max_limit = defaults->max_tokens;
   return defaults;

@@ -75,8 +75,8 @@ struct CompletionRequest {
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
   std::optional<std::string> suffix;  // completion: what the answer leads to
-  bool session = false;              // completion: more of its prompt may follow (/v1/requests/{id}/input)
-  std::vector<std::string> ignored;  // names of fields that do not change the answer
+  bool session = false;               // completion: more of its prompt may follow (/v1/requests/{id}/input)
+  std::vector<std::string> ignored;   // names of fields that do not change the answer
 };
 
 struct RequestLimits {

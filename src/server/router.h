@@ -78,6 +78,7 @@ class Router {
   };
   // What "*" of the route stands for.
   [[nodiscard]] static std::string_view name_in(std::string_view route, std::string_view path);
+  static Reply json_reply(std::string body);
   [[nodiscard]] static HttpResponse no_route(const HttpRequest& request, const std::string& allowed);
   static const Route* find_route(std::string_view path, std::string_view method, std::string& allowed);
 
