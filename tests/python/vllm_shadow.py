@@ -72,7 +72,8 @@ def planted(model):
     assert "differs" in shadow.difference, shadow.difference
     assert shadow.get_request_counts() == (0, 0), "vLLM went on to the end"
     found = replayed(shadow.script)
-    assert found is not None and f": {found.part}." in shadow.difference, (found, shadow.difference)
+    call = found.part.partition(":")[0] if found is not None else "nothing"  # of which the player looks at other parts, in another order
+    assert f": {call}." in shadow.difference, (found, shadow.difference)
     adapter.core_config = whole
     assert replayed(shadow.script) is None
     print("planted:", shadow.difference)
