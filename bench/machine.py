@@ -41,13 +41,14 @@ def free_port() -> int:
 class Server:
     """A server process on a loopback port, ready when /health says so. As a context it ends with the block, however that ends."""
 
-    def __init__(self, name: str, command: list, port: int):
+    def __init__(self, name: str, command: list, port: int, environment: dict | None = None, log: pathlib.Path | None = None):
         self.name, self.port = name, port
         started = time.monotonic()
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(log or os.devnull, "w") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **(environment or {})})
         while not self._healthy():
             if self.process.poll() is not None:
-                sys.exit(f"{name} ended with {self.process.returncode}: {' '.join(command)}")
+                sys.exit(f"{name} ended with {self.process.returncode}: {' '.join(map(str, command))}{f'; its log is {log}' if log else ''}")
             time.sleep(0.02)
         self.ready_s = time.monotonic() - started
 

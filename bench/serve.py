@@ -1,182 +1,206 @@
 #!/usr/bin/env python3
-"""Serving speed over HTTP, quire beside llama.cpp in one run: same model, same client, same prompts, turns alternating.
+"""Serving speed over HTTP, quire beside other engines in one run: same model, same client, same prompts, turns alternating.
 
-Each round sends c requests at once (128 distinct prompt tokens in, 64 tokens out, greedy, end of text ignored) to one server, then to the
-next. Reported per concurrency: output tokens per second over the whole time (prefill included), tokens per second of a stream while it
-decodes, and milliseconds to the first token; medians over the rounds, with the spread of the paired ratios.
+A turn sends c requests at once to one server (greedy, exact lengths): `distinct` is 128 tokens in, 64 out, nothing in common; `shared` 1,024 in
+common and 64 of their own in, 32 out, the common ones in every engine's prefix cache from a turn before that is not counted; `alone` one
+request at a time, 512 tokens in and one out, then 64 after the first (quire and llama.cpp without HTTP: quire bench, llama-bench). With fewer than 8 clients each asks several
+times per turn. Turns go quire, rival, quire, the next rival, ..., so that each rival's turn lies between two of quire's, with which it is
+compared; with two ways of quire's activations they take turns. A turn in which processes that are neither server nor client took 5 % of the
+processors or more is repeated, at most twice, and the quietest counts; the last column says how many turns were not quiet even so.
 
-llama.cpp's server is used where --llama-server (or QUIRE_LLAMA_SERVER) names its binary; without it quire runs alone. It gets the model as
-given and, where llama-quantize lies beside it, as Q4_0 and Q8_0 too, for it has fast kernels for these and none for Q4_1. All servers start
-anew for each concurrency: llama.cpp with as many slots as clients, the context that these need, and no cache of old prompts (-cram 0).
+Per row: output tokens per second over the whole time, prefill included; tokens per second of a stream while it decodes; milliseconds to the
+first token; MiB that were resident at most, of all the server's processes; seconds from start to ready; quire's figures over this engine's.
+All are medians, ratios with their range.
 """
+
 import argparse
 import contextlib
-import dataclasses
-import http.client
-import json
-import os
-import pathlib
-import random
 import statistics
 import subprocess
 import sys
-import threading
 import time
 
 import machine
+from rivals import foreign, listing, pairs
+from rivals.client import Asker, Failed
+from rivals.contestant import CACHE, WORKLOADS
+
+QUIET = 0.05  # most that others may use of the processors in a turn
+ATTEMPTS = 3
+COLUMNS = {"total": "total", "stream": "stream", "first": "first, ms", "prompt": "prompt tokens/s", "output": "output tokens/s"}
 
 
-@dataclasses.dataclass
-class Contestant:
-    """A server that takes part: how its command line is made from port and number of clients, and what its requests need besides."""
+class Fleet:
+    """The servers, each started when first needed, and anew when its command line changes."""
 
-    name: str
-    command: object
-    extra: dict = dataclasses.field(default_factory=dict)
+    def __init__(self):
+        self.running = {}
 
+    def __enter__(self):
+        return self
 
-def contestants(arguments) -> list:
-    found = [Contestant("quire", lambda port, _: [arguments.binary, "serve", arguments.model, "--port", str(port), *arguments.quire_args.split()])]
-    if arguments.llama_server:
-        found += [llama(arguments, label, model) for label, model in llama_models(arguments).items()]
-    return found
+    def __exit__(self, *_):
+        for _, server in self.running.values():
+            server.stop()
 
+    def server(self, one, workload, clients):
+        settings = one.command(0, workload, clients)
+        if one.name in self.running and self.running[one.name][0] == settings:
+            return self.running[one.name][1]
+        self.drop(one)
+        port = machine.free_port()
+        log = CACHE / "log" / f"{one.name.replace(' ', '-')}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        server = machine.Server(one.name, one.command(port, workload, clients), port, one.environment, log)
+        self.running[one.name] = (settings, server)
+        return server
 
-def llama(arguments, label: str, model: str) -> Contestant:
-    def command(port, clients):
-        context = clients * (arguments.prompt_tokens + arguments.output_tokens + 16)
-        return [arguments.llama_server, "-m", model, "--port", str(port), "-np", str(clients), "-c", str(context), "-t", str(os.cpu_count()),
-                "-cram", "0", "--no-webui"]  # fmt: skip
-
-    return Contestant(f"llama.cpp {label}", command, {"cache_prompt": False})
-
-
-def llama_models(arguments) -> dict:
-    """The model file by label: as given, and requantised once into the cache."""
-    models = {"as given": arguments.model}
-    quantize = pathlib.Path(arguments.llama_server).with_name("llama-quantize")
-    if not quantize.exists():
-        print(f"llama.cpp runs the model as given only: {quantize} is missing, so there is no Q4_0 and no Q8_0")
-        return models
-    cache = pathlib.Path(arguments.cache)
-    cache.mkdir(parents=True, exist_ok=True)
-    for label in ("Q4_0", "Q8_0"):
-        target = cache / f"{pathlib.Path(arguments.model).stem}.to.{label}.gguf"
-        if not target.exists():
-            part = target.with_suffix(".part")
-            done = subprocess.run([quantize, "--allow-requantize", arguments.model, part, label], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                sys.exit(f"{quantize} failed: {done.stderr[-500:]}")
-            part.rename(target)
-        models[label] = str(target)
-    return models
-
-
-def stream(server, prompt, max_tokens, extra):
-    """Times (s) of each chunk of one streamed completion."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
-    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True, **extra}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise RuntimeError(f"{server.name}: {response.status} {response.read()[:300]}")
-    return [time.monotonic() for line in response if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]")]
-
-
-def run_round(server, prompts, max_tokens, extra):
-    """(output tokens per second over the whole time, median decode speed of a stream, median seconds to the first token)"""
-    results = [None] * len(prompts)
-
-    def client(index):
-        results[index] = stream(server, prompts[index], max_tokens, extra)
-
-    threads = [threading.Thread(target=client, args=(index,)) for index in range(len(prompts))]
-    start = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    wall = time.monotonic() - start
-    if any(result is None or len(result) < 2 for result in results):
-        raise RuntimeError(f"{server.name}: a stream failed")
-    # A chunk may carry several tokens; both servers stop at exactly max_tokens, so count tokens and not chunks.
-    decode = statistics.median((max_tokens - 1) / (times[-1] - times[0]) for times in results)
-    return len(prompts) * max_tokens / wall, decode, statistics.median(times[0] - start for times in results)
-
-
-def idle_share(seconds=0.5):
-    """Share of processor time that nobody used."""
-    def sample():
-        fields = [int(field) for field in open("/proc/stat").readline().split()[1:]]
-        return fields[3] + fields[4], sum(fields)
-    idle, total = sample()
-    time.sleep(seconds)
-    idle_after, total_after = sample()
-    return (idle_after - idle) / max(1, total_after - total)
+    def drop(self, one):
+        if one.name in self.running:
+            self.running.pop(one.name)[1].stop()
 
 
 def wait_until_idle(limit_s):
     deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline and idle_share() < 0.95:
-        pass
+    while time.monotonic() < deadline:
+        watch = foreign.Watch(None)
+        time.sleep(0.5)
+        if watch.share() < QUIET:
+            return
 
 
-def spread(values):
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def quiet_turn(play, pid, limit_s):
+    """(figures, share of others) of the quietest attempt"""
+    attempts = []
+    while not attempts or (attempts[-1][1] >= QUIET and len(attempts) < ATTEMPTS):
+        wait_until_idle(limit_s)
+        watch = foreign.Watch(pid)
+        figures = play()
+        attempts.append((figures, watch.share()))
+    return min(attempts, key=lambda attempt: attempt[1])
 
 
-def measure(taking_part, concurrency, arguments, rng):
-    """{name: (rounds, most resident MiB, seconds to ready)}"""
-    with contextlib.ExitStack() as stack:
-        servers = []
-        for one in taking_part:
-            port = machine.free_port()
-            servers.append(stack.enter_context(machine.Server(one.name, one.command(port, concurrency), port)))
-            run_round(servers[-1], [[rng.randrange(1000, 40000) for _ in range(arguments.prompt_tokens)]], 8, one.extra)
-        rounds = {one.name: [] for one in taking_part}
-        for _ in range(arguments.rounds):
-            for one, server in zip(taking_part, servers):
-                prompts = [[rng.randrange(1000, 40000) for _ in range(arguments.prompt_tokens)] for _ in range(concurrency)]
-                wait_until_idle(arguments.idle_wait)
-                rounds[one.name].append(run_round(server, prompts, arguments.output_tokens, one.extra))
-        return {server.name: (rounds[server.name], server.memory_mib("VmHWM"), server.ready_s) for server in servers}
+class Cell:
+    """One workload with one number of clients."""
+
+    def __init__(self, fleet, workload, clients, arguments, problems):
+        self.fleet, self.workload, self.clients, self.arguments, self.problems = fleet, workload, clients, arguments, problems
+        self.asker = Asker(workload, clients, arguments.seed)
+        self.turns, self.loud, self.servers = [], {}, {}
+
+    def guarded(self, action, one):
+        """action(one). Where an engine fails it leaves the cell; where quire does, that ends the run."""
+        try:
+            return action(one)
+        except (Failed, OSError, SystemExit, subprocess.SubprocessError) as problem:
+            if one.is_ours or (isinstance(problem, SystemExit) and isinstance(problem.code, int)):
+                raise
+            self.fleet.drop(one)
+            self.problems.append(f"{one.name} left {self.workload.name}, c = {self.clients}: {problem}")
+            return None
+
+    def prepare(self, one):
+        if not (self.workload.name == "alone" and one.alone):
+            self.servers[one.name] = server = self.fleet.server(one, self.workload, self.clients)
+            self.asker.wave(server.port, one.body(self.workload), 8)
+        return True
+
+    def turn(self, one):
+        server = self.servers.get(one.name)
+        if server:
+            return quiet_turn(lambda: self.asker.turn(server.port, one.body(self.workload)), server.process.pid, self.arguments.idle_wait)
+        return quiet_turn(one.alone, None, self.arguments.idle_wait)
+
+    def measure(self, taking_part):
+        ready = {one.name: one for one in taking_part if self.guarded(self.prepare, one)}
+        ours = [one.name for one in ready.values() if one.is_ours]
+        for name in pairs.order(ours, [name for name in ready if name not in ours], self.arguments.rounds):
+            if name in ready and (result := self.guarded(self.turn, ready[name])):
+                self.turns.append((name, result[0]))
+                self.loud.setdefault(name, []).append(result[1] >= QUIET)
+            else:
+                ready.pop(name, None)
+        return list(ready.values())
+
+    def row(self, one, ours):
+        mine = [figures for name, figures in self.turns if name == one.name]
+        server = self.servers.get(one.name)
+        cells = [str(self.clients), one.name, *(number(statistics.median(turn[key] for turn in mine)) for key in mine[0])]
+        cells += [f"{foreign.tree_peak_mib(server.process.pid):,.0f}", f"{server.ready_s:.1f}"] if server else ["", ""]
+        for other in ours if not one.is_ours else []:
+            cells += [pairs.spread(pairs.ratios(self.turns, other.name, one.name, key)) for key in mine[0] if key != "first"]
+        cells += [""] * (2 * len(ours) if one.is_ours and self.arguments.against else 0)
+        return "| " + " | ".join([*cells, f"{sum(self.loud[one.name])} of {len(self.loud[one.name])}"]) + " |"
 
 
-def report(concurrency, results):
-    ours = results["quire"][0]
-    for name, (rounds, resident, ready) in results.items():
-        total, decode, first = (statistics.median(column) for column in zip(*rounds))
-        print(f"{concurrency:4d}  {name:<18} {total:9.1f} {decode:12.1f} {first * 1e3:10.1f} {resident:9.0f} {ready:7.2f}", end="")
-        if name != "quire":
-            pairs = list(zip(ours, rounds))
-            print(f"   total {spread([a[0] / b[0] for a, b in pairs])}, stream {spread([a[1] / b[1] for a, b in pairs])}", end="")
-        print(flush=True)
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def main():
+def header(workload, ours, arguments):
+    keys = ("prompt", "output") if workload.name == "alone" else ("total", "stream", "first")
+    columns = ["c", "engine", *(COLUMNS[key] for key in keys), "resident", "ready, s"]
+    if arguments.against:
+        columns += [f"{one.name}'s {key} over it" for one in ours for key in keys if key != "first"]
+    columns.append("not quiet")
+    shape = f"{workload.shared + workload.own:,} tokens in" + (f", {workload.shared:,} of them shared" if workload.shared else "")
+    return f"\n{workload.name}: {shape}, {workload.output} out\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def names(text):
+    """For argparse, which shows its message."""
+    try:
+        return listing.parse(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
+def workloads(text):
+    unknown = set(text.split(",")) - set(WORKLOADS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    return [WORKLOADS[name] for name in text.split(",")]
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, help="the quire binary")
     parser.add_argument("--model", required=True, help="a GGUF file")
-    parser.add_argument("--llama-server", default=os.environ.get("QUIRE_LLAMA_SERVER"), help="llama.cpp's server binary")
-    parser.add_argument("--cache", default=".cache/bench", help="where the requantised models are kept")
-    parser.add_argument("--concurrency", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--output-tokens", type=int, default=64)
+    parser.add_argument("--against", type=names, default=[], help="engines to install once, measured beside quire: llama.cpp,vllm,openvino")
+    parser.add_argument("--workload", type=workloads, default=list(WORKLOADS.values()), help="distinct,shared,alone")
+    parser.add_argument("--concurrency", type=numbers, help="instead of each workload's own: 1,8")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each rival")
+    parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="llama.cpp's weights")
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
-    parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each round")
+    parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each turn")
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
     machine.end_on_sigterm()
-    print(machine.describe())
-    taking_part = contestants(arguments)
-    print("resident: the most at any time, MiB, the KV cache as far as it was used")
-    print(f"{'c':>4}  {'server':<18} {'out tok/s':>9} {'stream tok/s':>12} {'first ms':>10} {'resident':>9} {'ready s':>7}"
-          "   quire / this one, median (range)")  # fmt: skip
-    for concurrency in arguments.concurrency:
-        report(concurrency, measure(taking_part, concurrency, arguments, rng))
+    print(machine.describe(), flush=True)
+    taking_part, problems = listing.contestants(arguments)
+    ours = [one for one in taking_part if one.is_ours]
+    for one in taking_part:
+        print(f"{one.name}: {one.about}", flush=True)
+    with Fleet() as fleet:
+        for workload in arguments.workload:
+            print(header(workload, ours, arguments), flush=True)
+            for clients in (arguments.concurrency if workload.name != "alone" else None) or workload.clients:
+                cell = Cell(fleet, workload, clients, arguments, problems)
+                for one in cell.measure(taking_part):
+                    print(cell.row(one, ours), flush=True)
+    for problem in problems:
+        print(f"\n{problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

