@@ -91,9 +91,10 @@ void bench_products(Setup& setup, const Kernels& kernels) {
     WeightFormat format;
     ActivationMode mode;
   };
-  for (const Case& c : {Case{"q4", WeightFormat::q4, ActivationMode::int16}, Case{"q8", WeightFormat::q8, ActivationMode::int16},
-                        Case{"bf16", WeightFormat::bf16, ActivationMode::f32}, Case{"f32", WeightFormat::f32, ActivationMode::f32},
-                        Case{"q4 float", WeightFormat::q4, ActivationMode::f32}}) {
+  for (const Case& c : {Case{"q4 int16", WeightFormat::q4, ActivationMode::int16},
+                        Case{"q8 int16", WeightFormat::q8, ActivationMode::int16}, Case{"q4 int8", WeightFormat::q4, ActivationMode::int8},
+                        Case{"q8 int8", WeightFormat::q8, ActivationMode::int8}, Case{"bf16", WeightFormat::bf16, ActivationMode::f32},
+                        Case{"f32", WeightFormat::f32, ActivationMode::f32}, Case{"q4 float", WeightFormat::q4, ActivationMode::f32}}) {
     const std::uint32_t rows = 96 * 1024;  // beyond the last-level cache
     for (const std::uint32_t m : {1U, 16U, 256U}) {
       const PackedMatrix w = make_matrix(c.format, m == 1 ? rows : 2048, kColumns);
@@ -129,27 +130,27 @@ struct Model {
   PackedMatrix logits;
 };
 
-void bench_model(Setup& setup, const Kernels& kernels, const Model& model) {
-  for (const std::uint32_t m : {1U, 8U, 64U, 512U}) {
+void bench_model(Setup& setup, const Kernels& kernels, const Model& model, ActivationMode mode) {
+  for (const std::uint32_t m : {1U, 2U, 4U, 8U, 16U, 64U, 512U}) {
     Input input(m, Model::kFfn);
     std::vector<float> y(std::size_t{m} * Model::kVocab);
     std::uint64_t bytes = 0;
     const double time = measure(setup, [&] {
       bytes = 0;
       for (const PackedMatrix& w : model.layers) {
-        const Activations x = input.view(ActivationMode::int16, m, w.columns);
+        const Activations x = input.view(mode, m, w.columns);
         prepare(setup, kernels, x);
         multiply(setup, kernels, w, x, y.data());
         bytes += w.bytes();
       }
       const std::uint32_t outputs = std::min(m, 64U);  // logits of sampled rows only
-      const Activations x = input.view(ActivationMode::int16, outputs, Model::kHidden);
+      const Activations x = input.view(mode, outputs, Model::kHidden);
       prepare(setup, kernels, x);
       multiply(setup, kernels, model.logits, x, y.data());
       bytes += model.logits.bytes();
     });
-    fmt::print("{:9} smollm2-135m products m={:<4} {:9.1f} us  {:7.2f} GB/s  {:8.0f} tokens/s\n", kernels.name, m, time * 1e6,
-               static_cast<double>(bytes) / time * 1e-9, m / time);
+    fmt::print("{:9} smollm2-135m products {} m={:<4} {:9.1f} us  {:7.2f} GB/s  {:8.0f} tokens/s\n", kernels.name,
+               mode == ActivationMode::int8 ? "int8 " : "int16", m, time * 1e6, static_cast<double>(bytes) / time * 1e-9, m / time);
   }
 }
 
@@ -247,10 +248,10 @@ int main(int argc, char** argv) {
   const auto threads = static_cast<std::uint32_t>(argc > 1 ? std::atoi(argv[1]) : 2);
   Setup setup{ThreadPool(std::max(threads, 1U)), argc > 2 ? std::atof(argv[2]) : 0.3};
   const Model model;
-  for (const KernelIsa isa : {KernelIsa::avx512, KernelIsa::avx2}) {
+  for (const KernelIsa isa : {KernelIsa::amx, KernelIsa::avx512, KernelIsa::avx2}) {
     const auto kernels = find_kernels(isa);
     if (!kernels) continue;
-    bench_model(setup, **kernels, model);
+    for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8}) bench_model(setup, **kernels, model, mode);
     bench_attention(setup, **kernels);
     bench_decode(setup, **kernels);
     bench_products(setup, **kernels);

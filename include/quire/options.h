@@ -9,10 +9,10 @@ namespace quire {
 
 enum class KvDtype : std::uint8_t { bf16, f32 };
 
-// How weights of 4 and 8 bits meet their activations: two 8-bit halves per value (integer dot products), or float.
-enum class ActivationMode : std::uint8_t { int16, f32 };
+// How weights of 4 and 8 bits meet their activations: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or float.
+enum class ActivationMode : std::uint8_t { int16, f32, int8 };
 
-enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512 };
+enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512, amx };  // each of the fast ones includes those before it
 
 struct CacheOptions {
   std::uint32_t block_size = 16;                          // tokens per block

@@ -136,11 +136,14 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
   add_choice<ActivationMode>(app, "--activations", options.activations,
-                             "How 4- and 8-bit weights meet activations: int16 (fast) or f32 (default int16)",
-                             {{"int16", ActivationMode::int16}, {"f32", ActivationMode::f32}});
-  add_choice<KernelIsa>(
-      app, "--isa", options.isa, "Kernels: best, reference, avx2 or avx512 (default best)",
-      {{"best", KernelIsa::best}, {"reference", KernelIsa::reference}, {"avx2", KernelIsa::avx2}, {"avx512", KernelIsa::avx512}});
+                             "How 4- and 8-bit weights meet activations: int16, int8 (faster, less exact) or f32 (default int16)",
+                             {{"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}, {"f32", ActivationMode::f32}});
+  add_choice<KernelIsa>(app, "--isa", options.isa, "Kernels: best, reference, avx2, avx512 or amx (default best)",
+                        {{"best", KernelIsa::best},
+                         {"reference", KernelIsa::reference},
+                         {"avx2", KernelIsa::avx2},
+                         {"avx512", KernelIsa::avx512},
+                         {"amx", KernelIsa::amx}});
 }
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk,

@@ -2,9 +2,11 @@
 #include "quire/generation_config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "server/openai_request.h"
 
@@ -13,7 +15,7 @@ namespace {
 
 class ModelFolder {
  public:
-  ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / "quire_generation_config") {
+  ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("quire_generation_config_" + std::to_string(getpid()))) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

@@ -8,29 +8,53 @@ std::size_t round_up(std::size_t bytes) {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }
 
+// A whole number of tiles of rows.
+std::size_t cells_of(std::uint32_t rows, std::uint32_t columns) {
+  return (std::size_t{rows} + kRowTile - 1) / kRowTile * kRowTile * columns;
+}
+
 }  // namespace
 
 std::size_t activation_scratch_bytes(ActivationMode mode, std::uint32_t rows, std::uint32_t columns) {
   if (mode == ActivationMode::f32) return 0;
-  const std::size_t cells = std::size_t{rows} * columns;
-  return round_up(2 * cells) + round_up(cells / kGroupColumns * sizeof(float)) + round_up(cells / 16 * sizeof(std::int32_t));
+  const std::size_t cells = cells_of(rows, columns);
+  return round_up(2 * cells) + 3 * round_up(cells / kGroupColumns * sizeof(float)) + round_up(cells / 16 * sizeof(std::int32_t));
 }
 
 Activations make_activations(ActivationMode mode, const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns,
                              std::span<std::byte> scratch) {
   Activations made{.mode = mode, .rows = rows, .columns = columns, .x = x, .stride = stride};
   if (mode == ActivationMode::f32) return made;
-  QUIRE_CHECK(columns % kGroupColumns == 0, "int16 activations come in groups of 32");
+  QUIRE_CHECK(columns % kGroupColumns == 0, "integer activations come in groups of 32");
   QUIRE_CHECK(scratch.size() >= activation_scratch_bytes(mode, rows, columns), "scratch too small");
   QUIRE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kCacheLineBytes == 0, "scratch starts on a cache line");
-  const std::size_t cells = std::size_t{rows} * columns;
+  const std::size_t cells = cells_of(rows, columns);
   std::byte* at = scratch.data();
-  made.codes = reinterpret_cast<std::int8_t*>(at);
-  at += round_up(2 * cells);
-  made.scales = reinterpret_cast<float*>(at);
-  at += round_up(cells / kGroupColumns * sizeof(float));
-  made.half_sums = reinterpret_cast<std::int32_t*>(at);
+  const auto take = [&]<class T>(T*& part, std::size_t count) {
+    part = reinterpret_cast<T*>(at);
+    at += round_up(count * sizeof(T));
+  };
+  take(made.codes, 2 * cells);
+  take(made.scales, cells / kGroupColumns);
+  take(made.sums, cells / kGroupColumns);
+  take(made.offsets, cells / kGroupColumns);
+  take(made.half_sums, cells / 16);
   return made;
+}
+
+Activations Activations::slice(std::uint32_t first_row, std::uint32_t num_rows) const {
+  Activations part = *this;
+  part.rows = num_rows;
+  part.x += first_row * stride;
+  if (mode == ActivationMode::f32) return part;
+  QUIRE_CHECK(first_row % kRowTile == 0, "a slice begins with a tile");
+  const std::size_t cells = std::size_t{first_row} * columns;
+  part.codes += 2 * cells;
+  part.scales += cells / kGroupColumns;
+  part.sums += cells / kGroupColumns;
+  part.offsets += cells / kGroupColumns;
+  part.half_sums += cells / 16;
+  return part;
 }
 
 }  // namespace quire

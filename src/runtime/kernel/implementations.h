@@ -6,14 +6,14 @@
 
 #include "runtime/kernel/kernel.h"
 
-#define QUIRE_DECLARE_KERNELS                                                                                                       \
-  void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end);                                               \
-  void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end); \
-  void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                  \
-  void join_segments(const PagedKvLayer& layer, const AttentionItem& item);                                                         \
-  void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                   \
-  void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
-  void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                   \
+#define QUIRE_DECLARE_KERNELS                                                                                                             \
+  void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end); \
+  void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);       \
+  void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                        \
+  void join_segments(const PagedKvLayer& layer, const AttentionItem& item);                                                               \
+  void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                         \
+  void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
+  void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
   void soft_cap(float* x, float cap, std::uint32_t n);
 
 namespace quire::reference {
@@ -25,11 +25,14 @@ QUIRE_DECLARE_KERNELS
 namespace quire::avx512 {
 QUIRE_DECLARE_KERNELS
 }
+namespace quire::amx {  // the rest is that of avx512
+void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
+}
 #undef QUIRE_DECLARE_KERNELS
 
 namespace quire {
 
-// The table of a fast instruction set; null when this build or this processor lacks it. `isa` is avx2 or avx512.
+// The table of a fast instruction set; null when this build or this processor lacks it. `isa` is one of the fast ones.
 const Kernels* cpu_kernels(KernelIsa isa);
 
 // Broken contracts stop the program; compiled once, for no special instruction set.

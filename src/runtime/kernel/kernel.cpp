@@ -9,7 +9,7 @@ namespace {
 
 constexpr Kernels kReference = {
     .name = "reference",
-    .prepare = reference::prepare,
+    .prepare_groups = reference::prepare,
     .matmul = reference::matmul,
     .write_kv = portable::write_kv,
     .attend = reference::attend,
@@ -26,7 +26,7 @@ constexpr Kernels kReference = {
 const Kernels* table(KernelIsa isa) {
   if (isa == KernelIsa::reference) return &kReference;
   if (isa != KernelIsa::best) return cpu_kernels(isa);
-  for (const KernelIsa fast : {KernelIsa::avx512, KernelIsa::avx2})
+  for (const KernelIsa fast : {KernelIsa::amx, KernelIsa::avx512, KernelIsa::avx2})
     if (const Kernels* found = cpu_kernels(fast)) return found;
   return &kReference;
 }

@@ -20,8 +20,13 @@ namespace quire {
 struct Kernels {
   const char* name = "";
 
-  // Fills rows [row_begin, row_end) of activations in int16 mode; does nothing in f32 mode.
-  void (*prepare)(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) = nullptr;
+  // Fills groups [group_begin, group_end) of 32 inputs of rows [row_begin, row_end) of activations in an integer mode; does nothing in f32
+  // mode.
+  void (*prepare_groups)(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin,
+                         std::uint32_t group_end) = nullptr;
+  void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) const {
+    prepare_groups(x, row_begin, row_end, 0, x.columns / kGroupColumns);
+  }
 
   // y[row][n] for every row of x and outputs n of panels [panel_begin, panel_end), 16 outputs each; y_stride in floats.
   // x.columns == w.columns. Split the panels over threads in any way: the bits stay the same.

@@ -4,9 +4,9 @@
 // Numeric contract, the same bits from every implementation; y[row][n] depends on x[row] and w[n] alone:
 //  - f32 and bf16 weights, and q4/q8 with float activations: acc = 0; for k ascending: acc = fma(w[n][k], x[k], acc), w as unpack_row gives
 //  it.
-//  - q4/q8 with int16 activations. Per group of 32 inputs: amax = max |x|, scale dx = amax / 32639, code = nearest_even(x * (32639 / amax))
-//    (all zero if 32639 / amax is not finite; if an input is NaN or infinite, all zero and dx is NaN, which reaches every output), so that
-//    code = hi * 256 + lo with hi and lo signed 8-bit. Per scale group g ascending (32 or 16 inputs):
+//  - q4/q8 with int16 or int8 activations; top is 32639 or 127. Per group of 32 inputs: amax = max |x|, scale dx = amax / top, code =
+//    nearest_even(x * (top / amax)) (all zero if top / amax is not finite; if an input is NaN or infinite, all zero and dx is NaN, which
+//    reaches every output). So a code of int16 is hi * 256 + lo with hi and lo signed 8-bit. Per scale group g ascending (32 or 16 inputs):
 //      acc = fma(float(idot) * dx, scale, acc);  idot = exact int32 sum of code(x) * code(w), where code(w) counts from 128 for q8
 //      acc = fma(float(isum) * dx, minimum, acc) if the matrix has minimums;  isum = exact int32 sum of code(x)
 #include <cstddef>
@@ -18,24 +18,45 @@
 
 namespace quire {
 
-// Input rows, reused by every product over the same input. A view: x and the scratch outlive it. The layout of `codes` belongs to the
-// implementation that prepared it: use one table of kernels throughout.
+// Rows of inputs come in tiles of 16, so that a kernel finds what belongs to one group of neighbouring rows side by side.
+inline constexpr std::uint32_t kRowTile = 16;
+
+// Input rows, reused by every product over the same input. A view: x and the scratch outlive it. The layout of the codes of a group
+// belongs to the implementation that prepared them: use one table of kernels throughout.
 struct Activations {
   ActivationMode mode = ActivationMode::f32;
   std::uint32_t rows = 0;
   std::uint32_t columns = 0;
   const float* x = nullptr;  // f32 and bf16 weights read x itself, in both modes
   std::size_t stride = 0;    // floats from row to row of x
-  // int16 mode only:
-  std::int8_t* codes = nullptr;       // [row][2 * columns]
-  float* scales = nullptr;            // [row][columns / 32]
-  std::int32_t* half_sums = nullptr;  // [row][columns / 16]: sums of the codes of 16 inputs
+  // integer modes only:
+  std::int8_t* codes = nullptr;       // [row / 16][32 * columns]: [columns / 32][row % 16][64, or 32 where a byte per code is enough]
+  float* scales = nullptr;            // [row / 16][columns / 32][row % 16]
+  float* sums = nullptr;              // as scales: float(sum of the codes of 32 inputs) * scale
+  std::int32_t* offsets = nullptr;    // as scales: 128 * sum of the codes of 32 inputs
+  std::int32_t* half_sums = nullptr;  // [row / 16][columns / 32][row % 16][2]: sums of the codes of 16 inputs
+
+  // Where a group's scale lies.
+  [[nodiscard]] std::size_t group_at(std::uint32_t row, std::uint32_t group) const {
+    return (std::size_t{row / kRowTile} * (columns / 32) + group) * kRowTile + row % kRowTile;
+  }
+  // Its codes, which take `bytes`.
+  [[nodiscard]] std::int8_t* codes_at(std::uint32_t row, std::uint32_t group, std::size_t bytes) const {
+    return codes + std::size_t{row / kRowTile} * 2 * kRowTile * columns + (std::size_t{group} * kRowTile + row % kRowTile) * bytes;
+  }
+  // first_row is the first one of a tile.
+  [[nodiscard]] Activations slice(std::uint32_t first_row, std::uint32_t num_rows) const;
 };
+
+// The largest code of an integer mode.
+constexpr float top_code(ActivationMode mode) {
+  return mode == ActivationMode::int8 ? 127.0F : 32639.0F;
+}
 
 // Scratch bytes for `rows` x `columns`; 0 in f32 mode. The scratch starts on a cache line.
 std::size_t activation_scratch_bytes(ActivationMode mode, std::uint32_t rows, std::uint32_t columns);
 
-// Lays out the scratch; Kernels::prepare fills it. In int16 mode columns are a multiple of 32 (use f32 mode for float-only inputs).
+// Lays out the scratch; Kernels::prepare fills it. In integer modes columns are a multiple of 32 (use f32 mode for float-only inputs).
 Activations make_activations(ActivationMode mode, const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns,
                              std::span<std::byte> scratch);
 

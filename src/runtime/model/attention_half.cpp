@@ -27,9 +27,8 @@ class PagedAttention final : public AttentionHalf {
   }
 
   void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
-    run_items(pass, kv, group);
     const Activations x = pass.activations(pass.workspace.attention, pass.rows, config_.q_size(), pass.workspace.inner_codes);
-    pass.prepare(x);
+    run_items(pass, kv, group, x);
     pass.multiply(std::array{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size}}, x);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
@@ -60,16 +59,32 @@ class PagedAttention final : public AttentionHalf {
       kernels.rms_norm(x + at, norm.data(), config_.norm_epsilon, x + at, norm_width);
   }
 
-  static void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) {
+  // Whoever has computed heads prepares them as inputs of the next product `x`, where these heads are whole groups of it.
+  void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const Activations& x) const {
+    const std::uint32_t width = config_.head_dim * (config_.num_heads / config_.num_kv_heads);
+    const bool by_item = width % kGroupColumns == 0;
+    const auto prepare = [&](const AttentionItem& item) {
+      if (!by_item) return;
+      const auto row = static_cast<std::uint32_t>(static_cast<std::size_t>(item.out - x.x) / x.stride);
+      const std::uint32_t groups = width / kGroupColumns;
+      pass.kernels.prepare_groups(x, row, row + item.rows, item.kv_head * groups, (item.kv_head + 1) * groups);
+    };
     // Below some tens of microseconds of work a second thread does not pay.
     constexpr std::uint64_t kWorthSharing = 100'000;
     const auto num_items = static_cast<std::uint32_t>(group.items.size());
     const std::uint32_t shared_grain = std::max(1U, num_items / (pass.pool.num_threads() * 16));
     const std::uint32_t grain = group.work < kWorthSharing ? num_items : shared_grain;
     pass.pool.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-      for (std::uint32_t i = begin; i < end; ++i) pass.kernels.attend(kv, group.items[i], pass.workspace.attention_scratch(thread));
+      for (std::uint32_t i = begin; i < end; ++i) {
+        pass.kernels.attend(kv, group.items[i], pass.workspace.attention_scratch(thread));
+        if (group.items[i].partials == nullptr) prepare(group.items[i]);
+      }
     });
-    for (const AttentionItem& item : group.joins) pass.kernels.join_segments(kv, item);
+    for (const AttentionItem& item : group.joins) {
+      pass.kernels.join_segments(kv, item);
+      prepare(item);
+    }
+    if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
   }
 
   LayerConfig config_;

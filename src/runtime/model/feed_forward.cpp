@@ -6,19 +6,6 @@
 namespace quire {
 namespace {
 
-// Some of the rows of a prepared input.
-Activations slice_rows(const Activations& all, std::uint32_t first, std::uint32_t count) {
-  Activations part = all;
-  part.rows = count;
-  part.x += first * all.stride;
-  if (all.mode == ActivationMode::f32) return part;
-  const std::size_t columns = all.columns;
-  part.codes += first * 2 * columns;
-  part.scales += first * columns / kGroupColumns;
-  part.half_sums += first * columns / 16;
-  return part;
-}
-
 // down(activation(gate(x)) * up(x))
 class GatedFeedForward final : public FeedForwardHalf {
  public:
@@ -30,9 +17,8 @@ class GatedFeedForward final : public FeedForwardHalf {
     const Activations all = pass.stream_input();
     for (std::uint32_t first = 0; first < pass.rows; first += kFeedForwardRows) {
       const std::uint32_t count = std::min(kFeedForwardRows, pass.rows - first);
-      gate_and_up(pass, slice_rows(all, first, count));
       const Activations inner = pass.activations(pass.workspace.gate, count, config_.intermediate_size, pass.workspace.inner_codes);
-      pass.prepare(inner);
+      gate_and_up(pass, all.slice(first, count), inner);
       float* out = pass.workspace.input + std::size_t{first} * config_.hidden_size;
       pass.multiply(std::array{Product{&weights_.down.matrix, out, config_.hidden_size}}, inner);
       pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
@@ -42,8 +28,8 @@ class GatedFeedForward final : public FeedForwardHalf {
   }
 
  private:
-  // The same panels of both products go to one thread, which can then join them.
-  void gate_and_up(Pass& pass, const Activations& x) const {
+  // The same panels of both products go to one thread, which then joins them and prepares what it made of `inner`.
+  void gate_and_up(Pass& pass, const Activations& x, const Activations& inner) const {
     const Linear& gate = weights_.gate;
     const Linear& up = weights_.up;
     const std::size_t width = config_.intermediate_size;
@@ -52,9 +38,11 @@ class GatedFeedForward final : public FeedForwardHalf {
     pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
       pass.kernels.matmul(gate.matrix, x, pass.workspace.gate, width, begin, end);
       pass.kernels.matmul(up.matrix, x, pass.workspace.up, width, begin, end);
-      const std::size_t first = std::size_t{begin} * kPanelRows;
+      const std::uint32_t first = begin * kPanelRows;
       const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);
       for (std::uint32_t row = 0; row < x.rows; ++row) join(pass, row * width + first, first, count);
+      if (inner.mode != ActivationMode::f32)
+        pass.kernels.prepare_groups(inner, 0, inner.rows, first / kGroupColumns, (first + count) / kGroupColumns);
     });
   }
 

@@ -7,6 +7,10 @@
 namespace quire {
 namespace {
 
+const char* name_of(ActivationMode mode) {
+  return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : "f32";
+}
+
 // How many blocks there are does not matter.
 std::string describe_layout(const KvLayout& layout) {
   std::string text = fmt::format("{} pages {}", layout.dtype == KvDtype::bf16 ? "bf16" : "f32", fmt::join(layout.page_bytes, " "));
@@ -24,9 +28,8 @@ std::string describe_layout(const KvLayout& layout) {
 Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming) {
   const Result<Sha256Digest> of_files = model.digest();
   if (!of_files) return std::unexpected(of_files.error());
-  const std::string text =
-      fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files), describe_layout(layout),
-                  activations == ActivationMode::int16 ? "int16" : "f32", kNumericFamily, kDecoderRevision, naming);
+  const std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
+                                       describe_layout(layout), name_of(activations), kNumericFamily, kDecoderRevision, naming);
   return Sha256::of(std::as_bytes(std::span(text)));
 }
 

@@ -24,11 +24,6 @@ Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activ
            ThreadPool& threads)
     : shape(config), kernels(table), mode(activation_mode), pool(threads), workspace(config, activation_mode, limits) {}
 
-void Pass::prepare(const Activations& x) {
-  if (x.mode == ActivationMode::f32) return;
-  for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { kernels.prepare(x, begin, end); });
-}
-
 void Pass::multiply(std::span<const Product> products, const Activations& x) {
   std::uint32_t panels = 0;
   std::size_t bytes = 0;
@@ -70,10 +65,8 @@ void Pass::add_to_stream(const std::vector<float>& bias, const std::vector<float
   if (next_norm != nullptr) kernels.prepare(stream_input(), row_begin, row_end);
 }
 
-// A few rows cost less than waking a thread.
 std::uint32_t Pass::row_grain(std::uint32_t count) const {
-  constexpr std::uint32_t kFewRows = 8;
-  return std::max(kFewRows, count / (pool.num_threads() * 4));
+  return std::max(kRowTile, count / (pool.num_threads() * 4) / kRowTile * kRowTile);
 }
 
 std::uint32_t Pass::panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const {
@@ -81,7 +74,8 @@ std::uint32_t Pass::panel_grain(std::uint32_t panels, std::size_t panel_bytes, s
   constexpr std::size_t kWorthSharing = 32'768;
   const std::size_t work = panel_bytes * (1 + num_rows / 4);
   const auto least = static_cast<std::uint32_t>(kWorthSharing / work + 1);
-  return std::max(least, panels / (pool.num_threads() * 8));
+  const std::uint32_t grain = std::max(least, panels / (pool.num_threads() * 8));
+  return (grain + 1) / 2 * 2;  // two panels are a group of the next product's inputs
 }
 
 }  // namespace quire

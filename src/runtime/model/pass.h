@@ -26,7 +26,6 @@ struct Pass {
   void for_rows(std::uint32_t count, Body body) {  // body(begin, end)
     pool.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { body(begin, end); });
   }
-  void prepare(const Activations& x);
   void multiply(std::span<const Product> products, const Activations& x);
 
   [[nodiscard]] Activations activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const;
@@ -39,6 +38,7 @@ struct Pass {
   void add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,
                      std::uint32_t row_begin, std::uint32_t row_end);
 
+  // Whole tiles of rows (kRowTile), so that no two threads write to one cache line of activations.
   [[nodiscard]] std::uint32_t row_grain(std::uint32_t count) const;
   [[nodiscard]] std::uint32_t panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const;
 

@@ -97,7 +97,8 @@ void add_products(const Kernels& kernels, Digests& digests) {
       Random random(m + columns);
       const PackedMatrix w = make_matrix(random, kind, rows, columns);
       const std::vector<float> x = uniform(random, std::size_t{m} * columns, 3.0F);
-      for (const auto& [name, mode] : {std::pair("f32", ActivationMode::f32), {"int16", ActivationMode::int16}}) {
+      for (const auto& [name, mode] :
+           {std::pair("f32", ActivationMode::f32), {"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}}) {
         AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, columns));
         const Activations prepared = make_activations(mode, x.data(), columns, m, columns, scratch);
         kernels.prepare(prepared, 0, m);
@@ -222,7 +223,8 @@ TEST(NumericFamily, IsThatOfTheRecord) {
   EXPECT_EQ(kNumericFamily, to_hex(Sha256::of(std::as_bytes(std::span(text)))).substr(0, 16)) << "src/runtime/kernel/numeric_family.h";
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),
+INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests,
+                         testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx),
                          [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace

@@ -223,7 +223,7 @@ TEST(RopeDeath, AnglesHaveOnePlaceEach) {
 TEST(Kernels, EveryInstructionSetHasATableOrAnErrorThatSaysWhy) {
   ASSERT_TRUE(find_kernels(KernelIsa::best).has_value());
   ASSERT_TRUE(find_kernels(KernelIsa::reference).has_value());
-  for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512}) {
+  for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx}) {
     const auto found = find_kernels(isa);
     if (!found) EXPECT_EQ(found.error().code, ErrorCode::unsupported);
   }

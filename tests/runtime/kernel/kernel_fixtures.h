@@ -96,13 +96,13 @@ inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t 
 }
 
 inline std::string isa_name(KernelIsa isa) {
-  return isa == KernelIsa::avx512 ? "avx512" : isa == KernelIsa::avx2 ? "avx2" : "reference";
+  return isa == KernelIsa::amx ? "amx" : isa == KernelIsa::avx512 ? "avx512" : isa == KernelIsa::avx2 ? "avx2" : "reference";
 }
 
 // Every table this processor can run, the plain one first.
 inline std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
-  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512})
+  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx})
     if (const auto table = find_kernels(isa)) found.push_back(*table);
   return found;
 }

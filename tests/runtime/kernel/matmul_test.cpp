@@ -9,6 +9,8 @@ namespace {
 
 using namespace kernel_test;
 
+constexpr ActivationMode kModes[] = {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32};
+
 // y[m][rows] of one table, written row by row with a stride of its own; the gap must stay untouched.
 std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, ActivationMode mode, std::span<const float> x, std::uint32_t m,
                             std::uint32_t panels_per_call = 1000) {
@@ -53,8 +55,8 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
       const Shape shape = random_shape(rng, kind);
       const MatrixCase matrix = random_matrix(rng, kind, shape.rows, shape.columns);
       const std::vector<float> x = random_floats(rng, std::size_t{shape.m} * shape.columns, 2.0F);
-      for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {
-        if (mode == ActivationMode::int16 && shape.columns % 32 != 0) continue;
+      for (const ActivationMode mode : kModes) {
+        if (mode != ActivationMode::f32 && shape.columns % 32 != 0) continue;
         const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, mode, x, shape.m);
         for (const Kernels* kernels : fast_kernels()) {
           const std::vector<float> y = multiply(*kernels, matrix.packed, mode, x, shape.m, 1 + random_below(rng, 3));

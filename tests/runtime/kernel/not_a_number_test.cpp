@@ -80,7 +80,7 @@ TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
   for (const WeightCase& kind : weight_cases()) {
     const MatrixCase matrix = random_matrix(rng, kind, kRows, kColumns);
     const std::vector<float> x = random_floats(rng, std::size_t{5} * kColumns);
-    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16}) {
+    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8}) {
       const std::vector<float> clean = multiply(kernels(), matrix.packed, mode, x);
       for (const float bad : kBad) {
         for (std::uint32_t column = 0; column < kColumns; column += 1 + random_below(rng, 20)) {
@@ -122,7 +122,7 @@ PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row,
 TEST_P(NotANumber, AWeightSpoilsItsOutputOfEveryRowAndNoOther) {
   constexpr std::uint32_t kNone = 100, kBadRow = 18;
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::q4, WeightFormat::q8}) {
-    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16}) {
+    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8}) {
       for (const float bad : kBad) {
         for (const bool in_minimum : {false, true}) {
           Rng rng(64), same(64);
@@ -266,7 +266,8 @@ TEST_P(NotANumber, AScoreThatOverflowsSpoilsItsRow) {
   EXPECT_TRUE(std::isfinite(out.back()));
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSet, NotANumber, testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512),
+INSTANTIATE_TEST_SUITE_P(InstructionSet, NotANumber,
+                         testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx),
                          [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace

@@ -79,10 +79,10 @@ struct Variant {
 
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all{
-      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},   {"qwen2", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},   {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
       {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
       {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},      {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
-      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32}, {"smollm3", "IQ4_NL", ActivationMode::int16, KvDtype::bf16},
+      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32}, {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
       {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},    {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
       {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},  {"gemma2", "F32", ActivationMode::f32, KvDtype::f32}};
   return all;
@@ -323,7 +323,7 @@ TEST_F(Batches, AllInstructionSetsAgreeBitForBit) {
     const auto prompt = prompt_of(6);
     options.isa = KernelIsa::reference;
     const auto expected = alone(path, options, prompt);
-    for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512}) {
+    for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx}) {
       if (!find_kernels(isa)) continue;
       options.isa = isa;
       expect_same(expected, alone(path, options, prompt), "isa " + std::to_string(static_cast<int>(isa)));

@@ -131,6 +131,10 @@ TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
   // About twice the disagreement and divergence measured over all 2,000 positions; the plain kernels see the first 100 only.
   EXPECT_GE(served.top, served.positions == r.tokens.size() ? 0.993 : 0.98);
   EXPECT_LE(served.kl, served.positions == r.tokens.size() ? 1e-4 : 5e-4);
+  const Agreement bytes = teacher_forced(path_, r, ActivationMode::int8, KvDtype::bf16);
+  std::printf("int8 activations, bf16 KV: agreement %.2f %%, mean KL %.2g\n", 100.0 * bytes.top, bytes.kl);
+  EXPECT_GE(bytes.top, bytes.positions == r.tokens.size() ? 0.904 : 0.85);
+  EXPECT_LE(bytes.kl, bytes.positions == r.tokens.size() ? 5.2e-3 : 2e-2);
   if (std::getenv("QUIRE_TEST_VERBOSE") == nullptr) return;
   for (const auto& [name, mode, kv] : {std::tuple("float activations, f32 KV", ActivationMode::f32, KvDtype::f32),
                                        std::tuple("int16 activations, f32 KV", ActivationMode::int16, KvDtype::f32),

@@ -49,6 +49,8 @@ TEST_F(KvFingerprint, FollowsFromModelLayoutAndArithmetic) {
   EXPECT_NE(of(layout_of(32, KvDtype::bf16)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::f32)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::f32), same);
+  EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), same);
+  EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), of(layout_of(16, KvDtype::bf16), ActivationMode::f32));
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int16, "sha256"), same);
   KvLayout strided = layout_of(16, KvDtype::bf16);
   strided.layers[0].head_stride = 7;

@@ -12,7 +12,7 @@ TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "mixed");
-  for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::f32}) {
+  for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32}) {
     tiny::Rig rig(folder.file("model.gguf"), {.activations = mode, .kv = KvDtype::bf16});
     for (std::uint32_t slot = 0; slot < 4; ++slot) rig.give_blocks(Slot{slot}, tiny::blocks_for(64, 16, 1 + slot, 4));
     const std::vector<TokenId> tokens(50, 7);

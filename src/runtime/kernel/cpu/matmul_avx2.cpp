@@ -1,13 +1,17 @@
+#include <cstring>
+
 #include "runtime/kernel/cpu/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/implementations.h"
 
-// Activations as int16. Codes are widened to 16 bits; vpmaddwd adds two products per 32-bit lane, so two lanes are one output. A panel
-// is worked on in two halves of 8 outputs.
+// Activations as int16, in both integer modes. Codes are widened to 16 bits; vpmaddwd adds two products per 32-bit lane, so two lanes are
+// one output. A panel is worked on in two halves of 8 outputs.
 
 namespace quire {
 namespace {
+
+constexpr std::size_t kCodeBytes = 64;  // of a row and group
 
 // Four columns of 8 outputs as 16-bit codes: outputs 0..3 and 4..7.
 struct Line {
@@ -33,107 +37,82 @@ __m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
 
+// kScales: scale groups per block of 32.
+template <bool kQ8, int kScales>
 struct Madd {
-  static void store_codes(const float* x, float factor, std::int8_t* codes, std::int32_t* half_sums) {
-    for (int half = 0; half < 2; ++half) {
-      const Vec scaled = Vec::load(x + 16 * half) * Vec::set(factor);
-      const __m256i a = _mm256_cvtps_epi32(scaled.a);
-      const __m256i b = _mm256_cvtps_epi32(scaled.b);
-      const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 32 * half), packed);
-      alignas(32) std::int32_t lanes[8];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi32(a, b));
-      std::int32_t sum = 0;
-      for (const std::int32_t lane : lanes) sum += lane;
-      half_sums[half] = sum;
+  static constexpr int kRows = Vec::kMatmulRows;
+  static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
+
+  // Exact dot products of scale group i with R rows for 8 outputs.
+  template <int R>
+  static void dots(const std::uint8_t* block, int i, const std::int8_t* x, __m256i* out) {
+    __m256i a[R];
+    __m256i b[R];
+    for (int r = 0; r < R; ++r) a[r] = b[r] = _mm256_setzero_si256();
+    for (int s = i * kSteps; s < (i + 1) * kSteps; ++s) {
+      const Line line = load_line<kQ8>(block, s);
+      for (int r = 0; r < R; ++r) {
+        long long four = 0;
+        std::memcpy(&four, x + r * 64 + 8 * s, sizeof four);
+        const __m256i inputs = _mm256_set1_epi64x(four);
+        a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(line.a, inputs));
+        b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(line.b, inputs));
+      }
+    }
+    for (int r = 0; r < R; ++r) out[r] = _mm256_permute4x64_epi64(_mm256_hadd_epi32(a[r], b[r]), 0xD8);
+  }
+
+  // Outputs 8 * half .. 8 * half + 7 of R rows.
+  template <int R>
+  static void run_half(const PanelTask& task, std::size_t half, __m256* acc) {
+    const PackedMatrix& w = *task.w;
+    const std::uint32_t groups = w.columns / kGroupColumns;
+    const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
+    const std::int8_t* x = task.x->codes_at(task.first_row, 0, kCodeBytes);
+    std::size_t at = task.x->group_at(task.first_row, 0);
+    const std::uint8_t* block = task.panel;
+    for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
+    for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kCodeBytes, at += kRowTile) {
+      const std::uint8_t* scales = block + (kQ8 ? 512 : 256) + 8 * half * w.scale_bytes;
+      for (int i = 0; i < kScales; ++i) {
+        __m256i sums[R];
+        dots<R>(block + 32 * half, i, x, sums);
+        const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes);
+        for (int r = 0; r < R; ++r) {
+          const std::size_t here = at + static_cast<std::size_t>(r);
+          if constexpr (kQ8) sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kScales>(*task.x, here, i)));
+          const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(task.x->scales[here]));
+          acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
+          if (w.has_minimums) {
+            const __m256 minimum = load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes);
+            acc[r] = _mm256_fmadd_ps(_mm256_set1_ps(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
+          }
+        }
+      }
+      block += (kQ8 ? 512 : 256) + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     }
   }
 
-  // kScales: scale groups per block of 32.
-  template <bool kQ8, int kScales>
-  struct Kernel {
-    static constexpr int kRows = Vec::kMatmulRows;
-    static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
-
-    // Exact dot products of scale group i with R rows for 8 outputs; rows are `stride` bytes apart.
-    template <int R>
-    static void dots(const std::uint8_t* block, int i, const std::int8_t* x, std::size_t stride, __m256i* out) {
-      __m256i a[R];
-      __m256i b[R];
-      for (int r = 0; r < R; ++r) a[r] = b[r] = _mm256_setzero_si256();
-      for (int s = i * kSteps; s < (i + 1) * kSteps; ++s) {
-        const Line line = load_line<kQ8>(block, s);
-        for (int r = 0; r < R; ++r) {
-          long long four = 0;
-          std::memcpy(&four, x + r * stride + 8 * s, sizeof four);
-          const __m256i inputs = _mm256_set1_epi64x(four);
-          a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(line.a, inputs));
-          b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(line.b, inputs));
-        }
-      }
-      for (int r = 0; r < R; ++r) out[r] = _mm256_permute4x64_epi64(_mm256_hadd_epi32(a[r], b[r]), 0xD8);
-    }
-
-    // Sum of the activation codes of scale group i of a block.
-    static std::int32_t code_sum(const std::int32_t* half_sums, int i) { return kScales == 2 ? half_sums[i] : half_sums[0] + half_sums[1]; }
-
-    // Outputs 8 * half .. 8 * half + 7 of R rows.
-    template <int R>
-    static void run_half(const PanelTask& task, std::size_t half, __m256* acc) {
-      const PackedMatrix& w = *task.w;
-      const std::uint32_t groups = w.columns / kGroupColumns;
-      const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
-      const std::size_t stride = std::size_t{2} * w.columns;
-      const std::size_t first_group = std::size_t{task.first_row} * groups;
-      const std::int8_t* x = task.x->codes + task.first_row * stride;
-      const float* x_scales = task.x->scales + first_group;
-      const std::int32_t* x_sums = task.x->half_sums + 2 * first_group;
-      const std::uint8_t* block = task.panel;
-      for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
-      for (std::uint32_t g = 0; g < groups; ++g, x += 64) {
-        const std::uint8_t* scales = block + (kQ8 ? 512 : 256) + 8 * half * w.scale_bytes;
-        for (int i = 0; i < kScales; ++i) {
-          __m256i sums[R];
-          dots<R>(block + 32 * half, i, x, stride, sums);
-          const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes);
-          for (int r = 0; r < R; ++r) {
-            const std::size_t at = static_cast<std::size_t>(r) * groups + g;
-            const std::int32_t sum = code_sum(x_sums + 2 * at, i);
-            if constexpr (kQ8) sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(128 * sum));
-            const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(x_scales[at]));
-            acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
-            if (w.has_minimums) {
-              const __m256 minimum = load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes);
-              acc[r] = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(sum) * x_scales[at]), minimum, acc[r]);
-            }
-          }
-        }
-        block += (kQ8 ? 512 : 256) + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
-      }
-    }
-
-    template <int R>
-    static void run(const PanelTask& task) {
-      __m256 a[R];
-      __m256 b[R];
-      run_half<R>(task, 0, a);
-      run_half<R>(task, 1, b);
-      for (int r = 0; r < R; ++r) task.put(r, Vec{a[r], b[r]});
-    }
-  };
+  template <int R>
+  static void run(const PanelTask& task) {
+    __m256 a[R];
+    __m256 b[R];
+    run_half<R>(task, 0, a);
+    run_half<R>(task, 1, b);
+    for (int r = 0; r < R; ++r) task.put(r, Vec{a[r], b[r]});
+  }
 };
 
 }  // namespace
 
 namespace avx2 {
 
-void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) {
-  prepare_impl<Madd>(x, row_begin, row_end);
-}
-
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
-  matmul_impl<Madd>(w, x, y, y_stride, begin, end);
+  if (uses_integers(w, x))
+    multiply_integers<Madd>(w, x, y, y_stride, begin, end);
+  else
+    for_panels<FloatKernel>(w, x, y, y_stride, begin, end);
 }
 
 }  // namespace avx2

@@ -1,14 +1,11 @@
 #pragma once
-// Products with float activations over Vec, and what the integer products share; include a vec_*.h first. Contract in matmul.h.
-#include <cmath>
-#include <cstring>
-
-#include "runtime/kernel/matmul.h"
+// Products with float activations over Vec, and the walk over panels and rows; include a vec_*.h first. Contract in matmul.h.
+#include "runtime/kernel/cpu/matmul_parts.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kRowTile = 64;  // rows of activations kept in the second-level cache while panels pass by
+constexpr std::uint32_t kCachedRows = 64;  // rows of activations kept in the second-level cache while panels pass by
 
 // One panel of weights against some rows. y points at the panel's first output of row 0; `outputs` of the 16 exist.
 struct PanelTask {
@@ -38,8 +35,8 @@ void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
 
 template <class Kernel>
 void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  for (std::uint32_t tile = 0; tile < x.rows; tile += kRowTile) {
-    const std::uint32_t row_end = x.rows - tile < kRowTile ? x.rows : tile + kRowTile;
+  for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {
+    const std::uint32_t row_end = x.rows - tile < kCachedRows ? x.rows : tile + kCachedRows;
     for (std::uint32_t p = begin; p < end; ++p) {
       const std::uint32_t left = w.rows - p * kPanelRows;
       PanelTask task{
@@ -48,11 +45,6 @@ void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size
       for_row_blocks<Kernel, Kernel::kRows>(task, row_end);
     }
   }
-}
-
-// 16 scales (or minimums) of a block.
-Vec load_scales(const std::uint8_t* at, std::uint32_t bytes) {
-  return bytes == 2 ? Vec::load_f16(at) : Vec::load(reinterpret_cast<const float*>(at));
 }
 
 // 32 columns (or the last fewer) of a panel as floats, [column][16]; f32 weights are read in place.
@@ -107,57 +99,16 @@ struct FloatKernel {
   }
 };
 
-// Largest magnitude and scale of 32 inputs; x * factor are the codes before rounding.
-struct GroupScale {
-  float factor;
-  float scale;  // NaN when an input is NaN or infinite
-};
-
-GroupScale scale_of_group(const float* x) {
-  const auto absolute = [](Vec v) { return Vec::max(v, Vec::zero() - v); };
-  const Vec a = Vec::load(x);
-  const Vec b = Vec::load(x + 16);
-  if (std::isnan((a * Vec::zero() + b * Vec::zero()).sum())) return {0.0F, NAN};
-  const float amax = Vec::max(absolute(a), absolute(b)).largest();
-  const float inverse = 32639.0F / amax;
-  return {inverse < INFINITY ? inverse : 0.0F, amax / 32639.0F};
-}
-
-template <class Integers>
-void prepare_impl(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) {
-  if (x.mode == ActivationMode::f32) return;
-  const std::uint32_t groups = x.columns / kGroupColumns;
-  for (std::uint32_t row = row_begin; row < row_end; ++row) {
-    for (std::uint32_t group = 0; group < groups; ++group) {
-      const float* from = x.x + row * x.stride + std::size_t{group} * kGroupColumns;
-      const std::size_t at = std::size_t{row} * groups + group;
-      const GroupScale chosen = scale_of_group(from);
-      x.scales[at] = chosen.scale;
-      if (std::isnan(chosen.scale)) {
-        std::memset(x.codes + at * 64, 0, 64);
-        x.half_sums[2 * at] = x.half_sums[2 * at + 1] = 0;
-      } else {
-        Integers::store_codes(from, chosen.factor, x.codes + at * 64, x.half_sums + 2 * at);
-      }
-    }
-  }
-}
-
-bool uses_integers(const PackedMatrix& w, const Activations& x) {
-  return x.mode == ActivationMode::int16 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
-}
-
-// Integers::Kernel<q8, scale groups per block> for the format of w.
-template <class Integers>
-void matmul_impl(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  if (!uses_integers(w, x))
-    for_panels<FloatKernel>(w, x, y, y_stride, begin, end);
-  else if (w.format == WeightFormat::q4)
-    for_panels<typename Integers::template Kernel<false, 1>>(w, x, y, y_stride, begin, end);
+// Integers<q8, scale groups per block> for the format of w.
+template <template <bool, int> class Integers>
+void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,
+                       std::uint32_t end) {
+  if (w.format == WeightFormat::q4)
+    for_panels<Integers<false, 1>>(w, x, y, y_stride, begin, end);
   else if (w.scale_columns == kGroupColumns)
-    for_panels<typename Integers::template Kernel<true, 1>>(w, x, y, y_stride, begin, end);
+    for_panels<Integers<true, 1>>(w, x, y, y_stride, begin, end);
   else
-    for_panels<typename Integers::template Kernel<true, 2>>(w, x, y, y_stride, begin, end);
+    for_panels<Integers<true, 2>>(w, x, y, y_stride, begin, end);
 }
 
 }  // namespace

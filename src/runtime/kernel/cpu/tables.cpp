@@ -1,3 +1,7 @@
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/portable.h"
 
@@ -6,7 +10,7 @@ namespace {
 
 constexpr Kernels kAvx2 = {
     .name = "avx2",
-    .prepare = avx2::prepare,
+    .prepare_groups = avx2::prepare,
     .matmul = avx2::matmul,
     .write_kv = portable::write_kv,
     .attend = avx2::attend,
@@ -22,7 +26,7 @@ constexpr Kernels kAvx2 = {
 
 constexpr Kernels kAvx512 = {
     .name = "avx512",
-    .prepare = avx512::prepare,
+    .prepare_groups = avx512::prepare,
     .matmul = avx512::matmul,
     .write_kv = portable::write_kv,
     .attend = avx512::attend,
@@ -36,6 +40,13 @@ constexpr Kernels kAvx512 = {
     .scale = portable::scale,
 };
 
+constexpr Kernels with_tiles(Kernels table) {
+  table.name = "amx";
+  table.matmul = amx::matmul;
+  return table;
+}
+constexpr Kernels kAmx = with_tiles(kAvx512);
+
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
@@ -45,9 +56,19 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
+// The system hands out the tiles' registers to processes that ask, once, for all of their threads.
+bool has_amx() {
+  constexpr unsigned kTileBit = 1U << 24, kInt8Bit = 1U << 25;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!has_avx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return (edx & kTileBit) != 0 && (edx & kInt8Bit) != 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 }  // namespace
 
 const Kernels* cpu_kernels(KernelIsa isa) {
+  if (isa == KernelIsa::amx && has_amx()) return &kAmx;
   if (isa == KernelIsa::avx512 && has_avx512()) return &kAvx512;
   if (isa == KernelIsa::avx2 && has_avx2()) return &kAvx2;
   return nullptr;

@@ -8,23 +8,24 @@ namespace quire::reference {
 namespace {
 
 // Codes of the plain kernels: int16 [row][column].
-const std::int16_t* code_row(const Activations& x, std::uint32_t row) {
-  return reinterpret_cast<const std::int16_t*>(x.codes) + std::size_t{row} * x.columns;
+std::int16_t* codes_of(const Activations& x, std::uint32_t row, std::uint32_t group) {
+  return reinterpret_cast<std::int16_t*>(x.codes_at(row, group, kGroupColumns * sizeof(std::int16_t)));
 }
 
 void prepare_group(const Activations& x, std::uint32_t row, std::uint32_t group) {
   const float* from = x.x + row * x.stride + std::size_t{group} * kGroupColumns;
-  auto* codes = reinterpret_cast<std::int16_t*>(x.codes) + std::size_t{row} * x.columns + std::size_t{group} * kGroupColumns;
+  std::int16_t* codes = codes_of(x, row, group);
   float amax = 0.0F;
   bool finite = true;
   for (std::uint32_t i = 0; i < kGroupColumns; ++i) {
     amax = std::fabs(from[i]) > amax ? std::fabs(from[i]) : amax;
     finite = finite && std::isfinite(from[i]);
   }
-  const float inverse = 32639.0F / amax;
+  const float top = top_code(x.mode);
+  const float inverse = top / amax;
   const float factor = inverse < INFINITY ? inverse : 0.0F;
-  const std::size_t at = std::size_t{row} * (x.columns / kGroupColumns) + group;
-  x.scales[at] = finite ? amax / 32639.0F : NAN;
+  const std::size_t at = x.group_at(row, group);
+  x.scales[at] = finite ? amax / top : NAN;
   for (std::uint32_t half = 0; half < 2; ++half) {
     std::int32_t sum = 0;
     for (std::uint32_t i = 16 * half; i < 16 * half + 16; ++i) {
@@ -33,6 +34,9 @@ void prepare_group(const Activations& x, std::uint32_t row, std::uint32_t group)
     }
     x.half_sums[2 * at + half] = sum;
   }
+  const std::int32_t sum = x.half_sums[2 * at] + x.half_sums[2 * at + 1];
+  x.sums[at] = static_cast<float>(sum) * x.scales[at];
+  x.offsets[at] = 128 * sum;
 }
 
 float weight_at(const PackedMatrix& w, std::uint32_t row, std::uint32_t k) {
@@ -59,17 +63,17 @@ float float_dot(const PackedMatrix& w, std::uint32_t n, const float* x) {
 }
 
 float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, std::uint32_t row) {
-  const std::int16_t* codes = code_row(x, row);
   const std::int32_t zero = w.format == WeightFormat::q8 ? 128 : 0;
   float acc = 0.0F;
   for (std::uint32_t k = 0; k < w.columns; k += w.scale_columns) {
+    const std::int16_t* codes = codes_of(x, row, k / kGroupColumns);
     std::int32_t dot = 0;
     std::int32_t sum = 0;
     for (std::uint32_t i = k; i < k + w.scale_columns; ++i) {
-      dot += (static_cast<std::int32_t>(code_at(w, n, i)) - zero) * codes[i];
-      sum += codes[i];
+      dot += (static_cast<std::int32_t>(code_at(w, n, i)) - zero) * codes[i % kGroupColumns];
+      sum += codes[i % kGroupColumns];
     }
-    const float scale = x.scales[std::size_t{row} * (x.columns / kGroupColumns) + k / kGroupColumns];
+    const float scale = x.scales[x.group_at(row, k / kGroupColumns)];
     acc = std::fma(static_cast<float>(dot) * scale, scale_at(w, n, k), acc);
     if (w.has_minimums) acc = std::fma(static_cast<float>(sum) * scale, minimum_at(w, n, k), acc);
   }
@@ -78,15 +82,15 @@ float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, 
 
 }  // namespace
 
-void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end) {
+void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
   if (x.mode == ActivationMode::f32) return;
   for (std::uint32_t row = row_begin; row < row_end; ++row)
-    for (std::uint32_t group = 0; group < x.columns / kGroupColumns; ++group) prepare_group(x, row, group);
+    for (std::uint32_t group = group_begin; group < group_end; ++group) prepare_group(x, row, group);
 }
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
-  const bool integer = x.mode == ActivationMode::int16 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
+  const bool integer = x.mode != ActivationMode::f32 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
   const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
   for (std::uint32_t row = 0; row < x.rows; ++row)
     for (std::uint32_t n = begin * kPanelRows; n < last; ++n)
