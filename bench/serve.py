@@ -175,6 +175,7 @@ def parse_arguments():
     parser.add_argument("--concurrency", type=numbers, help="instead of each workload's own: 1,8")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each rival")
     parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="llama.cpp's weights")
+    parser.add_argument("--vllm-types", type=lambda text: text.split(","), default=["bf16", "int8"], help="vLLM's weights")
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each turn")
     parser.add_argument("--seed", type=int, default=1)

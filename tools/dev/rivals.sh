@@ -30,20 +30,28 @@ install_llama_cpp() {
   echo "$VOCAB_FILE $VOCAB_SHA256" >"$home/stamp"
 }
 
-# The environment of ./dev oracle, which has vLLM whole; its model is the default one as a Hugging Face folder, for it reads no GGUF.
+# The environment of ./dev oracle, which has vLLM whole; its models are the default one as Hugging Face folders, for it reads no GGUF.
 install_vllm() {
+  local folder
+  folder="$RIVALS/models/$(basename "$MODEL" .gguf)"
   need_apt libtcmalloc-minimal4
   need_oracle
   need_model
-  local folder
-  folder="$RIVALS/models/$(basename "$MODEL" .gguf)"
-  [ ! -e "$folder/config.json" ] || return 0
-  say "Converting the default model for vLLM (bf16)"
   mkdir -p "$RIVALS/models"
-  rm -rf "$folder.part"
-  HF_HUB_OFFLINE=1 "$ORACLE/bin/python" tools/gguf_to_hf.py "$MODEL" "$folder.part" >"$(log_file gguf_to_hf)" 2>&1 ||
-    { tail -n 5 "$(log_file gguf_to_hf)" >&2; die "the conversion failed; the whole log is in $(log_file gguf_to_hf)"; }
-  mv "$folder.part" "$folder"
+  convert_for_vllm "$folder" bf16 tools/gguf_to_hf.py "$MODEL"
+  convert_for_vllm "$folder.int8" int8 tools/hf_to_int8.py "$folder"
+}
+
+# convert_for_vllm FOLDER TYPE SCRIPT SOURCE
+convert_for_vllm() {
+  local log
+  log=$(log_file "vllm-$2")
+  [ ! -e "$1/config.json" ] || return 0
+  say "Converting the default model for vLLM ($2)"
+  rm -rf "$1.part"
+  HF_HUB_OFFLINE=1 "$ORACLE/bin/python" "$3" "$4" "$1.part" >"$log" 2>&1 ||
+    { tail -n 5 "$log" >&2; die "the conversion failed; the whole log is in $log"; }
+  mv "$1.part" "$1"
 }
 
 install_openvino() {
