@@ -58,6 +58,9 @@ struct AttentionItem {
   float* partials = nullptr;
   std::uint32_t first_segment = 0;
   std::uint32_t end_segment = 0;
+
+  // What the same thread computes after this one, of the same layer, if it is known: its first keys and values are fetched meanwhile.
+  const AttentionItem* next = nullptr;
 };
 
 inline constexpr std::uint32_t kSegmentTokens = 512;

@@ -76,8 +76,10 @@ class PagedAttention final : public AttentionHalf {
     const std::uint32_t grain = group.work < kWorthSharing ? num_items : shared_grain;
     pass.pool.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
       for (std::uint32_t i = begin; i < end; ++i) {
-        pass.kernels.attend(kv, group.items[i], pass.workspace.attention_scratch(thread));
-        if (group.items[i].partials == nullptr) prepare(group.items[i]);
+        AttentionItem item = group.items[i];
+        if (i + 1 < end) item.next = &group.items[i + 1];
+        pass.kernels.attend(kv, item, pass.workspace.attention_scratch(thread));
+        if (item.partials == nullptr) prepare(item);
       }
     });
     for (const AttentionItem& item : group.joins) {

@@ -195,11 +195,25 @@ void begin_segment(const Pass& pass) {
   for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
 }
 
+// The first tile that the next item sees.
+void find_next_item(const Pass& pass, Tile& tile) {
+  const AttentionItem& item = *pass.item->next;
+  Pass next = pass;
+  next.item = &item;
+  next.first_row = 0;
+  const std::uint32_t seen = next.begin(0) / kTileTokens * kTileTokens;
+  const std::uint32_t start = item.partials == nullptr ? 0 : item.first_segment * kSegmentTokens;
+  const std::uint32_t first = seen > start ? seen : start;
+  const std::uint32_t there = item.first_position + item.rows - first;
+  find_tile(next, first, there < kTileTokens ? there : kTileTokens, tile);
+}
+
 // All queries against positions first .. last, from the start of a tile on; finish(segment) takes what the scratch holds of each.
 template <class Finish>
 void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
   const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
   Tile tiles[2];
+  Tile of_next_item;
   const auto find = [&](std::uint32_t begin, Tile& tile) {
     tile.count = 0;
     if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
@@ -211,10 +225,13 @@ void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Fi
     Tile& next = tiles[(i - first / kTileTokens + 1) % 2];
     find((i + 1) * kTileTokens, next);
     if (i % kSegmentTiles == 0 || i == first / kTileTokens) begin_segment(pass);
+    const bool item_ends = next.count == 0 && pass.item->next != nullptr;
+    if (item_ends) find_next_item(pass, of_next_item);
+    const Tile& fetched = item_ends ? of_next_item : next;
     if (once) {
-      attend_once<Vec::kQueries>(pass, tile, next);
+      attend_once<Vec::kQueries>(pass, tile, fetched);
     } else {
-      load_keys(pass, tile, next);
+      load_keys(pass, tile, fetched);
       load_values(pass, tile);
       attend_queries<Vec::kQueries>(pass, 0, tile);
     }

@@ -96,6 +96,9 @@ class Tiles {
     stretch_.lines = kQ8 ? block : stretch_.codes[0];
     stretch_.line_stride = kQ8 ? block_bytes : 512;
     for (std::uint32_t g = 0; g < stretch_.groups; ++g, block += block_bytes) {
+      // The next panel comes from memory while this one is worked on.
+      for (std::size_t at = 0; at < block_bytes; at += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(block + w_.panel_bytes + at), _MM_HINT_T1);
       if constexpr (!kQ8) unpack_q4(block, stretch_.codes[g]);
       for (std::uint32_t i = 0; i < kScales; ++i) {
         const std::uint8_t* scales = block + code_bytes + i * scale_bytes;

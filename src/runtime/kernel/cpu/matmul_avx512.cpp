@@ -37,6 +37,7 @@ struct Vnni {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr bool kHalves = kBytes == 64;
+  static constexpr std::size_t kAheadBytes = 2048;  // of weights that are on their way
 
   // Exact dot products of one scale group with R rows.
   template <int R>
@@ -71,13 +72,17 @@ struct Vnni {
     const PackedMatrix& w = *task.w;
     const std::uint32_t groups = w.columns / kGroupColumns;
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
+    const std::size_t block_bytes = (kQ8 ? 512 : 256) + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kBytes);
-    std::size_t at = task.x->group_at(task.first_row, 0);
+    std::size_t of_row = task.x->group_at(task.first_row, 0);
     const std::uint8_t* block = task.panel;
     Vec acc[R];
     for (int r = 0; r < R; ++r) acc[r] = Vec::zero();
-    for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kBytes, at += kRowTile) {
+    for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kBytes, of_row += kRowTile) {
       __m512i codes[8];
+      if (task.first_row == 0)  // the first rows to meet the panel; it lies in memory, and the rows beside it compute too long to stream it
+        for (std::size_t at = 0; at < block_bytes; at += 64)
+          _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       load_codes<kQ8>(block, codes);
       block += kQ8 ? 512 : 256;
       for (int i = 0; i < kScales; ++i) {
@@ -86,7 +91,7 @@ struct Vnni {
         const Vec scale = load_scales(block + i * scale_bytes, w.scale_bytes);
         const Vec minimum = w.has_minimums ? load_scales(block + (kScales + i) * scale_bytes, w.scale_bytes) : Vec::zero();
         for (int r = 0; r < R; ++r) {
-          const std::size_t here = at + static_cast<std::size_t>(r);
+          const std::size_t here = of_row + static_cast<std::size_t>(r);
           if constexpr (kQ8) sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kScales>(*task.x, here, i)));
           acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sums[r])} * Vec::set(task.x->scales[here]), scale, acc[r]);
           if (w.has_minimums) acc[r] = Vec::fma(Vec::set(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
