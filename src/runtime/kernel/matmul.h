@@ -27,7 +27,7 @@ struct Activations {
   ActivationMode mode = ActivationMode::f32;
   std::uint32_t rows = 0;
   std::uint32_t columns = 0;
-  const float* x = nullptr;  // f32 and bf16 weights read x itself, in both modes
+  const float* x = nullptr;  // f32 and bf16 weights read x itself, in every mode
   std::size_t stride = 0;    // floats from row to row of x
   // integer modes only:
   std::int8_t* codes = nullptr;       // [row / 16][32 * columns]: [columns / 32][row % 16][64, or 32 where a byte per code is enough]

@@ -19,7 +19,9 @@ std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, Activ
   AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, k));
   const Activations prepared = make_activations(mode, x.data(), k, m, k, scratch);
   kernels.prepare(prepared, 0, m / 2);
-  kernels.prepare(prepared, m / 2, m);
+  const std::uint32_t groups = k / kGroupColumns;  // of the other rows in two parts
+  kernels.prepare_groups(prepared, m / 2, m, groups / 2, groups);
+  kernels.prepare_groups(prepared, m / 2, m, 0, groups / 2);
   const std::size_t stride = w.rows + 3;
   std::vector<float> padded(m * stride, kUntouched);
   for (std::uint32_t p = 0; p < w.num_panels(); p += panels_per_call)
@@ -142,6 +144,9 @@ TEST(MatmulDeath, MismatchedInputsStopTheProgram) {
   const Activations narrow = make_activations(ActivationMode::f32, x.data(), 32, 1, 32, {});
   EXPECT_DEATH(select_kernels(KernelIsa::best).matmul(matrix.packed, narrow, y.data(), 16, 0, 1), "inputs of the product");
   EXPECT_DEATH(make_activations(ActivationMode::int16, x.data(), 32, 1, 32, {}), "scratch too small");
+  AlignedVector<std::byte> scratch(activation_scratch_bytes(ActivationMode::int8, 20, 32));
+  const Activations rows = make_activations(ActivationMode::int8, x.data(), 0, 20, 32, scratch);
+  EXPECT_DEATH(static_cast<void>(rows.slice(8, 4)), "a slice begins with a tile");
 }
 
 }  // namespace

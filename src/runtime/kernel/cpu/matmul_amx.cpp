@@ -76,7 +76,8 @@ class Tiles {
   static constexpr int kParts = kHalves ? 2 : 1;
   static constexpr int kBlockBytes = kHalves ? 64 : 32;
 
-  // By parity of the step: sums in tiles 0 and 1, of low halves 2 and 3; codes in 4 and 5; activations in 6 and 7.
+  // Numbers of tiles are written out below, because g++ takes them from the text. By parity of the step: sums in tiles 0 and 1, of low
+  // halves 2 and 3; codes in 4 and 5; activations in 6 and 7.
   void configure(std::uint32_t rows) {
     if (rows == configured_) return;
     configured_ = rows;

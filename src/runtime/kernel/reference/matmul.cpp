@@ -7,7 +7,7 @@
 namespace quire::reference {
 namespace {
 
-// Codes of the plain kernels: int16 [row][column].
+// The plain kernels keep codes of both integer modes in 16 bits.
 std::int16_t* codes_of(const Activations& x, std::uint32_t row, std::uint32_t group) {
   return reinterpret_cast<std::int16_t*>(x.codes_at(row, group, kGroupColumns * sizeof(std::int16_t)));
 }
