@@ -19,10 +19,10 @@
 
 #include "base/thread_pool.h"
 #include "base/usable_cores.h"
-#include "engine/disk_tier.h"
-#include "engine/dram_tier.h"
 #include "engine/engine_impl.h"
 #include "engine/resolve_options.h"
+#include "engine/tiers/disk_tier.h"
+#include "engine/tiers/dram_tier.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/transport/transfer_runner.h"

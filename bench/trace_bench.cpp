@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/tracer.h"
+#include "engine/trace/tracer.h"
 #include "quire/core.h"
 
 namespace {

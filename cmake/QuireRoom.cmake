@@ -1,12 +1,17 @@
 # One target per room, with named dependencies. Sources are every *.cpp under the room's folder that belongs to no deeper room, so a file
 # cannot be left out of the build; tests likewise.
 
-# quire_room(NAME folder [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
+# quire_room(NAME folder [PART] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
+# PART: of the room that it lies in, which is declared after it. Tests of a part need the whole, so they belong to that one's program.
 function(quire_room name folder)
-  cmake_parse_arguments(ROOM "NO_PCH" "" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "PART;NO_PCH" "" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp")
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "/src/${folder}/${excluded}(/|$)")
+  endforeach()
+  get_property(parts GLOBAL PROPERTY QUIRE_PARTS)
+  foreach(part IN LISTS parts)
+    list(FILTER sources EXCLUDE REGEX "/src/${part}/")
   endforeach()
   if(NOT sources)
     add_library(quire_${name} INTERFACE)
@@ -28,6 +33,10 @@ function(quire_room name folder)
   endforeach()
   target_link_libraries(quire_${name} ${scope} ${ROOM_LIBS} quire_flags)
   set_property(GLOBAL APPEND PROPERTY QUIRE_ROOMS quire_${name})
+  if(ROOM_PART)
+    set_property(GLOBAL APPEND PROPERTY QUIRE_PARTS ${folder})
+    return()
+  endif()
 
   string(REPLACE "src/" "" test_folder "tests/${folder}")
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${test_folder}/*_test.cpp")

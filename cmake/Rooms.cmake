@@ -1,5 +1,5 @@
 # The rooms and who may include whom: the one table. tools/check_includes.py holds the #include lines and ARCHITECTURE.md against it.
-# LINKS: used behind a facade of include/quire, linked and never included.
+# LINKS: used behind a facade of include/quire, linked and never included. PART: of a larger room, whose tests are its tests.
 quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(format format DEPS base LIBS Boost::json)
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
@@ -21,7 +21,12 @@ quire_room(transport runtime/transport DEPS base)
 quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
 quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
-quire_room(engine engine DEPS base core_connect core_kv core_schedule grammar memory model sample tier transport worker LINKS log)
+quire_room(engine_stats engine/stats PART DEPS base)
+quire_room(engine_trace engine/trace PART DEPS base LINKS core_schedule)
+quire_room(engine_tiers engine/tiers PART DEPS base core_connect tier transport engine_stats LINKS core_schedule)
+quire_room(engine_requests engine/requests PART DEPS base core_kv grammar worker LINKS core_schedule sample)
+quire_room(engine_loop engine/loop PART DEPS base worker engine_requests engine_stats engine_trace LINKS core_schedule)
+quire_room(engine engine DEPS base core_kv memory model worker engine_loop engine_requests engine_tiers engine_trace LINKS log core_schedule)
 quire_room(server server DEPS base text LINKS engine log LIBS Boost::json Boost::url NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/chat_page.html)

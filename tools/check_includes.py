@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOM = re.compile(r"quire_room\(\s*(\w+)\s+(\S+)([^)]*)\)")
-KEYWORDS = {"DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
+KEYWORDS = {"PART", "DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 

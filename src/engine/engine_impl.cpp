@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "engine/block_names.h"
 #include "engine/check_served.h"
+#include "engine/requests/block_names.h"
+#include "engine/requests/validate_request.h"
 #include "engine/resolve_options.h"
-#include "engine/validate_request.h"
 
 namespace quire {
 namespace {

@@ -6,12 +6,12 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/controls.h"
 #include "engine/engine_log.h"
-#include "engine/inbox.h"
-#include "engine/kv_swap.h"
-#include "engine/kv_tier.h"
-#include "engine/step_loop.h"
+#include "engine/loop/controls.h"
+#include "engine/loop/step_loop.h"
+#include "engine/requests/inbox.h"
+#include "engine/tiers/kv_swap.h"
+#include "engine/tiers/kv_tier.h"
 #include "quire/clock.h"
 #include "quire/engine_builder.h"
 #include "runtime/worker/worker.h"

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "engine/kv_plan.h"
-#include "engine/kv_swap.h"
+#include "engine/tiers/kv_swap.h"
 
 namespace quire {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "engine/histogram.h"
-#include "engine/validate_request.h"
+#include "engine/requests/validate_request.h"
+#include "engine/stats/histogram.h"
 #include "quire/engine.h"
 
 namespace quire {

@@ -17,8 +17,8 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
-#include "engine/kv_swap.h"
 #include "engine/resolve_options.h"
+#include "engine/tiers/kv_swap.h"
 #include "runtime/worker/simulated_worker.h"
 
 namespace quire {

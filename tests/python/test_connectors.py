@@ -1,4 +1,4 @@
-"""Connectors written in Python: what every connector promises (the suite of tests/engine/connector_contract_test.cpp, for quire.Core), and
+"""Connectors written in Python: what every connector promises (the suite of tests/engine/tiers/connector_contract_test.cpp, for quire.Core), and
 how they are found by name."""
 import random
 import sys

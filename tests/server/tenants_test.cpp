@@ -11,7 +11,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/resolve_options.h"
-#include "engine/trace_folder.h"
+#include "engine/trace/trace_folder.h"
 #include "runtime/worker/simulated_worker.h"
 #include "server/running_server.h"
 

@@ -61,11 +61,13 @@ test_preset() {
 }
 ROOMS=()
 
-# room_tests ROOM...: the test programs of each room of cmake/ that has the name, or lies in the folder, given.
+# room_tests ROOM...: the test programs of each room of cmake/ that has the name, or lies in the folder, given. A part of a room is tested by
+# that room's.
 room_tests() {
   local room found
   for room in "$@"; do
-    found=$(sed -nE "s|^ *quire_room\((\w+) ${room}(/[a-z]+)? .*|\1_test|p" cmake/*.cmake | sort -u)
+    ! grep -qE "quire_room\(\w+ $room PART" cmake/*.cmake || room=${room%/*}
+    found=$(sed -nE "/ PART /d; s|^ *quire_room\((\w+) ${room}(/[a-z]+)? .*|\1_test|p" cmake/*.cmake | sort -u)
     [ -n "$found" ] || die "test: there is no room '$room': $(sed -nE 's|^quire_room\(\w+ (\S+) .*|\1|p' cmake/Rooms.cmake | tr '\n' ' ')"
     echo "$found"
   done

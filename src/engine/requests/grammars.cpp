@@ -1,0 +1,149 @@
+#include "engine/requests/grammars.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+Grammars::Grammars(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t vocab_size)
+    : thread_(std::move(tokenizer), vocab_size), num_words_((vocab_size + 31) / 32) {}
+
+void Grammars::add(RequestId id, std::shared_ptr<const StructuredOutput> wanted) {
+  thread_.put(id, wanted);
+  const bool begun = wanted->begin_after.empty();
+  answers_.insert_or_assign(id, Answer{.wanted = std::move(wanted), .begun = begun});
+  ++num_compiling_;
+}
+
+void Grammars::remove(RequestId id) {
+  const auto found = answers_.find(id);
+  if (found == answers_.end()) return;
+  if (!found->second.matcher) {
+    thread_.forget(id);
+    --num_compiling_;
+  }
+  answers_.erase(found);
+}
+
+std::vector<Grammars::Failure> Grammars::collect() {
+  for (GrammarThread::Compiled& compiled : thread_.take()) {
+    const auto found = answers_.find(compiled.id);
+    if (found == answers_.end()) continue;
+    if (compiled.matcher) {
+      found->second.matcher = std::make_unique<GrammarMatcher>(*std::move(compiled.matcher));
+      --num_compiling_;
+    } else {
+      failures_.push_back({compiled.id, std::move(compiled.matcher.error())});
+    }
+  }
+  return std::exchange(failures_, {});
+}
+
+void Grammars::expect(RequestId id, std::span<const TokenId> drafts) {
+  const auto found = answers_.find(id);
+  if (found != answers_.end()) found->second.expected.assign(drafts.begin(), drafts.end());
+}
+
+std::span<const TokenId> Grammars::drafts_of(const Answer& answer, const ScheduledRequest& request) {
+  if (request.drafts.empty() || request.drafts.front() >= 0) return request.drafts;
+  return std::span(answer.expected).first(std::min(request.drafts.size(), answer.expected.size()));
+}
+
+std::optional<std::size_t> Grammars::first_row(const Answer& answer, std::span<const TokenId> drafts) {
+  if (answer.begun) return 0;
+  std::vector<TokenId> expected = answer.tail;
+  expected.insert(expected.end(), drafts.begin(), drafts.end());
+  const auto at = std::ranges::search(expected, answer.wanted->begin_after);
+  if (at.empty()) return std::nullopt;
+  return static_cast<std::size_t>(at.end() - expected.begin()) - answer.tail.size();
+}
+
+// Row after row, as if the drafts came; behind one that does not fit nothing is drawn, so those rows are left empty.
+bool Grammars::fill(GrammarMatcher& matcher, std::span<const TokenId> drafts, std::span<std::uint32_t> words) const {
+  const std::uint32_t num_fitting = drafts.empty() ? 0 : matcher.count_valid(drafts);
+  bool is_good = matcher.fill(words.first(num_words_));
+  for (std::uint32_t i = 0; is_good && i < num_fitting; ++i)
+    is_good = matcher.accept(drafts[i]) && matcher.fill(words.subspan((i + 1) * std::size_t{num_words_}, num_words_));
+  std::ranges::fill(words.subspan((num_fitting + 1) * std::size_t{num_words_}), 0U);
+  return is_good && (num_fitting == 0 || matcher.rollback(num_fitting));
+}
+
+std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
+  masks_.clear();
+  std::size_t num_rows = 0, row = 0;
+  for (const ScheduledRequest& request : plan.scheduled) num_rows += 1 + request.drafts.size();
+  words_.resize(std::max(words_.size(), num_rows * num_words_));
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (!request.samples) continue;
+    const auto found = answers_.find(request.id);
+    if (found == answers_.end()) continue;
+    const std::span<const TokenId> drafts = drafts_of(found->second, request);
+    const std::optional<std::size_t> first = first_row(found->second, drafts);
+    if (!first) continue;
+    const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + drafts.size()) * num_words_);
+    row += 1 + drafts.size();
+    std::ranges::fill(words.first(*first * num_words_), ~0U);
+    GrammarMatcher& matcher = *found->second.matcher;
+    if (fill(matcher, drafts.subspan(*first), words.subspan(*first * num_words_)))
+      masks_.push_back({request.id, words});
+    else
+      failures_.push_back({request.id, {ErrorCode::invalid_argument, "structured_output", matcher.error(), "send a simpler grammar"}});
+  }
+  return masks_;
+}
+
+bool Grammars::ready(RequestId id) {
+  const auto found = answers_.find(id);
+  return found != answers_.end() && found->second.matcher != nullptr;
+}
+
+bool Grammars::should_advance(const RequestView& request) {
+  const auto found = answers_.find(request.id);
+  if (found == answers_.end()) return false;
+  Answer& answer = found->second;
+  const std::span<const TokenId> outputs = request.tokens.subspan(request.num_prompt_tokens);
+  if (!answer.begun) {
+    const std::vector<TokenId>& marker = answer.wanted->begin_after;
+    const std::size_t from = answer.num_outputs - std::min(answer.num_outputs, marker.size() - 1);
+    const auto at = std::ranges::search(outputs.subspan(from), marker);
+    answer.begun = !at.empty();
+    if (answer.begun) answer.begin = static_cast<std::size_t>(at.end() - outputs.begin());
+    const auto kept = outputs.last(std::min(outputs.size(), marker.size() - 1));
+    answer.tail.assign(kept.begin(), kept.end());
+  }
+  answer.num_outputs = outputs.size();
+  return answer.begun;
+}
+
+bool Grammars::accept(RequestId id, std::span<const TokenId> tokens) {
+  Answer& answer = answers_.at(id);
+  const std::size_t first = answer.num_outputs - tokens.size();
+  if (answer.begin > first) tokens = tokens.subspan(std::min(tokens.size(), answer.begin - first));
+  // What is over takes the ids that end a generation, as often as they come.
+  return std::ranges::all_of(tokens, [&](TokenId token) { return answer.matcher->is_over() || answer.matcher->accept(token); });
+}
+
+std::uint32_t Grammars::count_valid(RequestId id, std::span<const TokenId> drafts) {
+  return answers_.at(id).matcher->count_valid(drafts);
+}
+
+bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs) {
+  const auto found = answers_.find(parent);
+  if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
+  const Answer& from = found->second;
+  if (from.matcher == nullptr) {
+    add(child, from.wanted);
+    return true;
+  }
+  answers_.insert_or_assign(child, Answer{.wanted = from.wanted,
+                                          .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                                          .begun = from.begun,
+                                          .num_outputs = from.num_outputs,
+                                          .begin = from.begin,
+                                          .tail = from.tail});
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,179 @@
+#include "engine/requests/searches.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// Beams of a search differ by so much in their arrival: equal ones could preempt each other for ever (ForkRequest::arrival_time).
+constexpr double kBetweenBeams_s = 1e-6;
+
+}  // namespace
+
+Searches::Searches(Core& core, std::vector<TokenId> eos_ids) : core_(&core), eos_ids_(std::move(eos_ids)), sampling_(kMaxLogprobs + 1) {
+  for (std::uint32_t count = 0; count <= kMaxLogprobs; ++count) {
+    sampling_[count].temperature = 0.0F;
+    sampling_[count].logprobs = count;
+  }
+}
+
+NewRequest Searches::request_of(RequestId id, const Search& search) const {
+  NewRequest request;
+  request.id = id;
+  request.prompt = search.prompt;
+  request.priority = search.priority;
+  request.arrival_time = search.arrival_s;
+  request.max_tokens = 1;
+  request.resumable = true;
+  request.cache_salt = search.cache_salt;
+  request.tags = &search.tags;
+  request.sampling = search.sampling;
+  return request;
+}
+
+RequestId Searches::new_beam(RequestId search, std::uint32_t beam) {
+  const RequestId id{next_beam_++};
+  beams_.emplace(id, Place{search, beam});
+  return id;
+}
+
+void Searches::add(Submission& submission, double now_s) {
+  EngineRequest& given = submission.request;
+  QUIRE_CHECK(given.beam_search.has_value() && given.n <= kMaxWidth, "the border lets no others through");
+  BeamSearch beams({.width = given.n,
+                    .num_prompt_tokens = static_cast<std::uint32_t>(given.prompt.size()),
+                    .max_tokens = given.sampling.max_tokens,
+                    .length_penalty = given.beam_search->length_penalty,
+                    .ignore_eos = given.sampling.ignore_eos,
+                    .eos_ids = eos_ids_,
+                    .logprobs = given.sampling.logprobs});
+  const std::uint32_t num_logprobs = std::max(2 * given.n, given.sampling.logprobs.value_or(0));
+  const auto [place, fresh] =
+      searches_.try_emplace(submission.id, Search{.beams = std::move(beams),
+                                                  .width = given.n,
+                                                  .open = {{.id = new_beam(submission.id, 0)}},
+                                                  .prompt = std::move(given.prompt),
+                                                  .sampling = &sampling_[num_logprobs],
+                                                  .arrival_s = submission.arrival_s,
+                                                  .priority = given.priority,
+                                                  .cache_salt = std::move(given.cache_salt),
+                                                  .tags = {.tenant = std::move(given.tags.tenant), .hints = std::move(given.tags.hints)}});
+  QUIRE_CHECK(fresh, "an id is used once");
+  NewRequest request = request_of(place->second.open[0].id, place->second);
+  request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
+                          submission.block_names.size() * sizeof(BlockHash)};
+  const Result<void> added = core_->add(request, {.now = now_s});
+  QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+}
+
+std::optional<RequestId> Searches::search_of(RequestId beam) const {
+  const auto found = beams_.find(beam);
+  return found == beams_.end() ? std::nullopt : std::optional(found->second.search);
+}
+
+void Searches::offer(RequestId id, const PositionLogprobs& sampled) {
+  const Place place = beams_.at(id);
+  Search& search = searches_.at(place.search);
+  Beam& beam = search.open[place.beam];
+  QUIRE_CHECK(beam.offer.empty() && sampled.entries.size() > 1 && search.num_missing > 0, "a beam waits after its token");
+  beam.offer.assign(sampled.entries.begin() + 1, sampled.entries.end());  // the first is what a request that draws would go on with
+  if (--search.num_missing == 0) ready_.push_back(place.search);
+}
+
+std::vector<SearchStep> Searches::advance(double now_s) {
+  std::vector<SearchStep> steps;
+  for (const RequestId id : std::exchange(ready_, {})) {
+    Search& search = searches_.at(id);
+    std::vector<std::vector<TokenLogprob>> offers;
+    offers.reserve(search.open.size());
+    for (Beam& beam : search.open) offers.push_back(std::move(beam.offer));
+    search.beams.step(offers);
+    steps.push_back({.search = id, .num_tokens = static_cast<std::uint32_t>(offers.size())});
+    if (search.beams.is_over()) {
+      steps.back().best = search.beams.best();
+      end(id, now_s);
+    } else {
+      go_on(id, search, now_s);
+    }
+  }
+  return steps;
+}
+
+// Those that nobody goes on from end first: the core then holds at most one request more than the search is wide.
+void Searches::go_on(RequestId id, Search& search, double now_s) {
+  std::vector<Beam> before = std::exchange(search.open, {});
+  const std::span<const BeamSearch::Beam> chosen = search.beams.beams();
+  for (std::uint32_t parent = 0; parent < before.size(); ++parent)
+    if (std::ranges::find(chosen, parent, &BeamSearch::Beam::parent) == chosen.end()) close(before[parent], now_s);
+  search.open.resize(chosen.size());
+  for (std::uint32_t parent = 0; parent < before.size(); ++parent) {
+    for (std::uint32_t i = 0; i < chosen.size(); ++i) {
+      if (chosen[i].parent != parent) continue;
+      search.open[i].id = new_beam(id, i);
+      const double arrival_s = search.arrival_s + kBetweenBeams_s * i;
+      if (!before[parent].in_core || !fork(before[parent], chosen[i], search.open[i].id, search, arrival_s, now_s))
+        add_anew(i, search.open[i].id, search, now_s);
+    }
+    close(before[parent], now_s);
+  }
+  search.num_missing = static_cast<std::uint32_t>(chosen.size());
+}
+
+// False: the core forks no requests of this kind.
+bool Searches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s,
+                    double now_s) {
+  const std::optional<RequestView> view = core_->view(parent.id);
+  QUIRE_CHECK(view.has_value() && view->status == RequestStatus::waiting_for_input, "it waits");
+  const auto num_tokens = static_cast<std::uint32_t>(view->tokens.size()) - 1;  // but the one that it would go on with
+  const ForkRequest request{.id = child,
+                            .arrival_time = arrival_s,
+                            .num_tokens = num_tokens,
+                            .next_token = chosen.token,
+                            .max_tokens = num_tokens + 2 - view->num_prompt_tokens,
+                            .resumable = true,
+                            .sampling = search.sampling};
+  const Result<void> forked = core_->fork(parent.id, request, {.now = now_s});
+  QUIRE_CHECK(forked.has_value() || forked.error().code == ErrorCode::unsupported, "there is room for a beam in the place of another");
+  return forked.has_value();
+}
+
+void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s) {
+  std::vector<TokenId> tokens = search.prompt;
+  std::ranges::copy(search.beams.outputs(beam), std::back_inserter(tokens));
+  NewRequest request = request_of(id, search);
+  request.prompt = tokens;
+  request.arrival_time = search.arrival_s + kBetweenBeams_s * beam;
+  const Result<void> added = core_->add(request, {.now = now_s});
+  QUIRE_CHECK(added.has_value(), "the core takes what fitted before");
+}
+
+void Searches::close(Beam& beam, double now_s) {
+  beams_.erase(beam.id);
+  if (std::exchange(beam.in_core, false)) core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+}
+
+bool Searches::give_back(double now_s) {
+  bool has_given = false;
+  for (auto& [id, search] : searches_) {
+    for (Beam& beam : search.open) {
+      if (beam.offer.empty() || !std::exchange(beam.in_core, false)) continue;
+      core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+      has_given = true;
+    }
+  }
+  return has_given;
+}
+
+void Searches::end(RequestId id, double now_s) {
+  const auto found = searches_.find(id);
+  QUIRE_CHECK(found != searches_.end(), "it has not ended");
+  for (Beam& beam : found->second.open) close(beam, now_s);
+  std::erase(ready_, id);
+  searches_.erase(found);
+}
+
+}  // namespace quire

@@ -1,0 +1,166 @@
+#include "engine/requests/validate_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/requests/searches.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMaxTagBytes = 256;
+constexpr std::size_t kMaxHints = 16;
+constexpr std::uint32_t kMaxSiblings = 128;
+constexpr double kMaxLengthPenalty = 10.0;
+constexpr std::size_t kMaxPooledLogits = 256;
+
+Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
+  const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
+  const auto refuse = [vocab_size](const char* field, TokenId id) {
+    return fail(ErrorCode::invalid_argument, field, fmt::format("token id {} is not in the vocabulary", id),
+                fmt::format("use ids from 0 to {}", vocab_size - 1));
+  };
+  if (const auto bad = std::ranges::find_if(request.prompt, unknown); bad != request.prompt.end()) return refuse("prompt", *bad);
+  const auto& stop_ids = request.sampling.stop_token_ids;
+  if (const auto bad = std::ranges::find_if(stop_ids, unknown); bad != stop_ids.end()) return refuse("stop_token_ids", *bad);
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    if (unknown(token)) return refuse("logit_bias", token);
+  const auto& allowed = request.sampling.allowed_token_ids;
+  if (const auto bad = std::ranges::find_if(allowed, unknown); bad != allowed.end()) return refuse("allowed_token_ids", *bad);
+  for (const std::vector<TokenId>& word : request.sampling.bad_words)
+    if (const auto bad = std::ranges::find_if(word, unknown); bad != word.end()) return refuse("bad_words", *bad);
+  const auto& wanted = request.sampling.pooling.logits_of;
+  if (const auto bad = std::ranges::find_if(wanted, unknown); bad != wanted.end()) return refuse("pooling.logits_of", *bad);
+  return {};
+}
+
+Result<void> check_tags(const RequestTags& tags) {
+  const auto refuse = [](const char* field, std::string problem, std::size_t most) {
+    return fail(ErrorCode::invalid_argument, field, std::move(problem), fmt::format("give at most {}", most));
+  };
+  for (const auto& [field, text] : {std::pair("job_id", &tags.job), std::pair("tool", &tags.tool)})
+    if (text->size() > kMaxTagBytes) return refuse(field, fmt::format("has {} bytes", text->size()), kMaxTagBytes);
+  if (tags.hints.size() > kMaxHints) return refuse("hints", fmt::format("holds {} hints", tags.hints.size()), kMaxHints);
+  for (const auto& [name, text] : tags.hints)
+    for (const std::string* part : {&name, &text})
+      if (part->size() > kMaxTagBytes)
+        return refuse("hints", fmt::format("holds a name or a text of {} bytes", part->size()), kMaxTagBytes);
+  return {};
+}
+
+// A search judges by the log probabilities of the model itself, and ends at EOS or max_tokens alone.
+Result<void> check_search(const EngineRequest& request, const BeamSearchOptions& search, std::uint32_t vocab_size) {
+  const auto refuse = [](const char* field, std::string problem, std::string remedy) {
+    return fail(ErrorCode::invalid_argument, field, std::move(problem), std::move(remedy));
+  };
+  const std::uint32_t widest = std::min(Searches::kMaxWidth, vocab_size / 2);
+  if (request.n > widest) return refuse("n", fmt::format("is {}", request.n), fmt::format("a beam search is 1 to {} wide", widest));
+  if (const double penalty = search.length_penalty; !(penalty >= -kMaxLengthPenalty && penalty <= kMaxLengthPenalty))
+    return refuse("length_penalty", fmt::format("is {}", penalty), fmt::format("give {} to {}", -kMaxLengthPenalty, kMaxLengthPenalty));
+  const SamplingParams& sampling = request.sampling;
+  const std::pair<const char*, bool> given[] = {
+      {"stop_token_ids", !sampling.stop_token_ids.empty()},        {"min_tokens", sampling.min_tokens > 0},
+      {"prompt_logprobs", sampling.prompt_logprobs.has_value()},   {"logit_bias", !sampling.logit_bias.empty()},
+      {"repetition_penalty", sampling.repetition_penalty != 1.0F}, {"presence_penalty", sampling.presence_penalty != 0.0F},
+      {"frequency_penalty", sampling.frequency_penalty != 0.0F},   {"job_id", !request.tags.job.empty()},
+      {"allowed_token_ids", !sampling.allowed_token_ids.empty()},  {"bad_words", !sampling.bad_words.empty()},
+      {"structured_output", request.structured_output.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
+  return {};
+}
+
+// One vector is its answer.
+Result<void> check_pooling(const EngineRequest& request) {
+  const PoolingParams& params = request.sampling.pooling;
+  if (!request.pooling) {
+    if (params.kind == PoolingKind::last && params.logits_of.empty()) return {};
+    return fail(ErrorCode::invalid_argument, "pooling", "is off, and what to pool is given", "turn it on");
+  }
+  if (!params.logits_of.empty() && params.kind != PoolingKind::last)
+    return fail(ErrorCode::invalid_argument, "pooling.kind", "is given, and logits stand behind the last token", "leave it out");
+  if (params.logits_of.size() > kMaxPooledLogits) {
+    return fail(ErrorCode::invalid_argument, "pooling.logits_of", fmt::format("holds {} tokens", params.logits_of.size()),
+                fmt::format("give at most {}", kMaxPooledLogits));
+  }
+  const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
+                                                {"beam_search", request.beam_search.has_value()},
+                                                {"structured_output", request.structured_output.has_value()},
+                                                {"logprobs", request.sampling.logprobs.has_value()},
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return fail(ErrorCode::invalid_argument, field, "is given, and a pooling request has no tokens", "leave it out");
+  return {};
+}
+
+// What comes next depends on its client, so nothing can be expected, prepared or shared.
+Result<void> check_session(const EngineRequest& request, const EngineOptions& options) {
+  if (!request.session) return {};
+  const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
+                                                {"beam_search", request.beam_search.has_value()},
+                                                {"pooling", request.pooling},
+                                                {"structured_output", request.structured_output.has_value()},
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return fail(ErrorCode::unsupported, field, "is given, and a session has no such thing", "leave it out");
+  if (options.speculation.num_speculative_tokens > 0)
+    return fail(ErrorCode::unsupported, "session", "is not served beside drafts", "serve without --num-speculative-tokens");
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size) {
+  for (const TokenId id : tokens) {
+    if (id >= 0 && static_cast<std::uint32_t>(id) < vocab_size) continue;
+    return fail(ErrorCode::invalid_argument, "prompt", fmt::format("token id {} is not in the vocabulary", id),
+                fmt::format("use ids from 0 to {}", vocab_size - 1));
+  }
+  return {};
+}
+
+Result<void> validate_count(std::uint32_t n) {
+  if (n == 0 || n > kMaxSiblings)
+    return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}", n), fmt::format("give 1 to {}", kMaxSiblings));
+  return {};
+}
+
+Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size) {
+  if (request.sampling.pooling.kind != PoolingKind::all) return {};
+  if (std::uint64_t{request.prompt.size()} * hidden_size <= kMaxPooledNumbers) return {};
+  return fail(
+      ErrorCode::invalid_argument, "prompt",
+      fmt::format("has {} tokens, whose rows of {} numbers each are more than {}", request.prompt.size(), hidden_size, kMaxPooledNumbers),
+      fmt::format("send at most {} tokens", kMaxPooledNumbers / std::max(hidden_size, 1U)));
+}
+
+Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {
+  if (request.priority != 0 && options.scheduler.policy != SchedulingPolicy::priority) {
+    return fail(ErrorCode::invalid_argument, "priority",
+                fmt::format("is {}, but requests are served first come, first served", request.priority),
+                "serve with --scheduling-policy priority, or leave it out");
+  }
+  if (auto valid = check_tags(request.tags); !valid) return valid;
+  if (auto valid = validate_count(request.n); !valid) return valid;
+  if (request.prompt.empty()) return fail(ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token");
+  const std::uint32_t max_model_len = options.scheduler.max_model_len;
+  if (request.prompt.size() >= max_model_len) {
+    return fail(ErrorCode::invalid_argument, "prompt",
+                fmt::format("has {} tokens, and prompt and output together may have {}", request.prompt.size(), max_model_len),
+                "shorten the prompt, or serve with a larger max_model_len and KV cache");
+  }
+  if (auto valid = request.sampling.validate(); !valid) return valid;
+  if (auto valid = check_ids(request, vocab_size); !valid) return valid;
+  if (auto valid = check_pooling(request); !valid) return valid;
+  if (auto valid = check_session(request, options); !valid) return valid;
+  if (request.beam_search.has_value())
+    if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
+  const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());
+  request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
+  request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,206 @@
+#include "quire/connector_registry.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "core/connect/offload_connector.h"
+#include "engine/tiers/joined_connectors.h"
+#include "runtime/tier/memory_transport.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kLibraryField = "kv_connector_library";
+
+// In host memory.
+Result<OffloadTier> make_memory_tier(const ConnectorParameters& parameters, const ConnectorContext& context) {
+  ParameterReader reader(parameters);
+  const auto bytes = reader.number<std::uint64_t>("cpu_bytes_to_use", 0);
+  if (Result<void> read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
+  if (bytes == 0) return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use", "it must be given", "give the size of the tier in bytes");
+  const std::uint64_t num_places = bytes / context.bytes_per_block;
+  if (num_places == 0 || num_places > UINT32_MAX)
+    return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use",
+                fmt::format("{} bytes have room for {} blocks of {}", bytes, num_places, context.bytes_per_block),
+                "give room for 1 to 2^32");
+  auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = context.bytes_per_block});
+  if (!transport) return std::unexpected(std::move(transport.error()));
+  return OffloadTier{.num_places = static_cast<std::uint32_t>(num_places), .transport = *std::move(transport)};
+}
+
+template <class Factory>
+Result<void> add_to(std::map<std::string, Factory>& known, const std::string& name, Factory factory, const char* field, const char* kind) {
+  if (known.emplace(name, std::move(factory)).second) return {};
+  return fail(ErrorCode::invalid_argument, field, fmt::format("there is {} {} already", kind, name), "give it another name");
+}
+
+std::unexpected<Error> bad_library(const std::string& path, const std::string& what, const char* remedy) {
+  return fail(ErrorCode::invalid_argument, kLibraryField, fmt::format("{} {}", path, what), remedy);
+}
+
+Result<void> open_library(const std::string& path, ConnectorNames& names) {
+  // Its code stays to the end: whatever a connector of it leaves behind may be called then.
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) return bad_library(path, fmt::format("cannot be opened: {}", dlerror()), "give the path of a shared library");
+  const auto version = reinterpret_cast<const char* (*)()>(dlsym(library, "quire_connector_library_version"));
+  const auto add = reinterpret_cast<void (*)(ConnectorNames*)>(dlsym(library, "quire_connector_library_add"));
+  if (version == nullptr || add == nullptr)
+    return bad_library(path, "has no connectors of quire's", "say QUIRE_CONNECTOR_LIBRARY in it (docs/embedding.md)");
+  if (version() != kVersion)
+    return bad_library(path, fmt::format("is for version {} of quire, and this is {}", version(), kVersion),
+                       "compile it with this version's headers");
+  add(&names);
+  return {};
+}
+
+// Remembers the first name that could not be added, which a library has no way to tell of.
+class CheckedNames final : public ConnectorNames {
+ public:
+  explicit CheckedNames(ConnectorNames& names) : names_(names) {}
+  Result<void> add(const std::string& name, ConnectorFactory factory) override { return noted(names_.add(name, std::move(factory))); }
+  Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override {
+    return noted(names_.add_tier(name, std::move(factory)));
+  }
+  Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) override {
+    return noted(names_.add_policy(name, std::move(factory)));
+  }
+  Result<void> first_error = {};
+
+ private:
+  Result<void> noted(Result<void> added) {
+    if (first_error && !added) first_error = added;
+    return added;
+  }
+
+  ConnectorNames& names_;
+};
+
+}  // namespace
+
+Result<NamedConnector> parse_named_connector(std::string_view text) {
+  NamedConnector parsed;
+  for (bool is_name = true; is_name || !text.empty(); is_name = false) {
+    const std::size_t end = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::size_t equals = part.find('=');
+    if (is_name)
+      parsed.name = part;
+    else if (equals == std::string_view::npos || equals == 0)
+      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("'{}' is no key=value", part), "give NAME[,key=value...]");
+    else if (!parsed.parameters.emplace(part.substr(0, equals), part.substr(equals + 1)).second)
+      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("{} is given twice", part.substr(0, equals)), "give it once");
+  }
+  if (parsed.name.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "it has no name", "give NAME[,key=value...]");
+  return parsed;
+}
+
+ConnectorRegistry::ConnectorRegistry()
+    : factories_{{"OffloadingConnector",
+                  [this](const auto& parameters, const auto& context) { return make_offloading(parameters, context); }}},
+      tiers_{{"CPUOffloadingSpec", make_memory_tier}} {}
+
+Result<void> ConnectorRegistry::add(const std::string& name, ConnectorFactory factory) {
+  return add_to(factories_, name, std::move(factory), "kv_connector", "a connector");
+}
+
+Result<void> ConnectorRegistry::add_tier(const std::string& name, OffloadTierFactory factory) {
+  return add_to(tiers_, name, std::move(factory), "spec_name", "a tier");
+}
+
+Result<void> ConnectorRegistry::add_policy(const std::string& name, EvictionPolicyFactory factory) {
+  if (parse_offload_policy(name))
+    return fail(ErrorCode::invalid_argument, "eviction_policy", name + " is quire's own", "give it another name");
+  return add_to(policies_, name, std::move(factory), "eviction_policy", "a policy");
+}
+
+void ConnectorRegistry::add_library(std::string path) {
+  libraries_.push_back(std::move(path));
+}
+
+template <class Factory>
+Result<Factory> ConnectorRegistry::find(const std::map<std::string, Factory>& known, const std::string& name, const char* field,
+                                        const char* kind) {
+  while (!known.contains(name) && !libraries_.empty()) {
+    const std::string path = libraries_.front();
+    libraries_.erase(libraries_.begin());
+    CheckedNames names(*this);
+    if (Result<void> opened = open_library(path, names); !opened) return std::unexpected(std::move(opened.error()));
+    if (!names.first_error) return std::unexpected(names.first_error.error());
+  }
+  if (const auto found = known.find(name); found != known.end()) return found->second;
+  const auto all = std::views::keys(known);
+  return fail(ErrorCode::not_found, field, fmt::format("there is no {} {}", kind, name),
+              fmt::format("there are {}; others come from a library", fmt::join(all.begin(), all.end(), ", ")));
+}
+
+Result<EvictionPolicyFactory> ConnectorRegistry::policy(const std::string& name) {
+  const Result<OffloadPolicy> own = parse_offload_policy(name);
+  if (own) return EvictionPolicyFactory();
+  auto found = find(policies_, name, "eviction_policy", "policy");
+  if (!found && policies_.empty() && found.error().code == ErrorCode::not_found) return std::unexpected(own.error());
+  return found;
+}
+
+// A block is found when its store is over, whatever the transport makes of a store that fails.
+Result<ConnectorHalves> ConnectorRegistry::make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context) {
+  ParameterReader reader(parameters);
+  OffloadConnectorOptions options{.found_when_stored = true};
+  options.block_size = reader.number("block_size", options.block_size);
+  options.eviction_policy = reader.text("eviction_policy", options.eviction_policy);
+  options.store_threshold = reader.number("store_threshold", options.store_threshold);
+  options.max_tracker_size = reader.number("max_tracker_size", options.max_tracker_size);
+  const std::string spec = reader.text("spec_name", "CPUOffloadingSpec");
+  if (Result<void> read = reader.read(); !read) return std::unexpected(std::move(read.error()));
+  auto policy = this->policy(options.eviction_policy);
+  if (!policy) return std::unexpected(std::move(policy.error()));
+  options.own_policy = *std::move(policy);
+  const Result<OffloadTierFactory> factory = find(tiers_, spec, "spec_name", "tier");
+  if (!factory) return std::unexpected(factory.error());
+  Result<OffloadTier> tier = (*factory)(reader.rest(), context);
+  if (!tier) return std::unexpected(std::move(tier.error()));
+  if (tier->transport == nullptr)
+    return fail(ErrorCode::invalid_argument, "spec_name", spec + " has made no transport", "mend its factory");
+  options.cpu_bytes_to_use = tier->num_places * context.bytes_per_block;
+  auto connector = OffloadConnector::create(options, *context.config, context.bytes_per_block);
+  if (!connector) return std::unexpected(std::move(connector.error()));
+  if ((*connector)->ledger().num_slots() == 0)
+    return fail(ErrorCode::invalid_argument, "block_size",
+                fmt::format("a tier of {} blocks has no room for {} of them together", tier->num_places, (*connector)->factor()),
+                "give a smaller block_size, or a larger tier");
+  return ConnectorHalves{.connector = *std::move(connector), .transport = std::move(tier->transport)};
+}
+
+Result<ConnectorHalves> ConnectorRegistry::create(const NamedConnector& connector, const ConnectorContext& context) {
+  const Result<ConnectorFactory> factory = find(factories_, connector.name, "kv_connector", "connector");
+  if (!factory) return std::unexpected(factory.error());
+  Result<ConnectorHalves> halves = (*factory)(connector.parameters, context);
+  if (halves && (halves->connector == nullptr || halves->transport == nullptr))
+    return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("{} has made only a half", connector.name), "mend its factory");
+  return halves;
+}
+
+Result<ConnectorHalves> ConnectorRegistry::create(std::span<const NamedConnector> connectors, bool loads_longest,
+                                                  const ConnectorContext& context) {
+  if (connectors.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "none is given", "give one");
+  JoinedConnectors all;
+  for (const NamedConnector& connector : connectors) {
+    Result<ConnectorHalves> halves = create(connector, context);
+    if (!halves) return halves;
+    all.add(*std::move(halves));
+  }
+  return all.as_one(loads_longest ? CompositeChoice::longest : CompositeChoice::first);
+}
+
+std::vector<std::string> ConnectorRegistry::names() const {
+  std::vector<std::string> names;
+  names.reserve(factories_.size());
+  for (const auto& [name, factory] : factories_) names.push_back(name);
+  return names;
+}
+
+}  // namespace quire

@@ -1,0 +1,80 @@
+#include "engine/tiers/dram_tier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/tiers/tier_check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;  // of a ledger
+
+}  // namespace
+
+Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options, const CoreConfig& config, const KvLayout& layout) {
+  if (Result<void> checked = check_tier(config, "kv_dram"); !checked) return std::unexpected(std::move(checked.error()));
+  const std::uint64_t block_bytes = std::ranges::max(group_block_bytes(layout));
+  const std::uint64_t num_places = options.bytes / block_bytes;
+  if (num_places == 0 || num_places > kMostPlaces) {
+    return fail(ErrorCode::invalid_argument, "kv_dram",
+                fmt::format("{} bytes hold {} blocks of {}", options.bytes, num_places, block_bytes),
+                fmt::format("give room for 1 to {} blocks", kMostPlaces));
+  }
+  auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places),
+                                            .block_bytes = block_bytes,
+                                            .gives_way = options.policy == KvTierPolicy::measured});
+  if (!transport) return fail(transport.error().code, "kv_dram", transport.error().message, transport.error().remedy);
+  std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options));
+  auto connector =
+      OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
+  if (!connector) return std::unexpected(std::move(connector.error()));
+  tier->connector_ = *std::move(connector);
+  for (std::uint32_t place = 0; place < num_places; ++place) tier->connector_->restore(OffloadSlot{place}, nullptr);
+  return tier;
+}
+
+DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options)
+    : transport_(std::move(transport)), options_(options), load_rate_(kLoadHorizon_s) {}
+
+std::uint64_t DramTier::assign(std::uint64_t place, const OffloadKey& key) {
+  return transport_->assign(static_cast<std::uint32_t>(place), key);
+}
+
+bool DramTier::tend(double compute_tokens_per_s) {
+  const MemoryTransportStats moved = transport_->stats();
+  const auto bytes = static_cast<double>(moved.bytes_loaded - std::exchange(bytes_loaded_, moved.bytes_loaded));
+  load_rate_.add(bytes, moved.seconds_loaded - std::exchange(seconds_loaded_, moved.seconds_loaded));
+  if (options_.policy == KvTierPolicy::exact) return false;
+  const TierCosts before =
+      std::exchange(costs_, {.load_bytes_per_s = load_rate_.per_second(), .compute_tokens_per_s = compute_tokens_per_s});
+  connector_->set_costs(costs_);
+  return costs_ != before;
+}
+
+KvTierStats DramTier::stats() const {
+  const MemoryTransportStats moved = transport_->stats();
+  const OffloadLedger& ledger = connector_->ledger();
+  return {.name = "dram",
+          .budget_bytes = options_.bytes,
+          .place_bytes = transport_->block_bytes(),
+          .num_places = ledger.num_slots(),
+          .num_used_places = ledger.num_slots() - ledger.num_free(),
+          .num_stored_blocks = moved.num_stored,
+          .num_loaded_blocks = moved.num_loaded,
+          .bytes_stored = moved.bytes_stored,
+          .bytes_loaded = moved.bytes_loaded,
+          .tokens_loaded = connector_->counters().num_loaded_tokens,
+          .num_without_room = connector_->counters().num_without_room,
+          .num_refused_blocks = moved.num_refused,
+          .num_failed_blocks = moved.num_in_use,
+          .num_held_back = connector_->counters().num_held_back,
+          .num_stored_at_end = connector_->counters().num_stored_at_end,
+          .num_computed_tokens = connector_->counters().num_computed_tokens,
+          .load_bytes_per_s = load_rate_.per_second(),
+          .compute_tokens_per_s = costs_.compute_tokens_per_s};
+}
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+#pragma once
+// The tier of an engine in host memory. Where the KV cache is host memory itself it keeps blocks that requests have left longer, and no
+// more: more memory for the cache does the same without copies. It is what a cache on a device has first below it.
+#include <cstdint>
+#include <memory>
+
+#include "core/connect/offload_connector.h"
+#include "core/connect/tier_places.h"
+#include "engine/stats/rate.h"
+#include "engine/tiers/kv_tier.h"
+#include "quire/engine_builder.h"
+#include "quire/kv_layout.h"
+#include "runtime/tier/memory_transport.h"
+
+namespace quire {
+
+class DramTier final : public KvTier, private TierPlaces {
+ public:
+  // Errors name kv_dram: see EngineBuilder::kv_dram().
+  static Result<std::shared_ptr<DramTier>> create(const KvDramOptions& options, const CoreConfig& config, const KvLayout& layout);
+
+  Connector& connector() override { return *connector_; }
+  Transport& transport() override { return *transport_; }
+  bool tend(double compute_tokens_per_s) override;
+  [[nodiscard]] KvTierPolicy policy() const override { return options_.policy; }
+  [[nodiscard]] KvTierStats stats() const override;
+
+ private:
+  DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options);
+  std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
+
+  const std::unique_ptr<MemoryTransport> transport_;
+  std::unique_ptr<OffloadConnector> connector_;
+  const KvDramOptions options_;
+  Rate load_rate_;
+  TierCosts costs_;
+  std::uint64_t bytes_loaded_ = 0;
+  double seconds_loaded_ = 0.0;
+};
+
+}  // namespace quire

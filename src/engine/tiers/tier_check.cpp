@@ -1,0 +1,26 @@
+#include "engine/tiers/tier_check.h"
+
+#include <fmt/format.h>
+
+#include "core/connect/offload_connector.h"
+
+namespace quire {
+
+Result<void> check_tier(const CoreConfig& config, const char* field) {
+  if (!config.prefix_cache.enable_prefix_caching)
+    return fail(ErrorCode::invalid_argument, field, "prefix caching is off, and what is stored is found as prefixes are",
+                "turn it on, or do without a tier");
+  if (const Result<void> checked = OffloadConnector::check(config); !checked)
+    return fail(ErrorCode::unsupported, field, fmt::format("this model's KV cache cannot be stored: {}", checked.error().message),
+                "do without a tier; the model is served without one");
+  return {};
+}
+
+std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(layout.groups.size());
+  for (std::size_t group = 0; group < layout.groups.size(); ++group) bytes.push_back(layout.group_block_bytes(group));
+  return bytes;
+}
+
+}  // namespace quire

@@ -1,0 +1,173 @@
+#include "engine/trace/tracer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+double wall_clock_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tracer>> Tracer::create(const TraceOptions& options, const TraceFacts& facts) {
+  auto files = TraceFiles::open(options);
+  if (!files) return std::unexpected(files.error());
+  return std::unique_ptr<Tracer>(new Tracer(options, std::move(*files), facts));
+}
+
+Tracer::Tracer(const TraceOptions& options, TraceFiles files, const TraceFacts& facts)
+    : every_(options.every), max_steps_(options.max_steps), writer_(std::move(files), facts) {}
+
+void Tracer::begin(StepId step) {
+  if (is_over()) return;
+  step_ = writer_.take_blank();
+  if (step_ == nullptr) {
+    ++num_dropped_;
+    events_before_.clear();
+    return;
+  }
+  step_->clear();
+  step_->events_before.swap(events_before_);
+  step_->step = step;
+  step_->time_s = wall_clock_s();
+  step_->has_queues = step.value % every_ == 0;
+  if (!step_->has_queues) return;
+  ++num_steps_;
+  const CoreCounters counters = core_->counters();
+  step_->num_free_blocks = counters.num_free_blocks;
+  step_->num_blocks = counters.num_blocks + 1;  // vLLM counts the null block
+  step_->num_cached_blocks = counters.num_cached_blocks;
+  if (tier_) step_->tier = tier_();
+  copy_queues();
+}
+
+void Tracer::copy_queues() {
+  last_order_.swap(order_);
+  order_.clear();
+  cursor_ = 0;
+  core_->visit([this](QueueKind queue, const RequestView& view) { copy(queue, view); });
+  forget_absent();
+}
+
+std::uint32_t Tracer::place_of(const RequestView& view) {
+  // The queues are as they were in the last step, but for a few that have come or gone.
+  constexpr std::size_t kNear = 4;
+  for (std::size_t i = cursor_; i < std::min(cursor_ + kNear, last_order_.size()); ++i) {
+    if (followed_[last_order_[i]].id != view.id) continue;
+    cursor_ = i + 1;
+    return last_order_[i];
+  }
+  const auto found = places_.find(view.id);
+  return found == places_.end() ? kNoPlace : found->second;
+}
+
+void Tracer::send_facts(const RequestView& view, std::uint32_t place) {
+  const std::span<const TokenId> prompt = view.tokens.first(view.num_prompt_tokens);
+  const std::span<const TokenId> prefix = prompt.first(std::min(prompt.size(), kTracedPrompt));
+  const std::span<const TokenId> suffix = prompt.last(prompt.size() > kTracedPrompt ? kTracedPrompt : 0);
+  step_->facts.push_back({.place = place,
+                          .id = view.id,
+                          .is_last_step = view.tags->is_last_step,
+                          .name = std::string(view.name),
+                          .job = view.tags->job,
+                          .tenant = view.tags->tenant,
+                          .cache_salt = std::string(view.cache_salt),
+                          .hints = view.tags->hints,
+                          .prompt_prefix = {prefix.begin(), prefix.end()},
+                          .prompt_suffix = {suffix.begin(), suffix.end()},
+                          .priority = view.priority,
+                          .arrival_time = view.arrival_time,
+                          .client_index = view.client_index,
+                          .max_tokens = view.max_tokens,
+                          .num_prompt_tokens = view.num_prompt_tokens,
+                          .num_encoder_inputs = view.num_encoder_inputs});
+  followed_[place] = {
+      .id = view.id, .num_prompt_tokens = view.num_prompt_tokens, .num_tokens = view.num_prompt_tokens, .arrival_time = view.arrival_time};
+}
+
+void Tracer::copy(QueueKind queue, const RequestView& view) {
+  const auto num_tokens = static_cast<std::uint32_t>(view.tokens.size());
+  std::uint32_t place = place_of(view);
+  if (place == kNoPlace) {
+    if (free_places_.empty()) {
+      free_places_.push_back(static_cast<std::uint32_t>(followed_.size()));
+      followed_.emplace_back();
+    }
+    place = free_places_.back();
+    free_places_.pop_back();
+    places_.emplace(view.id, place);
+    send_facts(view, place);
+  } else if (const Followed& known = followed_[place]; known.num_prompt_tokens != view.num_prompt_tokens ||
+                                                       known.arrival_time != view.arrival_time || known.num_tokens > num_tokens) {
+    send_facts(view, place);  // a session has gone on
+  }
+  Followed& followed = followed_[place];
+  const std::uint32_t num_fresh = std::min(num_tokens - followed.num_tokens, static_cast<std::uint32_t>(kTracedTail));
+  followed.num_tokens = num_tokens;
+  followed.last_seen = num_steps_;
+  order_.push_back(place);
+  const std::span<const TokenId> fresh = view.tokens.last(num_fresh);
+  step_->outputs.insert(step_->outputs.end(), fresh.begin(), fresh.end());
+  step_->requests.push_back({.place = place,
+                             .queue = queue,
+                             .status = view.status,
+                             .is_prefill_chunk = view.is_prefill_chunk,
+                             .resumable = view.resumable,
+                             .num_tokens = num_tokens,
+                             .num_computed_tokens = view.num_computed_tokens,
+                             .num_preemptions = view.num_preemptions,
+                             .num_drafts = static_cast<std::uint32_t>(view.draft_tokens.size()),
+                             .num_block_hashes = static_cast<std::uint32_t>(view.block_hashes.size() / sizeof(NameBytes)),
+                             .num_blocks = view.num_blocks,
+                             .num_fresh_outputs = num_fresh,
+                             .num_cached_tokens = view.num_cached_tokens,
+                             .num_external_computed_tokens = view.num_external_computed_tokens,
+                             .stop_token = view.stop_token});
+}
+
+// Who is in no queue any more has ended.
+void Tracer::forget_absent() {
+  for (const std::uint32_t place : last_order_) {
+    if (followed_[place].last_seen == num_steps_) continue;
+    places_.erase(followed_[place].id);
+    free_places_.push_back(place);
+  }
+}
+
+void Tracer::copy_lookup(const Event& event) {
+  const std::optional<RequestView> view = core_->view(event.owner);
+  QUIRE_CHECK(view.has_value(), "who is tried is known");
+  step_->lookups.push_back({event, view->tags->job, view->num_prompt_tokens});
+}
+
+void Tracer::on_event(const Event& event) {
+  if (event.what == EventKind::step_begins) {
+    is_planning_ = true;
+    begin(event.step);
+  } else if (!is_planning_) {
+    if (!is_over()) events_before_.push_back(event);
+  } else if (step_ != nullptr && event.what == EventKind::admission_tried) {
+    copy_lookup(event);
+  } else if (step_ != nullptr && event.what != EventKind::prefix_looked_up) {
+    step_->events.push_back(event);
+  }
+}
+
+void Tracer::planned(const StepPlan& plan) {
+  is_planning_ = false;
+  if (step_ == nullptr) return;
+  for (const ScheduledRequest& s : plan.scheduled) {
+    auto& part = s.kind == ScheduledKind::fresh ? step_->fresh : s.kind == ScheduledKind::resumed ? step_->resumed : step_->running;
+    part.emplace_back(s.id, s.num_tokens);
+  }
+  step_->preempted.assign(plan.preempted.begin(), plan.preempted.end());
+  writer_.put(std::move(step_));
+}
+
+}  // namespace quire

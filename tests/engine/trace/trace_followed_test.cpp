@@ -1,0 +1,167 @@
+// What the trace sends once and what it sends per step, put together again: each record says what a full copy would. And its allocations.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/random.h"
+#include "engine/trace/trace_folder.h"
+#include "engine/trace/tracer.h"
+#include "support/count_allocations.h"
+
+namespace quire {
+namespace {
+
+std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
+  CoreConfig config;
+  config.scheduler.max_num_seqs = 64;
+  config.scheduler.max_num_waiting = 256;
+  config.scheduler.max_num_batched_tokens = 8192;
+  config.scheduler.max_model_len = 2048;
+  config.scheduler.async_scheduling = config.scheduler.reserve_full_isl = config.report.log_stats = false;
+  config.limits.max_outstanding_plans = 1;
+  config.kv.num_blocks = num_blocks;
+  config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
+  return Core::create(config, {.events = events}).value();
+}
+
+// What a full copy of a request says, as the record says it.
+std::string copy_of(const Core& core, const RequestView& r) {
+  const auto outputs = r.tokens.subspan(r.num_prompt_tokens);
+  const auto prompt = r.tokens.first(r.num_prompt_tokens);
+  return fmt::format(R"("req_id":"{}","job_id":{},.."arrival_time":{:.6f},.."num_prompt_tokens":{},"num_tokens":{},"num_output_tokens":{},)"
+                     R"("num_computed_tokens":{},"num_cached_tokens":{},"num_preemptions":{},.."prompt_prefix":[{}],"prompt_suffix":[{}],)"
+                     R"("output_tail":[{}],.."num_blocks":{},"name":"{}",)",
+                     r.id.value, r.tags->job.empty() ? "null" : '"' + r.tags->job + '"', r.arrival_time, prompt.size(), r.tokens.size(),
+                     outputs.size(), r.num_computed_tokens, r.num_cached_tokens, r.num_preemptions,
+                     fmt::join(prompt.first(std::min<std::size_t>(16, prompt.size())), ","),
+                     fmt::join(prompt.last(prompt.size() > 16 ? 16 : 0), ","),
+                     fmt::join(outputs.last(std::min<std::size_t>(32, outputs.size())), ","), core.blocks(r.id, 0).size(), r.name);
+}
+
+// The parts of `copy` (between "..") stand in `record`, in this order.
+bool says(std::string_view record, std::string_view copy) {
+  while (true) {
+    const std::size_t end = copy.find("..");
+    const std::size_t at = record.find(copy.substr(0, end));
+    if (at == std::string_view::npos) return false;
+    if (end == std::string_view::npos) return true;
+    record.remove_prefix(at);
+    copy.remove_prefix(end + 2);
+  }
+}
+
+// Copies all requests when a recorded step begins; the trace hears of it too.
+struct Copier : EventSink {
+  void on_event(const Event& event) override {
+    to->on_event(event);
+    if (event.what != EventKind::step_begins || event.step.value % every != 0) return;
+    core->visit([this](QueueKind queue, const RequestView& view) {
+      if (queue == QueueKind::running || queue == QueueKind::waiting) copies.push_back(copy_of(*core, view));
+    });
+  }
+  EventSink* to = nullptr;
+  const Core* core = nullptr;
+  std::uint64_t every = 1;
+  std::vector<std::string> copies;
+};
+
+// Requests that come, are preempted, are aborted, end, and go on with another input.
+void play(Core& core, Tracer& tracer, Random& random) {
+  std::uint64_t num_added = 0;
+  for (std::uint64_t step = 1; step <= 400 || core.has_work(); ++step) {
+    for (int i = 0; i < 3 && step <= 400 && random.below(4) == 0; ++i) {
+      std::vector<TokenId> prompt(1 + random.below(60));
+      for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(1000));
+      const std::string name = fmt::format("n{}", num_added);
+      const RequestTags tags{.job = random.below(2) == 0 ? "" : fmt::format("job{}", num_added)};
+      ASSERT_TRUE(core.add({.id = RequestId{num_added++},
+                            .name = name,
+                            .prompt = prompt,
+                            .arrival_time = static_cast<double>(step),
+                            .max_tokens = static_cast<std::uint32_t>(1 + random.below(90)),
+                            .resumable = random.below(4) == 0,
+                            .tags = &tags}));
+    }
+    if (num_added > 0 && random.below(20) == 0) core.finish(RequestId{random.below(num_added)}, RequestStatus::finished_aborted);
+    const StepPlan& plan = core.schedule();
+    tracer.planned(plan);
+    while (tracer.num_written() + tracer.num_dropped() < step) usleep(20);
+    std::vector<SampledToken> sampled;
+    for (const ScheduledRequest& s : plan.scheduled)
+      if (s.samples) sampled.push_back({s.id, static_cast<TokenId>(random.below(1000))});
+    ASSERT_TRUE(core.apply({.step = plan.step, .sampled = sampled}));
+    for (std::uint64_t id = 0; id < num_added; ++id) {
+      const auto view = core.view(RequestId{id});
+      if (!view || view->status != RequestStatus::waiting_for_input) continue;
+      const std::vector<TokenId> more(1 + random.below(20), static_cast<TokenId>(id));
+      const SessionInput input{.tokens = more, .arrival_time = static_cast<double>(step) + 0.5};
+      ASSERT_TRUE(core.continue_session(RequestId{id}, random.below(3) == 0 || step > 400 ? nullptr : &input));
+    }
+  }
+}
+
+TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
+  for (const std::uint32_t every : {1U, 3U, 40U}) {
+    TraceFolder folder;
+    const std::string path = folder.file("run");
+    Copier copier;
+    Random random(every);
+    {
+      const auto tracer = Tracer::create({.path = path, .every = every}, {}).value();
+      const auto core = make_core(40, &copier);
+      copier.to = tracer.get();
+      copier.core = core.get();
+      copier.every = every;
+      tracer->follow(*core);
+      play(*core, *tracer, random);
+      EXPECT_EQ(tracer->num_dropped(), 0U);
+      EXPECT_GT(core->counters().num_preemptions, 10U);
+    }
+    std::ifstream in(path + ".requests.jsonl");
+    std::size_t num_records = 0;
+    for (std::string record; std::getline(in, record); ++num_records) {
+      ASSERT_LT(num_records, copier.copies.size());
+      ASSERT_TRUE(says(record, copier.copies[num_records])) << record << "\n" << copier.copies[num_records];
+    }
+    EXPECT_EQ(num_records, copier.copies.size());
+    EXPECT_GT(num_records, 100U);
+  }
+}
+
+// Of decode steps, in the core and in the trace's thread.
+std::uint64_t count_allocations(bool traced) {
+  TraceFolder folder;
+  const auto tracer = traced ? Tracer::create({.path = folder.file("run")}, {}).value() : nullptr;
+  const auto core = make_core(64 * 100, tracer.get());
+  if (traced) tracer->follow(*core);
+  const std::vector<TokenId> prompt(40, 7);
+  for (std::uint64_t id = 0; id < 64; ++id) EXPECT_TRUE(core->add({.id = RequestId{id}, .prompt = prompt, .max_tokens = 1400}));
+  std::vector<SampledToken> sampled;
+  sampled.reserve(64);
+  std::uint64_t before = 0;
+  for (std::uint64_t step = 1; step <= 1000; ++step) {
+    if (step == 300) before = test::num_allocations;
+    const StepPlan& plan = core->schedule();
+    if (traced) tracer->planned(plan);
+    while (traced && tracer->num_written() < step) usleep(20);
+    sampled.clear();
+    for (const ScheduledRequest& s : plan.scheduled)
+      if (s.samples) sampled.push_back({s.id, TokenId{11}});
+    EXPECT_TRUE(core->apply({.step = plan.step, .sampled = sampled}));
+  }
+  EXPECT_EQ(core->counters().num_running, 64U);
+  return test::num_allocations - before;
+}
+
+TEST(TraceFollowed, NeitherOffNorOnDoesADecodeStepAllocate) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  EXPECT_EQ(count_allocations(false), 0U);
+  EXPECT_EQ(count_allocations(true), 0U);
+}
+
+}  // namespace
+}  // namespace quire
