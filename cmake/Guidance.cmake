@@ -2,6 +2,10 @@
 # structured output is refused where it is asked for.
 option(QUIRE_GUIDANCE "Structured output, where llguidance's archive and header are found" ON)
 set(QUIRE_LLGUIDANCE_DIR "${PROJECT_SOURCE_DIR}/.cache/llguidance" CACHE PATH "The folder with its lib and include")
+if(LLGUIDANCE_LIBRARY AND NOT EXISTS "${LLGUIDANCE_LIBRARY}")  # it was there when this folder was configured
+  unset(LLGUIDANCE_INCLUDE CACHE)
+  unset(LLGUIDANCE_LIBRARY CACHE)
+endif()
 find_path(LLGUIDANCE_INCLUDE llguidance.h HINTS "${QUIRE_LLGUIDANCE_DIR}/include")
 find_library(LLGUIDANCE_LIBRARY libllguidance.a HINTS "${QUIRE_LLGUIDANCE_DIR}/lib")
 include(GNUInstallDirs)

@@ -4,8 +4,10 @@ under the name of an example must be that example.
 
 Usage: check_docs.py [REPO]. Prints each dead name and exits with 1 if there is one.
 """
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -19,12 +21,25 @@ LISTING = re.compile(r"^`(examples/[\w.]+)`[^\n]*\n+```cpp\n(.*?)```$", re.MULTI
 DEV = re.compile(r"\./dev (\w+)")
 CODE = (".h", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".txt", ".json", ".in")
 MADE_LATER = ("build/",)
+LEFT_BY_BUILDS = {".git", ".cache", ".venv", "build", "__pycache__"}
+
+
+def listed_files(repo):
+    """What git knows or would add; in a tree without a history (an archive of one, another user's), all but what builds leave."""
+    command = ["git", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True) if shutil.which("git") else None
+    if listed and listed.returncode == 0:
+        return {path for path in listed.stdout.split("\0") if path and (repo / path).exists()}
+    found = set()
+    for folder, folders, files in os.walk(repo):
+        folders[:] = [name for name in folders if name not in LEFT_BY_BUILDS and not name.startswith("build-")]
+        found |= {pathlib.Path(folder, name).relative_to(repo).as_posix() for name in files}
+    return found
 
 
 class Tree:
     def __init__(self, repo):
-        listed = subprocess.run(["git", "-C", str(repo), "ls-files", "-co", "--exclude-standard"], check=True, capture_output=True, text=True)
-        self.files = {path for path in listed.stdout.splitlines() if (repo / path).exists()}
+        self.files = listed_files(repo)
         self.folders = {parent.as_posix() for path in self.files for parent in pathlib.PurePosixPath(path).parents}
         self.names = {pathlib.PurePosixPath(path).name for path in self.files}
         self.commands = set(re.findall(r"\bcmd_(\w+)\(\)", (repo / "tools/dev/commands.sh").read_text(encoding="utf-8"))) | {"help"}

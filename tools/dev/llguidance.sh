@@ -1,27 +1,79 @@
 # Sourced by tools/dev/setup.sh: llguidance (MIT), which holds structured output to its grammar. A Rust crate, pinned by its digest, and by
-# the lock file inside of it all that it is made of; built once into .cache/llguidance.
+# the lock file inside of it all that it is made of; built once into .cache/llguidance. Where it cannot be had, quire is built without.
 readonly LLGUIDANCE_VERSION=1.9.1
 readonly LLGUIDANCE_SHA256=04ede1356c8ee73a0d29ef573dbeb2123a1667cfc3ebfc7e2c41346a6e92c3c8
 readonly LLGUIDANCE="$CACHE/llguidance"
+# Debian 12's own. The crate asks for 1.87, but all that it uses of that is one method, which 1.85 has as a feature to be turned on.
+readonly LLGUIDANCE_RUST=1.85
 
-need_llguidance() {
+# want_llguidance: builds it if it is not there; where that fails, says in one line what is missing. The next call tries again.
+want_llguidance() {
   [ "$(cat "$LLGUIDANCE/stamp" 2>/dev/null)" != "$LLGUIDANCE_VERSION" ] || return 0
-  need_apt rustc-web cargo-web
-  say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
-  local scratch crate="llguidance-$LLGUIDANCE_VERSION"
-  scratch=$(mktemp -d "$CACHE/llguidance.XXXXXX")
-  python3 -c 'import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])' \
-    "https://static.crates.io/crates/llguidance/$crate.crate" "$scratch/$crate.crate"
-  echo "$LLGUIDANCE_SHA256  $scratch/$crate.crate" | sha256sum -c --quiet || die "llguidance's SHA-256 is not the pinned one"
-  tar xzf "$scratch/$crate.crate" -C "$scratch"
-  CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false PATH="/usr/bin:/bin" \
-    cargo rustc --manifest-path "$scratch/$crate/Cargo.toml" --release --lib --locked --crate-type staticlib \
-    --no-default-features --features lark,referencing,ahash >"$(log_file llguidance)" 2>&1 ||
-    { tail -n 20 "$(log_file llguidance)" >&2; die "llguidance does not build; the whole log is in $(log_file llguidance)"; }
-  mkdir -p "$LLGUIDANCE/include" "$LLGUIDANCE/lib"
-  mv "$scratch/$crate/llguidance.h" "$LLGUIDANCE/include"
-  mv "$scratch/target/release/libllguidance.a" "$LLGUIDANCE/lib"
-  mv "$scratch/$crate/LICENSE" "$LLGUIDANCE"
-  echo "$LLGUIDANCE_VERSION" >"$LLGUIDANCE/stamp"
-  rm -rf "$scratch"
+  [ -z "${LLGUIDANCE_TRIED:-}" ] || return 0
+  LLGUIDANCE_TRIED=yes
+  rm -rf "$LLGUIDANCE"
+  mkdir -p "$CACHE"
+  build_llguidance || true
 }
+
+# reconfigure_for_llguidance FOLDER: has CMake look again where a build folder was configured without it, or with one that is gone.
+reconfigure_for_llguidance() {
+  local known
+  known=$(sed -n 's/^LLGUIDANCE_LIBRARY:FILEPATH=//p' "$1/CMakeCache.txt" 2>/dev/null) || return 0
+  if [ "$known" = LLGUIDANCE_LIBRARY-NOTFOUND ]; then
+    [ ! -e "$LLGUIDANCE/stamp" ] || rm -f "$1/build.ninja"
+  elif [ -n "$known" ] && [ ! -e "$known" ]; then
+    rm -f "$1/build.ninja"
+  fi
+}
+
+# no_llguidance WHAT_IS_MISSING: the one line. Fails.
+no_llguidance() {
+  say "Without structured output: $1. The next ./dev serve, build or test tries again"
+  return 1
+}
+
+# rust_at_least CARGO VERSION
+rust_at_least() {
+  local have
+  have=$("$1" --version 2>/dev/null | cut -d' ' -f2)
+  [ -n "$have" ] && [ "$(printf '%s\n' "$2" "$have" | sort -V | head -n 1)" = "$2" ]
+}
+
+# Prints the cargo to use: Debian's, else one that its user has installed.
+find_cargo() {
+  local cargo
+  for cargo in /usr/bin/cargo "$(command -v cargo)"; do
+    if [ -x "$cargo" ] && rust_at_least "$cargo" "$LLGUIDANCE_RUST"; then echo "$cargo"; return 0; fi
+  done
+  return 1
+}
+
+build_llguidance() (
+  crate="llguidance-$LLGUIDANCE_VERSION"
+  log=$(log_file llguidance)
+  scratch=$(mktemp -d "$CACHE/llguidance.XXXXXX") || exit 1
+  trap 'rm -rf "$scratch"' EXIT
+  /usr/bin/python3 -c 'import sys, urllib.request as u; open(sys.argv[2], "wb").write(u.urlopen(sys.argv[1], timeout=20).read())' \
+    "https://static.crates.io/crates/llguidance/$crate.crate" "$scratch/$crate.crate" 2>"$log" ||
+    no_llguidance "crates.io does not answer: $(tail -n 1 "$log") (behind a proxy set https_proxy)" || exit 1
+  echo "$LLGUIDANCE_SHA256  $scratch/$crate.crate" | sha256sum -c --status || no_llguidance "$crate.crate is not the pinned one" || exit 1
+  tar xzf "$scratch/$crate.crate" -C "$scratch" || exit 1
+  cargo=$(find_cargo) || { try_apt rustc-web cargo-web 2>"$log"; cargo=$(find_cargo); } ||
+    no_llguidance "Rust $LLGUIDANCE_RUST or newer is missing (as root: apt-get install rustc-web cargo-web)" || exit 1
+  say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
+  export CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_BUILD_JOBS="$JOBS"
+  export CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 PATH="${cargo%/*}:/usr/bin:/bin"
+  rust_at_least "$cargo" 1.87 || export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zcrate-attr=feature(unsigned_is_multiple_of)"
+  "$cargo" fetch --manifest-path "$scratch/$crate/Cargo.toml" --locked >"$log" 2>&1 ||
+    no_llguidance "the crates it is made of cannot be fetched ($log tells why; behind a proxy set https_proxy)" || exit 1
+  "$cargo" rustc --manifest-path "$scratch/$crate/Cargo.toml" --release --lib --locked --offline --ignore-rust-version --crate-type staticlib \
+    --no-default-features --features lark,referencing,ahash >>"$log" 2>&1 ||
+    no_llguidance "llguidance does not build with $("$cargo" --version); $log tells why" || exit 1
+  mkdir -p "$scratch/made/include" "$scratch/made/lib"
+  mv "$scratch/$crate/llguidance.h" "$scratch/made/include"
+  mv "$scratch/target/release/libllguidance.a" "$scratch/made/lib"
+  mv "$scratch/$crate/LICENSE" "$scratch/made"
+  echo "$LLGUIDANCE_VERSION" >"$scratch/made/stamp"
+  mv -T "$scratch/made" "$LLGUIDANCE"
+)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What the suites would hide: every skipped test with its reason, and what tests printed (measured figures, instruction sets that ran).
+"""What the suites would hide: every skipped test with its reason, and what tests printed (measured figures, instruction sets that ran),
+and which took longest.
 
-Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). Ends with 'N passed, N failed, N skipped'; exits with 1 if
+Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). A suite is a fixture of gtest or a file of Python. Ends with 'N passed, N failed, N skipped'; exits with 1 if
 a test failed or a skip gives no reason.
 """
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 GTEST_NOISE = re.compile(r"^(\[[ =\-A-Z]{10}\]|Note: |Running main|$|.*: Skipped$)")
+NUM_SLOWEST = 10
 FUZZER_NOISE = re.compile(r"^(INFO: |#\d+|#{6} |stat::|Done \d+ runs|[A-Z]\w+: .*(corpus|seed)|Seed: |\s*\".*\" # Uses: \d+$)")
 
 
@@ -29,6 +31,26 @@ def skip_reason(case):
             return lines[index + 1].strip()
     reason = (skipped.get("message") or "") if skipped is not None else ""
     return "" if reason in ("", "SKIP_RETURN_CODE=77", "SKIP_REGULAR_EXPRESSION") or "REGULAR_EXPRESSION" in reason else reason
+
+
+def suite_of(case):
+    """A fixture without what it is instantiated with ('All/Fixture.Case/3'), a Python file, else the test's own name."""
+    name, classname = case.get("name") or "", case.get("classname")
+    if classname not in (None, name):
+        return classname
+    parts = name.split(".")[0].split("/")
+    return parts[-1] if "." in name else name
+
+
+def slowest(paths, count):
+    """(seconds, number of tests, suite) of each report's suites, the slowest first."""
+    seconds, tests = {}, {}
+    for path in paths:
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            key = f"{suite_of(case)} ({path.stem})"
+            seconds[key] = seconds.get(key, 0) + float(case.get("time") or 0)
+            tests[key] = tests.get(key, 0) + 1
+    return [(seconds[key], tests[key], key) for key in sorted(seconds, key=seconds.get, reverse=True)[:count]]
 
 
 def read(path):
@@ -58,6 +80,9 @@ def main():
         print("What tests printed:")
         for name, lines in figures:
             print(f"  {name}", *(f"    {line}" for line in lines), sep="\n")
+    print("Slowest suites, by the time of their tests:")
+    for seconds, tests, suite in slowest([path for path in map(pathlib.Path, sys.argv[1:]) if path.is_file()], NUM_SLOWEST):
+        print(f"  {seconds:7.1f} s  {suite}, {tests} tests")
     print("Skipped:" if skipped else "Skipped: none")
     for name, reason in skipped:
         print(f"  {name}: {reason or 'NO REASON GIVEN'}")

