@@ -74,7 +74,7 @@ def test_an_old_compiler_is_named_with_the_packages_that_bring_a_newer_one(dev):
     (fakes / "cargo").chmod(0o755)
     text = f'rust_at_least "{fakes}/cargo" 1.85 && echo new; rust_at_least "{fakes}/cargo" 1.63 && echo old'
     assert dev(text)[1] == "old"
-    text = "find_cargo() { return 1; }; try_apt() { return 1; }; tar() { :; }; sha256sum() { :; }; /usr/bin/python3() { :; }; want_llguidance"
+    text = "find_cargo() { return 1; }; try_apt() { return 1; }; tar() { :; }; sha256sum() { cat >/dev/null; }; /usr/bin/python3() { :; }; want_llguidance"
     status, _, said = dev(text)
     assert status == 0 and "Rust 1.85 or newer is missing (as root: apt-get install rustc-web cargo-web)" in said
 

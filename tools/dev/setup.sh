@@ -41,9 +41,14 @@ die_of() {
 }
 
 say_full_disk() {
-  local free
-  free=$(df --output=avail -m . 2>/dev/null | tail -n 1)
-  [ "${free:-9999}" -ge 200 ] || say "The disk of $PWD is full: $((free)) MiB are free, a build takes up to ${BUILD_MIB} MiB. Free some, and run the same command again"
+  local folder free
+  for folder in . build .cache; do
+    free=$(df --output=avail -m "$folder" 2>/dev/null | tail -n 1)
+    if [ "${free:-9999}" -lt 200 ]; then
+      say "The disk of $PWD/$folder is full: $((free)) MiB are free, a build takes up to $BUILD_MIB MiB. Free some, and run the same command again"
+      return 0
+    fi
+  done
 }
 readonly BUILD_MIB=3000
 
