@@ -15,8 +15,8 @@
 #include "quire/logger.h"
 #include "quire/server.h"
 #include "quire/server_options.h"
-#include "server/descriptors.h"
-#include "server/tenants.h"
+#include "server/http/descriptors.h"
+#include "server/http/tenants.h"
 
 namespace quire {
 

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <utility>
 
+#include "server/api/anthropic/messages_answer.h"
+#include "server/api/responses/responses_answer.h"
 #include "server/field_names.h"
-#include "server/messages_answer.h"
-#include "server/openai_error.h"
-#include "server/responses_answer.h"
+#include "server/http/error_response.h"
 #include "text/utf8.h"
 
 namespace quire {

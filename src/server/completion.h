@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "quire/detokenizer.h"
-#include "server/answer_writer.h"
-#include "server/chat_answer.h"
-#include "server/engine_client.h"
-#include "server/http.h"
-#include "server/openai_request.h"
-#include "server/openai_response.h"
+#include "server/answers/answer.h"
+#include "server/answers/answer_writer.h"
+#include "server/answers/chat_answer.h"
+#include "server/answers/engine_client.h"
+#include "server/api/openai/openai_response.h"
+#include "server/api/responses/response_store.h"
+#include "server/http/http.h"
 #include "server/prepare.h"
-#include "server/response_store.h"
-#include "server/served_model.h"
+#include "server/request/completion_request.h"
+#include "server/request/served_model.h"
+#include "server/request/small_requests.h"
 #include "text/stop_strings.h"
 
 namespace quire {

@@ -1,7 +1,7 @@
 #pragma once
 // Fields that other APIs call otherwise than chats do.
 #include "quire/error.h"
-#include "server/openai_request.h"
+#include "server/request/completion_request.h"
 
 namespace quire {
 

@@ -1,8 +1,8 @@
 // The router's part of completions that want the hidden states of their prompt in a file.
 #include <utility>
 
-#include "server/hidden_states.h"
-#include "server/openai_error.h"
+#include "server/http/error_response.h"
+#include "server/request/hidden_states.h"
 #include "server/router.h"
 
 namespace quire {

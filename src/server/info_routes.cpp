@@ -3,10 +3,10 @@
 
 #include "base/json_text.h"
 #include "quire/version.h"
-#include "server/api_page.h"
-#include "server/cache_status.h"
-#include "server/chat_page.h"
-#include "server/openai_error.h"
+#include "server/http/error_response.h"
+#include "server/operate/api_page.h"
+#include "server/operate/cache_status.h"
+#include "server/operate/chat_page.h"
 #include "server/router.h"
 
 namespace quire {

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <utility>
 
-#include "server/embeddings.h"
-#include "server/openai_error.h"
-#include "server/rerank.h"
+#include "server/api/pooling/embeddings.h"
+#include "server/api/pooling/rerank.h"
+#include "server/api/pooling/token_vectors.h"
+#include "server/http/error_response.h"
 #include "server/router.h"
-#include "server/token_vectors.h"
 
 namespace quire {
 namespace {

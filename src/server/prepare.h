@@ -8,9 +8,9 @@
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/server_options.h"
-#include "server/openai_request.h"
-#include "server/response_store.h"
-#include "server/served_model.h"
+#include "server/api/responses/response_store.h"
+#include "server/request/completion_request.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 

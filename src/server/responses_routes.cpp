@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "server/openai_error.h"
-#include "server/query.h"
+#include "server/http/error_response.h"
+#include "server/http/query.h"
 #include "server/router.h"
 
 namespace quire {

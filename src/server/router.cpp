@@ -6,9 +6,10 @@
 #include <random>
 
 #include "base/json_text.h"
-#include "server/admin.h"
-#include "server/openai_error.h"
-#include "server/request_guard.h"
+#include "server/http/error_response.h"
+#include "server/http/request_guard.h"
+#include "server/operate/admin.h"
+#include "server/request/small_requests.h"
 #include "text/utf8.h"
 
 namespace quire {

@@ -11,17 +11,17 @@
 #include <variant>
 
 #include "quire/server_options.h"
+#include "server/answers/engine_client.h"
+#include "server/api/pooling/pooling_request.h"
+#include "server/api/responses/response_store.h"
 #include "server/completion.h"
-#include "server/engine_client.h"
-#include "server/http.h"
-#include "server/job_pool.h"
-#include "server/metrics.h"
-#include "server/pooling_request.h"
+#include "server/http/http.h"
+#include "server/http/job_pool.h"
+#include "server/http/request_log.h"
+#include "server/http/tenants.h"
+#include "server/operate/metrics.h"
 #include "server/prepare.h"
-#include "server/request_log.h"
-#include "server/response_store.h"
-#include "server/served_model.h"
-#include "server/tenants.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 
@@ -122,7 +122,7 @@ class Router {
   Reply pooling(HttpRequest& request, const Wake& wake);
   Reply score(HttpRequest& request, const Wake& wake);
   Reply rerank(HttpRequest& request, const Wake& wake);
-  using PreparePooling = Result<PreparedPooling> (*)(std::string body, const PoolingContext& context);
+  using PreparePooling = Result<PreparedPooling> (*)(std::string body, const RequestContext& context);
   Reply pool(HttpRequest& request, const Wake& wake, PreparePooling prepare);
   Reply start_pooling(PreparedPooling prepared, const std::string& id, const Wake& wake);
   // Of a completion's prompt, before it starts: it finds the blocks that this leaves.

@@ -14,10 +14,10 @@
 #include <chrono>
 #include <csignal>
 
-#include "server/connection_table.h"
-#include "server/descriptors.h"
-#include "server/job_pool.h"
-#include "server/openai_error.h"
+#include "server/http/connection_table.h"
+#include "server/http/descriptors.h"
+#include "server/http/error_response.h"
+#include "server/http/job_pool.h"
 #include "server/session.h"
 
 namespace quire {

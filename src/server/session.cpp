@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
-#include "server/messages_answer.h"
-#include "server/openai_error.h"
-#include "server/request_guard.h"
-#include "server/request_head.h"
+#include "server/api/anthropic/messages_answer.h"
+#include "server/http/error_response.h"
+#include "server/http/request_guard.h"
+#include "server/http/request_head.h"
 
 namespace quire {
 

@@ -16,9 +16,9 @@
 
 #include "quire/server_options.h"
 #include "server/completion.h"
-#include "server/connection_table.h"
-#include "server/http.h"
-#include "server/request_head.h"
+#include "server/http/connection_table.h"
+#include "server/http/http.h"
+#include "server/http/request_head.h"
 #include "server/router.h"
 
 namespace quire {

@@ -7,12 +7,13 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/host_name.h"
-#include "server/local_client.h"
-#include "server/openai_error.h"
-#include "server/openai_request.h"
-#include "server/query.h"
-#include "server/request_guard.h"
+#include "server/http/error_response.h"
+#include "server/http/host_name.h"
+#include "server/http/local_client.h"
+#include "server/http/query.h"
+#include "server/http/request_guard.h"
+#include "server/request/completion_request.h"
+#include "server/request/small_requests.h"
 #include "text/utf8.h"
 
 namespace quire {

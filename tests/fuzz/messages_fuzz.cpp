@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/messages_answer.h"
-#include "server/messages_request.h"
-#include "server/object_reader.h"
-#include "server/openai_error.h"
-#include "server/openai_request.h"
+#include "server/api/anthropic/messages_answer.h"
+#include "server/api/anthropic/messages_request.h"
+#include "server/http/error_response.h"
+#include "server/request/completion_request.h"
+#include "server/request/object_reader.h"
 #include "text/utf8.h"
 
 namespace quire {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "server/api/responses/responses_request.h"
 #include "server/field_names.h"
-#include "server/object_reader.h"
-#include "server/openai_error.h"
-#include "server/openai_request.h"
-#include "server/responses_request.h"
+#include "server/http/error_response.h"
+#include "server/request/completion_request.h"
+#include "server/request/object_reader.h"
 #include "text/utf8.h"
 
 namespace quire {

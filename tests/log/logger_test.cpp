@@ -1,4 +1,4 @@
-// The log alone; what a server writes into it is in tests/server/log_test.cpp.
+// The log alone; what a server writes into it is in tests/server/http/log_test.cpp.
 #include "quire/logger.h"
 
 #include <fcntl.h>

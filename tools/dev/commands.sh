@@ -99,7 +99,7 @@ EXTENT=""
 room_tests() {
   local room found
   for room in "$@"; do
-    ! grep -qE "quire_room\(\w+ $room PART" cmake/*.cmake || room=${room%/*}
+    while grep -qE "quire_room\(\w+ $room PART" cmake/*.cmake; do room=${room%/*}; done
     found=$(sed -nE "/ PART /d; s|^ *quire_room\((\w+) ${room}(/[a-z]+)? .*|\1_test|p" cmake/*.cmake | sort -u)
     [ -n "$found" ] || die "test: there is no room '$room': $(sed -nE 's|^quire_room\(\w+ (\S+) .*|\1|p' cmake/Rooms.cmake | tr '\n' ' ')"
     echo "$found"

@@ -1,0 +1,50 @@
+#include "server/answers/token_logprobs.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "base/json_text.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+// {"token": ..., "logprob": ..., "bytes": [...]; the caller closes it.
+void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLogprob& entry) {
+  const std::string_view bytes = tokenizer.token_bytes(entry.token);
+  out += R"({"token":)";
+  append_json_string(out, repair_utf8(bytes));
+  out += R"(,"logprob":)";
+  append_json_float(out, entry.logprob);
+  out += R"(,"bytes":[)";
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+  out += ']';
+}
+
+}  // namespace
+
+void append_token_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
+  out += '[';
+  bool first = true;
+  for (const PositionLogprobs& position : positions) {
+    const auto& entries = position.entries;
+    if (entries.empty()) continue;
+    if (!std::exchange(first, false)) out += ',';
+    open_chat_entry(out, tokenizer, entries.front());
+    out += R"(,"top_logprobs":[)";
+    for (std::size_t k = 1; k < entries.size(); ++k) {
+      if (k > 1) out += ',';
+      open_chat_entry(out, tokenizer, entries[k]);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += ']';
+}
+
+}  // namespace quire

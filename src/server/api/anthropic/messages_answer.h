@@ -1,0 +1,51 @@
+#pragma once
+// Answers of Anthropic's /v1/messages: whole messages, and the events of a stream.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/error.h"
+#include "server/answers/answer_writer.h"
+#include "server/http/http.h"
+
+namespace quire {
+
+// How a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
+[[nodiscard]] std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, bool calls_tools);
+
+// An error in OpenAI's shape in Anthropic's: {"type": "error", "error": {"type", "message"}}. Other responses stay.
+[[nodiscard]] HttpResponse as_messages_error(HttpResponse response);
+
+class MessageWriter final : public AnswerWriter {
+ public:
+  // `head.id` begins with "msg_"; ids of calls are made of it.
+  MessageWriter(AnswerHead head, bool is_stream) : head_(std::move(head)), is_stream_(is_stream) {}
+
+  void begin(std::string& events, const Usage& usage) override;
+  void add(std::string& events, const AnswerPart& part) override;
+  void end(std::string& events, const AnswerEnd& end) override;
+  void fail(std::string& events, const Error& error) override;
+  [[nodiscard]] std::string whole() const override { return whole_; }
+
+ private:
+  enum class Kind : std::uint8_t { none, text, thinking, tool_use };
+  struct Block {
+    Kind kind = Kind::none;
+    std::string id, name, text;
+  };
+  [[nodiscard]] std::string content() const;
+  [[nodiscard]] std::string message_json(std::string_view content, std::string_view stop, const Usage& usage) const;
+  void open(std::string& events, Kind kind, Block block);
+  void close(std::string& events);
+  void say(std::string& events, std::string_view text);
+
+  AnswerHead head_;
+  bool is_stream_;
+  Kind open_ = Kind::none;
+  std::uint32_t num_blocks_ = 0;
+  std::vector<Block> blocks_;  // of a whole answer
+  std::string whole_;
+};
+
+}  // namespace quire

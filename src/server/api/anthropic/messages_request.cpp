@@ -1,0 +1,287 @@
+#include "server/api/anthropic/messages_request.h"
+
+#include <fmt/format.h>
+
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/request/object_reader.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+Error wrong_block(std::string field, std::string message, std::string remedy = {}, ErrorCode code = ErrorCode::invalid_argument) {
+  return Error{code, std::move(field), std::move(message), std::move(remedy)};
+}
+
+std::string_view text_at(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains(name);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+}
+
+// The type of a block, or what is wrong with it.
+Result<std::string_view> type_of_block(const json::value& block, const std::string& field) {
+  const std::string_view type = block.is_object() ? text_at(block.get_object(), "type") : std::string_view();
+  if (type.empty()) return std::unexpected(wrong_block(field, "must be an object with a type", R"(send {"type": "text", "text": "..."})"));
+  return type;
+}
+
+Result<void> append_block_text(json::string& out, const json::value& block, const std::string& field) {
+  const auto type = type_of_block(block, field);
+  if (!type) return std::unexpected(type.error());
+  if (*type != "text")
+    return std::unexpected(
+        wrong_block(field + ".type", fmt::format("is '{}'", type->substr(0, 60)), "this model reads text only", ErrorCode::unsupported));
+  const json::value* text = block.get_object().if_contains("text");
+  if (text == nullptr || !text->is_string()) return std::unexpected(wrong_block(field + ".text", "must be a string"));
+  if (!out.empty()) out += '\n';
+  out += text->get_string();
+  return {};
+}
+
+// A string, or text blocks, joined by line feeds like the parts of a chat's message.
+Result<json::string> joined_text(const json::value& content, const std::string& field) {
+  if (content.is_string()) return content.get_string();
+  if (!content.is_array()) return std::unexpected(wrong_block(field, "must be a string or an array of blocks, not " + describe(content)));
+  json::string out;
+  for (std::size_t i = 0; i < content.get_array().size(); ++i) {
+    const auto added = append_block_text(out, content.get_array()[i], fmt::format("{}[{}]", field, i));
+    if (!added) return std::unexpected(added.error());
+  }
+  return out;
+}
+
+// {"type": "tool_result"} is a message of its own in a chat.
+Result<json::object> tool_message(const json::object& block, const std::string& field) {
+  const std::string_view id = text_at(block, "tool_use_id");
+  if (id.empty()) return std::unexpected(wrong_block(field + ".tool_use_id", "must be the id of a tool_use block"));
+  const json::value* content = block.if_contains("content");
+  auto text = content == nullptr || content->is_null() ? Result<json::string>(json::string()) : joined_text(*content, field + ".content");
+  if (!text) return std::unexpected(text.error());
+  // Templates have no place for it.
+  const json::value* failed = block.if_contains("is_error");
+  if (failed != nullptr && failed->is_bool() && failed->get_bool()) text->insert(0, "Error: ");
+  return json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", *std::move(text)}};
+}
+
+// Results go before what the user says: templates want them right behind the calls.
+Result<void> add_user_blocks(const json::array& blocks, const std::string& field, json::array& out) {
+  json::string text;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", field, i);
+    const auto type = type_of_block(blocks[i], at);
+    if (!type) return std::unexpected(type.error());
+    if (*type == "tool_result") {
+      auto message = tool_message(blocks[i].get_object(), at);
+      if (!message) return std::unexpected(message.error());
+      out.emplace_back(*std::move(message));
+    } else if (const auto added = append_block_text(text, blocks[i], at); !added) {
+      return added;
+    }
+  }
+  if (!text.empty() || blocks.empty()) out.emplace_back(json::object{{"role", "user"}, {"content", std::move(text)}});
+  return {};
+}
+
+Result<json::object> call_of_block(const json::object& block, const std::string& field) {
+  const std::string_view id = text_at(block, "id"), name = text_at(block, "name");
+  if (id.empty() || name.empty()) return std::unexpected(wrong_block(field, "must have an id and a name"));
+  const json::value* input = block.if_contains("input");
+  if (input == nullptr || !input->is_object()) return std::unexpected(wrong_block(field + ".input", "must be an object"));
+  return json::object{{"id", id}, {"type", "function"}, {"function", json::object{{"name", name}, {"arguments", *input}}}};
+}
+
+struct AssistantParts {
+  json::string text, thoughts;
+  json::array calls;
+};
+
+Result<void> add_assistant_block(const json::value& block, const std::string& field, AssistantParts& parts) {
+  const auto type = type_of_block(block, field);
+  if (!type) return std::unexpected(type.error());
+  if (*type == "redacted_thinking") return {};  // nobody here can read it
+  if (*type == "thinking") {
+    parts.thoughts += text_at(block.get_object(), "thinking");
+    return {};
+  }
+  if (*type != "tool_use") return append_block_text(parts.text, block, field);
+  auto call = call_of_block(block.get_object(), field);
+  if (!call) return std::unexpected(call.error());
+  parts.calls.emplace_back(*std::move(call));
+  return {};
+}
+
+Result<void> add_assistant_blocks(const json::array& blocks, const std::string& field, json::array& out) {
+  AssistantParts parts;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (const auto added = add_assistant_block(blocks[i], fmt::format("{}[{}]", field, i), parts); !added) return added;
+  json::object message{{"role", "assistant"}, {"content", std::move(parts.text)}};
+  if (!parts.thoughts.empty()) message.emplace("reasoning_content", std::move(parts.thoughts));
+  if (!parts.calls.empty()) message.emplace("tool_calls", std::move(parts.calls));
+  out.emplace_back(std::move(message));
+  return {};
+}
+
+Result<void> add_turn(const json::value& turn, std::size_t index, json::array& out) {
+  const std::string at = fmt::format("messages[{}]", index);
+  if (!turn.is_object()) return std::unexpected(wrong_block(at, "must be an object, not " + describe(turn)));
+  const std::string_view role = text_at(turn.get_object(), "role");
+  if (role != "user" && role != "assistant")
+    return std::unexpected(wrong_block(at + ".role", "must be user or assistant", "a system prompt goes into system"));
+  const json::value* content = turn.get_object().if_contains("content");
+  if (content == nullptr || (!content->is_string() && !content->is_array()))
+    return std::unexpected(wrong_block(at + ".content", "must be a string or an array of blocks"));
+  if (content->is_string()) {
+    out.emplace_back(json::object{{"role", role}, {"content", *content}});
+    return {};
+  }
+  const json::array& blocks = content->get_array();
+  return role == "user" ? add_user_blocks(blocks, at + ".content", out) : add_assistant_blocks(blocks, at + ".content", out);
+}
+
+void read_turns(ObjectReader& reader, json::array& out) {
+  if (const json::value* system = reader.find("system")) {
+    auto text = joined_text(*system, "system");
+    if (!text) return reader.reject(text.error());
+    if (!text->empty()) out.emplace_back(json::object{{"role", "system"}, {"content", *std::move(text)}});
+  }
+  const json::value* turns = reader.find("messages");
+  if (turns == nullptr || !turns->is_array() || turns->get_array().empty())
+    return reader.reject("messages", "must be an array with at least one message", R"(send [{"role": "user", "content": "..."}])");
+  for (std::size_t i = 0; i < turns->get_array().size(); ++i)
+    if (const auto added = add_turn(turns->get_array()[i], i, out); !added) return reader.reject(added.error());
+  if (out.back().get_object().at("role") == "assistant")
+    reader.reject("messages", "end with the assistant, and answers are not continued here", "end with the user", ErrorCode::unsupported);
+}
+
+Result<json::object> function_of(const json::value& tool, std::size_t index) {
+  const std::string at = fmt::format("tools[{}]", index);
+  if (!tool.is_object()) return std::unexpected(wrong_block(at, "must be an object, not " + describe(tool)));
+  const json::object& fields = tool.get_object();
+  const json::value* type = fields.if_contains("type");
+  if (type != nullptr && !type->is_null() && *type != "custom")
+    return std::unexpected(
+        wrong_block(at + ".type", "is " + describe(*type), "only tools of the client are called here", ErrorCode::unsupported));
+  const json::value* schema = fields.if_contains("input_schema");
+  if (schema == nullptr || !schema->is_object()) return std::unexpected(wrong_block(at + ".input_schema", "must be a JSON schema"));
+  json::object function{{"name", text_at(fields, "name")}, {"parameters", *schema}};
+  for (const char* name : {"description", "strict"})
+    if (const json::value* value = fields.if_contains(name); value != nullptr && !value->is_null()) function.emplace(name, *value);
+  return json::object{{"type", "function"}, {"function", std::move(function)}};
+}
+
+void read_functions(ObjectReader& reader, json::object& chat) {
+  const json::value* tools = reader.find("tools");
+  if (tools == nullptr) return;
+  if (!tools->is_array()) return reader.reject("tools", "must be an array, not " + describe(*tools));
+  json::array functions;
+  for (std::size_t i = 0; i < tools->get_array().size(); ++i) {
+    auto function = function_of(tools->get_array()[i], i);
+    if (!function) return reader.reject(function.error());
+    functions.emplace_back(*std::move(function));
+  }
+  if (!functions.empty()) chat.emplace("tools", std::move(functions));
+}
+
+void read_which_tool(ObjectReader& reader, json::object& chat) {
+  json::value* choice = reader.find("tool_choice");
+  if (choice == nullptr) return;
+  if (!choice->is_object()) return reader.reject("tool_choice", "must be an object, not " + describe(*choice), R"(send {"type": "auto"})");
+  ObjectReader inner(choice->get_object(), "tool_choice.");
+  const std::string type = inner.text("type"), name = inner.text("name");
+  if (inner.boolean("disable_parallel_tool_use", false)) chat.emplace("parallel_tool_calls", false);
+  if (const auto done = inner.finish(); !done) return reader.reject(done.error());
+  if (type == "tool" && !name.empty())
+    chat.emplace("tool_choice", json::object{{"type", "function"}, {"function", json::object{{"name", name}}}});
+  else if (type == "auto" || type == "none")
+    chat.emplace("tool_choice", type);
+  else if (type == "any")
+    chat.emplace("tool_choice", "required");
+  else
+    reader.reject("tool_choice", type == "tool" ? "names no tool" : "has no type that is known",
+                  "use auto, any, tool with a name, or none");
+}
+
+// A budget is a hint: what the model thinks counts toward max_tokens.
+void read_thinking(ObjectReader& reader, json::object& chat) {
+  const json::value* thinking = reader.find("thinking");
+  if (thinking == nullptr) return;
+  const std::string_view type = thinking->is_object() ? text_at(thinking->get_object(), "type") : std::string_view();
+  if (type == "enabled" || type == "disabled")
+    chat.emplace("chat_template_kwargs", json::object{{"enable_thinking", type == "enabled"}});
+  else if (type != "adaptive")
+    reader.reject("thinking", "has no type that is known", R"(send {"type": "enabled"} or {"type": "disabled"})");
+}
+
+void read_output_config(ObjectReader& reader, json::object& chat) {
+  json::value* config = reader.find("output_config");
+  if (config == nullptr) return;
+  if (!config->is_object()) return reader.reject("output_config", "must be an object, not " + describe(*config));
+  ObjectReader inner(config->get_object(), "output_config.");
+  if (const std::string effort = inner.text("effort"); !effort.empty()) chat.emplace("reasoning_effort", effort);
+  if (const json::value* form = inner.find("format")) {
+    const json::value* schema = form->is_object() ? form->get_object().if_contains("schema") : nullptr;
+    if (schema == nullptr || text_at(form->get_object(), "type") != "json_schema")
+      inner.reject("format", "must be a JSON schema", R"(send {"type": "json_schema", "schema": {...}})");
+    else
+      chat.emplace(
+          "response_format",
+          json::object{{"type", "json_schema"}, {"json_schema", json::object{{"name", "answer"}, {"schema", *schema}, {"strict", true}}}});
+  }
+  if (const auto done = inner.finish(); !done) reader.reject(done.error());
+}
+
+// The same in both, and what vLLM and this server have beyond them.
+void move_same_fields(ObjectReader& reader, json::object& chat) {
+  for (const char* name : {"model", "temperature", "top_p", "top_k", "stream", "cache_salt", "priority", "job_id", "is_last_step", "tool",
+                           "hints", "vllm_xargs"})
+    if (json::value* value = reader.find(name)) chat.emplace(name, std::move(*value));
+  if (json::value* stops = reader.find("stop_sequences")) {
+    if (!stops->is_array()) return reader.reject("stop_sequences", "must be an array of strings, not " + describe(*stops));
+    chat.emplace("stop", std::move(*stops));
+  }
+}
+
+void read_other_fields(ObjectReader& reader) {
+  for (const char* hint : {"metadata", "cache_control", "service_tier", "inference_geo"}) reader.ignore(hint);
+  // Known from the other API, and not here.
+  reader.only("stop", "null", "send stop_sequences");
+  reader.only("response_format", "null", "send output_config");
+  reader.only("max_completion_tokens", "null", "send max_tokens");
+  for (const char* other : {"n", "logit_bias", "presence_penalty", "frequency_penalty"})
+    reader.only(other, "null", "use /v1/chat/completions");
+  reader.only("container", "null", "this server runs no code");
+  reader.only("mcp_servers", "[]", "connect to them in the client");
+  reader.only("context_management", "null", "shorten the conversation in the client");
+}
+
+}  // namespace
+
+Result<json::object> chat_of_messages(json::object body, bool counts_only, std::vector<std::string>& ignored) {
+  ObjectReader reader(body);
+  json::object chat;
+  if (reader.text("model").empty()) reader.reject("model", "is missing", "send one of /v1/models");
+  const auto most = reader.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max());
+  if (most) chat.emplace("max_tokens", *most);
+  if (!most && !counts_only) reader.reject("max_tokens", "is missing", "say how long the answer may be");
+  json::array turns;
+  read_turns(reader, turns);
+  read_functions(reader, chat);
+  read_which_tool(reader, chat);
+  read_thinking(reader, chat);
+  read_output_config(reader, chat);
+  move_same_fields(reader, chat);
+  read_other_fields(reader);
+  if (const auto done = reader.finish(ignored); !done) return std::unexpected(done.error());
+  chat.emplace("messages", std::move(turns));
+  return chat;
+}
+
+}  // namespace quire

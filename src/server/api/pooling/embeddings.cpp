@@ -1,0 +1,67 @@
+#include "server/api/pooling/embeddings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json_text.h"
+#include "server/api/pooling/vector_form.h"
+
+namespace quire {
+namespace {
+
+std::uint32_t read_size(ObjectReader& reader, const RequestContext& context) {
+  const std::uint32_t width = context.model.hidden_size();
+  const PoolingInfo& info = context.model.pooling();
+  const auto size = reader.integer("dimensions", 1, width);
+  if (!size) return 0;
+  if (!info.is_matryoshka && !context.options.is_matryoshka && *size != width) {
+    reader.reject("dimensions", fmt::format("is {}, and the model is not known for shorter vectors than {}", *size, width),
+                  "leave it out, or serve with --matryoshka if it is trained for them", ErrorCode::unsupported);
+  }
+  if (!info.sizes.empty() && std::ranges::find(info.sizes, static_cast<std::uint32_t>(*size)) == info.sizes.end())
+    reader.reject("dimensions", fmt::format("is {}", *size), fmt::format("use one of {}", fmt::join(info.sizes, ", ")));
+  return static_cast<std::uint32_t>(*size);
+}
+
+std::string embeddings_answer(const PooledHead& head, std::span<const PooledVector> vectors, const VectorForm& form,
+                              std::uint64_t num_prompt_tokens) {
+  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
+                                 json_string(head.model));
+  for (std::size_t i = 0; i < vectors.size(); ++i) {
+    body += fmt::format(R"({}{{"index":{},"object":"embedding","embedding":)", i > 0 ? "," : "", i);
+    append_vector(body, finished_vector(vectors[i], form.size, form.normalize), form.is_base64);
+    body += '}';
+  }
+  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+}
+
+}  // namespace
+
+Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContext& context) {
+  auto object = parse_object(std::exchange(body, {}));
+  if (!object) return std::unexpected(std::move(object.error()));
+  ObjectReader reader(*object);
+  PoolingFields fields;
+  read_pooling_fields(reader, fields);
+  std::vector<Prompt> texts = read_input(reader, context.model.tokenizer().vocab_size());
+  VectorForm form{.size = read_size(reader, context), .normalize = context.model.pooling().normalize, .is_base64 = false};
+  read_form(reader, form);
+  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
+  if (auto named = context.model.check_name(fields.model); !named) return std::unexpected(std::move(named.error()));
+  if (!context.model.pooling().pair_template.empty())
+    return fail(ErrorCode::unsupported, "model", "judges pairs of texts and makes no vectors of them", "use /v1/rerank or /v1/score");
+  const auto kind = pooling_kind(context);
+  if (!kind) return std::unexpected(kind.error());
+  PreparedPooling prepared{.kind = "embd", .requests = {}, .answer = {}};
+  for (Prompt& text : texts)
+    if (auto added = add_pooled(prepared, std::move(text), fields, {.kind = *kind}, "input", context); !added)
+      return std::unexpected(std::move(added.error()));
+  prepared.answer = [form, num_tokens = prepared.num_prompt_tokens](const PooledHead& head, std::span<const PooledVector> vectors) {
+    return embeddings_answer(head, vectors, form, num_tokens);
+  };
+  return prepared;
+}
+
+}  // namespace quire

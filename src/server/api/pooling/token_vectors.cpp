@@ -1,0 +1,174 @@
+#include "server/api/pooling/token_vectors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json_text.h"
+#include "server/api/pooling/vector_form.h"
+#include "server/http/error_response.h"
+#include "server/request/chat_messages.h"
+#include "server/request/hidden_states.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+struct PoolingRequest {
+  PoolingFields fields;
+  const char* field = "input";
+  std::vector<Prompt> texts;
+  std::optional<ChatPrompt> chat;  // instead of them
+  bool of_tokens = false;
+  bool to_files = false;
+  VectorForm form;
+};
+
+// As in vLLM nothing is added to a conversation unless asked for: it is read, and not answered.
+ChatPrompt read_conversation(json::object& object, ObjectReader& reader, PoolingFields& fields) {
+  if (json::value& generates = object["add_generation_prompt"]; generates.is_null()) generates = false;
+  fields.add_special_tokens = reader.boolean("add_special_tokens", false);
+  reader.only("chat_template", "null", "start the server with --chat-template");
+  reader.ignore("media_io_kwargs");
+  return read_chat_prompt(reader);
+}
+
+// vLLM's default, where a model makes vectors.
+bool read_of_tokens(ObjectReader& reader) {
+  const std::string task = reader.text("task", "embed");
+  if (task != "embed" && task != "token_embed")
+    reader.reject("task", fmt::format("is '{}'", shown(task)), "use embed or token_embed", ErrorCode::unsupported);
+  return task == "token_embed";
+}
+
+Result<PoolingRequest> parse_pooling(std::string body, const RequestContext& context) {
+  auto object = parse_object(std::exchange(body, {}));
+  if (!object) return std::unexpected(std::move(object.error()));
+  ObjectReader reader(*object);
+  PoolingRequest request;
+  read_pooling_fields(reader, request.fields);
+  request.of_tokens = read_of_tokens(reader);
+  if (object->contains("messages")) {
+    request.field = "messages";
+    request.chat = read_conversation(*object, reader, request.fields);
+  } else {
+    request.texts = read_input(reader, context.model.tokenizer().vocab_size());
+  }
+  request.form.normalize = request.of_tokens || context.model.pooling().normalize;
+  read_form(reader, request.form);
+  reader.only("dimensions", "null", "use /v1/embeddings");
+  request.to_files = read_hidden_states(reader);
+  if (request.to_files && !request.of_tokens)
+    reader.reject("task", "is embed, and kv_transfer_params asks for hidden states", "use token_embed");
+  reader.ignore("mm_processor_kwargs");
+  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
+  return request;
+}
+
+// [token][number]; in base64 the bytes of all of them.
+void append_rows(std::string& out, std::span<const float> rows, std::uint32_t width, const VectorForm& form) {
+  PooledVector all;
+  if (!form.is_base64) out += '[';
+  for (std::size_t begin = 0; begin < rows.size(); begin += width) {
+    const PooledVector row = finished_vector(rows.subspan(begin, width), 0, form.normalize);
+    if (form.is_base64) {
+      all.insert(all.end(), row.begin(), row.end());
+      continue;
+    }
+    if (begin > 0) out += ',';
+    append_vector(out, row, false);
+  }
+  if (form.is_base64)
+    append_vector(out, all, true);
+  else
+    out += ']';
+}
+
+// `width`: of a vector; each answer holds one, or several.
+std::string pooling_answer(const PooledHead& head, std::span<const PooledVector> answers, const VectorForm& form, std::uint32_t width,
+                           std::uint64_t num_prompt_tokens) {
+  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
+                                 json_string(head.model));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    body += fmt::format(R"({}{{"index":{},"object":"pooling","data":)", i > 0 ? "," : "", i);
+    if (width > 0)
+      append_rows(body, answers[i], width, form);
+    else
+      append_vector(body, finished_vector(answers[i], 0, form.normalize), form.is_base64);
+    body += '}';
+  }
+  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+}
+
+Result<void> render_chat(PoolingRequest& request, const ServedModel& model) {
+  if (!request.chat) return {};
+  auto text = model.render(std::move(*request.chat));
+  if (!text) return std::unexpected(std::move(text.error()));
+  request.texts.emplace_back(std::move(*text));
+  return {};
+}
+
+// Instead of rows, where they are.
+Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
+                                 const std::vector<std::vector<TokenId>>& prompts, const std::string& folder,
+                                 std::uint64_t num_prompt_tokens) {
+  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
+                                 json_string(head.model));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const auto path = write_hidden_states(folder, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
+    if (!path) return std::unexpected(path.error());
+    body += fmt::format(R"({}{{"index":{},"object":"pooling","data":[],"kv_transfer_params":{}}})", i > 0 ? "," : "", i,
+                        hidden_states_params(*path));
+  }
+  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+}
+
+// Of each token the row itself; a text's vector as /v1/embeddings makes it.
+Result<PoolingKind> kind_of(const PoolingRequest& request, const RequestContext& context) {
+  if (request.of_tokens) return PoolingKind::all;
+  if (context.model.pooling().pair_template.empty()) return pooling_kind(context);
+  return fail(ErrorCode::unsupported, "task", "is embed, and the model judges pairs of texts", "use token_embed, /v1/rerank or /v1/score");
+}
+
+}  // namespace
+
+Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& context) {
+  auto request = parse_pooling(std::move(body), context);
+  if (!request) return std::unexpected(std::move(request.error()));
+  if (auto named = context.model.check_name(request->fields.model); !named) return std::unexpected(std::move(named.error()));
+  const auto kind = kind_of(*request, context);
+  if (!kind) return std::unexpected(kind.error());
+  if (auto rendered = render_chat(*request, context.model); !rendered) return std::unexpected(std::move(rendered.error()));
+  PreparedPooling prepared{.kind = "pool", .requests = {}, .answer = {}};
+  for (Prompt& text : request->texts) {
+    if (auto added = add_pooled(prepared, std::move(text), request->fields, {.kind = *kind}, request->field, context); !added)
+      return std::unexpected(std::move(added.error()));
+    if (!request->of_tokens) continue;
+    if (auto fits = check_hidden_numbers(prepared.num_prompt_tokens, request->field, context); !fits)
+      return std::unexpected(std::move(fits.error()));
+  }
+  if (request->to_files) {
+    if (auto served = check_hidden_states(prepared.num_prompt_tokens, request->field, context); !served)
+      return std::unexpected(std::move(served.error()));
+    std::vector<std::vector<TokenId>> prompts;
+    prompts.reserve(prepared.requests.size());
+    for (const EngineRequest& each : prepared.requests) prompts.push_back(each.prompt);
+    prepared.writes_files = true;
+    prepared.answer = [prompts = std::move(prompts), folder = context.options.hidden_states_folder,
+                       num_tokens = prepared.num_prompt_tokens](const PooledHead& head, std::span<const PooledVector> answers) {
+      return files_answer(head, answers, prompts, folder, num_tokens);
+    };
+    return prepared;
+  }
+  const std::uint32_t width = request->of_tokens ? context.model.hidden_size() : 0;
+  prepared.answer = [form = request->form, width, num_tokens = prepared.num_prompt_tokens](const PooledHead& head,
+                                                                                           std::span<const PooledVector> answers) {
+    return pooling_answer(head, answers, form, width, num_tokens);
+  };
+  return prepared;
+}
+
+}  // namespace quire

@@ -1,0 +1,194 @@
+#include "server/api/responses/responses_answer.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "base/json_text.h"
+#include "server/answers/token_logprobs.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+constexpr std::string_view kNoEnding = R"("error":null,"incomplete_details":null,"output":[],"usage":null)";
+
+std::string responses_usage(const Usage& usage) {
+  return fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{},"cache_write_tokens":0}},"output_tokens":{},)"
+                     R"("output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
+                     usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens,
+                     usage.prompt_tokens + usage.completion_tokens);
+}
+
+// Of the answer, and of the last of its items where it was cut off.
+std::string_view status_of(FinishReason reason) {
+  if (reason == FinishReason::length) return "incomplete";
+  return reason == FinishReason::abort ? "cancelled" : "completed";
+}
+
+}  // namespace
+
+void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
+  fmt::format_to(std::back_inserter(events), "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++,
+                 fields);
+}
+
+// "response.WHAT" of the last item.
+void ResponseWriter::item_event(std::string& events, std::string_view what, const std::string& fields) {
+  event(events, fmt::format("response.{}", what),
+        fmt::format(R"("item_id":{},"output_index":{},{})", json_string(items_.back().id), items_.size() - 1, fields));
+}
+
+std::string ResponseWriter::part_json(const Item& item) {
+  if (item.kind == Kind::thought) return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(item.text));
+  return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":{}}})", json_string(item.text), item.logprobs);
+}
+
+std::string ResponseWriter::item_json(const Item& item) {
+  const bool is_new = item.status == "in_progress";
+  const std::string content = is_new ? "" : part_json(item);
+  const std::string head = fmt::format(R"({{"id":{},"status":"{}",)", json_string(item.id), item.status);
+  if (item.kind == Kind::call)
+    return head + fmt::format(R"("type":"function_call","call_id":{},"name":{},"arguments":{}}})", json_string(item.call_id),
+                              json_string(item.name), json_string(item.text));
+  if (item.kind == Kind::thought) return head + fmt::format(R"("type":"reasoning","summary":[],"content":[{}]}})", content);
+  return head + fmt::format(R"("type":"message","role":"assistant","content":[{}]}})", content);
+}
+
+std::string ResponseWriter::output_json() const {
+  std::string out = "[";
+  for (const Item& item : items_) {
+    if (out.size() > 1) out += ',';
+    out += item_json(item);
+  }
+  return out + "]";
+}
+
+std::string ResponseWriter::response_json(std::string_view status, const std::string& ending) const {
+  return fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","model":{},{}{}}})", json_string(head_.id),
+                     head_.created_s, status, json_string(head_.model), ending, call_.settings);
+}
+
+void ResponseWriter::begin(std::string& events, const Usage& /*usage*/) {
+  if (std::exchange(has_begun_, true)) return;
+  const std::string response = R"("response":)" + response_json("in_progress", std::string(kNoEnding));
+  event(events, "response.created", response);
+  event(events, "response.in_progress", response);
+}
+
+void ResponseWriter::add(std::string& events, const AnswerPart& part) {
+  const auto is_in = [&](Kind kind) { return is_open_ && items_.back().kind == kind; };
+  switch (part.kind) {
+    case AnswerPart::Kind::content:
+      if (!is_in(Kind::text)) open(events, Kind::text);
+      return say(events, part.text);
+    case AnswerPart::Kind::reasoning:
+      if (!is_in(Kind::thought)) open(events, Kind::thought);
+      return say(events, part.text);
+    case AnswerPart::Kind::call:
+      return open(events, Kind::call, part.text, part.call);
+    case AnswerPart::Kind::arguments:
+      return say(events, part.text);
+    case AnswerPart::Kind::call_end:
+      return close(events, "completed");
+    case AnswerPart::Kind::call_broken:
+      // Of a stream it cannot be taken back; its text follows.
+      close(events, "incomplete");
+      if (!is_stream_) items_.pop_back();
+      return;
+  }
+}
+
+void ResponseWriter::open(std::string& events, Kind kind, std::string name, std::uint32_t call) {
+  close(events, "completed");
+  is_open_ = true;
+  const std::string_view own = std::string_view(head_.id).substr(head_.id.find('_') + 1);
+  const char* const prefix = kind == Kind::text ? "msg" : kind == Kind::thought ? "rs" : "fc";
+  items_.push_back(
+      {.kind = kind, .id = fmt::format("{}_{}_{}", prefix, own, items_.size()), .call_id = {}, .name = std::move(name), .text = {}});
+  Item& item = items_.back();
+  if (kind == Kind::call) item.call_id = fmt::format("call_{}_{}", own, call);
+  if (!is_stream_) return;
+  event(events, "response.output_item.added", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
+  if (kind != Kind::call) item_event(events, "content_part.added", R"("content_index":0,"part":)" + part_json(item));
+}
+
+void ResponseWriter::say(std::string& events, std::string_view text) {
+  Item& item = items_.back();
+  item.text += text;
+  if (!is_stream_) return;
+  const std::string delta = R"("delta":)" + json_string(text);
+  if (item.kind == Kind::call) return item_event(events, "function_call_arguments.delta", delta);
+  if (item.kind == Kind::thought) return item_event(events, "reasoning_text.delta", R"("content_index":0,)" + delta);
+  item_event(events, "output_text.delta", R"("content_index":0,"logprobs":[],)" + delta);
+}
+
+void ResponseWriter::close(std::string& events, std::string_view status) {
+  if (!std::exchange(is_open_, false)) return;
+  Item& item = items_.back();
+  item.status = status;
+  if (!is_stream_) return;
+  const std::string text = json_string(item.text);
+  if (item.kind == Kind::call) {
+    item_event(events, "function_call_arguments.done", fmt::format(R"("name":{},"arguments":{})", json_string(item.name), text));
+  } else {
+    const std::string done = R"("content_index":0,"text":)" + text;
+    if (item.kind == Kind::thought)
+      item_event(events, "reasoning_text.done", done);
+    else
+      item_event(events, "output_text.done", done + R"(,"logprobs":)" + item.logprobs);
+    item_event(events, "content_part.done", R"("content_index":0,"part":)" + part_json(item));
+  }
+  event(events, "response.output_item.done", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
+}
+
+// They are of tokens, and only an answer that is nothing but text has its tokens in one item.
+void ResponseWriter::add_logprobs(const AnswerEnd& end) {
+  if (end.logprobs == nullptr || items_.size() != 1 || items_.front().kind != Kind::text) return;
+  items_.front().logprobs.clear();
+  append_token_logprobs(items_.front().logprobs, *tokenizer_, *end.logprobs);
+}
+
+void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
+  if (items_.empty()) open(events, Kind::text);  // agents wait for a message
+  add_logprobs(end);
+  const std::string_view status = status_of(end.reason);
+  close(events, status == "completed" ? "completed" : "incomplete");
+  const std::string ending =
+      fmt::format(R"("error":null,"incomplete_details":{},"output":{},"usage":{})",
+                  status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null", output_json(), responses_usage(end.usage));
+  whole_ = response_json(status, ending);
+  if (status != "cancelled") keep(end);
+  if (is_stream_) event(events, status == "completed" ? "response.completed" : "response.incomplete", R"("response":)" + whole_);
+}
+
+// The chat goes on from a message that holds what the items say.
+void ResponseWriter::keep(const AnswerEnd& end) const {
+  if (!call_.is_stored) return;
+  std::string text, thoughts, calls;
+  for (const Item& item : items_) {
+    if (item.kind == Kind::text) text += item.text;
+    if (item.kind == Kind::thought) thoughts += item.text;
+    if (item.kind != Kind::call || item.status != "completed") continue;
+    calls += fmt::format(R"({}{{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", calls.empty() ? "" : ",",
+                         json_string(item.call_id), json_string(item.name), json_string(item.text));
+  }
+  std::string message = R"({"role":"assistant","content":)" + json_string(text);
+  if (!thoughts.empty()) message += R"(,"reasoning_content":)" + json_string(thoughts);
+  if (!calls.empty()) message += R"(,"tool_calls":[)" + calls + "]";
+  // There is a message in it, so a comma is due.
+  std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1) + "," + message + "}]";
+  keep_({head_.id, whole_, call_.input, std::move(conversation), end.tokens});
+}
+
+void ResponseWriter::fail(std::string& events, const Error& error) {
+  begin(events, {});
+  const std::string ending =
+      fmt::format(R"("error":{{"code":"server_error","message":{}}},"incomplete_details":null,"output":{},"usage":null)",
+                  json_string(repair_utf8(error.to_string())), output_json());
+  event(events, "response.failed", R"("response":)" + response_json("failed", ending));
+}
+
+}  // namespace quire

@@ -1,0 +1,89 @@
+#include "server/http/error_response.h"
+
+#include <fmt/format.h>
+
+#include "base/json_text.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+namespace {
+
+const char* error_type(unsigned status) {
+  if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
+  if (status == 429) return "rate_limit_error";
+  return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+const char* error_code(const Error& error, unsigned status) {
+  switch (status) {
+    case 401:
+      return "\"invalid_api_key\"";
+    case 403:
+      return "\"forbidden\"";
+    case 404:
+      return error.field == "model" ? "\"model_not_found\"" : "\"not_found\"";
+    case 405:
+      return "\"method_not_allowed\"";
+    case 413:
+      return "\"too_large\"";
+    case 415:
+      return "\"unsupported_media_type\"";
+    case 421:
+      return "\"unknown_host\"";
+    case 429:
+      return "\"overloaded\"";
+    case 431:
+      return "\"headers_too_large\"";
+    case 503:
+      return error.code == ErrorCode::overloaded ? "\"overloaded\"" : "\"shutting_down\"";
+    default:
+      return error.code == ErrorCode::unsupported ? "\"unsupported\"" : "null";
+  }
+}
+
+}  // namespace
+
+std::string shown(std::string_view bytes) {
+  return repair_utf8(bytes.substr(0, 100));
+}
+
+unsigned http_status(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::unsupported:
+      return 400;
+    case ErrorCode::not_found:
+      return 404;
+    case ErrorCode::too_large:
+      return 413;
+    case ErrorCode::overloaded:
+      return 429;
+    case ErrorCode::shutting_down:
+      return 503;
+    case ErrorCode::corrupt:
+    case ErrorCode::io:
+      return 500;
+  }
+  return 500;
+}
+
+std::string error_body(const Error& error, unsigned status) {
+  // Outside bytes may sit in a message (a quoted value); the answer is UTF-8 whatever came in.
+  return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":{}}}}})", json_string(repair_utf8(error.to_string())),
+                     error_type(status), error.field.empty() ? "null" : json_string(repair_utf8(error.field)), error_code(error, status));
+}
+
+HttpResponse error_response(unsigned status, const Error& error, std::uint32_t retry_after_s) {
+  HttpResponse response{status, "application/json", error_body(error, status), {}};
+  if (status == 429 || status == 503) response.headers.emplace_back("Retry-After", std::to_string(retry_after_s));
+  if (status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+HttpResponse error_response(const Error& error, std::uint32_t retry_after_s) {
+  return error_response(http_status(error.code), error, retry_after_s);
+}
+
+}  // namespace quire

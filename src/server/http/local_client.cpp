@@ -1,0 +1,88 @@
+#include "server/http/local_client.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "server/http/host_name.h"
+
+namespace quire {
+
+namespace asio = boost::asio;
+
+namespace {
+
+std::string_view trim(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(trim(text.substr(0, end)));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// "192.0.2.1", "192.0.2.1:80", "::1", "[::1]:80", also in quotes.
+std::optional<asio::ip::address> hop_address(std::string_view text) {
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  boost::system::error_code code;
+  const auto bare = asio::ip::make_address(std::string(text), code);
+  if (!code) return plain_address(bare);
+  const auto host = parse_host_name(text);
+  return host ? host->address : std::nullopt;
+}
+
+// The `for` of one hop in a Forwarded header (RFC 7239).
+std::string_view forwarded_client(std::string_view hop) {
+  for (const std::string_view pair : split(hop, ';'))
+    if (pair.size() > 4 && to_lower(pair.substr(0, 4)) == "for=") return pair.substr(4);
+  return {};
+}
+
+std::vector<std::string_view> hops_of(const std::vector<std::string>& lines) {
+  std::vector<std::string_view> hops;
+  for (const std::string& line : lines)
+    for (const std::string_view hop : split(line, ',')) hops.push_back(hop);
+  return hops;
+}
+
+bool is_trusted(const asio::ip::address& address, const std::vector<std::string>& trusted_proxies) {
+  return std::ranges::any_of(trusted_proxies, [&](const std::string& proxy) { return hop_address(proxy) == address; });
+}
+
+// From the last hop to the first: each must be told by a trusted proxy, and what a proxy elsewhere calls loopback is not this machine.
+bool leads_to_loopback(asio::ip::address client, const std::vector<std::string_view>& clients,
+                       const std::vector<std::string>& trusted_proxies) {
+  for (std::size_t i = clients.size(); i-- > 0;) {
+    const auto next = hop_address(clients[i]);
+    if (!client.is_loopback() || !is_trusted(client, trusted_proxies) || !next) return false;
+    client = *next;
+  }
+  return client.is_loopback();
+}
+
+}  // namespace
+
+bool is_local_client(const ClientTrace& trace, const std::vector<std::string>& trusted_proxies) {
+  const asio::ip::address peer = plain_address(trace.peer);
+  std::vector<std::string_view> forwarded = hops_of(trace.forwarded);
+  const std::vector<std::string_view> forwarded_for = hops_of(trace.forwarded_for);
+  if (is_trusted(peer, trusted_proxies)) {
+    std::ranges::transform(forwarded, forwarded.begin(), forwarded_client);
+    // A client may send the header that its proxy does not write, so both must agree.
+    return (!forwarded.empty() || !forwarded_for.empty()) && leads_to_loopback(peer, forwarded, trusted_proxies) &&
+           leads_to_loopback(peer, forwarded_for, trusted_proxies);
+  }
+  const bool passed_on = trace.has_proxy_header || !forwarded.empty() || !forwarded_for.empty();
+  const auto host = parse_host_name(trace.host);
+  // HTTP/1.0 is what nginx speaks to a server behind it unless told otherwise; clients of today do not.
+  return peer.is_loopback() && !passed_on && trace.http_version >= 11 && host && host->is_loopback() && host->port == trace.local.port();
+}
+
+}  // namespace quire

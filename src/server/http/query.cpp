@@ -1,0 +1,62 @@
+#include "server/http/query.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/url/parse.hpp>
+#include <boost/url/url_view.hpp>
+
+#include "server/http/error_response.h"
+#include "server/http/nearest_name.h"
+
+namespace quire {
+
+QueryReader::QueryReader(std::string_view target) {
+  const auto url = boost::urls::parse_origin_form(target);
+  if (!url) {
+    reject("", "the query is not percent-encoded", "encode it as URLs are");
+    return;
+  }
+  for (const auto& field : url->params())
+    if (!field.key.empty()) fields_.emplace_back(field.key, field.value);
+}
+
+const std::string* QueryReader::find(std::string_view name) {
+  known_.push_back(name);
+  const auto last = std::find_if(fields_.rbegin(), fields_.rend(), [name](const auto& field) { return field.first == name; });
+  return last == fields_.rend() ? nullptr : &last->second;
+}
+
+std::string QueryReader::text(std::string_view name, std::string_view fallback) {
+  const std::string* value = find(name);
+  return value == nullptr ? std::string(fallback) : *value;
+}
+
+bool QueryReader::boolean(std::string_view name, bool fallback) {
+  static constexpr std::array<std::string_view, 4> kTrue = {"true", "1", "yes", "on"}, kFalse = {"false", "0", "no", "off"};
+  const std::string* value = find(name);
+  if (value == nullptr) return fallback;
+  std::string lower = *value;
+  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (std::ranges::count(kTrue, lower) > 0) return true;
+  if (std::ranges::count(kFalse, lower) == 0) reject(name, fmt::format("is '{}'", shown(*value)), "use true or false");
+  return false;
+}
+
+void QueryReader::reject(std::string_view name, std::string message, std::string remedy) {
+  if (!error_) error_ = Error{ErrorCode::invalid_argument, std::string(name), std::move(message), std::move(remedy)};
+}
+
+Result<void> QueryReader::finish() {
+  for (const auto& [name, value] : fields_) {
+    if (std::ranges::count(known_, name) > 0) continue;
+    const auto near = nearest_name(name, known_);
+    reject(shown(name), "is not a parameter of this endpoint",
+           near ? fmt::format("did you mean '{}'?", *near) : fmt::format("it knows {}", fmt::join(known_, ", ")));
+  }
+  if (error_) return std::unexpected(*error_);
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,57 @@
+#include "server/operate/admin.h"
+
+#include <fmt/format.h>
+
+#include "server/http/query.h"
+#include "text/utf8.h"
+
+namespace quire {
+
+Result<void> admit_operator(const HttpRequest& request, const ServerOptions& options) {
+  if (!request.is_local && !options.allow_remote_admin) {
+    return fail(ErrorCode::invalid_argument, "", "this endpoint answers clients on the server's own machine only, not through a proxy",
+                "ask from there at the server's own address, or serve with --api-key and --allow-remote-admin");
+  }
+  // A page open in a browser on this machine could otherwise pause the engine for its site.
+  if (request.origin && options.api_key.empty())
+    return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not answer web pages", "use curl, or serve with --api-key");
+  return {};
+}
+
+Result<CacheResetOptions> parse_cache_reset(const HttpRequest& request) {
+  QueryReader query(request.target);
+  const CacheResetOptions options{query.boolean("reset_running_requests", false), query.boolean("reset_external", false)};
+  if (const auto done = query.finish(); !done) return std::unexpected(done.error());
+  return options;
+}
+
+Result<PauseOptions> parse_pause(const HttpRequest& request) {
+  QueryReader query(request.target);
+  PauseOptions options;
+  const std::string mode = query.text("mode", "abort");
+  if (mode == "wait")
+    options.mode = PauseMode::wait;
+  else if (mode == "keep")
+    options.mode = PauseMode::keep;
+  else if (mode != "abort")
+    query.reject("mode", fmt::format("is '{}'", repair_utf8(mode.substr(0, 100))), "use abort, wait or keep");
+  if (query.boolean("wait_for_inflight_requests", false)) options.mode = PauseMode::wait;  // the older name
+  options.clear_cache = query.boolean("clear_cache", true);
+  if (const auto done = query.finish(); !done) return std::unexpected(done.error());
+  return options;
+}
+
+Result<void> parse_resume(const HttpRequest& request) {
+  return QueryReader(request.target).finish();
+}
+
+std::string cache_reset_body(bool was_reset) {
+  return was_reset ? R"({"reset":true})"
+                   : R"({"reset":false,"reason":"requests hold blocks; wait for them, or send reset_running_requests=true"})";
+}
+
+std::string pause_body(bool paused) {
+  return paused ? R"({"status":"paused"})" : R"({"status":"resumed"})";
+}
+
+}  // namespace quire

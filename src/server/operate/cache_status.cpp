@@ -1,0 +1,26 @@
+#include "server/operate/cache_status.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "base/json_text.h"
+#include "server/operate/tier_fields.h"
+
+namespace quire {
+
+std::string cache_status(const EngineStats& engine, std::uint32_t block_size) {
+  std::string text = fmt::format(
+      R"({{"object":"cache","memory":{{"block_size":{},"blocks":{},"free_blocks":{},"query_tokens":{},"hit_tokens":{},"evicted_blocks":{}}},)"
+      R"("tiers":[)",
+      block_size, engine.num_blocks, engine.num_free_blocks, engine.prefix_cache_queries, engine.prefix_cache_hits,
+      engine.num_evicted_blocks);
+  for (const KvTierStats& tier : engine.kv_tiers) {
+    fmt::format_to(std::back_inserter(text), R"({}{{"tier":{})", &tier == engine.kv_tiers.data() ? "" : ",", json_string(tier.name));
+    for (const TierField& field : tier_fields()) fmt::format_to(std::back_inserter(text), R"(,"{}":{})", field.name, field.value(tier));
+    text += '}';
+  }
+  return text + "]}";
+}
+
+}  // namespace quire

@@ -1,0 +1,97 @@
+#pragma once
+// The bodies of /v1/completions and /v1/chat/completions, read and checked. Field names and defaults are those of OpenAI and of vLLM.
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "quire/generation_config.h"
+#include "quire/ids.h"
+#include "quire/request.h"
+#include "quire/sampling.h"
+#include "server/request/structured_output.h"
+#include "server/request/tool_use.h"
+
+namespace quire {
+
+enum class Api : std::uint8_t { completion, chat };
+// Whose API a chat was asked in, and is answered in.
+enum class AnswerShape : std::uint8_t { openai, message, response };
+struct ResponseCall;
+
+// Text, or tokens the client has made itself.
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct ChatPrompt {
+  boost::json::array messages;          // as templates want them: text parts joined, tool arguments parsed
+  boost::json::value tools = nullptr;   // array or null
+  boost::json::object template_kwargs;  // further names for the template
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the answer goes on with it
+};
+
+struct CompletionRequest {
+  Api api = Api::completion;
+  std::string model;               // empty: not said
+  std::vector<Prompt> prompts;     // completion
+  ChatPrompt chat;                 // chat
+  bool add_special_tokens = true;  // chat: false, the template writes them
+  SamplingParams sampling;         // max_tokens absent: the largest integer
+  std::optional<std::uint32_t> max_tokens;
+  std::optional<std::uint32_t> usual_max_tokens;  // where it says none; fewer if fewer fit
+  std::uint32_t n = 1;
+  std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
+  std::optional<BeamSearchOptions> beam_search;  // n wide
+  std::optional<OutputForm> form;                // what the answer must look like
+  ToolUse tool_use;                              // chat
+  bool in_thought = false;                       // chat: the prompt ends within a reasoning part
+  bool tells_thoughts = true;                    // chat: what the model thinks is part of the answer
+  bool echo = false;
+  bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
+  bool hidden_states = false;    // of the prompt, in a file
+  bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`
+  bool stream = false;
+  bool include_usage = false;     // a last chunk with the usage
+  bool continuous_usage = false;  // usage in every chunk
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  std::string cache_salt;
+  std::int64_t priority = 0;  // smaller goes first
+  RequestTags tags;
+  std::optional<std::int64_t> truncate_to;         // the last tokens of a prompt; -1: as many as fit
+  AnswerShape shape = AnswerShape::openai;         // chat
+  std::shared_ptr<const ResponseCall> response{};  // of /v1/responses
+  // Of an earlier turn: where the prompt's text begins with theirs it is made of them, so that their cached blocks are found.
+  std::shared_ptr<const std::vector<TokenId>> known_beginning{};
+  std::vector<std::string> bad_words;
+  bool return_token_ids = false;
+  std::optional<std::string> suffix;  // completion: what the answer leads to
+  bool session = false;               // completion: more of its prompt may follow (/v1/requests/{id}/input)
+  std::vector<std::string> ignored;   // names of fields that do not change the answer
+};
+
+struct RequestLimits {
+  std::uint32_t max_choices = 128;  // prompts times n (or best_of)
+  std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
+  GenerationDefaults defaults{};
+};
+
+inline constexpr std::size_t kMaxStopStrings = 16;
+inline constexpr std::size_t kMaxStopBytes = 1024;
+
+// Takes the place of what `body` does not say.
+void fill_defaults(boost::json::object& body, const GenerationDefaults& defaults);
+
+Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);
+Result<CompletionRequest> parse_completion_request(Api api, boost::json::object object, const RequestLimits& limits);
+
+}  // namespace quire

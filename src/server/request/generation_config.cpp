@@ -1,0 +1,136 @@
+#include "quire/generation_config.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "quire/sampling.h"
+#include "server/request/object_reader.h"
+
+namespace quire {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kFile = "generation_config.json";
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kTopKOfTransformers = 50;
+
+Result<void> check(const GenerationDefaults& defaults) {
+  SamplingParams params;
+  params.temperature = static_cast<float>(defaults.temperature.value_or(1.0));
+  params.top_p = static_cast<float>(defaults.top_p.value_or(1.0));
+  params.min_p = static_cast<float>(defaults.min_p.value_or(0.0));
+  params.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(1.0));
+  return params.validate();
+}
+
+// Of what somebody wrote for this server each name must be known.
+Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
+  auto object = parse_object(text);
+  if (!object) return std::unexpected(object.error());
+  ObjectReader reader(*object);
+  GenerationDefaults defaults;
+  for (const auto& [name, value] : {std::pair("temperature", &defaults.temperature), std::pair("top_p", &defaults.top_p),
+                                    std::pair("min_p", &defaults.min_p), std::pair("repetition_penalty", &defaults.repetition_penalty)})
+    if (reader.find(name) != nullptr) *value = reader.number(name, 0.0);
+  if (reader.find("top_k") != nullptr) defaults.top_k = reader.integer("top_k", 0, -1, kMaxInt);
+  if (const auto most = reader.integer("max_new_tokens", 1, kMaxInt)) defaults.max_tokens = static_cast<std::uint32_t>(*most);
+  if (is_whole || reader.failed())
+    if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  if (const auto valid = check(defaults); !valid) return std::unexpected(valid.error());
+  return defaults;
+}
+
+// nullopt: there is none.
+Result<std::optional<std::string>> text_of(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kFile;
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.eof() || file.bad() || !std::filesystem::is_regular_file(path, none)) {
+    return fail(ErrorCode::invalid_argument, "generation_config", fmt::format("{} cannot be read, or has over 1 MiB", path.string()),
+                "mend it, or use --generation-config vllm");
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+std::filesystem::path folder_of(const std::string& model) {
+  std::error_code none;
+  const std::filesystem::path path(model);
+  return std::filesystem::is_directory(path, none) ? path : path.parent_path();
+}
+
+Error within(std::string where, Error error) {
+  error.field = error.field.empty() ? std::move(where) : std::move(where) + "." + error.field;
+  return error;
+}
+
+template <class Value>
+void override_with(std::optional<Value>& value, const std::optional<Value>& given) {
+  if (given) value = given;
+}
+
+Result<GenerationDefaults> from_file(const std::string& model, const std::string& source) {
+  if (source == "vllm") return GenerationDefaults{};
+  const bool is_auto = source == "auto";
+  const auto read = text_of(is_auto ? folder_of(model) : std::filesystem::path(source));
+  if (!read) return std::unexpected(read.error());
+  const std::optional<std::string>& text = *read;
+  if (!text) {
+    if (is_auto) return GenerationDefaults{};
+    return fail(ErrorCode::not_found, "generation_config", fmt::format("there is no {} in '{}'", kFile, source),
+                "name a folder that has one, or auto, or vllm");
+  }
+  auto defaults = parse_generation_config(*text);
+  if (!defaults) return std::unexpected(within("generation_config", std::move(defaults.error())));
+  if (!is_auto) defaults->max_limit = defaults->max_tokens;
+  return defaults;
+}
+
+}  // namespace
+
+Result<GenerationDefaults> parse_generation_config(std::string_view json) {
+  auto defaults = defaults_of(json, false);
+  if (defaults && defaults->top_k == kTopKOfTransformers) defaults->top_k.reset();
+  return defaults;
+}
+
+Result<GenerationDefaults> read_generation_config(const std::string& model, const GenerationConfigOptions& options) {
+  auto defaults = from_file(model, options.source);
+  if (!defaults || options.overrides.empty()) return defaults;
+  const auto given = defaults_of(options.overrides, true);
+  if (!given) return std::unexpected(within("override_generation_config", given.error()));
+  override_with(defaults->temperature, given->temperature);
+  override_with(defaults->top_p, given->top_p);
+  override_with(defaults->min_p, given->min_p);
+  override_with(defaults->repetition_penalty, given->repetition_penalty);
+  override_with(defaults->top_k, given->top_k);
+  override_with(defaults->max_tokens, given->max_tokens);
+  override_with(defaults->max_limit, given->max_tokens);
+  return defaults;
+}
+
+std::string describe(const GenerationDefaults& defaults) {
+  std::string text;
+  const auto add = [&text](std::string_view name, const auto& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", defaults.temperature);
+  add("top_p", defaults.top_p);
+  add("top_k", defaults.top_k);
+  add("min_p", defaults.min_p);
+  add("repetition_penalty", defaults.repetition_penalty);
+  add("max_tokens", defaults.max_tokens);
+  add("at most, of tokens,", defaults.max_limit);
+  return text;
+}
+
+}  // namespace quire

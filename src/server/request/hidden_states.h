@@ -1,0 +1,30 @@
+#pragma once
+// Hidden states of prompts in files, as vLLM's ExampleHiddenStatesConnector leaves them.
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "server/request/object_reader.h"
+#include "server/request/request_context.h"
+
+namespace quire {
+
+// Of "kv_transfer_params": {"hidden_states": true}.
+[[nodiscard]] bool read_hidden_states(ObjectReader& reader);
+
+// Of rows of all tokens, which wait in memory for the last one.
+Result<void> check_hidden_numbers(std::uint64_t num_tokens, const char* field, const RequestContext& context);
+// That the server writes them, and that so many fit into memory.
+Result<void> check_hidden_states(std::uint64_t num_tokens, const char* field, const RequestContext& context);
+
+// FOLDER/NAME.safetensors, whole or not at all: "hidden_states" in F32, [token][1][number], and "token_ids" in I64. Its path. It waits for
+// the disk: neither on the engine's thread nor on the server's. Errors: `io`, or it is there.
+Result<std::string> write_hidden_states(const std::string& folder, const std::string& name, std::span<const TokenId> tokens,
+                                        std::span<const float> rows);
+
+// {"hidden_states_path": ...}
+[[nodiscard]] std::string hidden_states_params(const std::string& path);
+
+}  // namespace quire

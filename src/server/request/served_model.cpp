@@ -1,0 +1,262 @@
+#include "server/request/served_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "text/tool_calls/tool_prompt.h"
+
+namespace quire {
+
+namespace {
+
+// strftime_now shows the wall clock of this place.
+std::int64_t local_now_s() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm local{};
+  localtime_r(&now, &local);
+  return static_cast<std::int64_t>(now) + local.tm_gmtoff;
+}
+
+std::string_view trim_left(std::string_view text) {
+  return text.substr(std::min(text.size(), text.find_first_not_of(" \t\r\n")));
+}
+
+// Behind the last message while it is rendered, as transformers does (apply_chat_template): text of the template's may look like the
+// message. Its space tells whether the template trims.
+constexpr std::string_view kContinueHere = "CONTINUE_FINAL_MESSAGE_HERE ";
+
+void mark_end(boost::json::array& messages) {
+  boost::json::value& content = messages.back().get_object()["content"];
+  if (!content.is_string()) content = "";
+  content.get_string() += kContinueHere;
+}
+
+Result<std::string> cut_at_mark(std::string rendered) {
+  const std::size_t at = rendered.rfind(kContinueHere.substr(0, kContinueHere.size() - 1));
+  if (at == std::string::npos)
+    return fail(ErrorCode::invalid_argument, "continue_final_message", "is set, and the template does not show the last message's text",
+                "leave it out, or use /v1/completions");
+  const bool is_trimmed = !std::string_view(rendered).substr(at).starts_with(kContinueHere);
+  rendered.resize(at);
+  if (is_trimmed) rendered.resize(rendered.find_last_not_of(" \t\r\n") + 1);
+  return rendered;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const ServerOptions& server) {
+  const ModelInfo& info = engine.model();
+  const EngineOptions& options = engine.options();
+  auto tokenizer = Tokenizer::create(*info.tokenizer);
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  std::unique_ptr<ServedModel> model(new ServedModel());
+  model->names_.push_back(options.served_model_name.empty() ? info.name : options.served_model_name);
+  std::ranges::copy(server.served_model_aliases, std::back_inserter(model->names_));
+  model->tokenizer_ = std::move(*tokenizer);
+  model->max_model_len_ = options.scheduler.max_model_len;
+  model->pooling_ = info.pooling;
+  model->hidden_size_ = info.hidden_size;
+  model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
+  if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
+  if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());
+  model->infill_ = find_infill(*model->tokenizer_);
+  model->call_format_ = detect_call_format(model->template_source_);
+  for (const std::string& mark : model->call_format_.marks())
+    if (const auto token = model->control_token(mark)) model->marks_.push_back(*token);
+  std::ranges::sort(model->marks_);
+  if (const auto bos = model->tokenizer_->bos()) model->bos_ = model->tokenizer_->token_bytes(*bos);
+  if (const auto eos = model->tokenizer_->eos()) model->eos_ = model->tokenizer_->token_bytes(*eos);
+  model->longest_piece_bytes_ = std::max<std::size_t>(1, model->tokenizer_->max_token_bytes());
+  return model;
+}
+
+std::optional<TokenId> ServedModel::control_token(std::string_view text) const {
+  const auto token = tokenizer_->find(text);
+  return token && tokenizer_->is_special(*token) ? token : std::nullopt;
+}
+
+std::optional<TokenId> ServedModel::single_token(std::string_view text) const {
+  if (text.empty()) return std::nullopt;
+  const auto tokens = tokenizer_->encode(text, {.add_special = false, .parse_special = true});
+  return tokens && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
+}
+
+Result<void> ServedModel::check_name(const std::string& requested) const {
+  if (requested.empty() || std::ranges::find(names_, requested) != names_.end()) return {};
+  return fail(ErrorCode::not_found, "model", fmt::format("'{}' is not served here", requested.substr(0, 200)),
+              fmt::format("use '{}'", fmt::join(names_, "' or '")));
+}
+
+Result<std::string> ServedModel::render(ChatPrompt chat) const {
+  if (!template_) return std::unexpected(template_.error());
+  adapt_messages(call_format_, chat.tools, chat.messages);
+  boost::json::object context = std::move(chat.template_kwargs);
+  if (chat.continue_final_message) mark_end(chat.messages);
+  context["messages"] = std::move(chat.messages);
+  context["tools"] = std::move(chat.tools);
+  context["add_generation_prompt"] = chat.add_generation_prompt;
+  context["bos_token"] = bos_;
+  context["eos_token"] = eos_;
+  auto text = template_->render(context, TemplateOptions{.now_s = local_now_s(), .limits = {}});
+  if (text && chat.continue_final_message) return cut_at_mark(std::move(*text));
+  return text;
+}
+
+Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOptions options, const char* field) const {
+  const std::size_t least_tokens = text.size() / longest_piece_bytes_;
+  if (least_tokens > max_model_len_) {
+    return fail(ErrorCode::invalid_argument, field,
+                fmt::format("has {} bytes: at least {} tokens, and the context holds {}", text.size(), least_tokens, max_model_len_),
+                "shorten it");
+  }
+  options.max_tokens = max_model_len_;
+  auto tokens = tokenizer_->encode(text, options);
+  if (!tokens && tokens.error().code == ErrorCode::too_large) {
+    return fail(ErrorCode::invalid_argument, field, fmt::format("has more than {} tokens, which is all the context holds", max_model_len_),
+                "shorten it");
+  }
+  // The tokenizer calls it "text"; a client knows it by another name.
+  if (!tokens) tokens.error().field = field;
+  return tokens;
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_rendered(std::string_view text, bool add_special) const {
+  return encode(text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_input(TokenizeRequest request) const {
+  auto* const chat = std::get_if<ChatPrompt>(&request.input);
+  if (chat != nullptr) {
+    const auto text = render(std::move(*chat));
+    if (!text) return std::unexpected(text.error());
+    return encode_rendered(*text, request.add_special_tokens);
+  }
+  return encode(std::get<std::string>(request.input), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
+}
+
+// The last ones: what is asked stands at the end. As in vLLM, -1 is what fits.
+void ServedModel::truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const {
+  if (!request.truncate_to) return;
+  const std::size_t room = max_model_len_ - std::min<std::size_t>(max_model_len_, request.max_tokens.value_or(1));
+  const std::size_t most = *request.truncate_to < 0 ? room : static_cast<std::size_t>(*request.truncate_to);
+  if (tokens.size() > most) tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(most));
+}
+
+Result<std::vector<TokenId>> ServedModel::encode_prompt(std::string_view text, const CompletionRequest& request) const {
+  const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = !request.suffix};
+  const char* const field = request.api == Api::chat ? "messages" : "prompt";
+  if (!request.truncate_to) return encode(text, options, field);
+  auto tokens = tokenizer_->encode(text, options);
+  if (!tokens) tokens.error().field = field;
+  return tokens;
+}
+
+Result<std::vector<TokenId>> ServedModel::with_suffix(std::vector<TokenId> prefix, const CompletionRequest& request) const {
+  if (!request.suffix) return prefix;
+  if (!infill_) {
+    return fail(ErrorCode::unsupported, "suffix", "is given, and the model's vocabulary has no tokens for filling in the middle",
+                "put the text into the prompt");
+  }
+  const auto suffix = encode(*request.suffix, {.add_special = false, .parse_special = false}, "suffix");
+  if (!suffix) return suffix;
+  return infill_prompt(*infill_, *tokenizer_, std::move(prefix), *suffix);
+}
+
+// As many of `known` as the text begins with: all, or else up to a control token or behind one, where texts are tokenized apart anyway.
+Result<std::vector<TokenId>> ServedModel::encode_behind(const std::vector<TokenId>& known, std::string_view text,
+                                                        const CompletionRequest& request) const {
+  std::size_t num_known = 0, num_bytes = 0, at = 0;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const std::string_view bytes = tokenizer_->token_bytes(known[i]);
+    if (!text.substr(at).starts_with(bytes)) break;
+    at += bytes.size();
+    if (i + 1 < known.size() && !tokenizer_->is_special(known[i]) && !tokenizer_->is_special(known[i + 1])) continue;
+    num_known = i + 1;
+    num_bytes = at;
+  }
+  if (num_known == 0) return encode_prompt(text, request);
+  auto rest = encode_prompt(text.substr(num_bytes), request);
+  if (!rest) return rest;
+  rest->insert(rest->begin(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(num_known));
+  return rest;
+}
+
+Result<std::vector<std::vector<TokenId>>> ServedModel::encode_bad_words(const std::vector<std::string>& words) const {
+  std::vector<std::vector<TokenId>> encoded;
+  for (const std::string& word : words) {
+    const std::string bare(trim_left(word));
+    std::vector<TokenId> first;
+    for (const bool has_space : {false, true}) {
+      auto tokens = encode((has_space ? " " : "") + bare, {.add_special = false, .parse_special = true}, "bad_words");
+      if (!tokens) return std::unexpected(tokens.error());
+      if (tokens->empty()) return fail(ErrorCode::invalid_argument, "bad_words", "holds a word without letters", "leave it out");
+      // Where the space is a token of its own the word within is found already.
+      if (has_space && (tokens->front() == first.front() || tokens->size() != first.size())) continue;
+      if (!has_space) first = *tokens;
+      encoded.push_back(std::move(*tokens));
+    }
+  }
+  return encoded;
+}
+
+Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionRequest& request) const {
+  const char* field = request.api == Api::chat ? "messages" : "prompt";
+  if (num_tokens == 0) return fail(ErrorCode::invalid_argument, field, "has no tokens", "send some text");
+  if (num_tokens >= max_model_len_) {
+    return fail(ErrorCode::invalid_argument, field,
+                fmt::format("has {} tokens, and the context holds {}, answer included", num_tokens, max_model_len_), "shorten it");
+  }
+  const std::size_t room = max_model_len_ - num_tokens;
+  if (!request.max_tokens || *request.max_tokens <= room) return {};
+  return fail(
+      ErrorCode::invalid_argument, "max_tokens",
+      fmt::format("{} tokens after a prompt of {} are more than the context of {} holds", *request.max_tokens, num_tokens, max_model_len_),
+      fmt::format("ask for at most {}", room));
+}
+
+Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(CompletionRequest& request) const {
+  std::vector<std::vector<TokenId>> encoded;
+  if (request.api == Api::chat) {
+    const auto text = render(std::move(request.chat));
+    if (!text) return std::unexpected(text.error());
+    request.in_thought = ends_in_thought(call_format_, *text);
+    auto tokens = request.known_beginning ? encode_behind(*request.known_beginning, *text, request) : encode_prompt(*text, request);
+    if (!tokens) return std::unexpected(tokens.error());
+    request.known_beginning.reset();
+    encoded.push_back(std::move(*tokens));
+  }
+  for (Prompt& prompt : request.prompts) {
+    if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+      encoded.push_back(std::move(*tokens));
+    } else {
+      const std::string text = std::move(std::get<std::string>(prompt));
+      auto of_text = encode_prompt(text, request);
+      if (!of_text) return std::unexpected(of_text.error());
+      encoded.push_back(std::move(*of_text));
+    }
+    auto whole = with_suffix(std::move(encoded.back()), request);
+    if (!whole) return std::unexpected(whole.error());
+    encoded.back() = *std::move(whole);
+  }
+  if (request.suffix && infill_) std::ranges::copy(infill_->ends, std::back_inserter(request.sampling.stop_token_ids));
+  std::size_t longest = 0;
+  for (std::vector<TokenId>& tokens : encoded) {
+    truncate(tokens, request);
+    if (const auto fits = check_length(tokens.size(), request); !fits) return std::unexpected(fits.error());
+    longest = std::max(longest, tokens.size());
+  }
+  if (!request.max_tokens) {
+    const std::uint32_t room = max_model_len_ - static_cast<std::uint32_t>(longest);
+    request.sampling.max_tokens = std::min(room, request.usual_max_tokens.value_or(room));
+  }
+  if (request.sampling.min_tokens > request.sampling.max_tokens) {
+    return fail(ErrorCode::invalid_argument, "min_tokens", fmt::format("{} do not fit into the context", request.sampling.min_tokens),
+                fmt::format("ask for at most {}", request.sampling.max_tokens));
+  }
+  return encoded;
+}
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#pragma once
+// The bodies of routes beside completions.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "quire/engine.h"
+#include "quire/error.h"
+#include "quire/ids.h"
+#include "server/request/completion_request.h"
+
+namespace quire {
+
+// The body of /v1/requests/{id}/fork.
+struct ForkCall {
+  std::uint32_t choice = 0;  // of the parent
+  EngineFork fork;
+  bool stream = false;
+};
+Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices);
+
+// The body of /v1/requests/{id}/input.
+struct InputCall {
+  std::optional<Prompt> prompt;     // nullopt: nothing more is said
+  bool add_special_tokens = false;  // they were in the first
+  bool is_last = false;             // the session ends with its answer
+};
+Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_size);
+
+struct TokenizeRequest {
+  std::string model;
+  std::variant<std::string, ChatPrompt> input;  // "prompt" or "messages"
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+Result<TokenizeRequest> parse_tokenize_request(std::string_view body);
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, std::uint32_t vocab_size);
+
+}  // namespace quire

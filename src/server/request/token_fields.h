@@ -1,0 +1,20 @@
+#pragma once
+// Token ids in bodies.
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "quire/ids.h"
+#include "server/request/object_reader.h"
+
+namespace quire {
+
+// nullopt: not an integer from 0 to vocab_size - 1.
+[[nodiscard]] std::optional<TokenId> token_of(const boost::json::value& value, std::uint32_t vocab_size);
+// An array of them; errors go to the reader.
+[[nodiscard]] std::vector<TokenId> read_tokens(ObjectReader& reader, std::string_view name, const boost::json::value& value,
+                                               std::uint32_t vocab_size);
+
+}  // namespace quire

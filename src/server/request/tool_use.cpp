@@ -1,0 +1,150 @@
+#include "server/request/tool_use.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::size_t kMaxToolNameBytes = 128;
+
+bool is_tool_name(std::string_view name) {
+  const auto is_good = [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-.:/").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, is_good);
+}
+
+Error wrong_tool(std::size_t index, std::string_view field, std::string message, std::string remedy = {},
+                 ErrorCode code = ErrorCode::invalid_argument) {
+  return Error{code, fmt::format("tools[{}]{}", index, field), std::move(message), std::move(remedy)};
+}
+
+// Without a name: nothing that could be called. What it is the template may know.
+Result<Tool> read_tool(const json::value& value, std::size_t index) {
+  if (!value.is_object()) return std::unexpected(wrong_tool(index, "", "must be an object, not " + describe(value)));
+  const json::value* kind = value.get_object().if_contains("type");
+  if (kind != nullptr && *kind != "function")
+    return std::unexpected(wrong_tool(index, ".type", "is " + describe(*kind), "only functions are called here", ErrorCode::unsupported));
+  const json::value* function = value.get_object().if_contains("function");
+  if (function == nullptr) return Tool{};
+  if (!function->is_object()) return std::unexpected(wrong_tool(index, ".function", "must be an object, not " + describe(*function)));
+  const json::object& fields = function->get_object();
+  const json::value* name = fields.if_contains("name");
+  if (name == nullptr || !name->is_string() || !is_tool_name(name->get_string())) {
+    return std::unexpected(wrong_tool(index, ".function.name", name == nullptr ? "is missing" : "is " + describe(*name),
+                                      fmt::format("use at most {} letters, digits and _ - . : /", kMaxToolNameBytes)));
+  }
+  const json::value* parameters = fields.if_contains("parameters");
+  if (parameters != nullptr && !parameters->is_null()) {
+    if (!parameters->is_object())
+      return std::unexpected(wrong_tool(index, ".function.parameters", "must be a JSON schema, not " + describe(*parameters)));
+    const json::value* type = parameters->get_object().if_contains("type");
+    if (type != nullptr && *type != "object") {
+      return std::unexpected(
+          wrong_tool(index, ".function.parameters.type", "is " + describe(*type), "arguments are an object: use \"object\""));
+    }
+  }
+  const json::value* strict = fields.if_contains("strict");
+  return Tool{.name = std::string(name->get_string()),
+              .parameters = parameters != nullptr ? *parameters : json::value(),
+              .strict = strict != nullptr && *strict == true};
+}
+
+void read_tools(ObjectReader& reader, const json::array& sent, std::vector<Tool>& tools) {
+  std::set<std::string_view> names;
+  tools.reserve(sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    auto tool = read_tool(sent[i], i);
+    if (!tool) return reader.reject(tool.error());
+    if (tool->name.empty()) continue;
+    tools.push_back(*std::move(tool));
+    if (!names.insert(tools.back().name).second)
+      return reader.reject(
+          wrong_tool(i, ".function.name", fmt::format("'{}' is there twice", tools.back().name), "give each tool a name of its own"));
+  }
+}
+
+// The name in {"type": "function", "function": {"name": ...}}, or in the same without the inner object.
+std::string_view chosen_name(const json::value& choice) {
+  if (!choice.is_object()) return {};
+  const json::value* function = choice.get_object().if_contains("function");
+  const json::value* name = function == nullptr ? choice.get_object().if_contains("name")
+                                                : (function->is_object() ? function->get_object().if_contains("name") : nullptr);
+  return name != nullptr && name->is_string() ? std::string_view(name->get_string()) : std::string_view();
+}
+
+// Leaves only those of the names.
+void restrict_tools(ObjectReader& reader, ToolUse& use, const std::vector<std::string_view>& names) {
+  std::vector<Tool> left;
+  for (const std::string_view name : names) {
+    const Tool* tool = find_tool(use.tools, name);
+    if (tool == nullptr)
+      return reader.reject("tool_choice", fmt::format("names '{}', which is none of the tools", name.substr(0, 200)), "name one of them");
+    left.push_back(*tool);
+  }
+  use.tools = std::move(left);
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}}.
+void read_allowed_tools(ObjectReader& reader, const json::value& choice, ToolUse& use) {
+  const json::value* allowed = choice.get_object().if_contains("allowed_tools");
+  const json::object& fields = allowed != nullptr && allowed->is_object() ? allowed->get_object() : choice.get_object();
+  const json::value* mode = fields.if_contains("mode");
+  const json::value* tools = fields.if_contains("tools");
+  if (tools == nullptr || !tools->is_array() || tools->get_array().empty())
+    return reader.reject("tool_choice.allowed_tools.tools", "must be an array of tools");
+  if (mode != nullptr && *mode != "auto" && *mode != "required")
+    return reader.reject("tool_choice.allowed_tools.mode", "is " + describe(*mode), "use auto or required");
+  use.choice = mode != nullptr && *mode == "required" ? ToolUse::Choice::required : ToolUse::Choice::automatic;
+  std::vector<std::string_view> names;
+  for (const json::value& tool : tools->get_array()) names.push_back(chosen_name(tool));
+  restrict_tools(reader, use, names);
+}
+
+void read_choice(ObjectReader& reader, const json::value* choice, ToolUse& use, bool has_tools) {
+  use.choice = has_tools ? ToolUse::Choice::automatic : ToolUse::Choice::none;
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice == "none") {
+    use.choice = ToolUse::Choice::none;
+    return;
+  }
+  const json::value* type = choice->is_object() ? choice->get_object().if_contains("type") : nullptr;
+  if (*choice != "required" && type == nullptr)
+    return reader.reject("tool_choice", "is " + describe(*choice), "use auto, none, required or a function's name");
+  if (use.tools.empty()) return reader.reject("tool_choice", "is given without a function to call", "send tools", ErrorCode::unsupported);
+  use.choice = ToolUse::Choice::required;
+  if (*choice == "required") return;
+  if (*type == "allowed_tools") return read_allowed_tools(reader, *choice, use);
+  const std::string_view name = chosen_name(*choice);
+  if (*type != "function" || name.empty())
+    return reader.reject("tool_choice", "names no function", R"(send {"type": "function", "function": {"name": "..."}})");
+  restrict_tools(reader, use, {name});
+  use.parallel = false;
+}
+
+}  // namespace
+
+ToolUse read_tool_use(ObjectReader& reader, json::value& shown) {
+  ToolUse use;
+  json::value* tools = reader.find("tools");
+  const json::value* choice = reader.find("tool_choice");
+  use.parallel = reader.boolean("parallel_tool_calls", true);
+  if (tools != nullptr && !tools->is_array()) reader.reject("tools", "must be an array, not " + describe(*tools));
+  const bool has_tools = tools != nullptr && tools->is_array() && !tools->get_array().empty();
+  if (has_tools) read_tools(reader, tools->get_array(), use.tools);
+  read_choice(reader, choice, use, has_tools);
+  if (has_tools && (choice == nullptr || *choice != "none")) shown = std::move(*tools);
+  return use;
+}
+
+}  // namespace quire

@@ -1,0 +1,85 @@
+// Messages and their events, as Anthropic's clients put them together.
+#include "server/api/anthropic/messages_answer.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <string>
+#include <vector>
+
+#include "server/http/error_response.h"
+
+namespace quire {
+namespace {
+
+namespace json = boost::json;
+using PartKind = AnswerPart::Kind;
+
+const AnswerHead kHead{.api = Api::chat, .id = "msg_1", .model = "m", .created_s = 0};
+const std::vector<AnswerPart> kParts{{PartKind::reasoning, 0, "hm"},      {PartKind::content, 0, "a\"b"},  {PartKind::call, 0, "f"},
+                                     {PartKind::arguments, 0, R"({"x")"}, {PartKind::arguments, 0, ":1}"}, {PartKind::call_end, 0, ""}};
+const AnswerEnd kEnd{.reason = FinishReason::stop, .cause = {}, .calls_tools = true, .usage = {10, 4, 3}};
+
+TEST(MessagesAnswer, AWholeMessageHasItsBlocksInOrder) {
+  MessageWriter writer(kHead, false);
+  std::string none;
+  for (const AnswerPart& part : kParts) writer.add(none, part);
+  writer.end(none, kEnd);
+  EXPECT_EQ(none, "");
+  EXPECT_EQ(json::parse(writer.whole()), json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"m","content":[
+    {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"a\"b"},
+    {"type":"tool_use","id":"toolu_msg_1_0","name":"f","input":{"x":1}}],"stop_reason":"tool_use","stop_sequence":null,
+    "usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":4}})"));
+}
+
+// Of each event its type and index.
+TEST(MessagesAnswer, BlocksOfAStreamOpenAndCloseOneByOne) {
+  MessageWriter writer(kHead, true);
+  std::string events, order;
+  writer.begin(events, kEnd.usage);
+  for (const AnswerPart& part : kParts) writer.add(events, part);
+  writer.end(events, kEnd);
+  for (std::size_t at = events.find("data: "); at != std::string::npos; at = events.find("data: ", at + 1)) {
+    const json::object data = json::parse(events.substr(at + 6, events.find('\n', at) - at - 6)).as_object();
+    order += std::string(data.at("type").as_string()) + (data.contains("index") ? std::to_string(data.at("index").as_int64()) : "") + " ";
+  }
+  EXPECT_EQ(order,
+            "message_start ping content_block_start0 content_block_delta0 content_block_stop0 content_block_start1 content_block_delta1 "
+            "content_block_stop1 content_block_start2 content_block_delta2 content_block_delta2 content_block_stop2 message_delta "
+            "message_stop ");
+}
+
+TEST(MessagesAnswer, ACallThatBreaksOffIsNoBlockOfAWholeMessage) {
+  MessageWriter writer(kHead, false);
+  std::string none;
+  for (const AnswerPart& part :
+       {AnswerPart{PartKind::call, 0, "f"}, AnswerPart{PartKind::call_broken, 0, ""}, AnswerPart{PartKind::content, 0, "x"}})
+    writer.add(none, part);
+  writer.end(none, {.reason = FinishReason::length});
+  const json::value message = json::parse(writer.whole());
+  EXPECT_EQ(message.at("content"), json::parse(R"([{"type":"text","text":"x"}])"));
+  EXPECT_EQ(message.at("stop_reason"), "max_tokens");
+}
+
+TEST(MessagesAnswer, TheEndSaysWhatEndedIt) {
+  StopCause by_text;
+  by_text.text = "x";
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, {}, false), "end_turn");
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, {}, true), "tool_use");
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, by_text, false), "stop_sequence");
+  EXPECT_EQ(stop_reason_name(FinishReason::length, {}, true), "max_tokens");
+}
+
+TEST(MessagesAnswer, ErrorsAreInTheShapeOfThatApi) {
+  const HttpResponse refused = as_messages_error(error_response(404, {ErrorCode::not_found, "model", "is unknown", ""}));
+  EXPECT_EQ(refused.status, 404U);
+  EXPECT_EQ(json::parse(refused.body).at("type"), "error");
+  EXPECT_EQ(json::parse(refused.body).at("error").at("type"), "not_found_error");
+  EXPECT_EQ(json::parse(refused.body).at("error").at("message"), "model: is unknown");
+  const HttpResponse busy = as_messages_error(error_response(429, {ErrorCode::overloaded, "", "too much", ""}, 7));
+  EXPECT_EQ(busy.headers, (HttpHeaders{{"Retry-After", "7"}}));
+  EXPECT_EQ(as_messages_error({200, "application/json", "{}", {}}).body, "{}");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,118 @@
+// What an Anthropic client says, said as a chat, and what is wrong named as that client knows it.
+#include "server/api/anthropic/messages_request.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/request/object_reader.h"
+
+namespace quire {
+namespace {
+
+namespace json = boost::json;
+
+json::value chat_from(const std::string& fields) {
+  std::vector<std::string> ignored;
+  auto chat = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), false, ignored);
+  if (!chat) return json::value(chat.error().to_string());
+  return *std::move(chat);
+}
+
+std::string field_of_refusal(const std::string& body) {
+  std::vector<std::string> ignored;
+  const auto chat = chat_of_messages(parse_object(body).value(), false, ignored);
+  return chat ? "none" : chat.error().field;
+}
+
+const std::string kHello = R"("messages":[{"role":"user","content":"hi"}])";
+
+TEST(MessagesRequest, ATurnOfToolsIsTheChatsTurn) {
+  const json::value chat =
+      chat_from(R"("system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],
+    "messages":[{"role":"user","content":"hi"},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"wait"},
+        {"type":"tool_use","id":"t1","name":"f","input":{"x":1}}]},
+      {"role":"user","content":[{"type":"text","text":"so?"},
+        {"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"4"}]}]}])");
+  EXPECT_EQ(chat.at("messages"), json::parse(R"([{"role":"system","content":"a\nb"},{"role":"user","content":"hi"},
+    {"role":"assistant","content":"wait","reasoning_content":"hm",
+     "tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":{"x":1}}}]},
+    {"role":"tool","tool_call_id":"t1","content":"4"},{"role":"user","content":"so?"}])"))
+      << json::serialize(chat);
+}
+
+TEST(MessagesRequest, FieldsAreTheChats) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"("stop_sequences":["a"],"top_k":4,"stream":true)", R"({"stop":["a"],"top_k":4,"stream":true})"},
+      {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})", "{}"},
+      {R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}])",
+       R"({"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]})"},
+      {R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true})", R"({"tool_choice":"auto","parallel_tool_calls":false})"},
+      {R"("tool_choice":{"type":"any"})", R"({"tool_choice":"required"})"},
+      {R"("tool_choice":{"type":"none"})", R"({"tool_choice":"none"})"},
+      {R"("tool_choice":{"type":"tool","name":"f"})", R"({"tool_choice":{"type":"function","function":{"name":"f"}}})"},
+      {R"("thinking":{"type":"enabled","budget_tokens":1024})", R"({"chat_template_kwargs":{"enable_thinking":true}})"},
+      {R"("thinking":{"type":"disabled"})", R"({"chat_template_kwargs":{"enable_thinking":false}})"},
+      {R"("output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"array"}}})",
+       R"({"reasoning_effort":"low","response_format":{"type":"json_schema",
+           "json_schema":{"name":"answer","schema":{"type":"array"},"strict":true}}})"},
+  };
+  for (const auto& [sent, wanted] : cases) {
+    json::value expected = json::parse(wanted);
+    expected.as_object().emplace("model", "m");
+    expected.as_object().emplace("max_tokens", 5);
+    expected.as_object().emplace("messages", json::parse(R"([{"role":"user","content":"hi"}])"));
+    const json::value chat = chat_from(kHello + "," + sent);
+    EXPECT_EQ(chat, expected) << sent << '\n' << json::serialize(chat);
+  }
+}
+
+TEST(MessagesRequest, AToolThatFailedSaysSo) {
+  for (const auto& [is_error, content] : {std::pair("true", "Error: no such file"), std::pair("false", "no such file")}) {
+    const json::value chat = chat_from(R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"no such file","is_error":)" +
+                                       std::string(is_error) + "}]}]");
+    EXPECT_EQ(chat.at("messages").as_array().back().at("content"), content);
+  }
+}
+
+TEST(MessagesRequest, WhatIsWrongIsNamed) {
+  const std::string head = R"({"model":"m","max_tokens":5,)";
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"max_tokens":5,)" + kHello + "}", "model"},
+      {R"({"model":"m",)" + kHello + "}", "max_tokens"},
+      {head + R"("messages":[]})", "messages"},
+      {head + R"("messages":[3]})", "messages[0]"},
+      {head + R"("messages":[{"role":"system","content":"a"}]})", "messages[0].role"},
+      {head + R"("messages":[{"role":"user"}]})", "messages[0].content"},
+      {head + R"("messages":[{"role":"user","content":[{"type":"image","source":{}}]}]})", "messages[0].content[0].type"},
+      {head + R"("messages":[{"role":"user","content":["a"]}]})", "messages[0].content[0]"},
+      {head + R"("messages":[{"role":"user","content":[{"type":"tool_result"}]}]})", "messages[0].content[0].tool_use_id"},
+      {head + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":"{}"}]}]})",
+       "messages[0].content[0].input"},
+      {head + R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})", "messages"},
+      {head + kHello + R"(,"system":[{"type":"text"}]})", "system[0].text"},
+      {head + kHello + R"(,"tools":[{"type":"web_search_20250305","name":"web_search"}]})", "tools[0].type"},
+      {head + kHello + R"(,"tools":[{"name":"f"}]})", "tools[0].input_schema"},
+      {head + kHello + R"(,"tool_choice":{"type":"tool"}})", "tool_choice"},
+      {head + kHello + R"(,"tool_choice":"auto"})", "tool_choice"},
+      {head + kHello + R"(,"thinking":{"type":"maybe"}})", "thinking"},
+      {head + kHello + R"(,"mcp_servers":[{}]})", "mcp_servers"},
+      {head + kHello + R"(,"stop":["a"]})", "stop"},
+  };
+  for (const auto& [body, field] : cases) EXPECT_EQ(field_of_refusal(body), field) << body;
+}
+
+TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
+  std::vector<std::string> ignored;
+  EXPECT_TRUE(chat_of_messages(parse_object(R"({"model":"m","metadata":{},"xyzzy":1,)" + kHello + "}").value(), true, ignored).has_value());
+  EXPECT_EQ(ignored, (std::vector<std::string>{"metadata", "xyzzy"}));
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,198 @@
+// Vectors of all tokens of a text or a conversation, over real sockets.
+#include "server/api/pooling/token_vectors.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/random.h"
+#include "server/api/pooling/vector_form.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using PoolingHttp = RunningServer;
+
+constexpr std::uint32_t kWidth = 4;
+
+// Of each token its byte, its position, and two numbers more.
+std::vector<float> rows_of(const EngineRequest& request) {
+  const auto row = [&](std::size_t i) {
+    return std::vector<float>{static_cast<float>(request.prompt[i]), static_cast<float>(i), 0.5F, -1.0F};
+  };
+  if (request.sampling.pooling.kind != PoolingKind::all) return row(request.prompt.size() - 1);
+  std::vector<float> rows;
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) std::ranges::copy(row(i), std::back_inserter(rows));
+  return rows;
+}
+
+std::vector<float> rows_of(std::string_view text) {
+  EngineRequest request;
+  request.prompt = bytes_to_tokens(text);
+  request.sampling.pooling.kind = PoolingKind::all;
+  return rows_of(request);
+}
+
+// One behind the other; each has the model's width.
+std::vector<float> told_rows(const boost::json::value& item) {
+  std::vector<float> values;
+  for (const auto& row : item.at("data").as_array()) {
+    EXPECT_EQ(row.as_array().size(), kWidth);
+    for (const auto& value : row.as_array()) values.push_back(value.to_number<float>());
+  }
+  return values;
+}
+
+std::vector<float> normalized(std::vector<float> rows) {
+  for (std::size_t begin = 0; begin < rows.size(); begin += kWidth)
+    std::ranges::copy(finished_vector(std::span(rows).subspan(begin, kWidth), 0, true), rows.begin() + static_cast<std::ptrdiff_t>(begin));
+  return rows;
+}
+
+TEST_F(PoolingHttp, GivesTheRowOfEachToken) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start();
+  const auto response = post("/pooling", R"({"model": "bytes", "input": ["abc", [120]], "task": "token_embed", "use_activation": false})");
+  ASSERT_EQ(response.status, 200U) << response.body;
+  const auto answer = response.json();
+  EXPECT_TRUE(answer.at("id").as_string().starts_with("pool-"));
+  EXPECT_EQ(answer.at("object"), "list");
+  EXPECT_EQ(answer.at("model"), "bytes");
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 4);
+  const auto& data = answer.at("data").as_array();
+  ASSERT_EQ(data.size(), 2U);
+  EXPECT_EQ(data[0].at("object"), "pooling");
+  EXPECT_EQ(data[1].at("index"), 1);
+  EXPECT_EQ(told_rows(data[0]), rows_of("abc"));
+  EXPECT_EQ(told_rows(data[1]), rows_of("x"));
+  EXPECT_TRUE(engine.at(0).request.pooling);
+  EXPECT_EQ(engine.at(0).request.sampling.pooling.kind, PoolingKind::all);
+}
+
+// As in vLLM.
+TEST_F(PoolingHttp, BringsRowsToLengthOneUnlessToldNotTo) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  PoolingInfo info;
+  info.normalize = false;
+  engine.set_pooling(info);
+  start();
+  const auto answer = post("/pooling", R"({"input": "abc", "task": "token_embed"})").json();
+  EXPECT_EQ(told_rows(answer.at("data").as_array()[0]), normalized(rows_of("abc")));
+}
+
+TEST_F(PoolingHttp, InBase64AreTheBytesOfAllRows) {
+  engine.pool_with([](const EngineRequest&) { return std::vector<float>{3.0F, 0.0F, 0.0F, 4.0F, 0.0F, 0.0F, 1.0F, 0.0F}; });
+  start();
+  const auto answer = post("/pooling", R"({"input": "ab", "task": "token_embed", "encoding_format": "base64"})").json();
+  // 0.6, 0, 0, 0.8, 0, 0, 1 and 0 as little-endian floats.
+  EXPECT_EQ(answer.at("data").as_array()[0].at("data"), "mpkZPwAAAAAAAAAAzcxMPwAAAAAAAAAAAACAPwAAAAA=");
+}
+
+TEST_F(PoolingHttp, OfATextIsTheVectorThatEmbeddingsGive) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start();
+  const auto vector = post("/v1/embeddings", R"({"input": "abc"})").json().at("data").as_array()[0].at("embedding");
+  for (const char* task : {R"("embed")", "null"}) {
+    const auto answer = post("/pooling", std::string(R"({"input": "abc", "task": )") + task + "}").json();
+    EXPECT_EQ(answer.at("data").as_array()[0].at("data"), vector) << task;
+  }
+}
+
+// Which is read and not answered.
+TEST_F(PoolingHttp, TakesAConversation) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start();
+  const std::string messages = R"("messages": [{"role": "user", "content": "hi"}], "use_activation": false, "task": "token_embed")";
+  const auto prompt = [&](const std::string& more) {
+    const auto response = post("/pooling", "{" + messages + more + "}");
+    EXPECT_EQ(response.status, 200U) << response.body;
+    const std::string text = tokens_to_bytes(engine.at(engine.num_submitted() - 1).request.prompt);
+    EXPECT_EQ(told_rows(response.json().at("data").as_array()[0]), rows_of(text));
+    return text;
+  };
+  const auto rendered = [&](const char* more) {
+    const auto answer = post("/tokenize", R"({"messages": [{"role": "user", "content": "hi"}])" + std::string(more) + "}").json();
+    std::vector<TokenId> tokens;
+    for (const auto& token : answer.at("tokens").as_array()) tokens.push_back(token.to_number<TokenId>());
+    return tokens_to_bytes(tokens);
+  };
+  EXPECT_EQ(prompt(""), rendered(R"(, "add_generation_prompt": false)"));
+  EXPECT_EQ(prompt(R"(, "add_generation_prompt": true)"), rendered(""));
+  EXPECT_EQ(prompt(R"(, "continue_final_message": true)"), rendered(R"(, "add_generation_prompt": false, "continue_final_message": true)"));
+}
+
+TEST_F(PoolingHttp, OfMoreTokensThanWaitInMemoryIsRefused) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start({.max_hidden_numbers = 20});
+  EXPECT_EQ(post("/pooling", R"({"input": ["abc", "de"], "task": "token_embed"})").status, 200U);
+  const auto refused = post("/pooling", R"({"input": ["abc", "de", "f"], "task": "token_embed"})");
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(refused.error_param(), "input");
+  EXPECT_NE(refused.error_message().find("send at most 5 tokens"), std::string::npos) << refused.body;
+  EXPECT_EQ(post("/pooling", R"({"input": ["abc", "de", "f"]})").status, 200U) << "a vector each";
+}
+
+TEST_F(PoolingHttp, OfAnyDecoderGivesRows) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  PoolingInfo info;
+  info.unsupported = "it pools by magic";
+  engine.set_pooling(info);
+  start();
+  EXPECT_EQ(post("/pooling", R"({"input": "a", "task": "token_embed"})").status, 200U);
+  EXPECT_NE(post("/pooling", R"({"input": "a"})").error_message().find("magic"), std::string::npos);
+  stop_and_flush();
+  info.unsupported.clear();
+  info.pair_template = "{query} {document}";
+  engine.set_pooling(info);
+  start();
+  EXPECT_EQ(post("/pooling", R"({"input": "a", "task": "token_embed"})").status, 200U);
+  EXPECT_EQ(post("/pooling", R"({"input": "a"})").error_param(), "task");
+}
+
+TEST_F(PoolingHttp, NamesTheFieldThatIsWrong) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start();
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({})", "input"},
+      {R"({"input": ""})", "input"},
+      {R"({"input": ["a", 3]})", "input"},
+      {R"({"input": "a", "task": "token_classify"})", "task"},
+      {R"({"input": "a", "task": 3})", "task"},
+      {R"({"input": "a", "dimensions": 2})", "dimensions"},
+      {R"({"input": "a", "encoding_format": "bytes"})", "encoding_format"},
+      {R"({"input": "a", "use_activation": "yes"})", "use_activation"},
+      {R"({"input": "a", "messages": [{"role": "user", "content": "a"}]})", "input"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "chat_template": "x"})", "chat_template"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": true, "continue_final_message": true})",
+       "continue_final_message"},
+      {R"({"data": {}})", "input"},
+      {R"({"input": "a", "model": "other"})", "model"}};
+  for (const auto& [body, field] : cases) {
+    const auto refused = post("/pooling", body);
+    EXPECT_TRUE(refused.status == 400U || refused.status == 404U) << body << refused.body;
+    EXPECT_EQ(refused.error_param(), field) << body << refused.body;
+  }
+  EXPECT_EQ(engine.num_submitted(), 0U);
+}
+
+TEST_F(PoolingHttp, OfSpoiledBodiesIsARefusalOrAnAnswer) {
+  engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
+  start();
+  const std::string whole[] = {
+      R"({"input": ["abc", [97, 98]], "task": "token_embed", "encoding_format": "base64", "truncate_prompt_tokens": 3})",
+      R"({"messages": [{"role": "user", "content": "hi"}], "task": "token_embed", "add_generation_prompt": true})"};
+  Random random(6);
+  HttpClient client(port);
+  for (int round = 0; round < 400; ++round) {
+    std::string body = whole[round % 2];
+    for (std::uint64_t i = random.below(3); i > 0; --i) body[random.below(body.size())] = "{}[],:\"0-9e.x\\ \xff"[random.below(16)];
+    if (random.chance(0.2)) body.erase(random.below(body.size()), random.below(8));
+    const auto response = client.post("/pooling", body);
+    ASSERT_TRUE(response.status == 200U || response.status == 400U || response.status == 404U) << body << response.body;
+    ASSERT_NO_THROW(static_cast<void>(response.json())) << response.body;
+  }
+}
+
+}  // namespace
+}  // namespace quire

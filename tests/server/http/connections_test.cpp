@@ -1,0 +1,148 @@
+// More clients than there is room for: none hangs, and who asks for something is not kept out by who asks for nothing.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "server/http/descriptors.h"
+#include "server/operate/metrics.h"
+#include "server/running_server.h"
+#include "support/sanitized.h"
+
+namespace quire {
+namespace {
+
+using ConnectionsTest = RunningServer;
+
+constexpr const char* kSanitizersNeedDescriptors =
+    "UBSan looks at an object through a pipe and takes it for a broken one where none can be made";
+
+using Clients = std::vector<std::unique_ptr<HttpClient>>;
+
+Clients connect(std::uint16_t port, int count, std::string_view opening) {
+  Clients clients;
+  for (int i = 0; i < count; ++i) clients.emplace_back(std::make_unique<HttpClient>(port))->send(opening);
+  return clients;
+}
+
+TEST_F(ConnectionsTest, ATooLateClientIsToldAtOnceWhereAllAreBusy) {
+  start({.max_connections = 1, .retry_after_s = 5});
+  HttpClient busy(port);
+  busy.send_post("/v1/completions", R"({"prompt": "a", "stream": true})");
+  ASSERT_TRUE(engine.wait_submitted(1));
+  HttpClient late(port);
+  const ClientResponse refused = late.receive();
+  EXPECT_EQ(refused.status, 503U);
+  EXPECT_EQ(refused.header("Retry-After"), "5");
+  EXPECT_EQ(refused.json().at("error").at("code"), "overloaded");
+  EXPECT_TRUE(late.at_end());
+  engine.end(engine.at(0).id, FinishReason::stop);
+  EXPECT_EQ(busy.receive().status, 200U) << "the busy one was not disturbed";
+  EXPECT_NE(busy.get("/metrics").body.find("quire:connections_refused_total{engine=\"0\",model_name=\"bytes\"} 1\n"), std::string::npos);
+}
+
+TEST_F(ConnectionsTest, IdleOnesMakeRoomTheLongestWaitingFirst) {
+  start({.max_connections = 2});
+  HttpClient first(port), second(port);
+  EXPECT_EQ(first.get("/health").status, 200U);
+  EXPECT_EQ(second.get("/health").status, 200U);
+  EXPECT_EQ(first.get("/health").status, 200U);  // now second has waited longer
+  HttpClient third(port);
+  EXPECT_EQ(third.get("/health").status, 200U);
+  EXPECT_TRUE(second.at_end());
+  EXPECT_EQ(first.get("/health").status, 200U);
+}
+
+TEST_F(ConnectionsTest, HalfHeadersDoNotPushOutAClientBetweenTwoRequests) {
+  start({.max_connections = 8});
+  HttpClient good(port);
+  EXPECT_EQ(good.get("/health").status, 200U);
+  const Clients half = connect(port, 100, "GET /health HTTP/1.1\r\nHost: loc");
+  EXPECT_EQ(good.get("/health").status, 200U);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "nor keep out a new one";
+}
+
+TEST_F(ConnectionsTest, ThousandsOfIdleConnectionsCostLittleAndHealthAnswers) {
+  raise_descriptor_limit();
+  constexpr int kCount = 4000;
+  if (fit_connections(2 * kCount + 100) < 2 * kCount + 100) GTEST_SKIP() << "the limit of open files (ulimit -Hn) is below 8,200";
+  start({.max_connections = kCount + 10});
+  const std::uint64_t before = resident_bytes();
+  const Clients idle = connect(port, kCount, "");
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  EXPECT_LT(resident_bytes() - before, std::uint64_t{64} << 20) << "16 KiB for each, both ends of this test included";
+  const Clients half = connect(port, kCount, "GET /health HTTP/1.1\r\nHost: loc");
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+// Takes every descriptor that the process may still have.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::dup(0);
+    const rlimit low{static_cast<rlim_t>(next) + 8, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    taken_.push_back(next);
+    for (int more = ::dup(0); more >= 0; more = ::dup(0)) taken_.push_back(more);
+  }
+  ~NoDescriptors() {
+    for (const int taken : taken_) ::close(taken);
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<int> taken_;
+};
+
+TEST_F(ConnectionsTest, WithoutADescriptorLeftClientsAreTurnedAwayInsteadOfHanging) {
+  if (kSanitized) GTEST_SKIP() << kSanitizersNeedDescriptors;
+  start();
+  HttpClient busy(port);
+  busy.send_post("/v1/completions", R"({"prompt": "a", "stream": true})");
+  ASSERT_TRUE(engine.wait_submitted(1));
+  HttpClient first, second;
+  {
+    const NoDescriptors none;
+    first.connect_to(port);
+    EXPECT_EQ(first.receive().status, 503U);
+    second.connect_to(port);
+    EXPECT_EQ(second.receive().status, 503U) << "and again";
+  }
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  engine.end(engine.at(0).id, FinishReason::stop);
+  EXPECT_EQ(busy.receive().status, 200U);
+}
+
+TEST_F(ConnectionsTest, WithoutADescriptorLeftAnIdleOneMakesRoom) {
+  if (kSanitized) GTEST_SKIP() << kSanitizersNeedDescriptors;
+  start();
+  HttpClient idle(port);
+  EXPECT_EQ(idle.get("/health").status, 200U);
+  HttpClient late;
+  const NoDescriptors none;
+  late.connect_to(port);
+  EXPECT_EQ(late.get("/health").status, 200U);
+  EXPECT_TRUE(idle.at_end());
+}
+
+TEST(Descriptors, ConnectionsAreFittedToTheLimit) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{200, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_LT(fit_connections(4096), 200U);
+  EXPECT_GT(fit_connections(4096), 50U);
+  EXPECT_EQ(fit_connections(3), 3U);
+  EXPECT_EQ(raise_descriptor_limit(), before.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace quire

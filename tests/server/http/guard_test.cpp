@@ -1,0 +1,156 @@
+// What browsers do on behalf of strangers' pages: names that were made to point here, forms, scripts, and pages that an operator lets in.
+#include <string>
+
+#include "server/http/host_name.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using GuardTest = RunningServer;
+
+constexpr const char* kBody = R"({"prompt": "a"})";
+
+std::string get_of(const std::string& host) {
+  return "GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n";
+}
+
+TEST(HostName, NamesAndAddressesAreRead) {
+  EXPECT_EQ(parse_host_name("LocalHost:8000")->name, "localhost");
+  EXPECT_EQ(parse_host_name("LocalHost:8000")->port, 8000);
+  EXPECT_EQ(parse_host_name("[::1]:9")->name, "::1");
+  EXPECT_EQ(parse_host_name("example.com")->port, 80);
+  for (const char* loopback : {"localhost", "127.0.0.1", "127.8.9.10:1", "[::1]", "[::ffff:127.0.0.1]:2"}) {
+    const auto host = parse_host_name(loopback);
+    EXPECT_TRUE(host && host->is_loopback()) << loopback;
+  }
+  for (const char* other : {"localhost.example.com", "128.0.0.1", "[::2]", "0.0.0.0"}) {
+    const auto host = parse_host_name(other);
+    EXPECT_TRUE(host && !host->is_loopback()) << other;
+  }
+  // Boost.URL 1.81 reads no name that begins with an IPv4 address. To refuse it is safe.
+  for (const char* wrong : {"127.0.0.1.example.com", "", ":80", "a b", "localhost@example.com", "[::1", "a/b", "a?b", "a:b"})
+    EXPECT_FALSE(parse_host_name(wrong)) << wrong;
+}
+
+TEST_F(GuardTest, ANameThatWasMadeToPointHereIsNotAnswered) {
+  start();
+  for (const char* host :
+       {"evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "a b", "user@localhost"}) {
+    const ClientResponse refused = HttpClient(port).ask(get_of(host));
+    EXPECT_EQ(refused.status, 421U) << host;
+    EXPECT_NE(refused.error_message().find("--allowed-host"), std::string::npos);
+  }
+  for (const char* host : {"localhost", "LOCALHOST:1234", "127.0.0.1", "127.1.2.3:80", "[::1]:8000"})
+    EXPECT_EQ(HttpClient(port).ask(get_of(host)).status, 200U) << host;
+  EXPECT_EQ(HttpClient(port).ask("GET /health HTTP/1.0\r\n").status, 200U) << "no browser leaves Host out";
+}
+
+TEST_F(GuardTest, TheChatPageIsNotShownUnderAStrangersName) {
+  start();
+  EXPECT_EQ(HttpClient(port).ask("GET / HTTP/1.1\r\nHost: evil.example\r\n").status, 421U);
+}
+
+TEST_F(GuardTest, AnOperatorAddsNames) {
+  start({.allowed_hosts = {"LLM.example.com"}});
+  EXPECT_EQ(HttpClient(port).ask(get_of("llm.example.com:443")).status, 200U);
+  EXPECT_EQ(HttpClient(port).ask(get_of("other.example.com")).status, 421U);
+}
+
+TEST_F(GuardTest, AnyNameWillDoWhereTheOperatorSaysSo) {
+  start({.allowed_hosts = {"*"}});
+  EXPECT_EQ(HttpClient(port).ask(get_of("anything.example")).status, 200U);
+}
+
+TEST_F(GuardTest, PagesOfOthersAreRefusedBeforeTheirBodyIsRead) {
+  engine.answer_with("yes");
+  start();
+  for (const char* origin : {"https://evil.example", "null", "http://127.0.0.1:1", "http://localhost", "file://", ""}) {
+    HttpClient client(port);
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) + "\r\nOrigin: " + origin +
+                "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n");
+    const ClientResponse refused = client.receive();
+    EXPECT_EQ(refused.status, 403U) << origin;
+    EXPECT_EQ(refused.error_param(), "Origin");
+    EXPECT_EQ(refused.header("Access-Control-Allow-Origin"), "");
+  }
+  EXPECT_EQ(engine.num_submitted(), 0U);
+}
+
+TEST_F(GuardTest, TheChatPageOfThisServerMayAsk) {
+  engine.answer_with("yes");
+  start();
+  const std::string own = "127.0.0.1:" + std::to_string(port);
+  for (const char* scheme : {"http://", "https://"})
+    EXPECT_EQ(post("/v1/completions", kBody, "Origin: " + (scheme + own) + "\r\n").status, 200U);
+}
+
+TEST_F(GuardTest, WhatAFormCanSendIsNotRead) {
+  engine.answer_with("yes");
+  start();
+  for (const char* type :
+       {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp", "application"}) {
+    const ClientResponse refused = HttpClient(port).ask(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\nContent-Type: " + std::string(type) + "\r\n");
+    EXPECT_EQ(refused.status, 415U) << type;
+    EXPECT_NE(refused.error_message().find("application/json"), std::string::npos);
+  }
+  EXPECT_EQ(HttpClient(port).ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n").status, 415U);
+  EXPECT_EQ(HttpClient(port).ask("POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n").status,
+            415U);
+  EXPECT_EQ(engine.num_submitted(), 0U);
+  HttpClient client(port);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: Application/JSON ; charset=utf-8\r\nContent-Length: 15\r\n\r\n" +
+      std::string(kBody));
+  EXPECT_EQ(client.receive().status, 200U);
+}
+
+TEST_F(GuardTest, APageThatTheOperatorLetsInIsAnsweredWithItsHeaders) {
+  engine.answer_with("yes");
+  start({.api_key = "secret", .cors_allow_origins = {"https://chat.example.com"}});
+  const std::string origin = "Origin: https://chat.example.com\r\n";
+  HttpClient client(port);
+  const ClientResponse preflight = client.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + origin +
+                                              "Access-Control-Request-Method: POST\r\n"
+                                              "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n");
+  EXPECT_EQ(preflight.status, 204U) << "a browser sends no key with it";
+  EXPECT_EQ(preflight.header("Access-Control-Allow-Origin"), "https://chat.example.com");
+  EXPECT_EQ(preflight.header("Access-Control-Allow-Methods"), "GET, POST, DELETE");
+  EXPECT_EQ(preflight.header("Access-Control-Allow-Headers"), "authorization,content-type,x-stainless-os");
+  EXPECT_EQ(preflight.header("Vary"), "Origin");
+  const ClientResponse refused = client.get("/v1/models", origin);
+  EXPECT_EQ(refused.status, 401U);
+  EXPECT_EQ(refused.header("Access-Control-Allow-Origin"), "https://chat.example.com") << "the page should read why";
+  const std::string with_key = origin + "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(client.get("/v1/models", with_key).header("Access-Control-Allow-Origin"), "https://chat.example.com");
+  const ClientResponse stream = client.post("/v1/completions", R"({"prompt": "a", "stream": true})", with_key);
+  EXPECT_EQ(stream.status, 200U);
+  EXPECT_EQ(stream.header("Access-Control-Allow-Origin"), "https://chat.example.com");
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\n").header("Access-Control-Allow-Origin"), "");
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\nOrigin: https://other.example\r\n").status, 403U);
+}
+
+TEST_F(GuardTest, EveryPageIsLetInOnlyIfSaid) {
+  start({.cors_allow_origins = {"*"}});
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/v1/models", "Origin: null\r\n").header("Access-Control-Allow-Origin"), "null");
+  EXPECT_EQ(client.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n").status, 405U) << "not a pre-flight";
+  EXPECT_EQ(client.post("/pause", "", "Origin: http://evil.example\r\n").status, 403U) << "an operator is no page without a key";
+}
+
+TEST(GuardOptions, SlipsAreNamed) {
+  const auto field = [](const ServerOptions& options) { return options.validate().error().field; };
+  for (const char* host : {"http://example.com", "example.com:80", "a b", ""})
+    EXPECT_EQ(field({.allowed_hosts = {host}}), "allowed_host") << host;
+  for (const char* origin : {"example.com", "https://example.com/", "https://example.com/chat", ""})
+    EXPECT_EQ(field({.cors_allow_origins = {origin}}), "cors_allow_origin") << origin;
+  EXPECT_EQ(field({.trusted_proxies = {"proxy.example.com"}}), "trusted_proxy");
+  const ServerOptions good{.allowed_hosts = {"a.example", "[::2]", "*"},
+                           .cors_allow_origins = {"*", "null", "http://localhost:3000"},
+                           .trusted_proxies = {"::1"}};
+  EXPECT_TRUE(good.validate().has_value());
+}
+
+}  // namespace
+}  // namespace quire

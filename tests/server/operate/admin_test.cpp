@@ -1,0 +1,208 @@
+// The operator's endpoints over real sockets, and who may use them.
+#include "server/operate/admin.h"
+
+#include <string>
+
+#include "server/http/local_client.h"
+#include "server/http/query.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using AdminTest = RunningServer;
+
+HttpRequest request_for(const std::string& target) {
+  HttpRequest request;
+  request.target = target;
+  request.is_local = true;
+  return request;
+}
+
+TEST(Query, FieldsAreDecodedAndTheLastOfEqualNamesCounts) {
+  QueryReader query("/x?a=1&a=1%202+%41%25&b&c=oN&");
+  EXPECT_EQ(query.text("a", ""), "1 2 A%");
+  EXPECT_EQ(query.text("b", "absent"), "");
+  EXPECT_EQ(query.text("d", "absent"), "absent");
+  EXPECT_TRUE(query.boolean("c", false));
+  EXPECT_TRUE(query.finish().has_value());
+}
+
+TEST(Query, WhatIsWrongIsNamed) {
+  QueryReader wrong("/x?flag=maybe");
+  EXPECT_FALSE(wrong.boolean("flag", true));
+  EXPECT_EQ(wrong.finish().error().field, "flag");
+  QueryReader slip("/x?flags=true");
+  EXPECT_FALSE(slip.boolean("flag", false));
+  EXPECT_EQ(slip.finish().error().field, "flags");
+  EXPECT_NE(slip.finish().error().remedy.find("'flag'"), std::string::npos);
+  for (const char* broken : {"/x?a=%4", "/x?a=%zz", "/x?a=\xff"}) EXPECT_FALSE(QueryReader(broken).finish().has_value()) << broken;
+  EXPECT_TRUE(QueryReader("/x").finish().has_value());
+  EXPECT_TRUE(QueryReader("/x?").finish().has_value());
+}
+
+TEST(Admin, PauseParametersAreThoseOfVllm) {
+  EXPECT_EQ(parse_pause(request_for("/pause"))->mode, PauseMode::abort);
+  EXPECT_TRUE(parse_pause(request_for("/pause"))->clear_cache);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=wait"))->mode, PauseMode::wait);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=keep"))->mode, PauseMode::keep);
+  EXPECT_EQ(parse_pause(request_for("/pause?wait_for_inflight_requests=true"))->mode, PauseMode::wait);
+  EXPECT_FALSE(parse_pause(request_for("/pause?clear_cache=false"))->clear_cache);
+  EXPECT_EQ(parse_pause(request_for("/pause?mode=Keep")).error().field, "mode");
+  EXPECT_EQ(parse_pause(request_for("/pause?mod=keep")).error().field, "mod") << "a slip must not abort everything";
+  EXPECT_EQ(parse_resume(request_for("/resume?mode=keep")).error().field, "mode");
+}
+
+TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
+  HttpRequest remote = request_for("/pause");
+  remote.is_local = false;
+  EXPECT_NE(admit_operator(remote, {}).error().remedy.find("--allow-remote-admin"), std::string::npos);
+  ServerOptions open;
+  open.api_key = "secret";
+  EXPECT_FALSE(admit_operator(remote, open).has_value()) << "a key alone is for clients";
+  open.allow_remote_admin = true;
+  EXPECT_TRUE(admit_operator(remote, open).has_value());
+  EXPECT_TRUE(open.validate().has_value());
+  open.api_key.clear();
+  EXPECT_EQ(open.validate().error().field, "allow_remote_admin");
+}
+
+TEST_F(AdminTest, PauseAnswersWhenTheEngineDoesAndOthersAreServedMeanwhile) {
+  start();
+  HttpClient operating(port);
+  operating.send_post("/pause?mode=wait&clear_cache=false", "");
+  const FakeEngine::Control control = engine.take_control();
+  EXPECT_EQ(control.verb, "pause");
+  EXPECT_EQ(control.pause.mode, PauseMode::wait);
+  EXPECT_FALSE(control.pause.clear_cache);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  control.answer(true);
+  const ClientResponse paused = operating.receive();
+  EXPECT_EQ(paused.status, 200U);
+  EXPECT_EQ(paused.json().at("status"), "paused");
+  EXPECT_EQ(operating.get("/health").status, 200U) << "the connection goes on";
+}
+
+TEST_F(AdminTest, EveryVerbReachesTheEngine) {
+  engine.set_paused(true);
+  start();
+  HttpClient client(port);
+  client.send_post("/reset_prefix_cache?reset_running_requests=true&reset_external=1", "");
+  FakeEngine::Control control = engine.take_control();
+  EXPECT_EQ(control.verb, "reset_prefix_cache");
+  EXPECT_TRUE(control.reset.preempt_running && control.reset.external);
+  control.answer(false);
+  ClientResponse response = client.receive();
+  EXPECT_EQ(response.status, 200U);
+  EXPECT_EQ(response.json().at("reset"), false);
+  client.send_post("/resume", "");
+  control = engine.take_control();
+  EXPECT_EQ(control.verb, "resume");
+  control.answer(true);
+  EXPECT_EQ(client.receive().json().at("status"), "resumed");
+  EXPECT_EQ(client.get("/is_paused").json().at("is_paused"), true);
+}
+
+TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
+  start();
+  HttpClient client(port);
+  client.send_post("/pause", "");
+  engine.take_control().answer(fail(ErrorCode::shutting_down, "", "the engine is shutting down"));
+  EXPECT_EQ(client.receive().status, 503U);
+}
+
+TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
+  start();
+  HttpClient client(port);
+  client.send_post("/pause?mode=wait", "");
+  const FakeEngine::Control control = engine.take_control();
+  client.close();
+  while (HttpClient(port).get("/metrics").body.find("quire:connections{engine=\"0\",model_name=\"bytes\"} 1\n") == std::string::npos) {
+  }
+  control.answer(true);
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+}
+
+TEST_F(AdminTest, OnlySoManyOperatorsWaitForTheEngine) {
+  start();
+  std::vector<FakeEngine::Control> waiting;
+  for (int i = 0; i < 64; ++i) {
+    HttpClient client(port);
+    client.send_post("/pause?mode=wait", "");
+    waiting.push_back(engine.take_control());
+  }
+  EXPECT_EQ(HttpClient(port).post("/pause?mode=wait", "").status, 429U) << "those who left count: the engine still holds their question";
+  EXPECT_EQ(HttpClient(port).post("/reset_prefix_cache", "").status, 429U);
+  HttpClient client(port);
+  client.send_post("/resume", "");
+  EXPECT_EQ(engine.take_control().verb, "resume") << "what ends their wait is let through";
+}
+
+TEST_F(AdminTest, StrangersAreRefused) {
+  start();
+  HttpClient client(port);
+  for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "Forwarded: for=192.0.2.1\r\n",
+                             "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n", "Origin: http://example.com\r\n"}) {
+    for (const char* path : {"/pause", "/resume", "/reset_prefix_cache"}) {
+      const ClientResponse refused = client.post(path, "", header);
+      EXPECT_EQ(refused.status, 403U) << path << " " << header;
+      EXPECT_EQ(refused.json().at("error").at("type"), "permission_error");
+    }
+    EXPECT_EQ(client.get("/is_paused", header).status, 403U);
+  }
+  EXPECT_EQ(client.get("/pause").status, 405U);
+}
+
+TEST_F(AdminTest, AProxyThatAddsNoHeaderMakesNobodyLocal) {
+  start({.allowed_hosts = {"llm.example.com"}});
+  const std::string ours = "127.0.0.1:" + std::to_string(port);
+  for (const std::string& host :
+       {std::string("127.0.0.1:1"), std::string("localhost"), std::string("llm.example.com"), "llm.example.com:" + std::to_string(port)})
+    EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + host + "\r\n").status, 403U) << host;
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.0\r\nHost: " + ours + "\r\n").status, 403U) << "nginx, unless told otherwise";
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + ours + "\r\n").status, 200U);
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: LOCALHOST:" + std::to_string(port) + "\r\n").status, 200U);
+}
+
+TEST_F(AdminTest, ATrustedProxySaysWhoIsLocal) {
+  start({.trusted_proxies = {"127.0.0.1"}});
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/is_paused").status, 403U) << "it does not say for whom";
+  for (const char* local : {"X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-For: ::1\r\n", "Forwarded: proto=http;for=\"[::1]:4711\"\r\n",
+                            "Forwarded: For=127.0.0.1\r\nX-Forwarded-For: 127.0.0.1\r\n"})
+    EXPECT_EQ(client.get("/is_paused", local).status, 200U) << local;
+  for (const char* stranger :
+       {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1, 192.0.2.1\r\n",
+        "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n", "Forwarded: for=127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n",
+        "Forwarded: for=unknown\r\n", "Forwarded: for=\"127.0.0.1\r\n", "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n", "X-Forwarded-For:\r\n",
+        "X-Forwarded-For: 127.0.0.1, ::1, 127.0.0.1\r\n"})
+    EXPECT_EQ(client.get("/is_paused", stranger).status, 403U) << stranger;
+}
+
+TEST(Admin, WhatAProxyElsewhereCallsLoopbackIsNotThisMachine) {
+  const auto address = [](const char* text) { return boost::asio::ip::make_address(text); };
+  ClientTrace trace{.peer = address("10.0.0.5"),
+                    .local = {address("10.0.0.1"), 8000},
+                    .host = "localhost:8000",
+                    .forwarded = {},
+                    .forwarded_for = {"127.0.0.1"}};
+  EXPECT_FALSE(is_local_client(trace, {"10.0.0.5"}));
+  trace.peer = address("::ffff:127.0.0.1");
+  EXPECT_FALSE(is_local_client(trace, {}));
+  EXPECT_TRUE(is_local_client(trace, {"127.0.0.1"}));
+  trace.forwarded_for = {};
+  EXPECT_TRUE(is_local_client(trace, {}));
+}
+
+TEST_F(AdminTest, TheKeyIsAskedForAndOpensToPages) {
+  start({.api_key = "secret", .cors_allow_origins = {"http://example.com"}});
+  HttpClient client(port);
+  EXPECT_EQ(client.post("/pause", "").status, 401U);
+  EXPECT_EQ(client.get("/is_paused").status, 401U);
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(client.get("/is_paused", key + "Origin: http://other.example\r\n").status, 403U);
+  EXPECT_EQ(client.get("/is_paused", key + "Origin: http://example.com\r\n").status, 200U);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,168 @@
+#include "server/operate/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "server/operate/cache_status.h"
+
+namespace quire {
+namespace {
+
+TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
+  EngineStats engine;
+  engine.num_running = 3;
+  engine.num_blocks = 10;
+  engine.num_free_blocks = 5;
+  engine.num_waiting = 4;
+  engine.num_preemptions = 2;
+  engine.num_forks = 6;
+  engine.num_copied_blocks = 5;
+  engine.prefix_cache_queries = 100;
+  engine.prefix_cache_hits = 48;
+  engine.prompt_tokens = 90;
+  engine.prompt_tokens_cached = 32;
+  engine.is_paused = true;
+  engine.finished_length = 7;
+  engine.time_to_first_token_s = {{0.1, 1.0}, {1, 2, 4}, 3.5};
+  const std::string text = metrics_text(engine, {}, "m\"x");
+  for (const char* line :
+       {"vllm:num_requests_running{engine=\"0\",model_name=\"m\\\"x\"} 3\n",
+        "vllm:num_requests_waiting{engine=\"0\",model_name=\"m\\\"x\"} 4\n",
+        "vllm:num_preemptions_total{engine=\"0\",model_name=\"m\\\"x\"} 2\n", "quire:forks_total{engine=\"0\",model_name=\"m\\\"x\"} 6\n",
+        "quire:copied_blocks_total{engine=\"0\",model_name=\"m\\\"x\"} 5\n",
+        "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\\\"x\"} 100\n",
+        "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\\\"x\"} 48\n",
+        "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\\\"x\"} 90\n",
+        "vllm:prompt_tokens_cached_total{engine=\"0\",model_name=\"m\\\"x\"} 32\n", "quire:paused{engine=\"0\",model_name=\"m\\\"x\"} 1\n",
+        "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\\\"x\"} 0.5\n",
+        "vllm:request_success_total{engine=\"0\",model_name=\"m\\\"x\",finished_reason=\"length\"} 7\n",
+        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\\\"x\",le=\"0.1\"} 1\n",
+        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\\\"x\",le=\"+Inf\"} 4\n",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"m\\\"x\"} 4\n", "# TYPE vllm:num_preemptions_total counter\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
+  EngineStats engine;
+  engine.num_blocks = 10;
+  engine.num_free_blocks = 1;
+  engine.is_admission_stopped = true;
+  engine.num_admission_stops = 3;
+  const std::string without = metrics_text(engine, {}, "m");
+  EXPECT_EQ(without.find("kv_swap"), std::string::npos);
+  for (const char* line :
+       {"quire:kv_pressure{engine=\"0\",model_name=\"m\"} 0.9\n", "quire:admission_stopped{engine=\"0\",model_name=\"m\"} 1\n",
+        "quire:admission_stops_total{engine=\"0\",model_name=\"m\"} 3\n"})
+    EXPECT_NE(without.find(line), std::string::npos) << line;
+  engine.kv_swap = {.num_places = 1,
+                    .num_used_places = 2,
+                    .num_out = 3,
+                    .num_out_blocks = 4,
+                    .num_in = 5,
+                    .num_in_blocks = 6,
+                    .num_in_tokens = 7,
+                    .num_lost = 8,
+                    .num_no_place = 9,
+                    .num_no_gain = 10,
+                    .num_refused_blocks = 11,
+                    .out_bytes_per_s = 12.5,
+                    .in_bytes_per_s = 13.5};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"places", "used_places", "out_requests_total", "out_blocks_total", "in_requests_total", "in_blocks_total", "in_tokens_total",
+        "lost_total", "no_place_total", "no_gain_total", "refused_total", "out_bytes_per_second", "in_bytes_per_second"})
+    EXPECT_NE(text.find(std::string("\nquire:kv_swap_") + line + "{"), std::string::npos) << line;
+  EXPECT_NE(text.find("quire:kv_swap_in_tokens_total{engine=\"0\",model_name=\"m\"} 7\n"), std::string::npos);
+  EXPECT_NE(text.find("quire:kv_swap_lost_total{engine=\"0\",model_name=\"m\"} 8\n"), std::string::npos);
+}
+
+TEST(Metrics, TellOfTheTiersThereAre) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
+  engine.kv_tiers.push_back({.name = "dram", .num_stored_blocks = 11});
+  engine.kv_tiers.push_back({.name = "disk",
+                             .budget_bytes = 100,
+                             .num_places = 9,
+                             .num_used_places = 8,
+                             .num_unread_places = 1,
+                             .num_restored_blocks = 2,
+                             .num_stored_blocks = 3,
+                             .num_loaded_blocks = 4,
+                             .bytes_stored = 30,
+                             .bytes_loaded = 40,
+                             .tokens_loaded = 64,
+                             .num_without_room = 5,
+                             .num_refused_blocks = 6,
+                             .num_failed_blocks = 7,
+                             .num_held_back = 8,
+                             .num_stored_at_end = 12,
+                             .num_computed_tokens = 9,
+                             .load_bytes_per_s = 1.5,
+                             .compute_tokens_per_s = 2.5,
+                             .stores_left_out = true,
+                             .num_times_left_out = 10});
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line : {"budget_bytes 100",
+                           "places 9",
+                           "used_places 8",
+                           "unread_places 1",
+                           "restored_blocks_total 2",
+                           "stored_blocks_total 3",
+                           "loaded_blocks_total 4",
+                           "stored_bytes_total 30",
+                           "loaded_bytes_total 40",
+                           "loaded_tokens_total 64",
+                           "without_room_total 5",
+                           "refused_total 6",
+                           "failed_total 7",
+                           "held_back_total 8",
+                           "stored_at_end_total 12",
+                           "computed_tokens_total 9",
+                           "load_bytes_per_second 1.5",
+                           "compute_tokens_per_second 2.5",
+                           "loads_left_out 0",
+                           "stores_left_out 1",
+                           "left_out_total 10"}) {
+    const std::string sample(line);
+    const std::size_t space = sample.find(' ');
+    const std::string wanted =
+        "\nquire:kv_tier_" + sample.substr(0, space) + R"({engine="0",model_name="m",tier="disk"})" + sample.substr(space) + "\n";
+    EXPECT_NE(text.find(wanted), std::string::npos) << wanted << text;
+  }
+  EXPECT_NE(text.find(R"(stored_blocks_total{engine="0",model_name="m",tier="dram"} 11)"), std::string::npos);
+  EXPECT_EQ(text.find("# TYPE quire:kv_tier_places"), text.rfind("# TYPE quire:kv_tier_places")) << "once";
+}
+
+TEST(CacheStatus, TellsOfTheCacheAndItsTiersAsJson) {
+  EngineStats engine;
+  engine.num_blocks = 99;
+  engine.num_free_blocks = 98;
+  EXPECT_EQ(
+      cache_status(engine, 16),
+      R"({"object":"cache","memory":{"block_size":16,"blocks":99,"free_blocks":98,"query_tokens":0,"hit_tokens":0,"evicted_blocks":0},)"
+      R"("tiers":[]})");
+  engine.kv_tiers.push_back({.name = "dram", .num_stored_blocks = 11});
+  engine.kv_tiers.push_back({.name = "disk", .bytes_loaded = std::uint64_t{1} << 40});
+  const std::string text = cache_status(engine, 16);
+  EXPECT_NE(text.find(R"({"tier":"dram","budget_bytes":0,)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(,"stored_blocks":11,)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(},{"tier":"disk",)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"(,"loaded_bytes":1099511627776,)"), std::string::npos) << text;
+}
+
+TEST(Metrics, EveryLineIsACommentOrASample) {
+  EngineStats engine;
+  engine.kv_tiers.emplace_back();
+  const std::string text = metrics_text(engine, {}, "m");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool sample = line.find("{engine=\"0\",model_name=\"m\"") != std::string::npos && line.find("} ") != std::string::npos;
+    EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || sample) << line;
+  }
+  EXPECT_GT(resident_bytes(), 1U << 20);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,128 @@
+// What requests take from generation_config.json, in vLLM's way.
+#include "quire/generation_config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "server/request/completion_request.h"
+
+namespace quire {
+namespace {
+
+class ModelFolder {
+ public:
+  ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("quire_generation_config_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~ModelFolder() { std::filesystem::remove_all(path_); }
+  ModelFolder(const ModelFolder&) = delete;
+  ModelFolder& operator=(const ModelFolder&) = delete;
+  void write(std::string_view text) const { std::ofstream(path_ / "generation_config.json") << text; }
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string field_of(const Result<GenerationDefaults>& result) {
+  return result.has_value() ? "" : result.error().field;
+}
+
+// As transformers' GenerationConfig of 4.57 tells vLLM of the file of Qwen3: its diff to the defaults.
+TEST(GenerationConfig, AreTheNamesThatVllmTakes) {
+  const auto read = parse_generation_config(R"({"bos_token_id": 1, "do_sample": true, "eos_token_id": [2, 3], "pad_token_id": 1,
+    "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1, "max_new_tokens": 99,
+    "transformers_version": "4.51.0"})");
+  ASSERT_TRUE(read.has_value()) << read.error().to_string();
+  EXPECT_EQ(*read, (GenerationDefaults{
+                       .temperature = 0.6, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1.1, .top_k = 20, .max_tokens = 99}));
+  EXPECT_EQ(describe(*read), "temperature 0.6, top_p 0.95, top_k 20, min_p 0.05, repetition_penalty 1.1, max_tokens 99");
+  EXPECT_EQ(parse_generation_config(R"({"top_k": 50, "temperature": null})").value(), GenerationDefaults{}) << "transformers' own";
+  EXPECT_EQ(describe(GenerationDefaults{}), "");
+}
+
+TEST(GenerationConfig, WhatNoRequestCouldHaveIsRefusedByItsName) {
+  for (const auto& [text, field] : {std::pair(R"({"temperature": -1})", "temperature"),
+                                    {R"({"temperature": "warm"})", "temperature"},
+                                    {R"({"top_p": 0})", "top_p"},
+                                    {R"({"top_p": 1e400})", "top_p"},
+                                    {R"({"top_k": -2})", "top_k"},
+                                    {R"({"top_k": 1.5})", "top_k"},
+                                    {R"({"min_p": 2})", "min_p"},
+                                    {R"({"repetition_penalty": 0})", "repetition_penalty"},
+                                    {R"({"max_new_tokens": 0})", "max_new_tokens"},
+                                    {R"({"max_new_tokens": 1e30})", "max_new_tokens"},
+                                    {"[]", ""},
+                                    {"", ""},
+                                    {"{\"temperature\": 1", ""}}) {
+    const auto read = parse_generation_config(text);
+    ASSERT_FALSE(read.has_value()) << text;
+    EXPECT_EQ(read.error().field, field) << text;
+  }
+}
+
+TEST(GenerationConfig, IsReadBesideTheModelUnlessSomebodySaysOtherwise) {
+  const ModelFolder folder;
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), GenerationDefaults{}) << "there is none";
+  EXPECT_EQ(field_of(read_generation_config("model.gguf", {.source = folder.path()})), "generation_config");
+  folder.write(R"({"temperature": 0.6, "max_new_tokens": 70})");
+  const GenerationDefaults of_model{.temperature = 0.6, .max_tokens = 70};
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), of_model);
+  EXPECT_EQ(read_generation_config(folder.path() + "/model.gguf", {}).value(), of_model);
+  EXPECT_EQ(read_generation_config(folder.path(), {.source = "vllm"}).value(), GenerationDefaults{});
+  EXPECT_EQ(read_generation_config("elsewhere.gguf", {.source = folder.path()}).value(),
+            (GenerationDefaults{.temperature = 0.6, .max_tokens = 70, .max_limit = 70}));
+  folder.write(R"({"temperature": 7e7})");
+  EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config.temperature");
+  folder.write(std::string((1 << 20) + 1, ' '));
+  EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config") << "too large";
+}
+
+TEST(GenerationConfig, OverridesGoBeforeTheFile) {
+  const ModelFolder folder;
+  folder.write(R"({"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 70})");
+  const auto read = read_generation_config(folder.path(), {.overrides = R"({"temperature": 0, "top_k": 50, "max_new_tokens": 5})"});
+  EXPECT_EQ(read.value(), (GenerationDefaults{.temperature = 0.0, .top_p = 0.9, .top_k = 50, .max_tokens = 5, .max_limit = 5}));
+  EXPECT_EQ(field_of(read_generation_config(folder.path(), {.overrides = R"({"temprature": 0})"})),
+            "override_generation_config.temprature");
+  EXPECT_EQ(field_of(read_generation_config(folder.path(), {.overrides = "warm"})), "override_generation_config");
+}
+
+CompletionRequest asked(Api api, std::string_view body, const GenerationDefaults& defaults) {
+  return parse_completion_request(api, body, {.vocab_size = 100, .defaults = defaults}).value();
+}
+
+TEST(GenerationConfig, TakesThePlaceOfWhatARequestDoesNotSay) {
+  const GenerationDefaults defaults{
+      .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.5, .top_k = -1, .max_tokens = 9};
+  const std::string_view chat = R"({"messages": [{"role": "user", "content": "Hi"}], "temperature": null})";
+  const CompletionRequest silent = asked(Api::chat, chat, defaults);
+  EXPECT_EQ(silent.sampling.temperature, 0.5F);
+  EXPECT_EQ(silent.sampling.top_p, 0.75F);
+  EXPECT_EQ(silent.sampling.min_p, 0.25F);
+  EXPECT_EQ(silent.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(silent.sampling.top_k, 0);
+  EXPECT_EQ(silent.max_tokens, std::nullopt);
+  EXPECT_EQ(silent.usual_max_tokens, 9U);
+  const CompletionRequest said = asked(Api::completion, R"({"prompt": "Hi", "temperature": 0, "top_p": 1, "max_tokens": 50})", defaults);
+  EXPECT_EQ(said.sampling.temperature, 0.0F);
+  EXPECT_EQ(said.sampling.top_p, 1.0F);
+  EXPECT_EQ(said.max_tokens, 50U);
+  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi"})", defaults).max_tokens, 16U) << "as in vLLM";
+}
+
+TEST(GenerationConfig, ALimitHoldsWhateverIsAskedFor) {
+  const GenerationDefaults defaults{.max_limit = 7};
+  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi", "max_tokens": 50})", defaults).max_tokens, 7U);
+  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi", "max_tokens": 3})", defaults).max_tokens, 3U);
+  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi"})", defaults).max_tokens, 7U);
+  EXPECT_EQ(asked(Api::chat, R"({"messages": [{"role": "user", "content": "Hi"}]})", defaults).usual_max_tokens, 7U);
+}
+
+}  // namespace
+}  // namespace quire

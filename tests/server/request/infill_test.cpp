@@ -1,0 +1,95 @@
+// `suffix`: the prompt is written around a hole.
+#include "server/request/infill.h"
+
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using InfillTest = RunningServer;
+
+std::vector<TokenId> joined(TokenId first, std::string_view prefix, TokenId second, std::string_view suffix, TokenId third) {
+  std::vector<TokenId> tokens{first};
+  const auto add = [&tokens](std::string_view text) {
+    for (const TokenId token : bytes_to_tokens(text)) tokens.push_back(token);
+  };
+  add(prefix);
+  tokens.push_back(second);
+  add(suffix);
+  tokens.push_back(third);
+  return tokens;
+}
+
+TEST_F(InfillTest, EachFamilyOfNamesIsKnown) {
+  const std::array<std::array<std::string, 3>, 3> families = {{{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
+                                                               {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+                                                               {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}}};
+  for (const auto& names : families) {
+    FakeEngine fake;
+    std::array<TokenId, 3> ids{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto before = Tokenizer::create(*fake.model().tokenizer).value();
+      EXPECT_FALSE(find_infill(*before)) << "not before all three are there";
+      ids[i] = fake.add_control_token(names[i]);
+    }
+    const auto tokenizer = Tokenizer::create(*fake.model().tokenizer).value();
+    const auto infill = find_infill(*tokenizer);
+    ASSERT_TRUE(infill.has_value()) << names[0];
+    EXPECT_EQ(infill_prompt(*infill, *tokenizer, bytes_to_tokens("ab"), bytes_to_tokens("c")), joined(ids[0], "ab", ids[1], "c", ids[2]));
+  }
+}
+
+TEST_F(InfillTest, AMarkNeedNotBeAControlToken) {
+  TokenizerSpec spec = *engine.model().tokenizer;
+  for (const char* name : {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}) {
+    spec.tokens.emplace_back(name);
+    spec.types.push_back(TokenizerSpec::TokenType::user_defined);
+  }
+  EXPECT_TRUE(find_infill(*Tokenizer::create(spec).value()).has_value());
+  for (auto type = spec.types.end() - 3; type != spec.types.end(); ++type) *type = TokenizerSpec::TokenType::normal;
+  EXPECT_FALSE(find_infill(*Tokenizer::create(spec).value()).has_value()) << "text that merges make is no mark";
+}
+
+TEST_F(InfillTest, TheAnswerFillsTheHoleAndEndsBeforeAMark) {
+  const TokenId prefix = engine.add_control_token("<fim_prefix>");
+  const TokenId suffix = engine.add_control_token("<fim_suffix>");
+  const TokenId middle = engine.add_control_token("<fim_middle>");
+  const TokenId pad = engine.add_control_token("<fim_pad>");
+  engine.answer_with("hello");
+  start();
+  const auto answer =
+      post("/v1/completions", R"({"prompt": ["a<fim_pad>", [97, 98]], "suffix": "<fim_middle>z", "stop_token_ids": [7]})").json();
+  EXPECT_EQ(answer.at("choices").as_array().size(), 2U);
+  EXPECT_EQ(engine.at(0).request.prompt, joined(prefix, "a<fim_pad>", suffix, "<fim_middle>z", middle)) << "text has no control tokens";
+  EXPECT_EQ(engine.at(1).request.prompt, joined(prefix, "ab", suffix, "<fim_middle>z", middle));
+  EXPECT_EQ(engine.at(0).request.sampling.stop_token_ids, (std::vector<TokenId>{7, prefix, suffix, middle, pad}));
+}
+
+TEST_F(InfillTest, AnEmptySuffixIsNone) {
+  engine.answer_with("hello");
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "suffix": ""})").status, 200);
+  EXPECT_EQ(engine.at(0).request.prompt, bytes_to_tokens("a"));
+}
+
+TEST_F(InfillTest, OtherModelsRefuseIt) {
+  start();
+  const auto refused = post("/v1/completions", R"({"prompt": "a", "suffix": "b"})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json().at("error").at("param"), "suffix");
+}
+
+TEST_F(InfillTest, ASuffixThatDoesNotFitIsRefused) {
+  engine.add_control_token("<fim_prefix>");
+  engine.add_control_token("<fim_suffix>");
+  engine.add_control_token("<fim_middle>");
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "suffix": ")" + std::string(600, 'b') + R"("})").json().at("error").at("param"),
+            "suffix");
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "suffix": ")" + std::string(510, 'b') + R"("})").status, 400);
+}
+
+}  // namespace
+}  // namespace quire

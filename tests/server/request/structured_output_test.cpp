@@ -1,0 +1,187 @@
+// What clients say of the form of their answers, and what becomes of forms that cannot be held.
+#include "server/request/structured_output.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/grammar/grammar_matcher.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+using StructuredOutputApiTest = RunningServer;
+
+Result<std::optional<OutputForm>> form_of(std::string_view body) {
+  auto object = parse_object(body).value();
+  ObjectReader reader(object);
+  auto form = read_output_form(reader);
+  if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+  return form;
+}
+
+TEST(OutputForm, EveryWayToSayItIsUnderstood) {
+  const std::string schema = R"({"type":"array"})";
+  const std::tuple<std::string, Kind, std::string, std::string> cases[] = {
+      {R"("response_format":{"type":"json_object"})", Kind::json_schema, R"({"type":"object"})", "response_format"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","strict":true,"schema":)" + schema + "}}", Kind::json_schema,
+       schema, "response_format"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})", Kind::json_schema, R"({"type":"object"})",
+       "response_format"},
+      {R"("structured_outputs":{"json":)" + schema + "}", Kind::json_schema, schema, "structured_outputs.json"},
+      {R"("structured_outputs":{"json":"{\"type\":\"array\"}"})", Kind::json_schema, schema, "structured_outputs.json"},
+      {R"("structured_outputs":{"regex":"a+","choice":null})", Kind::regex, "a+", "structured_outputs.regex"},
+      {R"("structured_outputs":{"choice":["a","b\"c"]})", Kind::lark, R"(start: "a" | "b\"c")", "structured_outputs.choice"},
+      {R"("structured_outputs":{"grammar":"start: \"x\""})", Kind::lark, R"(start: "x")", "structured_outputs.grammar"},
+      {R"("structured_outputs":{"json_object":true})", Kind::json_schema, R"({"type":"object"})", "structured_outputs.json_object"},
+      {R"("guided_json":)" + schema, Kind::json_schema, schema, "guided_json"},
+      {R"("guided_regex":"b")", Kind::regex, "b", "guided_regex"},
+      {R"("guided_choice":["x"])", Kind::lark, R"(start: "x")", "guided_choice"},
+      {R"("guided_grammar":"root ::= \"y\"")", Kind::lark, "start: \"y\"\n", "guided_grammar"},
+  };
+  for (const auto& [fields, kind, text, field] : cases) {
+    const auto form = form_of("{" + fields + "}");
+    ASSERT_TRUE(form.has_value() && form->has_value()) << fields << (form ? "" : form.error().to_string());
+    EXPECT_EQ((*form)->wanted.kind, kind) << fields;
+    EXPECT_EQ((*form)->wanted.text, text) << fields;
+    EXPECT_EQ((*form)->field, field);
+  }
+  for (const char* fields : {R"({"response_format":{"type":"text"}})", "{}", R"({"response_format":null,"guided_json":null})",
+                             R"({"structured_outputs":{"json":null}})", R"({"structured_outputs":{"json_object":false}})"})
+    EXPECT_FALSE(form_of(fields).value().has_value()) << fields;
+}
+
+TEST(OutputForm, WhatIsWrongIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"response_format":{"type":"xml"}})", "response_format.type"},
+      {R"({"response_format":"json"})", "response_format"},
+      {R"({"response_format":{"type":"json_schema"}})", "response_format.json_schema"},
+      {R"({"response_format":{"type":"json_schema","json_schema":{"schema":3}}})", "response_format.json_schema.schema"},
+      {R"({"response_format":{"type":"json_object"},"guided_regex":"a"})", "guided_regex"},
+      {R"({"structured_outputs":{"json":{},"regex":"a"}})", "structured_outputs.regex"},
+      {R"({"structured_outputs":{"json":{}},"guided_json":{}})", "guided_json"},
+      {R"({"structured_outputs":{"structural_tag":"x"}})", "structured_outputs.structural_tag"},
+      {R"({"structured_outputs":{"structural_tag":{"triggers":[]}}})", "structured_outputs.structural_tag.structures"},
+      {R"({"structured_outputs":{"structural_tag":{"format":{}}}})", "structured_outputs.structural_tag.format"},
+      {R"({"structured_outputs":{"structural_tag":{"triggers":["<a"],"structures":[{"begin":"<b>","schema":{},"end":""}]}}})",
+       "structured_outputs.structural_tag.structures[0].begin"},
+      {R"({"response_format":{"type":"structural_tag","triggers":["<a"],"structures":[{"begin":"<a>","end":""}]}})",
+       "response_format.structures[0].schema"},
+      {R"({"response_format":{"type":"structural_tag","triggers":["<a"],"structures":[{"begin":"<a>","schema":{}}]}})",
+       "response_format.structures[0].end"},
+      {R"({"structured_outputs":{"choice":[]}})", "structured_outputs.choice"},
+      {R"({"structured_outputs":{"choice":[1]}})", "structured_outputs.choice"},
+      {R"({"guided_json":3})", "guided_json"},
+      {R"({"guided_grammar":"root ::= ("})", "guided_grammar"},
+      {R"({"guided_whitespace_pattern":"x"})", "guided_whitespace_pattern"},
+  };
+  for (const auto& [body, field] : cases) {
+    const auto form = form_of(body);
+    ASSERT_FALSE(form.has_value()) << body;
+    EXPECT_EQ(form.error().field, field) << form.error().to_string();
+  }
+}
+
+// As far as a string goes in a grammar, byte by byte.
+bool takes(const GrammarCompiler& compiler, const std::string& lark, std::string_view text) {
+  auto matcher = compiler.compile({.kind = Kind::lark, .text = lark});
+  EXPECT_TRUE(matcher.has_value()) << lark << (matcher ? "" : matcher.error().to_string());
+  if (!matcher) return false;
+  for (const char c : text)
+    if (!matcher->accept(static_cast<unsigned char>(c))) return false;
+  std::vector<std::uint32_t> allowed((kFakeVocab + 31) / 32);
+  return matcher->fill(allowed) && (allowed[kFakeEos / 32] >> kFakeEos % 32 & 1U) != 0;
+}
+
+TEST(Ebnf, TakesWhatItSaysInLark) {
+  if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
+  const auto compiler = GrammarCompiler::create(*byte_model().tokenizer, kFakeVocab).value();
+  struct Case {
+    const char *grammar, *taken, *refused;
+  };
+  const Case cases[] = {
+      {"root ::= \"yes\" | \"no\"", "no", "maybe"},
+      {"# a sum\nroot ::= term (\"+\" term)*\nterm ::= [0-9]+ # digits\n", "1+22+3", "1+"},
+      {"root ::= Upper-Case ws? \"\\\"q\\\"\"\nUpper-Case ::= [A-Z]{2,3}\nws ::= [ \\t\\n]", "AB \"q\"", "A\"q\""},
+      {"root ::= [^\"/\\]\\\\]* | \"\"", "a[b~&c", "a/b"},
+      {"root ::= (\"a\" |\n  \"b\")\n  \"c\"", "bc", "b"},
+      {"root ::= \"\\x41\\u0042\" .", "AB\n", "AB"},
+      {"root::=x_y\nx_y::=\"1\"\nx-y::=\"2\"", "1", "2"},
+  };
+  for (const Case& c : cases) {
+    const auto lark = lark_of_ebnf(c.grammar);
+    ASSERT_TRUE(lark.has_value()) << lark.error().to_string();
+    EXPECT_TRUE(takes(*compiler, *lark, c.taken)) << c.grammar << "\n" << *lark;
+    EXPECT_FALSE(takes(*compiler, *lark, c.refused)) << c.grammar << "\n" << *lark;
+  }
+}
+
+TEST(Ebnf, WhatIsNoGrammarIsRefusedWithItsLine) {
+  for (const char* grammar : {"", "x ::= \"a\"", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root = \"a\"", "root ::= \"\\q\"",
+                              "root ::= a{x}", "root ::= \"\\x4\"", "root ::= $", "::="}) {
+    const auto lark = lark_of_ebnf(grammar);
+    ASSERT_FALSE(lark.has_value()) << grammar << "\n" << *lark;
+    EXPECT_NE(lark.error().message.find("line 1"), std::string::npos) << lark.error().message;
+  }
+  EXPECT_FALSE(lark_of_ebnf("root ::= " + std::string(100'000, '(')).has_value());
+  EXPECT_NE(lark_of_ebnf("root ::= \"a\"\n\nb ::= %").error().message.find("line 3"), std::string::npos);
+}
+
+TEST_F(StructuredOutputApiTest, TheFormGoesToTheEngine) {
+  engine.answer_with("{}");
+  start();
+  EXPECT_EQ(post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}})").status,
+            200U);
+  ASSERT_TRUE(engine.at(0).request.structured_output.has_value());
+  EXPECT_EQ(engine.at(0).request.structured_output->text, R"({"type":"object"})");
+  post("/v1/completions", R"({"prompt":"a","guided_regex":"x"})");
+  EXPECT_EQ(engine.at(1).request.structured_output->kind, Kind::regex);
+}
+
+TEST_F(StructuredOutputApiTest, ATagIsTextInWhichFormsFollowTheirBegin) {
+  if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
+  engine.answer_with("x");
+  start();
+  const std::string tag = R"({"type": "structural_tag", "triggers": ["<f"], "structures": [
+    {"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}, {"begin": "<f=b>", "schema": {"type": "boolean"}, "end": ""}]})";
+  for (const std::string& fields : {R"("response_format": )" + tag, R"("structured_outputs": {"structural_tag": )" + tag + "}"}) {
+    const std::size_t count = engine.num_submitted();
+    const auto answer = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
+    ASSERT_EQ(answer.status, 200U) << answer.body;
+    const auto wanted = engine.at(count).request.structured_output;
+    ASSERT_TRUE(wanted.has_value());
+    const auto compiler = GrammarCompiler::create(*byte_model().tokenizer, kFakeVocab).value();
+    for (const char* text : {"", "free <text>\n", "so <f=a>12</f> and <f=b>true and on"})
+      EXPECT_TRUE(takes(*compiler, wanted->text, text)) << text;
+    for (const char* text : {"<f=c>", "so <f=a>x", "<f=a>1</g>"}) EXPECT_FALSE(takes(*compiler, wanted->text, text)) << text;
+  }
+}
+
+// A grammar is compiled when the request waits already; streams begin when that is known.
+TEST_F(StructuredOutputApiTest, AFormThatCannotBeHeldIsABadRequestAlsoOfAStream) {
+  start();
+  for (const bool streams : {false, true}) {
+    HttpClient client(port);
+    client.send(HttpClient::post_text("/v1/completions", std::string(R"({"prompt":"a","n":2,"seed":1,"guided_json":{"not":{}},"stream":)") +
+                                                             (streams ? "true}" : "false}")));
+    const std::uint64_t first = streams ? 2 : 0;
+    ASSERT_TRUE(engine.wait_submitted(first + 2));
+    for (std::uint64_t i = 0; i < 2; ++i)
+      engine.refuse(RequestId{first + i}, {ErrorCode::invalid_argument, "structured_output", "Unimplemented keys: [\"not\"]", ""});
+    const auto answer = client.receive();
+    EXPECT_EQ(answer.status, 400U);
+    EXPECT_EQ(answer.json().at("error").at("param"), "guided_json");
+    EXPECT_NE(answer.error_message().find("not"), std::string::npos);
+  }
+}
+
+TEST_F(StructuredOutputApiTest, AStreamGoesOnAsUsual) {
+  engine.answer_with("{}");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt":"a","guided_json":{},"stream":true})");
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_NE(answer.body.find("data: [DONE]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire
