@@ -43,9 +43,9 @@ die_of() {
 say_full_disk() {
   local folder free
   for folder in . build .cache; do
-    free=$(df --output=avail -m "$folder" 2>/dev/null | tail -n 1)
+    free=$(df --output=avail -m "$folder" 2>/dev/null | tail -n 1) || continue
     if [ "${free:-9999}" -lt 200 ]; then
-      say "The disk of $PWD/$folder is full: $((free)) MiB are free, a build takes up to $BUILD_MIB MiB. Free some, and run the same command again"
+      say "The disk of $(realpath "$folder") is full: $((free)) MiB are free, a build takes up to $BUILD_MIB MiB. Free some, and run the same command again"
       return 0
     fi
   done
