@@ -7,11 +7,14 @@ Usage: record_offload_connector.py [FILE [HISTORIES [FIRST_SEED]]], by default t
 
 Scheduler, both halves of the connector, spec, manager, policies and filter are vLLM's own; only the copies are not made: when they end is drawn.
 One history per line: its configuration, then
-  aID,MAX_TOKENS,FAMILY:END,...   a request whose token at position p is of the last family that reaches beyond p; outputs go on in the last
+  aID,MAX_TOKENS,PRIORITY,ADAPTER,FAMILY:END,...   a request whose token at position p is of the last family that reaches beyond p; outputs go
+                                  on in the last; adapter 0 is the base model
   xID                             aborted
   r1, r0                          the cache forgets all: running requests are preempted, or it does so only if none holds blocks
   s                               schedule
-  uJOB.JOB..=DIGEST               the oldest plan's result, and the transfers that are over with it, in order; two digits of a digest of all text
+  dID:COUNT,...                   drafts that the worker has found behind these requests
+  uJOB.JOB../ID:ACCEPTED..=DIGEST the oldest plan's result: the transfers that are over with it, in order, and how many drafts were right, where
+                                  there were any; two digits of a digest of all text
 and at the end = with the whole digest. Not recorded are histories in which vLLM stops: it frees blocks twice where a request is aborted
 during a load after it had stored something.
 """
@@ -22,25 +25,25 @@ import sys
 import traceback
 
 from oracle import config as oracle_config
-from oracle import parties, stage
+from oracle import parties, requests, stage
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.sampling_params import SamplingParams
 from vllm.v1.kv_cache_interface import KVCacheTensor
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory
 from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
 from vllm.v1.kv_offload.worker.worker import OffloadingHandler, TransferResult
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 BLOCK = 4
 POSITIONS = 4096  # of a family
 FNV, PRIME, MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 FIXED = {
-    "spec": "none", "num_spec_tokens": 0, "max_num_scheduled_tokens": None, "policy": "fcfs", "chunked_prefill": True,
+    "max_num_scheduled_tokens": None, "chunked_prefill": True,
     "long_prefill_token_threshold": 0, "disable_chunked_mm_input": False, "connector": "OffloadingConnector", "load_failure": "fail",
     "encoder_budget": 0, "encoder_cache": 0, "encoder_decoder": False, "cache_block_size": BLOCK, "scheduler_block_size": BLOCK,
     "hash": "sha256", "mamba_mode": "none", "pp": 1, "dcp": 1, "pcp": 1, "routed_experts": False, "multimodal": False, "kv_metrics": 0.0,
-    "mfu": False, "max_loras": 0, "kv_events": False, "ec_connector": False, "mm_max_tokens": 0, "queue_depth": 1, "v2_runner": False,
+    "mfu": False, "kv_events": False, "ec_connector": False, "mm_max_tokens": 0, "queue_depth": 1, "v2_runner": False,
     "int_hashes": False, "reasoning": 0, "include_finished_set": False, "log_stats": False, "groups": [{"kind": "full", "block_size": BLOCK}],
 }
 
@@ -85,6 +88,7 @@ def draw_settings(draw):
         "async": draw.random() < 0.5, "prefix_caching": draw.random() < 0.85, "reserve_full_isl": draw.random() < 0.5,
         "factor": factor, "slots": slots, "eviction_policy": draw.choice(("lru", "arc")), "store_threshold": draw.choice((0, 0, 0, 0, 1, 2, 3)),
         "max_tracker_size": draw.choice((3, 10, 64_000)),
+        "policy": draw.choice(("fcfs", "fcfs", "priority")), "max_loras": draw.choice((0, 0, 1, 2)), "num_spec_tokens": draw.choice((0, 0, 1, 3)),
     }
 
 
@@ -115,7 +119,7 @@ class History:
 
     def make_scheduler(self):
         s = self.settings
-        config = {**FIXED, **s, "max_model_len": 32 * BLOCK}
+        config = {**FIXED, **s, "max_model_len": 32 * BLOCK, "spec": "ngram" if s["num_spec_tokens"] else "none"}
         oracle_config.prepare(config)
         self.hasher = oracle_config.block_hasher(config)
         arguments = oracle_config.scheduler_arguments(config, stage.Side("stock", 1, {}))
@@ -154,10 +158,12 @@ class History:
         max_tokens = draw.randrange(1, draw.choice((3, 20)))
         prompt = [self.token(name, p) for p in range(parts[-1][1])]
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        priority = draw.randrange(3) if self.settings["policy"] == "priority" else 0
+        adapter = draw.randrange(4) if self.settings["max_loras"] else 0
         request = Request(request_id=name, prompt_token_ids=prompt, sampling_params=params, pooling_params=None, arrival_time=float(len(self.parts)),
-                          block_hasher=self.hasher)
+                          block_hasher=self.hasher, priority=priority, lora_request=requests.lora(adapter) if adapter else None)
         self.scheduler.add_request(request)
-        self.words.append(f"a{name},{max_tokens}," + ",".join(f"{family}:{end}" for family, end in parts))
+        self.words.append(f"a{name},{max_tokens},{priority},{adapter}," + ",".join(f"{family}:{end}" for family, end in parts))
 
     def abort(self):
         names = [name for name, request in self.scheduler.requests.items() if not request.is_finished() and not self.crashes_vllm(request)]
@@ -184,12 +190,13 @@ class History:
         rows = []
         for name, count in output.num_scheduled_tokens.items():
             request = self.scheduler.requests[name]
-            rows.append((name, request.num_computed_tokens, count, not request.is_prefill_chunk))
+            num_drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
+            rows.append((name, request.num_computed_tokens, count, not request.is_prefill_chunk, num_drafts))
         ended, self.ended = self.ended, []
         self.number_blocks(rows)
         self.plans.append((output, rows, ended))
         self.words.append("s")
-        text = " ".join(f"{name}:{end - count}+{count}" for name, end, count, _ in rows)
+        text = " ".join(f"{name}:{end - count}+{count}" for name, end, count, *_ in rows)
         self.digest.add(f"plan {text} preempted {' '.join(self.preempted)} free {self.num_free()}\n")
         meta = output.kv_connector_metadata
         for name, spec in self.not_submitted:
@@ -226,7 +233,10 @@ class History:
         output, rows, ended = self.plans.popleft()
         self.words.append("u" + ".".join(map(str, self.run_worker(output, everything))))
         sending, receiving = self.finished
-        sampled = [[self.token(name, end)] if samples else [] for name, end, _, samples in rows]
+        accepted = {name: self.draw.randrange(num_drafts + 1) for name, *_, num_drafts in rows if num_drafts}
+        if accepted:
+            self.words[-1] += "/" + ".".join(f"{name}:{count}" for name, count in accepted.items())
+        sampled = [self.sample(name, accepted.get(name, 0)) if samples else [] for name, _, _, samples, _ in rows]
         names = [name for name, *_ in rows]
         outputs = self.scheduler.update_from_output(output, ModelRunnerOutput(
             req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=sampled, logprobs=None,
@@ -238,6 +248,19 @@ class History:
         self.digest.add(f"ended {' '.join(done)} free {self.num_free()}\n")
         self.tell_events()
         self.words[-1] += f"={self.digest.value & 0xFF:02x}"
+        if self.settings["num_spec_tokens"] and not self.settings["async"] and rows:
+            self.find_drafts([name for name, _, _, samples, _ in rows if samples and name in self.scheduler.requests])
+
+    def sample(self, name, num_accepted):
+        request = self.scheduler.requests.get(name)
+        first = request.num_tokens if request else 0
+        return [self.token(name, first + i) for i in range(num_accepted + 1)]
+
+    def find_drafts(self, names):
+        counts = [self.draw.randrange(self.settings["num_spec_tokens"] + 1) for _ in names]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, [[0] * count for count in counts]))
+        if names:
+            self.words.append("d" + ",".join(f"{name}:{count}" for name, count in zip(names, counts)))
 
     def run_worker(self, output, everything):
         """The worker's part of a step, with some of the copies under way ending: these, in order."""

@@ -70,7 +70,7 @@ def _features(spec: dict) -> list:
 
 
 @lru_cache(maxsize=1024)
-def _lora(number: int) -> LoRARequest:
+def lora(number: int) -> LoRARequest:
     return LoRARequest(lora_name=f"lora{number}", lora_int_id=number, lora_path="/lora")
 
 
@@ -96,7 +96,7 @@ class RequestMaker:
             sampling_params=None if pooling else self.params,
             pooling_params=self.params if pooling else None,
             arrival_time=spec["arrival"],
-            lora_request=_lora(spec["lora"]) if spec.get("lora") else None,
+            lora_request=lora(spec["lora"]) if spec.get("lora") else None,
             cache_salt=spec.get("salt"),
             data_parallel_rank=None,
             prompt_embeds=self.embeds,

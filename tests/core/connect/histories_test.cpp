@@ -28,12 +28,14 @@ struct Settings {
   std::uint32_t factor = 1, slots = 0;
   std::string policy;
   std::int64_t store_threshold = 0, max_tracker_size = 1;
+  std::string order;  // "fcfs" or "priority"
+  std::uint32_t max_loras = 0, num_spec_tokens = 0;
 };
 
 Settings read_settings(std::istream& words) {
   Settings s;
   words >> s.num_blocks >> s.max_num_seqs >> s.max_num_batched_tokens >> s.is_async >> s.prefix_caching >> s.reserve_full_isl >> s.factor >>
-      s.slots >> s.policy >> s.store_threshold >> s.max_tracker_size;
+      s.slots >> s.policy >> s.store_threshold >> s.max_tracker_size >> s.order >> s.max_loras >> s.num_spec_tokens;
   return s;
 }
 
@@ -49,6 +51,9 @@ CoreConfig core_config(const Settings& s) {
   config.scheduler.async_scheduling = s.is_async;
   config.scheduler.reserve_full_isl = s.reserve_full_isl;
   config.scheduler.admit_oversized = true;
+  config.scheduler.policy = s.order == "priority" ? SchedulingPolicy::priority : SchedulingPolicy::fcfs;
+  config.limits.max_loras = s.max_loras;
+  config.speculation.num_spec_tokens = s.num_spec_tokens;
   config.prefix_cache.enable_prefix_caching = s.prefix_caching;
   config.report.log_stats = false;
   return config;
@@ -80,6 +85,7 @@ class Player {
     if (word[0] == 'r') ASSERT_TRUE(core_->reset_prefix_cache(word[1] == '1'));
     if (word[0] == 's') schedule();
     if (word[0] == 'u') apply(rest);
+    if (word[0] == 'd') set_drafts(rest);
     core_->check_invariants();
     connector_->ledger().check_invariants();
   }
@@ -87,14 +93,11 @@ class Player {
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const OffloadConnector& connector() const { return *connector_; }
   [[nodiscard]] const Core& core() const { return *core_; }
+  [[nodiscard]] std::uint64_t num_accepted_drafts() const { return num_accepted_drafts_; }
 
  private:
   using Parts = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // family, end
-  struct Row {
-    RequestId id;
-    std::uint32_t end;
-    bool samples;
-  };
+  using Counts = std::map<RequestId, std::uint32_t>;
 
   [[nodiscard]] TokenId token(RequestId id, std::uint32_t position) const {
     const Parts& parts = parts_.at(id);
@@ -104,10 +107,11 @@ class Player {
 
   void add(const std::string& text) {
     std::istringstream words(text);
-    std::string id, max_tokens, part;
-    std::getline(words, id, ',');
-    std::getline(words, max_tokens, ',');
-    NewRequest request{.id = RequestId{std::stoull(id)}};
+    std::string id, max_tokens, priority, adapter, part;
+    for (std::string* field : {&id, &max_tokens, &priority, &adapter}) std::getline(words, *field, ',');
+    const std::string adapter_name = adapter == "0" ? "" : "lora" + adapter;
+    NewRequest request{
+        .id = RequestId{std::stoull(id)}, .priority = std::stoll(priority), .lora_id = std::stoll(adapter), .lora_name = adapter_name};
     Parts& parts = parts_[request.id];
     while (std::getline(words, part, ',')) parts.emplace_back(std::stoul(part), std::stoul(part.substr(part.find(':') + 1)));
     std::vector<TokenId> prompt;
@@ -126,22 +130,29 @@ class Player {
     plans_.push_back({plan.step, {}});
     for (const ScheduledRequest& s : plan.scheduled) {
       rows.push_back(fmt::format("{}:{}+{}", s.id.value, s.num_computed_tokens, s.num_tokens));
-      plans_.back().second.push_back({s.id, s.num_computed_tokens + s.num_tokens, s.samples});
+      if (s.samples) plans_.back().second.push_back(s.id);
     }
     tell(fmt::format("plan {} preempted {} free {}", fmt::join(rows, " "), numbers(plan.preempted), num_free()));
     for (const Transfer& transfer : plan.transfers) tell_transfer(transfer);
     tell_events();
   }
 
-  void apply(const std::string& over) {
+  void apply(const std::string& text) {
+    const std::size_t slash = text.find('/');
     std::vector<TransferCompletion> completions;
-    std::istringstream words(over);
+    std::istringstream words(text.substr(0, slash));
     for (std::string id; std::getline(words, id, '.');) completions.push_back({.transfer = TransferId{std::stoull(id)}});
-    const auto [step, rows] = std::move(plans_.front());
+    const auto accepted = slash == std::string::npos ? Counts{} : read_counts(text.substr(slash + 1), '.');
+    const auto [step, ids] = std::move(plans_.front());
     plans_.pop_front();
     std::vector<SampledToken> sampled;
-    for (const Row& row : rows)
-      if (row.samples) sampled.push_back({row.id, token(row.id, row.end)});
+    for (const RequestId id : ids) {
+      const auto view = core_->view(id);
+      const std::uint32_t first = view ? static_cast<std::uint32_t>(view->tokens.size()) : 0;
+      const std::uint32_t num_sampled = 1 + (accepted.contains(id) ? accepted.at(id) : 0);
+      for (std::uint32_t i = 0; i < num_sampled; ++i) sampled.push_back({id, token(id, first + i)});
+      num_accepted_drafts_ += num_sampled - 1;
+    }
     const auto applied = core_->apply({.step = step, .sampled = sampled, .has_connector_output = true, .completions = completions});
     ASSERT_TRUE(applied) << applied.error().to_string();
     std::vector<RequestId> ended;
@@ -149,6 +160,22 @@ class Player {
       if (update.finished) ended.push_back(update.id);
     tell(fmt::format("ended {} free {}", numbers(ended), num_free()));
     tell_events();
+  }
+
+  // "ID:COUNT" of each request.
+  static Counts read_counts(const std::string& text, char separator) {
+    Counts counts;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, separator);)
+      counts[RequestId{std::stoull(word)}] = static_cast<std::uint32_t>(std::stoul(word.substr(word.find(':') + 1)));
+    return counts;
+  }
+
+  void set_drafts(const std::string& text) {
+    const std::vector<TokenId> tokens(settings_.num_spec_tokens);
+    std::vector<Draft> drafts;
+    for (const auto& [id, count] : read_counts(text, ',')) drafts.push_back({.id = id, .tokens = std::span(tokens).first(count)});
+    core_->set_drafts(drafts);
   }
 
   void tell(const std::string& line) {
@@ -210,14 +237,15 @@ class Player {
   std::map<RequestId, Parts> parts_;
   std::map<RequestId, std::size_t> num_numbered_;
   std::map<Name, std::size_t> numbers_;
-  std::deque<std::pair<StepId, std::vector<Row>>> plans_;
+  std::deque<std::pair<StepId, std::vector<RequestId>>> plans_;  // those that sample
+  std::uint64_t num_accepted_drafts_ = 0;
   std::uint64_t digest_ = 0xcbf29ce484222325U;
   std::string text_;
 };
 
 // What the histories met, over all.
 struct Met {
-  std::uint64_t num_histories = 0, num_stored = 0, num_loaded = 0, num_preemptions = 0, num_without_room = 0;
+  std::uint64_t num_histories = 0, num_stored = 0, num_loaded = 0, num_preemptions = 0, num_without_room = 0, num_accepted_drafts = 0;
 };
 
 void play(const std::string& line, Met& met) {
@@ -241,6 +269,7 @@ void play(const std::string& line, Met& met) {
   met.num_loaded += player.connector().counters().num_loaded;
   met.num_without_room += player.connector().counters().num_without_room;
   met.num_preemptions += player.core().counters().num_preemptions;
+  met.num_accepted_drafts += player.num_accepted_drafts();
 }
 
 TEST(OffloadHistories, DecisionsAreThoseOfVllmsSchedulerAndConnector) {
@@ -256,8 +285,9 @@ TEST(OffloadHistories, DecisionsAreThoseOfVllmsSchedulerAndConnector) {
   EXPECT_GT(met.num_loaded, met.num_histories / 4);
   EXPECT_GT(met.num_preemptions, met.num_histories / 20);
   EXPECT_GT(met.num_without_room, met.num_histories / 20);
-  fmt::print("{} histories: {} blocks stored, {} loaded, {} without room, {} preemptions\n", met.num_histories, met.num_stored,
-             met.num_loaded, met.num_without_room, met.num_preemptions);
+  EXPECT_GT(met.num_accepted_drafts, met.num_histories);
+  fmt::print("{} histories: {} blocks stored, {} loaded, {} without room, {} preemptions, {} drafts accepted\n", met.num_histories,
+             met.num_stored, met.num_loaded, met.num_without_room, met.num_preemptions, met.num_accepted_drafts);
 }
 
 }  // namespace
