@@ -2,7 +2,8 @@
 # cannot be left out of the build; tests likewise.
 
 # quire_room(NAME folder [PART] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
-# PART: of the room that it lies in, which is declared after it. Tests of a part need the whole, so they belong to that one's program.
+# PART: of the room that it lies in, which is declared after it or excludes its folder. Tests of a part need the whole, so they belong to
+# that one's program.
 function(quire_room name folder)
   cmake_parse_arguments(ROOM "PART;NO_PCH" "" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp")
@@ -10,6 +11,7 @@ function(quire_room name folder)
     list(FILTER sources EXCLUDE REGEX "/src/${folder}/${excluded}(/|$)")
   endforeach()
   get_property(parts GLOBAL PROPERTY QUIRE_PARTS)
+  list(FILTER parts INCLUDE REGEX "^${folder}/")
   foreach(part IN LISTS parts)
     list(FILTER sources EXCLUDE REGEX "/src/${part}/")
   endforeach()

@@ -32,13 +32,14 @@ quire_room(engine engine DEPS base core_kv memory model worker engine_loop engin
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
 quire_room(server_request server/request PART DEPS base text server_http LINKS engine LIBS Boost::json NO_PCH)
-quire_room(server_answers server/answers PART DEPS base text server_request LINKS engine NO_PCH)
-quire_room(server_openai server/api/openai PART DEPS base text server_http server_request server_answers NO_PCH)
-quire_room(server_responses server/api/responses PART DEPS base text server_http server_request server_answers NO_PCH)
-quire_room(server_anthropic server/api/anthropic PART DEPS base text server_http server_request server_answers NO_PCH)
-quire_room(server_pooling server/api/pooling PART DEPS base server_http server_request server_answers NO_PCH)
-quire_room(server_operate server/operate PART DEPS base text server_http LINKS engine NO_PCH)
-quire_room(server server DEPS base text server_http server_request server_answers server_openai server_responses server_anthropic server_pooling server_operate
+quire_room(server_answers server/answers PART DEPS base text server_http server_request LINKS engine NO_PCH)
+quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling)
+quire_room(server_openai server/api/openai PART DEPS base text server_http server_request server_answers server_api NO_PCH)
+quire_room(server_responses server/api/responses PART DEPS base text server_http server_request server_answers server_api NO_PCH)
+quire_room(server_anthropic server/api/anthropic PART DEPS base text server_http server_request server_answers server_api NO_PCH)
+quire_room(server_pooling server/api/pooling PART DEPS base server_http server_request server_answers server_api NO_PCH)
+quire_room(server_operate server/operate PART DEPS base text server_http server_api LINKS engine NO_PCH)
+quire_room(server server DEPS base text server_http server_api server_openai server_responses server_anthropic server_pooling server_operate
            LINKS engine log NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/operate/chat_page.html)

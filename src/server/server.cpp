@@ -18,7 +18,8 @@
 #include "server/http/descriptors.h"
 #include "server/http/error_response.h"
 #include "server/http/job_pool.h"
-#include "server/session.h"
+#include "server/http/session.h"
+#include "server/router.h"
 
 namespace quire {
 

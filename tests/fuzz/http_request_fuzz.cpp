@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "server/api/openai/small_requests.h"
 #include "server/http/error_response.h"
 #include "server/http/host_name.h"
 #include "server/http/local_client.h"
 #include "server/http/query.h"
 #include "server/http/request_guard.h"
 #include "server/request/completion_request.h"
-#include "server/request/small_requests.h"
 #include "text/utf8.h"
 
 namespace quire {

@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "server/api/responses/responses_request.h"
-#include "server/field_names.h"
 #include "server/http/error_response.h"
 #include "server/request/completion_request.h"
 #include "server/request/object_reader.h"
@@ -21,7 +20,7 @@ namespace {
 
 void check_response_refusal(const Error& error) {
   QUIRE_CHECK(!error.message.empty());
-  const HttpResponse response = error_response(in_words_of(AnswerShape::response, error));
+  const HttpResponse response = error_response(in_words_of_responses(error));
   QUIRE_CHECK(response.status >= 400 && is_valid_utf8(response.body));
 }
 

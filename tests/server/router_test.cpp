@@ -1,71 +1,27 @@
 // Which requests are worked on where, with a job pool played by hand.
-#include "server/router.h"
-
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <memory>
 #include <string>
 
-#include "server/fake_engine.h"
+#include "server/played_router.h"
 
 namespace quire {
 namespace {
 
-class RouterTest : public ::testing::Test {
- protected:
-  struct Job {
-    JobPool::Lane lane;
-    JobPool::Function work, done;
-    void run() const {
-      work();
-      done();
-    }
-  };
-
-  Reply post(const std::string& path, std::string body) {
-    HttpRequest request;
-    request.id = "id";
-    request.method = "POST";
-    request.target = path;
-    request.body = std::move(body);
-    return router_.handle(request, [this] { ++num_wakes_; });
-  }
-  // Takes and runs what the engine delivered to the server's thread.
-  void run_posted() {
-    for (; !posted_.empty(); posted_.pop_front()) posted_.front()();
-  }
-  static std::string chat_of(std::size_t num_bytes) {
-    return R"({"messages": [{"role": "user", "content": "a"}], "user": ")" + std::string(num_bytes, 'u') + "\"}";
-  }
-
-  FakeEngine engine_;
-  std::deque<EngineClient::Task> posted_;
-  EngineClient client_{engine_, [this](EngineClient::Task task) { posted_.push_back(std::move(task)); }};
-  std::unique_ptr<ServedModel> model_ = ServedModel::create(engine_, {}).value();
-  ServerOptions options_{.retry_after_s = 7};
-  Logger logger_{{.level = LogLevel::off}};
-  bool has_room_ = true;
-  std::deque<Job> jobs_;
-  Router router_{client_, *model_, options_, logger_, [this](JobPool::Lane lane, JobPool::Function work, JobPool::Function done) {
-                   if (has_room_) jobs_.push_back({lane, std::move(work), std::move(done)});
-                   return has_room_;
-                 }};
-  int num_wakes_ = 0;
-};
+using RouterTest = PlayedRouter;
 
 TEST_F(RouterTest, ALargeRequestDelaysNoSmallOne) {
   const Reply large = post("/v1/chat/completions", chat_of(100'000));
   ASSERT_NE(large.pending, nullptr);
   const Reply small = post("/v1/chat/completions", chat_of(100));
-  EXPECT_NE(small.completion, nullptr) << "answered while the large one has not been looked at";
+  EXPECT_NE(small.answer, nullptr) << "answered while the large one has not been looked at";
   EXPECT_EQ(engine_.num_submitted(), 1U);
   EXPECT_EQ(post("/tokenize", R"({"prompt": "a"})").response.status, 200U);
   ASSERT_EQ(jobs_.size(), 1U);
   EXPECT_FALSE(large.pending->reply.has_value());
   jobs_.front().run();
   ASSERT_TRUE(large.pending->reply.has_value());
-  EXPECT_NE(large.pending->reply->completion, nullptr);
+  EXPECT_NE(large.pending->reply->answer, nullptr);
   EXPECT_EQ(num_wakes_, 1);
 }
 
@@ -88,7 +44,7 @@ TEST_F(RouterTest, WithoutRoomAClientIsToldToComeBack) {
   EXPECT_EQ(refused.response.status, 503U);
   EXPECT_NE(refused.response.body.find("overloaded"), std::string::npos);
   EXPECT_EQ(refused.response.headers.front().second, "7");
-  EXPECT_NE(post("/v1/chat/completions", chat_of(10)).completion, nullptr);
+  EXPECT_NE(post("/v1/chat/completions", chat_of(10)).answer, nullptr);
 }
 
 TEST_F(RouterTest, WhatACancelledRequestAskedForIsNotBegun) {

@@ -1,11 +1,16 @@
 #pragma once
-// What every API tells of an answer besides its text.
+// An answer as every API gets it to tell.
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "quire/ids.h"
+#include "quire/request.h"
+#include "quire/sampling.h"
 #include "server/request/completion_request.h"
+#include "text/tool_calls/answer_part.h"
 
 namespace quire {
 
@@ -28,7 +33,24 @@ struct AnswerHead {
   std::string id;
   std::string model;
   std::int64_t created_s = 0;
-  std::string hidden_states_path{};  // empty: none were asked for
+};
+
+// A choice, or the next part of one.
+struct ChoiceText {
+  std::uint32_t index = 0;
+  std::string_view text{};
+  const std::vector<AnswerPart>* parts = nullptr;  // chat: what the answer has been taken apart to, instead of the text; null: is not
+  const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not asked for
+  std::size_t text_offset = 0;                              // completion logprobs: characters before the first of them
+  const std::vector<PositionLogprobs>* prompt = nullptr;    // of its tokens but the first; null: there are none
+  bool tells_prompt = false;                                // as prompt_logprobs, null though they may be
+  std::optional<TokenId> echoed{};                          // the prompt's first token: `prompt` goes before `logprobs`
+  std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
+  std::optional<FinishReason> finish{};                     // absent: more follows
+  bool calls_tools = false;                                 // a chat's answer ends with calls that are whole
+  const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
+  const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already
+  StopCause cause{};
 };
 
 }  // namespace quire

@@ -1,26 +1,16 @@
 #pragma once
-// Answers in the shape of an API that has events and items of its own: one answer, from its first part to its end.
+// Writes an answer in an API's shape: from its first part to its end. What Completion tells, in this order: of a stream, for each choice
+// begin_choice() once and then tell() until its end, and last end_stream(); of a whole answer whole_answer().
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "quire/error.h"
-#include "quire/request.h"
-#include "quire/sampling.h"
 #include "server/answers/answer.h"
-#include "text/tool_calls/answer_part.h"
 
 namespace quire {
 
-struct AnswerEnd {
-  FinishReason reason = FinishReason::stop;
-  StopCause cause{};
-  bool calls_tools = false;
-  Usage usage{};
-  const std::vector<PositionLogprobs>* logprobs = nullptr;  // of all its tokens; null: not asked for
-  std::vector<TokenId> tokens{};                            // the prompt's and its own, where they were asked for
-};
-
-// Owned by one thread at a time. Events are appended to what is given, and only of streams.
+// Owned by one thread at a time. Events are appended to what is given.
 class AnswerWriter {
  public:
   AnswerWriter() = default;
@@ -28,14 +18,14 @@ class AnswerWriter {
   AnswerWriter& operator=(const AnswerWriter&) = delete;
   virtual ~AnswerWriter() = default;
 
-  // Streams: the first events. Of `usage` the prompt counts.
-  virtual void begin(std::string& events, const Usage& usage) = 0;
-  virtual void add(std::string& events, const AnswerPart& part) = 0;
-  virtual void end(std::string& events, const AnswerEnd& end) = 0;
-  // Streams that fail, begun or not.
-  virtual void fail(std::string& events, const Error& error) = 0;
-  // Not of streams: the body, after end().
-  [[nodiscard]] virtual std::string whole() const = 0;
+  // Something has come of the choice. Of `usage` the prompt counts. Not of a choice that is refused.
+  virtual void begin_choice(std::string& events, std::uint32_t index, const Usage& usage) = 0;
+  // What is new of a choice. False: nothing could be told yet, and all of it comes again with more.
+  [[nodiscard]] virtual bool tell(std::string& events, const ChoiceText& choice, const Usage& so_far) = 0;
+  // All choices have ended; `error`: null, or why the stream fails, begun or not.
+  virtual void end_stream(std::string& events, const Usage& usage, const Error* error) = 0;
+  // The body; called once.
+  [[nodiscard]] virtual std::string whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) = 0;
 };
 
 }  // namespace quire

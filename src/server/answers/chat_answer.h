@@ -1,9 +1,7 @@
 #pragma once
-// A chat's answer as the API tells it: text, what the model thought, and calls of tools.
-#include <cstdint>
-#include <functional>
-#include <string>
+// A chat's answer taken apart: text, what the model thought, and calls of tools.
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/tool_calls/answer_parser.h"
@@ -13,19 +11,12 @@ namespace quire {
 struct ChatAnswerOptions {
   AnswerParserOptions parser;
   bool tells_thoughts = true;
-  bool is_stream = false;
-  std::string call_ids;                                   // what ids of calls begin with; no other answer's do
-  std::function<void(const AnswerPart&)> take_part = {};  // gets all of it instead
+  bool is_stream = false;  // parts stay as they come; else neighbours become one
 };
 
 // Owned by one thread at a time.
 class ChatAnswer {
  public:
-  struct Call {
-    std::uint32_t number = 0;
-    std::string id, name, arguments;
-  };
-
   // `format` and `tools` must outlive it.
   ChatAnswer(const CallFormat& format, const std::vector<Tool>& tools, ChatAnswerOptions options);
 
@@ -36,23 +27,16 @@ class ChatAnswer {
   // There are calls, and they are whole.
   [[nodiscard]] bool calls_tools() const { return parser_.num_calls() > 0; }
   [[nodiscard]] bool is_thinking() const { return parser_.is_thinking(); }
-  // The fields of a message behind its role: "content":... and the others that there are.
-  [[nodiscard]] std::string message_fields() const;
-  // Streams: of each delta since the last time the object.
-  [[nodiscard]] std::vector<std::string> take_deltas() { return std::exchange(deltas_, {}); }
-  [[nodiscard]] bool has_deltas() const { return !deltas_.empty(); }
+  // Not forgotten yet.
+  [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
+  void forget_parts() { parts_.clear(); }
 
  private:
   void take_parts();
-  void keep(AnswerPart& part);
-  void tell(const AnswerPart& part);
-  [[nodiscard]] std::string call_id(std::uint32_t number) const;
 
   ChatAnswerOptions options_;
   AnswerParser parser_;
-  std::string content_, reasoning_;
-  std::vector<Call> calls_;
-  std::vector<std::string> deltas_;
+  std::vector<AnswerPart> parts_;
 };
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
-// The bodies of /v1/completions and /v1/chat/completions, read and checked. Field names and defaults are those of OpenAI and of vLLM.
+// What every API's request for text comes to, and the reader of its fields. They have OpenAI's and vLLM's names and defaults; an API with
+// others says the same in these first.
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -17,15 +18,13 @@
 #include "quire/ids.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "server/request/answer_shape.h"
 #include "server/request/structured_output.h"
 #include "server/request/tool_use.h"
 
 namespace quire {
 
 enum class Api : std::uint8_t { completion, chat };
-// Whose API a chat was asked in, and is answered in.
-enum class AnswerShape : std::uint8_t { openai, message, response };
-struct ResponseCall;
 
 // Text, or tokens the client has made itself.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -67,9 +66,8 @@ struct CompletionRequest {
   std::string cache_salt;
   std::int64_t priority = 0;  // smaller goes first
   RequestTags tags;
-  std::optional<std::int64_t> truncate_to;         // the last tokens of a prompt; -1: as many as fit
-  AnswerShape shape = AnswerShape::openai;         // chat
-  std::shared_ptr<const ResponseCall> response{};  // of /v1/responses
+  std::optional<std::int64_t> truncate_to;     // the last tokens of a prompt; -1: as many as fit
+  std::shared_ptr<const AnswerShape> shape{};  // set by the API that has read it
   // Of an earlier turn: where the prompt's text begins with theirs it is made of them, so that their cached blocks are found.
   std::shared_ptr<const std::vector<TokenId>> known_beginning{};
   std::vector<std::string> bad_words;

@@ -127,14 +127,14 @@ Result<std::vector<TokenId>> ServedModel::encode_rendered(std::string_view text,
   return encode(text, EncodeOptions{.add_special = add_special, .parse_special = true}, "messages");
 }
 
-Result<std::vector<TokenId>> ServedModel::encode_input(TokenizeRequest request) const {
-  auto* const chat = std::get_if<ChatPrompt>(&request.input);
+Result<std::vector<TokenId>> ServedModel::encode_input(TextOrChat input, bool add_special_tokens) const {
+  auto* const chat = std::get_if<ChatPrompt>(&input);
   if (chat != nullptr) {
     const auto text = render(std::move(*chat));
     if (!text) return std::unexpected(text.error());
-    return encode_rendered(*text, request.add_special_tokens);
+    return encode_rendered(*text, add_special_tokens);
   }
-  return encode(std::get<std::string>(request.input), {.add_special = request.add_special_tokens, .parse_special = true}, "prompt");
+  return encode(std::get<std::string>(input), {.add_special = add_special_tokens, .parse_special = true}, "prompt");
 }
 
 // The last ones: what is asked stands at the end. As in vLLM, -1 is what fits.

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "quire/chat_template.h"
@@ -15,10 +16,11 @@
 #include "quire/tokenizer.h"
 #include "server/request/completion_request.h"
 #include "server/request/infill.h"
-#include "server/request/small_requests.h"
 #include "text/tool_calls/call_format.h"
 
 namespace quire {
+
+using TextOrChat = std::variant<std::string, ChatPrompt>;
 
 // Immutable after create: every member may be called from any thread.
 class ServedModel {
@@ -60,7 +62,7 @@ class ServedModel {
   // At most max_model_len() tokens; text that cannot but have more is refused before it is tokenized.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
   // Text or a conversation that fits into the context.
-  [[nodiscard]] Result<std::vector<TokenId>> encode_input(TokenizeRequest request) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_input(TextOrChat input, bool add_special_tokens) const;
 
   // Takes the prompts out of `request`: one list of tokens each, short enough that max_tokens more fit. Sets sampling.max_tokens to what
   // fits if none was asked for, and in_thought.

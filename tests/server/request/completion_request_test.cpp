@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "server/request/small_requests.h"
-
 namespace quire {
 namespace {
 
@@ -21,7 +19,7 @@ std::string wrong_field(const Result<CompletionRequest>& result) {
   return result.has_value() ? "(accepted)" : result.error().field;
 }
 
-TEST(OpenAiRequest, DefaultsAreThoseOfOpenAi) {
+TEST(CompletionRequest, DefaultsAreThoseOfOpenAi) {
   const auto request = completion("");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
   EXPECT_EQ(request->max_tokens, 16U);
@@ -38,7 +36,7 @@ TEST(OpenAiRequest, DefaultsAreThoseOfOpenAi) {
   EXPECT_TRUE(conversation->chat.add_generation_prompt);
 }
 
-TEST(OpenAiRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
+TEST(CompletionRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
   for (const char* fields :
        {R"("job_id": "j", "is_last_step": true, "tool": "ls")", R"("vllm_xargs": {"job_id": "j", "is_last_step": true, "tool": "ls"})",
         R"("vllm_xargs": {"job_id": "other", "is_last_step": true}, "job_id": "j", "tool": "ls")"}) {
@@ -53,7 +51,7 @@ TEST(OpenAiRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": {"jobid": "j"})")), "vllm_xargs.jobid");
 }
 
-TEST(OpenAiRequest, HintsAreTextsUnderNames) {
+TEST(CompletionRequest, HintsAreTextsUnderNames) {
   const std::vector<std::pair<std::string, std::string>> hints = {{"b", "1"}, {"a", ""}};
   for (const char* fields : {R"("hints": {"b": "1", "a": ""})", R"("vllm_xargs": {"hints": {"b": "1", "a": ""}})",
                              R"("vllm_xargs": {"hints": {"c": "2"}}, "hints": {"b": "1", "a": ""})"}) {
@@ -66,7 +64,7 @@ TEST(OpenAiRequest, HintsAreTextsUnderNames) {
     EXPECT_EQ(wrong_field(completion(wrong)), "hints") << wrong;
 }
 
-TEST(OpenAiRequest, EverySamplingFieldArrives) {
+TEST(CompletionRequest, EverySamplingFieldArrives) {
   const auto request = completion(
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,
          "frequency_penalty": -0.3, "seed": 42, "logprobs": 3, "logit_bias": {"5": 1.5, "7": -100}, "max_tokens": 20, "min_tokens": 2,
@@ -96,14 +94,14 @@ TEST(OpenAiRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(request->n, 2U);
 }
 
-TEST(OpenAiRequest, BestOfIsNUnlessItIsMore) {
+TEST(CompletionRequest, BestOfIsNUnlessItIsMore) {
   EXPECT_EQ(completion(R"("n": 2)")->best_of, 2U);
   EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->best_of, 4U);
   EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->n, 2U);
   EXPECT_EQ(wrong_field(chat(R"("best_of": 3)")), "best_of") << "as with OpenAI, of text completions only";
 }
 
-TEST(OpenAiRequest, NullCountsAsAbsent) {
+TEST(CompletionRequest, NullCountsAsAbsent) {
   const auto request = chat(
       R"("temperature": null, "stop": null, "seed": null, "tools": null, "response_format": null, "stream": null, "stream_options": null,
          "logit_bias": null, "max_tokens": null, "functions": null, "user": null)");
@@ -111,7 +109,7 @@ TEST(OpenAiRequest, NullCountsAsAbsent) {
   EXPECT_EQ(request->sampling.temperature, 1.0F);
 }
 
-TEST(OpenAiRequest, PromptsComeInFourShapes) {
+TEST(CompletionRequest, PromptsComeInFourShapes) {
   const auto prompts = [](const std::string& prompt) {
     return parse_completion_request(Api::completion, R"({"prompt": )" + prompt + "}", kLimits);
   };
@@ -125,7 +123,7 @@ TEST(OpenAiRequest, PromptsComeInFourShapes) {
   }
 }
 
-TEST(OpenAiRequest, WrongTypesAndRangesNameTheirField) {
+TEST(CompletionRequest, WrongTypesAndRangesNameTheirField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("temperature": "hot")", "temperature"},
       {R"("temperature": -1)", "temperature"},
@@ -188,7 +186,7 @@ TEST(OpenAiRequest, WrongTypesAndRangesNameTheirField) {
   for (const auto& [fields, field] : cases) EXPECT_EQ(wrong_field(completion(fields)), field) << fields;
 }
 
-TEST(OpenAiRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
+TEST(CompletionRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
   EXPECT_TRUE(chat(R"("response_format": {"type": "text"}, "store": false, "best_of": 1, "length_penalty": 1.0, "user": "u",
                       "metadata": {"a": "b"}, "parallel_tool_calls": true, "service_tier": "auto", "tool_choice": "none")")
                   .has_value());
@@ -201,7 +199,7 @@ TEST(OpenAiRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
   }
 }
 
-TEST(OpenAiRequest, HintsAndWhatNobodyKnowsAreIgnoredByName) {
+TEST(CompletionRequest, HintsAndWhatNobodyKnowsAreIgnoredByName) {
   const auto request = chat(R"("user": "u", "store": true, "xyzzy": {"a": 1}, "a,b\nc": 0, "plugh": null, "stream": true,
                                "stream_options": {"include_obfuscation": true, "frotz": 1}, "vllm_xargs": {"gnusto": 1})");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
@@ -215,21 +213,21 @@ TEST(OpenAiRequest, HintsAndWhatNobodyKnowsAreIgnoredByName) {
   EXPECT_EQ(chat(many)->ignored.size(), kMaxIgnored);
 }
 
-TEST(OpenAiRequest, AnUnknownFieldNamesTheNearestKnownOne) {
+TEST(CompletionRequest, AnUnknownFieldNamesTheNearestKnownOne) {
   const auto request = completion(R"("max_token": 5)");
   ASSERT_FALSE(request.has_value());
   EXPECT_EQ(request.error().field, "max_token");
   EXPECT_NE(request.error().remedy.find("max_tokens"), std::string::npos);
 }
 
-TEST(OpenAiRequest, ChatLogprobsNeedBothFields) {
+TEST(CompletionRequest, ChatLogprobsNeedBothFields) {
   EXPECT_EQ(chat(R"("logprobs": true, "top_logprobs": 4)")->sampling.logprobs, 4U);
   EXPECT_EQ(chat(R"("logprobs": true)")->sampling.logprobs, 0U);
   EXPECT_FALSE(chat(R"("logprobs": false)")->sampling.logprobs.has_value());
   EXPECT_EQ(wrong_field(chat(R"("top_logprobs": 4)")), "top_logprobs");
 }
 
-TEST(OpenAiRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
+TEST(CompletionRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
   EXPECT_FALSE(completion("")->sampling.prompt_logprobs.has_value());
   EXPECT_EQ(completion(R"("prompt_logprobs": 0)")->sampling.prompt_logprobs, 0U);
   EXPECT_TRUE(completion(R"("prompt_logprobs": 3)")->prompt_logprobs);
@@ -242,7 +240,7 @@ TEST(OpenAiRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
   EXPECT_EQ(completion(R"("echo": true, "logprobs": 4, "prompt_logprobs": 2)")->sampling.prompt_logprobs, 2U);
 }
 
-TEST(OpenAiRequest, AnEchoMayBeAllThatIsAskedFor) {
+TEST(CompletionRequest, AnEchoMayBeAllThatIsAskedFor) {
   const auto request = completion(R"("echo": true, "max_tokens": 0)");
   ASSERT_TRUE(request.has_value());
   EXPECT_TRUE(request->echo_only);
@@ -250,13 +248,13 @@ TEST(OpenAiRequest, AnEchoMayBeAllThatIsAskedFor) {
   EXPECT_FALSE(completion(R"("echo": true, "max_tokens": 1)")->echo_only);
 }
 
-TEST(OpenAiRequest, MaxCompletionTokensIsTheNewerNameOfMaxTokens) {
+TEST(CompletionRequest, MaxCompletionTokensIsTheNewerNameOfMaxTokens) {
   EXPECT_EQ(chat(R"("max_completion_tokens": 7)")->max_tokens, 7U);
   EXPECT_EQ(chat(R"("max_completion_tokens": 7, "max_tokens": 7)")->max_tokens, 7U);
   EXPECT_EQ(wrong_field(chat(R"("max_completion_tokens": 7, "max_tokens": 8)")), "max_completion_tokens");
 }
 
-TEST(OpenAiRequest, MessagesTakeTheFormThatTemplatesRead) {
+TEST(CompletionRequest, MessagesTakeTheFormThatTemplatesRead) {
   const auto request = chat(R"("tools": [{"type": "function"}], "chat_template_kwargs": {"a": 1})", R"([
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": null},
       {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
@@ -272,7 +270,7 @@ TEST(OpenAiRequest, MessagesTakeTheFormThatTemplatesRead) {
   EXPECT_EQ(request->chat.template_kwargs.at("a"), 1);
 }
 
-TEST(OpenAiRequest, WrongMessagesNameTheirPlace) {
+TEST(CompletionRequest, WrongMessagesNameTheirPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "messages"},
       {"\"hi\"", "messages"},
@@ -288,7 +286,7 @@ TEST(OpenAiRequest, WrongMessagesNameTheirPlace) {
   for (const auto& [messages, field] : cases) EXPECT_EQ(wrong_field(chat("", messages)), field) << messages;
 }
 
-TEST(OpenAiRequest, ABodyThatIsNoJsonObjectIsRefused) {
+TEST(CompletionRequest, ABodyThatIsNoJsonObjectIsRefused) {
   const std::string deep(100, '[');
   for (const std::string& body : {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("{} x"),
                                   std::string("{\"prompt\": \"\xFF\"}"), std::string(R"({"prompt": "\ud800"})"), R"({"prompt": )" + deep}) {
@@ -297,18 +295,6 @@ TEST(OpenAiRequest, ABodyThatIsNoJsonObjectIsRefused) {
     EXPECT_EQ(request.error().code, ErrorCode::invalid_argument);
     EXPECT_FALSE(request.error().message.empty());
   }
-}
-
-TEST(OpenAiRequest, TokenizeTakesAPromptOrMessages) {
-  EXPECT_EQ(std::get<std::string>(parse_tokenize_request(R"({"prompt": "a"})")->input), "a");
-  EXPECT_TRUE(parse_tokenize_request(R"({"prompt": "a"})")->add_special_tokens);
-  const auto messages = parse_tokenize_request(R"({"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": false})");
-  ASSERT_TRUE(messages.has_value()) << messages.error().to_string();
-  EXPECT_FALSE(std::get<ChatPrompt>(messages->input).add_generation_prompt);
-  EXPECT_FALSE(parse_tokenize_request("{}").has_value());
-  EXPECT_EQ(parse_detokenize_request(R"({"tokens": [1, 2]})", 10)->tokens, (std::vector<TokenId>{1, 2}));
-  EXPECT_FALSE(parse_detokenize_request(R"({"tokens": [10]})", 10).has_value());
-  EXPECT_FALSE(parse_detokenize_request("{}", 10).has_value());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quire/error.h"
-#include "server/answers/answer_writer.h"
+#include "server/answers/single_answer_writer.h"
 #include "server/http/http.h"
 
 namespace quire {
@@ -17,7 +17,7 @@ namespace quire {
 // An error in OpenAI's shape in Anthropic's: {"type": "error", "error": {"type", "message"}}. Other responses stay.
 [[nodiscard]] HttpResponse as_messages_error(HttpResponse response);
 
-class MessageWriter final : public AnswerWriter {
+class MessageWriter final : public SingleAnswerWriter {
  public:
   // `head.id` begins with "msg_"; ids of calls are made of it.
   MessageWriter(AnswerHead head, bool is_stream) : head_(std::move(head)), is_stream_(is_stream) {}

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 
 namespace quire {
@@ -262,7 +263,20 @@ void read_other_fields(ObjectReader& reader) {
   reader.only("context_management", "null", "shorten the conversation in the client");
 }
 
+constexpr FieldName kOfMessages[] = {
+    {"response_format.json_schema", "output_config.format"},
+    {"response_format", "output_config.format"},
+    {"max_completion_tokens", "max_tokens"},
+    {"reasoning_effort", "output_config.effort"},
+    {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
+    {"stop", "stop_sequences"},
+};
+
 }  // namespace
+
+Error in_words_of_messages(Error error) {
+  return rename_fields(kOfMessages, std::move(error));
+}
 
 Result<json::object> chat_of_messages(json::object body, bool counts_only, std::vector<std::string>& ignored) {
   ObjectReader reader(body);

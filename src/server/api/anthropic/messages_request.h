@@ -13,4 +13,7 @@ namespace quire {
 // to `ignored`.
 [[nodiscard]] Result<boost::json::object> chat_of_messages(boost::json::object body, bool counts_only, std::vector<std::string>& ignored);
 
+// An error of that chat, with the names that this API has for its fields.
+[[nodiscard]] Error in_words_of_messages(Error error);
+
 }  // namespace quire

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "quire/tokenizer.h"
-#include "server/answers/answer_writer.h"
+#include "server/answers/single_answer_writer.h"
 #include "server/api/responses/responses_request.h"
 
 namespace quire {
 
-class ResponseWriter final : public AnswerWriter {
+class ResponseWriter final : public SingleAnswerWriter {
  public:
   // Takes what is to be kept.
   using Keep = std::function<void(StoredResponse)>;

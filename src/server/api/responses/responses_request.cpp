@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "server/api/responses/responses_items.h"
+#include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 #include "text/utf8.h"
 
@@ -300,7 +301,21 @@ Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
   return ChatOfResponse{std::move(chat_), std::move(call_), std::move(previous_)};
 }
 
+constexpr FieldName kOfResponses[] = {
+    {"response_format.json_schema", "text.format"},
+    {"response_format", "text.format"},
+    {"max_completion_tokens", "max_output_tokens"},
+    {"max_tokens", "max_output_tokens"},
+    {"reasoning_effort", "reasoning.effort"},
+    {"truncate_prompt_tokens", "truncation"},
+    {"messages", "input"},
+};
+
 }  // namespace
+
+Error in_words_of_responses(Error error) {
+  return rename_fields(kOfResponses, std::move(error));
+}
 
 Result<ChatOfResponse> chat_of_response(json::object body, ResponseShelf shelf, std::vector<std::string>& ignored) {
   return Translation(body, shelf).run(ignored);

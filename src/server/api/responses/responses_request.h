@@ -35,4 +35,7 @@ struct ResponseShelf {
 // fields that do not change the answer are appended to `ignored`.
 [[nodiscard]] Result<ChatOfResponse> chat_of_response(boost::json::object body, ResponseShelf shelf, std::vector<std::string>& ignored);
 
+// An error of that chat, with the names that this API has for its fields.
+[[nodiscard]] Error in_words_of_responses(Error error);
+
 }  // namespace quire

@@ -114,5 +114,15 @@ TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
   EXPECT_EQ(ignored, (std::vector<std::string>{"metadata", "xyzzy"}));
 }
 
+TEST(MessagesRequest, ErrorsNameTheFieldsThatWereSent) {
+  const auto renamed = [](const char* field) {
+    return in_words_of_messages(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
+  };
+  EXPECT_EQ(renamed("stop"), "stop_sequences");
+  EXPECT_EQ(renamed("stop_token_ids"), "stop_token_ids");
+  EXPECT_EQ(renamed("response_format"), "output_config.format");
+  EXPECT_EQ(renamed("max_tokens"), "max_tokens");
+}
+
 }  // namespace
 }  // namespace quire

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/field_names.h"
-
 namespace quire {
 namespace {
 
@@ -169,21 +167,15 @@ TEST_F(ResponsesRequest, WhatIsWrongIsNamed) {
   for (const auto& [body, field] : cases) EXPECT_EQ(error_of(body), field) << body;
 }
 
-TEST(FieldNames, AreThoseThatWereSent) {
-  const auto renamed = [](AnswerShape shape, const char* field) {
-    return in_words_of(shape, Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
+TEST_F(ResponsesRequest, ErrorsNameTheFieldsThatWereSent) {
+  const auto renamed = [](const char* field) {
+    return in_words_of_responses(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
   };
-  using enum AnswerShape;
-  EXPECT_EQ(renamed(openai, "messages[2].content"), "messages[2].content");
-  EXPECT_EQ(renamed(response, "messages[2].tool_call_id"), "input");
-  EXPECT_EQ(renamed(response, "max_tokens"), "max_output_tokens");
-  EXPECT_EQ(renamed(response, "response_format.json_schema.schema"), "text.format.schema");
-  EXPECT_EQ(renamed(response, "tools[1].function.name"), "tools[1].name");
-  EXPECT_EQ(renamed(response, "temperature"), "temperature");
-  EXPECT_EQ(renamed(message, "stop"), "stop_sequences");
-  EXPECT_EQ(renamed(message, "stop_token_ids"), "stop_token_ids");
-  EXPECT_EQ(renamed(message, "response_format"), "output_config.format");
-  EXPECT_EQ(renamed(message, "max_tokens"), "max_tokens");
+  EXPECT_EQ(renamed("messages[2].tool_call_id"), "input");
+  EXPECT_EQ(renamed("max_tokens"), "max_output_tokens");
+  EXPECT_EQ(renamed("response_format.json_schema.schema"), "text.format.schema");
+  EXPECT_EQ(renamed("tools[1].function.name"), "tools[1].name");
+  EXPECT_EQ(renamed("temperature"), "temperature");
 }
 
 }  // namespace

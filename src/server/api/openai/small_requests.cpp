@@ -1,4 +1,4 @@
-#include "server/request/small_requests.h"
+#include "server/api/openai/small_requests.h"
 
 #include <limits>
 #include <utility>

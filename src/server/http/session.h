@@ -15,11 +15,11 @@
 #include <string_view>
 
 #include "quire/server_options.h"
-#include "server/completion.h"
 #include "server/http/connection_table.h"
 #include "server/http/http.h"
+#include "server/http/reply.h"
+#include "server/http/request_handler.h"
 #include "server/http/request_head.h"
-#include "server/router.h"
 
 namespace quire {
 
@@ -31,8 +31,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::function<void()> on_end;  // once, when the connection is over
   };
 
-  // `router` and `options` must outlive this.
-  Session(boost::asio::ip::tcp::socket socket, Router& router, const ServerOptions& options, Events events);
+  // `handler` and `options` must outlive this.
+  Session(boost::asio::ip::tcp::socket socket, RequestHandler& handler, const ServerOptions& options, Events events);
 
   void start();
   // Closes the connection now if it is idle, else after the present answer.
@@ -53,14 +53,14 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<bool> wait_for_data();
   Task<bool> send_continue();
   Task<bool> send_response(std::string_view method, HttpResponse response);
-  Task<bool> answer(std::string_view method, const std::shared_ptr<Completion>& completion);
+  Task<bool> answer(std::string_view method, const std::shared_ptr<AnswerSource>& source);
   Task<bool> wait_for_reply(Reply& reply);
-  Task<bool> send_stream(Completion& completion);
+  Task<bool> send_stream(AnswerSource& source);
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);
   Task<void> wait_for_signal();
   // A session of the engine's may not wait for its client for ever.
-  Task<void> wait_for_input(Completion& completion);
+  Task<void> wait_for_input(AnswerSource& source);
   Task<void> linger();
 
   void watch();
@@ -72,16 +72,16 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer signal_;
-  Router* router_;
+  RequestHandler* handler_;
   const ServerOptions* options_;
   Events events_;
-  std::weak_ptr<Completion> completion_;
+  std::weak_ptr<AnswerSource> source_;
   HttpHeaders answer_headers_;  // for the present request's answer
   // The request under way, for its log line.
   struct Exchange {
     std::string id, method, path;
     unsigned status = 0;  // 0: nothing to tell
-    Usage usage;
+    AnswerSource::TokenCounts tokens;
     std::chrono::steady_clock::time_point start;
   };
   Exchange exchange_;

@@ -1,4 +1,4 @@
-#include "server/api/openai/openai_response.h"
+#include "server/api/openai/answer_json.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 
 #include "base/json_text.h"
 #include "server/answers/token_logprobs.h"
+#include "server/api/openai/chat_fields.h"
 #include "server/http/error_response.h"
-#include "server/request/hidden_states.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -115,14 +115,16 @@ void append_prompt_token_ids(std::string& out, const std::vector<TokenId>& token
   out += fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(tokens, ","));
 }
 
-// `content`: "text", "message" or "delta" with its value.
-void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, bool whole) {
+// "text", "message" or "delta" with its value. `fields`: of a chat, instead of the text: a message's fields or a delta.
+void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
   fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
   if (api == Api::completion) {
     out += R"("text":)";
     append_json_string(out, choice.text);
-  } else if (!choice.fields.empty()) {
-    out += whole ? R"("message":{"role":"assistant",)" + choice.fields + R"(,"refusal":null})" : R"("delta":)" + choice.fields;
+  } else if (!fields.empty()) {
+    out += whole ? R"("message":{"role":"assistant",)" : R"("delta":)";
+    out += fields;
+    if (whole) out += R"(,"refusal":null})";
   } else if (!whole && choice.text.empty() && choice.finish) {
     out += R"("delta":{})";
   } else {
@@ -170,20 +172,20 @@ std::string usage_json(const Usage& usage) {
   return out + '}';
 }
 
-std::string whole_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices, const Usage& usage) {
+std::string openai_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices, const Usage& usage,
+                          const std::string& more) {
   std::string out = head_json(head, head.api == Api::chat ? "chat.completion" : "text_completion");
   for (const ChoiceText& choice : choices) {
     if (&choice != choices.data()) out += ',';
-    append_choice(out, head.api, tokenizer, choice, true);
+    append_choice(out, head.api, tokenizer, choice,
+                  choice.parts != nullptr ? message_fields(*choice.parts, call_ids(head, choice.index)) : "", true);
   }
   out += R"(],"usage":)" + usage_json(usage);
   if (head.api == Api::chat && !choices.empty() && choices.front().tells_prompt)
     append_prompt_logprobs(out, tokenizer, choices.front().prompt);
   if (head.api == Api::chat && !choices.empty() && choices.front().prompt_token_ids != nullptr)
     append_prompt_token_ids(out, *choices.front().prompt_token_ids);
-  if (!head.hidden_states_path.empty()) out += R"(,"kv_transfer_params":)" + hidden_states_params(head.hidden_states_path);
-  out += '}';
-  return out;
+  return out + more + "}";
 }
 
 EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, bool include_usage)
@@ -202,9 +204,9 @@ void EventWriter::close(std::string& out, const Usage* usage, const std::vector<
   out += "}\n\n";
 }
 
-void EventWriter::choice(std::string& out, const ChoiceText& choice, const Usage* usage) const {
+void EventWriter::choice(std::string& out, const ChoiceText& choice, std::string_view delta, const Usage* usage) const {
   out += prefix_;
-  append_choice(out, api_, *tokenizer_, choice, false);
+  append_choice(out, api_, *tokenizer_, choice, delta, false);
   close(out, usage, api_ == Api::chat ? choice.prompt_token_ids : nullptr);
 }
 

@@ -4,22 +4,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/ids.h"
+#include "server/answers/completion.h"
 #include "server/request/completion_request.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 
 // The body of /v1/requests/{id}/fork.
-struct ForkCall {
-  std::uint32_t choice = 0;  // of the parent
-  EngineFork fork;
-  bool stream = false;
-};
 Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices);
 
 // The body of /v1/requests/{id}/input.
@@ -32,7 +27,7 @@ Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_si
 
 struct TokenizeRequest {
   std::string model;
-  std::variant<std::string, ChatPrompt> input;  // "prompt" or "messages"
+  TextOrChat input;  // "prompt" or "messages"
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };

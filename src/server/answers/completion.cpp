@@ -1,4 +1,4 @@
-#include "server/completion.h"
+#include "server/answers/completion.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "server/api/anthropic/messages_answer.h"
-#include "server/api/responses/responses_answer.h"
-#include "server/field_names.h"
 #include "server/http/error_response.h"
 #include "text/utf8.h"
 
@@ -30,12 +27,11 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
       told_prompts_(std::move(start.prepared.told_prompts)),
       wake_(std::move(start.wake)),
-      head_{request_.api, std::move(start.id), model.name(), start.created_s, std::move(start.hidden_states_path)},
-      writer_(head_, model.tokenizer(), request_.include_usage) {
-  shaped_ = make_writer(start.responses);
+      writer_(
+          request_.shape->make_writer({request_.api, std::move(start.id), model.name(), start.created_s}, request_, model.tokenizer())) {
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
-    auto chat = make_chat(i);
+    auto chat = make_chat();
     const bool skip_special = request_.skip_special_tokens && chat == nullptr;
     choices_.push_back({.detokenizer = Detokenizer(model.tokenizer(), {.skip_special = skip_special}),
                         .stops = StopStrings(request_.stop, request_.include_stop),
@@ -50,29 +46,17 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
 }
 
 // Null where an answer is nothing but text.
-std::unique_ptr<ChatAnswer> Completion::make_chat(std::size_t index) {
+std::unique_ptr<ChatAnswer> Completion::make_chat() const {
   const CallFormat& format = model_->call_format();
   const ToolUse& use = request_.tool_use;
   const bool reads_calls = use.choice != ToolUse::Choice::none && !use.tools.empty();
-  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && shaped_ == nullptr)) return nullptr;
+  if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && !request_.shape->always_has_parts())) return nullptr;
   ChatAnswerOptions options;
   options.parser.in_thought = request_.in_thought;
   options.parser.max_calls = reads_calls ? (use.parallel ? std::numeric_limits<std::uint32_t>::max() : 1) : 0;
   options.tells_thoughts = request_.tells_thoughts;
   options.is_stream = request_.stream;
-  options.call_ids = fmt::format("call_{}_{}_", head_.id.substr(head_.id.find('-') + 1), index);
-  if (shaped_ != nullptr) options.take_part = [this](const AnswerPart& part) { shaped_->add(events_, part); };
-  return std::make_unique<ChatAnswer>(format, use.tools, std::move(options));
-}
-
-// Null for chats and completions.
-std::unique_ptr<AnswerWriter> Completion::make_writer(ResponseStore* responses) const {
-  if (request_.shape == AnswerShape::message) return std::make_unique<MessageWriter>(head_, request_.stream);
-  if (request_.shape != AnswerShape::response) return nullptr;
-  auto keep = [responses, tenant = request_.tags.tenant](StoredResponse stored) {
-    responses->put(tenant, std::make_shared<const StoredResponse>(std::move(stored)));
-  };
-  return std::make_unique<ResponseWriter>(head_, request_.stream, *request_.response, model_->tokenizer(), std::move(keep));
+  return std::make_unique<ChatAnswer>(format, use.tools, options);
 }
 
 Completion::~Completion() {
@@ -95,7 +79,7 @@ Result<void> Completion::submit_all() {
   return {};
 }
 
-Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start start) const {
+Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::shared_ptr<const AnswerShape> shape, Start start) const {
   if (request_.beam_search)
     return fail(ErrorCode::unsupported, "id", "is a beam search, and what it finds is known at its end", "fork an answer that is drawn");
   if (request_.session)
@@ -107,8 +91,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, Start
   start.prepared.request = request_;
   start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
   start.prepared.request.stream = call.stream;
-  start.prepared.request.shape = AnswerShape::openai;
-  start.prepared.request.response.reset();
+  start.prepared.request.shape = std::move(shape);
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
@@ -147,7 +130,7 @@ void Completion::end_input(std::uint32_t index, const RequestOutput& output) {
   Choice& choice = choices_[index];
   say(choice, choice.detokenizer.flush());
   choice.finish = output.reason;
-  write_event(index);
+  tell(index);
   choice.finish.reset();
   choice.cause = {};
   choice.detokenizer = Detokenizer(model_->tokenizer(), {.skip_special = request_.skip_special_tokens});
@@ -161,7 +144,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
-  if (shaped_ != nullptr && is_stream() && !output.refusal && !std::exchange(choice.begun, true)) shaped_->begin(events_, usage());
+  if (is_stream() && !output.refusal && !std::exchange(choice.begun, true)) writer_->begin_choice(events_, index, usage());
   take_tokens(choice, output);
   if (output.input_ended) return end_input(index, output);
   if (output.finished) choice.running.reset();
@@ -171,18 +154,21 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
   if (choice.finish) --num_unfinished_;
-  if (shaped_ != nullptr && choice.finish && *choice.finish != FinishReason::error) end_shaped();
   // Of a session that is over everything has been told.
   const bool is_told = request_.session && choice.finish == FinishReason::stop && output.tokens.empty();
-  if (is_stream() && shaped_ == nullptr && !is_told) write_event(index);
-  if (is_stream() && finished()) end_stream();
+  if (is_stream() && !is_told) tell(index);
+  if (!finished()) return;
+  if (is_stream())
+    end_stream();
+  else if (!refusal_ && error_.empty())
+    whole_ = whole_answer();
 }
 
 // In the words of the field that the client has sent.
 void Completion::refuse(Error refusal) {
   refusal_ = std::move(refusal);
   if (refusal_->field == "structured_output" && request_.form) refusal_->field = request_.form->field;
-  refusal_ = in_words_of(request_.shape, *std::move(refusal_));
+  refusal_ = request_.shape->in_words_of_client(*std::move(refusal_));
 }
 
 void Completion::on_failure() noexcept {
@@ -262,7 +248,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .cause = choice.cause};
   if (request_.return_token_ids) text.token_ids = &choice.tokens;
   if (!told_prompts_.empty() && !choice.told_prompt) text.prompt_token_ids = &told_prompts_[index / request_.best_of];
-  if (choice.chat != nullptr && !is_stream()) text.fields = choice.chat->message_fields();
+  if (choice.chat != nullptr) text.parts = &choice.chat->parts();
   if (request_.echo && request_.sampling.logprobs && text.prompt != nullptr) {
     text.echoed = first_prompt_tokens_[index / request_.best_of];
     text.num_echoed_logprobs = *request_.sampling.logprobs;
@@ -270,17 +256,13 @@ ChoiceText Completion::describe(std::uint32_t index) const {
   return text;
 }
 
-void Completion::write_event(std::uint32_t index) {
+// Log probabilities wait for the text of their token.
+void Completion::tell(std::uint32_t index) {
   Choice& choice = choices_[index];
-  if (!std::exchange(choice.begun, true) && request_.api == Api::chat) writer_.role(events_, index);
-  // Log probabilities wait for the text of their token.
-  const bool has_deltas = choice.chat != nullptr && choice.chat->has_deltas();
-  if (choice.text.empty() && !has_deltas && !choice.finish) return;
-  const Usage so_far = usage();
-  if (has_deltas) write_deltas(index, request_.continuous_usage ? &so_far : nullptr);
-  if (has_deltas && !choice.finish) return;
+  const bool has_parts = choice.chat != nullptr && !choice.chat->parts().empty();
+  if (choice.text.empty() && !has_parts && !choice.finish) return;
   const std::size_t before = events_.size();
-  writer_.choice(events_, describe(index), request_.continuous_usage ? &so_far : nullptr);
+  if (!writer_->tell(events_, describe(index), usage())) return;
   if (request_.echo && choice.num_characters == 0) num_echo_bytes_ += events_.size() - before;
   choice.num_characters += count_characters(choice.text);
   choice.text.clear();
@@ -292,45 +274,13 @@ void Completion::forget_told(Choice& choice) {
   choice.prompt_logprobs.reset();
   choice.tokens.clear();
   choice.told_prompt = true;
-}
-
-// Each by itself, as OpenAI's come; the finish reason follows in an event of its own.
-void Completion::write_deltas(std::uint32_t index, const Usage* usage) {
-  Choice& choice = choices_[index];
-  for (std::string& delta : choice.chat->take_deltas()) {
-    ChoiceText part = describe(index);
-    part.fields = std::move(delta);
-    part.finish.reset();
-    part.cause = {};
-    writer_.choice(events_, part, usage);
-    forget_told(choice);
-  }
-}
-
-void Completion::end_shaped() {
-  const Choice& choice = choices_.front();
-  AnswerEnd end{.reason = choice.finish.value_or(FinishReason::stop),
-                .cause = choice.cause,
-                .calls_tools = choice.chat->calls_tools(),
-                .usage = usage(),
-                .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr};
-  if (!told_prompts_.empty()) {
-    end.tokens = told_prompts_.front();
-    end.tokens.insert(end.tokens.end(), choice.tokens.begin(), choice.tokens.end());
-  }
-  shaped_->end(events_, end);
+  if (choice.chat != nullptr) choice.chat->forget_parts();
 }
 
 void Completion::end_stream() {
   std::optional<Error> error = refusal_;
   if (!error && !error_.empty()) error = Error{ErrorCode::io, "", error_, "try again"};
-  if (shaped_ != nullptr) {
-    if (error) shaped_->fail(events_, *error);
-    return;
-  }
-  if (error) EventWriter::error(events_, *error);
-  if (request_.include_usage) writer_.usage(events_, usage());
-  EventWriter::done(events_);
+  writer_->end_stream(events_, usage(), error ? &*error : nullptr);
 }
 
 Usage Completion::usage() const {
@@ -369,16 +319,24 @@ std::string Completion::ignored_fields() const {
   return fmt::format("{}", fmt::join(request_.ignored, ", "));
 }
 
-HttpResponse Completion::response() const {
-  if (refusal_) return error_response(*refusal_);
-  if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
-  if (shaped_ != nullptr) return {200, "application/json", shaped_->whole(), {}};
+AnswerSource::TokenCounts Completion::num_tokens() const {
+  const Usage so_far = usage();
+  return {so_far.prompt_tokens, so_far.completion_tokens};
+}
+
+std::string Completion::whole_answer() {
   std::vector<ChoiceText> choices;
   for (const std::uint32_t index : best()) {
     choices.push_back(describe(index));
     choices.back().index = static_cast<std::uint32_t>(choices.size() - 1);
   }
-  return HttpResponse{200, "application/json", whole_answer(head_, model_->tokenizer(), choices, usage()), {}};
+  return writer_->whole_answer(choices, usage());
+}
+
+HttpResponse Completion::take_response() {
+  if (refusal_) return error_response(*refusal_);
+  if (!error_.empty()) return error_response(500, Error{ErrorCode::io, "", error_, "try again"});
+  return {200, "application/json", std::move(whole_), {}};
 }
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-#include "server/session.h"
+#include "server/http/session.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,6 @@
 #include <optional>
 #include <utility>
 
-#include "server/api/anthropic/messages_answer.h"
-#include "server/http/error_response.h"
 #include "server/http/request_guard.h"
 #include "server/http/request_head.h"
 
@@ -38,11 +36,11 @@ auto into(boost::system::error_code& code) {
 
 }  // namespace
 
-Session::Session(tcp::socket socket, Router& router, const ServerOptions& options, Events events)
+Session::Session(tcp::socket socket, RequestHandler& handler, const ServerOptions& options, Events events)
     : stream_(std::move(socket)),
       buffer_(kBodyReadBytes + options.max_header_bytes),
       signal_(stream_.get_executor(), asio::steady_timer::time_point::max()),
-      router_(&router),
+      handler_(&handler),
       options_(&options),
       events_(std::move(events)) {
   boost::system::error_code code;
@@ -54,7 +52,7 @@ void Session::start() {
   asio::co_spawn(
       stream_.get_executor(), [self = shared_from_this()] { return self->run(); },
       [self = shared_from_this()](const std::exception_ptr& failure) {
-        if (failure) self->router_->log().failed(self->exchange_.id, failure);
+        if (failure) self->handler_->log().failed(self->exchange_.id, failure);
         self->close();
         self->events_.on_end();
       });
@@ -85,19 +83,19 @@ Session::Task<void> Session::run() {
 
 void Session::begin_exchange() {
   exchange_ = {
-      .id = router_->next_request_id(), .method = {}, .path = {}, .status = 0, .usage = {}, .start = std::chrono::steady_clock::now()};
+      .id = handler_->next_request_id(), .method = {}, .path = {}, .status = 0, .tokens = {}, .start = std::chrono::steady_clock::now()};
 }
 
 void Session::end_exchange() {
   if (exchange_.status == 0) return;
-  router_->log().ended({.id = exchange_.id,
-                        .peer = peer_,
-                        .method = exchange_.method,
-                        .path = exchange_.path,
-                        .status = exchange_.status,
-                        .prompt_tokens = exchange_.usage.prompt_tokens,
-                        .output_tokens = exchange_.usage.completion_tokens,
-                        .duration = std::chrono::steady_clock::now() - exchange_.start});
+  handler_->log().ended({.id = exchange_.id,
+                         .peer = peer_,
+                         .method = exchange_.method,
+                         .path = exchange_.path,
+                         .status = exchange_.status,
+                         .prompt_tokens = exchange_.tokens.prompt,
+                         .output_tokens = exchange_.tokens.output,
+                         .duration = std::chrono::steady_clock::now() - exchange_.start});
   exchange_.status = 0;
 }
 
@@ -113,7 +111,7 @@ Session::Task<bool> Session::serve_one() {
     co_return alive&& keep_alive_;
   }
   const std::string method = request.method;
-  Reply reply = router_->handle(request, [weak = weak_from_this()] {
+  Reply reply = handler_->handle(request, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_wake();
   });
   request = {};  // what an answer under way needs of it has been taken
@@ -121,8 +119,8 @@ Session::Task<bool> Session::serve_one() {
     alive = co_await wait_for_reply(reply);
     if (!alive) co_return false;
   }
-  if (reply.completion != nullptr)
-    alive = co_await answer(method, reply.completion);
+  if (reply.answer != nullptr)
+    alive = co_await answer(method, reply.answer);
   else
     alive = co_await send_response(method, std::move(reply.response));
   events_.on_state(ConnectionState::idle);
@@ -150,7 +148,7 @@ Session::Task<bool> Session::read_request(HttpRequest& request, std::optional<Ht
   alive = co_await read_header(parser, request, refusal);
   if (!alive || refusal) co_return alive;
   events_.on_state(ConnectionState::busy);
-  refusal = router_->answer_early(request);
+  refusal = handler_->answer_early(request);
   if (refusal || !request.has_body) {
     // What was not read stands before the next request.
     if (request.has_body) keep_alive_ = false;
@@ -184,7 +182,7 @@ Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& req
 
 Session::Task<bool> Session::read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal) {
   const std::uint64_t length = parser.content_length().value_or(0);
-  auto lease = std::make_shared<BodyBudget::Lease>(router_->body_budget());
+  auto lease = std::make_shared<BodyBudget::Lease>(handler_->body_budget());
   if (length > options_->max_body_bytes)
     refusal = too_large_a_body(*options_);
   else if (!lease->grow_to(length))
@@ -235,8 +233,8 @@ Session::Task<void> Session::linger() {
 }
 
 Session::Task<bool> Session::send_response(std::string_view method, HttpResponse response) {
-  if (exchange_.path.starts_with("/v1/messages")) response = as_messages_error(std::move(response));
-  ++router_->stats().responses_total[response.status];
+  response = handler_->in_shape_of(exchange_.path, std::move(response));
+  ++handler_->stats().responses_total[response.status];
   exchange_.status = response.status;
   if (draining_) keep_alive_ = false;
   http::response<http::string_body> message(static_cast<http::status>(response.status), http_version_);
@@ -260,30 +258,30 @@ Session::Task<bool> Session::send_response(std::string_view method, HttpResponse
   co_return !code;
 }
 
-Session::Task<bool> Session::answer(std::string_view method, const std::shared_ptr<Completion>& completion) {
-  completion_ = completion;
+Session::Task<bool> Session::answer(std::string_view method, const std::shared_ptr<AnswerSource>& source) {
+  source_ = source;
   watch();
-  if (const std::string ignored = completion->ignored_fields(); !ignored.empty()) {
-    router_->log().ignored(exchange_.id, ignored);
+  if (const std::string ignored = source->ignored_fields(); !ignored.empty()) {
+    handler_->log().ignored(exchange_.id, ignored);
     answer_headers_.emplace_back("X-Quire-Ignored-Fields", ignored);
   }
   bool sent = false;
-  if (completion->is_stream()) {
-    sent = co_await send_stream(*completion);
+  if (source->is_stream()) {
+    sent = co_await send_stream(*source);
   } else {
-    while (!gone_ && !completion->finished()) co_await wait_for_signal();
+    while (!gone_ && !source->finished()) co_await wait_for_signal();
     HttpResponse response;
     if (!gone_) {
-      response = completion->response();
+      response = source->take_response();
       sent = co_await send_response(method, std::move(response));
     }
   }
-  completion_.reset();
-  exchange_.usage = completion->usage();
+  source_.reset();
+  exchange_.tokens = source->num_tokens();
   if (!sent) {
     exchange_.status = kClientGone;
-    ++router_->stats().clients_gone_total;
-    completion->abort();
+    ++handler_->stats().clients_gone_total;
+    source->abort();
     close();
   }
   co_await stop_watching();
@@ -296,7 +294,7 @@ Session::Task<bool> Session::wait_for_reply(Reply& reply) {
   watch();
   while (!gone_ && !pending->reply) co_await wait_for_signal();
   if (gone_) {
-    ++router_->stats().clients_gone_total;
+    ++handler_->stats().clients_gone_total;
     exchange_.status = kClientGone;
   }
   pending->cancelled = gone_;
@@ -306,7 +304,7 @@ Session::Task<bool> Session::wait_for_reply(Reply& reply) {
 }
 
 Session::Task<bool> Session::send_stream_header() {
-  ++router_->stats().responses_total[200];
+  ++handler_->stats().responses_total[200];
   exchange_.status = 200;
   if (draining_ || http_version_ < 11) keep_alive_ = false;
   http::response<http::empty_body> header(http::status::ok, http_version_);
@@ -336,18 +334,18 @@ Session::Task<bool> Session::send_events(std::string events, bool last) {
   co_return !code;
 }
 
-Session::Task<bool> Session::send_stream(Completion& completion) {
-  while (!gone_ && completion.may_be_refused()) co_await wait_for_signal();
-  if (!gone_ && completion.refused()) co_return co_await send_response("POST", completion.response());
+Session::Task<bool> Session::send_stream(AnswerSource& source) {
+  while (!gone_ && source.may_be_refused()) co_await wait_for_signal();
+  if (!gone_ && source.refused()) co_return co_await send_response("POST", source.take_response());
   bool alive = co_await send_stream_header();
   if (!alive) co_return false;
   while (!gone_) {
     // What came while the last write was under way goes out as one.
-    std::string events = completion.take_events();
-    const bool last = completion.finished();
+    std::string events = source.take_events();
+    const bool last = source.finished();
     if (events.empty() && !last) {
-      if (completion.waits_since())
-        co_await wait_for_input(completion);
+      if (source.waits_since())
+        co_await wait_for_input(source);
       else
         co_await wait_for_signal();
       continue;
@@ -360,12 +358,12 @@ Session::Task<bool> Session::send_stream(Completion& completion) {
 }
 
 void Session::on_wake() {
-  const auto completion = completion_.lock();
+  const auto source = source_.lock();
   // One step's events may be large; a client that takes what it gets has taken them when the next step's come.
-  const bool behind = completion != nullptr && writing_ &&
-                      completion->num_pending_bytes() > options_->max_stream_buffer_bytes + completion->num_echo_bytes();
+  const bool behind =
+      source != nullptr && writing_ && source->num_pending_bytes() > options_->max_stream_buffer_bytes + source->num_echo_bytes();
   if (behind && was_behind_) {
-    ++router_->stats().clients_stalled_total;
+    ++handler_->stats().clients_stalled_total;
     close();
   }
   was_behind_ = behind;
@@ -378,13 +376,13 @@ Session::Task<void> Session::wait_for_signal() {
   co_await signal_.async_wait(into(ignored));
 }
 
-Session::Task<void> Session::wait_for_input(Completion& completion) {
+Session::Task<void> Session::wait_for_input(AnswerSource& source) {
   const auto timeout = std::chrono::milliseconds(options_->session_timeout_ms);
-  const auto since = completion.waits_since();
+  const auto since = source.waits_since();
   if (since) signal_.expires_at(*since + timeout);
   co_await wait_for_signal();
   signal_.expires_at(asio::steady_timer::time_point::max());
-  if (since && completion.waits_since() == since && std::chrono::steady_clock::now() >= *since + timeout) completion.time_out();
+  if (since && source.waits_since() == since && std::chrono::steady_clock::now() >= *since + timeout) source.time_out();
 }
 
 // Reads whatever comes (the client's next request) into the buffer; an error or the end of the stream means that the client has gone.
@@ -398,7 +396,7 @@ void Session::watch() {
                                      if (code && code != asio::error::operation_aborted) {
                                        self->gone_ = true;
                                        // A write that waits for this client would wait for nothing.
-                                       if (const auto completion = self->completion_.lock()) self->close();
+                                       if (const auto source = self->source_.lock()) self->close();
                                      } else if (!code && !self->stop_watching_) {
                                        self->watch();
                                      }

@@ -1,0 +1,60 @@
+#include "server/api/anthropic/messages_routes.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/anthropic/messages_answer.h"
+#include "server/api/anthropic/messages_request.h"
+#include "server/api/serving.h"
+#include "server/request/object_reader.h"
+
+namespace quire {
+
+namespace {
+
+class MessageShape final : public AnswerShape {
+ public:
+  [[nodiscard]] std::string_view id_prefix() const override { return "msg_"; }
+  [[nodiscard]] bool always_has_parts() const override { return true; }
+  [[nodiscard]] Error in_words_of_client(Error error) const override { return in_words_of_messages(std::move(error)); }
+  [[nodiscard]] std::unique_ptr<AnswerWriter> make_writer(AnswerHead head, const CompletionRequest& request,
+                                                          const Tokenizer& /*tokenizer*/) const override {
+    return std::make_unique<MessageWriter>(std::move(head), request.stream);
+  }
+};
+
+Result<CompletionRequest> read_message(std::string body, bool counts_only, const RequestContext& context) {
+  auto object = parse_object(std::exchange(body, {}));
+  if (!object) return std::unexpected(object.error());
+  std::vector<std::string> ignored;
+  auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
+  if (!chat) return std::unexpected(chat.error());
+  return read_chat_of(std::make_shared<const MessageShape>(), std::move(*chat), ignored, context);
+}
+
+Result<std::string> count_tokens(std::string body, const RequestContext& context) {
+  auto parsed = read_message(std::move(body), true, context);
+  if (!parsed) return std::unexpected(parsed.error());
+  const auto count = count_prompt_tokens(*std::move(parsed), context);
+  if (!count) return std::unexpected(count.error());
+  return fmt::format(R"({{"input_tokens":{}}})", *count);
+}
+
+}  // namespace
+
+ApiRoutes messages_routes(Serving& serving) {
+  const auto read = [](std::string body, const RequestContext& context) { return read_message(std::move(body), false, context); };
+  const auto create = [&serving, read](HttpRequest& request, const Wake& wake) { return serving.complete(request, wake, read); };
+  const auto count = [&serving](HttpRequest& request, const Wake& wake) {
+    return serving.answer_body(request, wake, [&serving](std::string body) { return count_tokens(std::move(body), serving.context({})); });
+  };
+  return {.routes = {{"/v1/messages", "POST", Access::key, create}, {"/v1/messages/count_tokens", "POST", Access::key, count}},
+          .errors_under = "/v1/messages",
+          .tell_error = as_messages_error};
+}
+
+}  // namespace quire

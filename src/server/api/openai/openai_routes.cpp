@@ -1,0 +1,75 @@
+#include "server/api/openai/openai_routes.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/json_text.h"
+#include "server/api/openai/hidden_states_call.h"
+#include "server/api/openai/open_answers.h"
+#include "server/api/openai/openai_shape.h"
+#include "server/api/openai/tokenize.h"
+#include "server/api/serving.h"
+
+namespace quire {
+
+namespace {
+
+Result<CompletionRequest> read_completion(Api api, std::string body, const RequestContext& context) {
+  auto parsed = parse_completion_request(api, std::exchange(body, {}), limits_of(context));
+  if (parsed) parsed->shape = std::make_shared<const OpenAiShape>(api);
+  return parsed;
+}
+
+// With the hidden states of its prompt in a file before, where they are asked for.
+Reply start_openai(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
+  if (prepared.request.hidden_states) return start_with_states(serving, std::move(prepared), request_id, wake);
+  return serving.start(std::move(prepared), request_id, wake);
+}
+
+Route completion_route(Serving& serving, std::string_view path, Api api) {
+  const auto read = [api](std::string body, const RequestContext& context) { return read_completion(api, std::move(body), context); };
+  const auto handle = [&serving, read](HttpRequest& request, const Wake& wake) {
+    return serving.complete(request, wake, read, start_openai);
+  };
+  return {path, "POST", Access::key, handle};
+}
+
+Reply list_models(Serving& serving) {
+  std::string data;
+  for (const std::string& name : serving.model().names()) {
+    fmt::format_to(std::back_inserter(data),
+                   R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,"max_model_len":{}}})",
+                   data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(serving.engine().engine().model().name),
+                   serving.model().max_model_len());
+  }
+  return Serving::json_reply(fmt::format(R"({{"object":"list","data":[{}]}})", data));
+}
+
+}  // namespace
+
+ApiRoutes openai_routes(Serving& serving) {
+  const auto answers = [&serving](Result<std::string> (*answer)(std::string, const ServedModel&)) {
+    return [&serving, answer](HttpRequest& request, const Wake& wake) {
+      return serving.answer_body(request, wake, [&serving, answer](std::string body) { return answer(std::move(body), serving.model()); });
+    };
+  };
+  return {.routes = {
+              {"/v1/models", "GET", Access::key, [&serving](HttpRequest&, const Wake&) { return list_models(serving); }},
+              completion_route(serving, "/v1/completions", Api::completion),
+              completion_route(serving, "/v1/chat/completions", Api::chat),
+              {"/tokenize", "POST", Access::key, answers(answer_tokenize)},
+              {"/detokenize", "POST", Access::key, answers(answer_detokenize)},
+              {"/tokenizer_info", "GET", Access::key,
+               [&serving](HttpRequest&, const Wake&) { return Serving::json_reply(tokenizer_info(serving.model())); }},
+              {kForkPath, "POST", Access::key,
+               [&serving](HttpRequest& request, const Wake& wake) { return fork_answer(serving, request, wake); }},
+              {kInputPath, "POST", Access::key,
+               [&serving](HttpRequest& request, const Wake& wake) { return append_input(serving, request, wake); }},
+          }};
+}
+
+}  // namespace quire

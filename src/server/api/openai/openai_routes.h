@@ -1,0 +1,9 @@
+#pragma once
+// OpenAI's API and what vLLM has beside it: /v1/completions, /v1/chat/completions, /v1/models, tokens, forks, sessions.
+#include "server/api/routes.h"
+
+namespace quire {
+
+[[nodiscard]] ApiRoutes openai_routes(Serving& serving);
+
+}  // namespace quire

@@ -1,0 +1,116 @@
+#include "server/api/pooling/pooling_routes.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/answers/pooling_call.h"
+#include "server/api/pooling/embeddings.h"
+#include "server/api/pooling/rerank.h"
+#include "server/api/pooling/token_vectors.h"
+#include "server/api/serving.h"
+
+namespace quire {
+
+namespace {
+
+// More numbers than these take longer to write than to hand to another thread and back.
+constexpr std::size_t kMaxInlineNumbers = 4096;
+// So many hold up the other clients for too long.
+constexpr std::size_t kMaxLateNumbers = 256 << 10;
+
+using PreparePooling = Result<PreparedPooling> (*)(std::string body, const RequestContext& context);
+
+void answer_pooling(Serving& serving, const PreparedPooling& prepared, const std::string& id, std::vector<PooledVector> vectors,
+                    const std::weak_ptr<PendingReply>& pending, const Wake& wake) {
+  struct Job {
+    PreparedPooling prepared;
+    PooledHead head;
+    std::vector<PooledVector> vectors;
+    Result<std::string> body;
+    std::exception_ptr failure{};
+  };
+  const std::size_t num_numbers = vectors.empty() ? 0 : vectors.size() * vectors.front().size();
+  auto job = std::make_shared<Job>(
+      Job{prepared, {fmt::format("{}-{}", prepared.kind, id), serving.model().name(), unix_now_s()}, std::move(vectors), std::string()});
+  auto work = [job] {
+    try {
+      job->body = job->prepared.answer(job->head, job->vectors);
+    } catch (const std::exception&) {
+      job->failure = std::current_exception();
+    }
+  };
+  auto finish = [&serving, job, id, pending, wake] {
+    const auto reply = pending.lock();
+    if (reply == nullptr) return;
+    reply->reply = serving.guard(id, [&serving, &job]() -> Reply {
+      if (job->failure) std::rethrow_exception(job->failure);
+      if (!job->body) return serving.refuse(job->body.error());
+      return Serving::json_reply(*std::move(job->body));
+    });
+    wake();
+  };
+  const auto lane = prepared.writes_files ? JobPool::Lane::disk : JobPool::Lane::large;
+  const bool takes_long = prepared.writes_files || num_numbers > kMaxInlineNumbers;
+  if (takes_long && serving.offload(lane, work, finish)) return;
+  if (prepared.writes_files || num_numbers > kMaxLateNumbers) {
+    if (const auto reply = pending.lock())
+      reply->reply = serving.refuse({ErrorCode::overloaded, "", "too many large answers wait to be written", "try again later"});
+    return wake();
+  }
+  work();
+  finish();
+}
+
+Reply start_pooling(Serving& serving, PreparedPooling prepared, const std::string& id, const Wake& wake) {
+  auto pending = std::make_shared<PendingReply>();
+  std::vector<EngineRequest> requests = std::exchange(prepared.requests, {});
+  auto done = [&serving, prepared = std::move(prepared), id, wake,
+               weak = std::weak_ptr(pending)](Result<std::vector<PooledVector>> vectors) {
+    if (vectors) return answer_pooling(serving, prepared, id, std::move(*vectors), weak, wake);
+    if (const auto reply = weak.lock()) reply->reply = serving.refuse(vectors.error());
+    wake();
+  };
+  auto call = PoolingCall::start(serving.engine(), std::move(requests), std::move(done));
+  if (!call) return serving.refuse(call.error());
+  pending->work = *std::move(call);
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
+Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePooling prepare) {
+  if (serving.is_draining())
+    return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
+  return serving.read_body(request, wake,
+                           [&serving, prepare, id = request.id, tenant = serving.tenant_of(request)](std::string body) -> Serving::Then {
+                             auto prepared = prepare(std::move(body), serving.context(tenant));
+                             if (!prepared) return serving.refusal(prepared.error());
+                             return [&serving, id, kept = std::make_shared<PreparedPooling>(*std::move(prepared))](const Wake& then_wake) {
+                               return start_pooling(serving, std::move(*kept), id, then_wake);
+                             };
+                           });
+}
+
+Route pooling_route(Serving& serving, std::string_view path, PreparePooling prepare) {
+  const auto handle = [&serving, prepare](HttpRequest& request, const Wake& wake) { return pool(serving, request, wake, prepare); };
+  return {path, "POST", Access::key, handle};
+}
+
+}  // namespace
+
+ApiRoutes pooling_routes(Serving& serving) {
+  return {.routes = {
+              pooling_route(serving, "/v1/embeddings", prepare_embeddings),
+              pooling_route(serving, "/pooling", prepare_pooling),
+              pooling_route(serving, "/score", prepare_score),
+              pooling_route(serving, "/v1/score", prepare_score),
+              pooling_route(serving, "/rerank", prepare_rerank),
+              pooling_route(serving, "/v1/rerank", prepare_rerank),
+              pooling_route(serving, "/v2/rerank", prepare_rerank),
+          }};
+}
+
+}  // namespace quire

@@ -1,0 +1,9 @@
+#pragma once
+// Calls for vectors of texts: /v1/embeddings, /pooling, /score, /rerank and their other names.
+#include "server/api/routes.h"
+
+namespace quire {
+
+[[nodiscard]] ApiRoutes pooling_routes(Serving& serving);
+
+}  // namespace quire

@@ -1,0 +1,135 @@
+#include "server/api/serving.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "server/http/error_response.h"
+
+namespace quire {
+
+namespace {
+
+constexpr std::size_t kMaxSmallBytes = 64 << 10;
+
+}  // namespace
+
+std::int64_t unix_now_s() {
+  return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+}
+
+Serving::Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload)
+    : engine_(&engine),
+      model_(&model),
+      options_(&options),
+      offload_(std::move(offload)),
+      started_s_(unix_now_s()),
+      keys_(options),
+      log_(logger, options.log_slow_ms) {}
+
+Reply Serving::refuse(const Error& error) const {
+  return {error_response(error, options_->retry_after_s)};
+}
+
+Reply Serving::json_reply(std::string body) {
+  return {HttpResponse{200, "application/json", std::move(body), {}}};
+}
+
+Reply Serving::guard(const std::string& id, const std::function<Reply()>& handler) {
+  try {
+    return handler();
+  } catch (const std::exception&) {
+    log_.failed(id, std::current_exception());
+    return {error_response(500, {ErrorCode::io, "", "the server failed on this request", fmt::format("the log says more of {}", id)})};
+  }
+}
+
+Serving::Then Serving::refusal(const Error& error) const {
+  return [reply = refuse(error)](const Wake& /*wake*/) mutable { return std::move(reply); };
+}
+
+Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read) {
+  if (num_bytes <= kMaxInlineBytes) return read(std::move(request.body))(wake);
+  const auto lane = num_bytes <= kMaxSmallBytes ? JobPool::Lane::small : JobPool::Lane::large;
+  struct Job {
+    std::string id, body;
+    std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body
+    Read read;
+    Then then;
+    std::exception_ptr failure{};
+  };
+  auto job = std::make_shared<Job>(Job{request.id, std::move(request.body), std::move(request.body_lease), std::move(read), {}});
+  auto pending = std::make_shared<PendingReply>();
+  auto work = [job, pending] {
+    try {
+      if (!pending->cancelled) job->then = job->read(std::move(job->body));
+    } catch (const std::exception&) {
+      job->failure = std::current_exception();
+    }
+  };
+  auto done = [this, job, pending, wake] {
+    if (pending->cancelled) return;
+    const auto finish = [&] {
+      if (job->failure) std::rethrow_exception(job->failure);
+      return job->then(wake);
+    };
+    pending->reply = guard(job->id, finish);
+    wake();
+  };
+  if (!offload_(lane, std::move(work), std::move(done))) {
+    return {error_response(503, {ErrorCode::overloaded, "", "too many large requests wait to be read", "try again later"},
+                           options_->retry_after_s)};
+  }
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
+Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Answer answer) {
+  return read_body(request, num_bytes, wake, [this, answer = std::move(answer)](std::string body) -> Then {
+    auto text = answer(std::move(body));
+    if (!text) return refusal(text.error());
+    return [reply = json_reply(*std::move(text))](const Wake& /*wake*/) mutable { return std::move(reply); };
+  });
+}
+
+Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
+  return read_body(request, num_bytes, wake,
+                   [this, read = std::move(read), begin, id = request.id, tenant = tenant_of(request)](std::string body) -> Then {
+                     auto parsed = read(std::move(body), context(tenant));
+                     if (!parsed) return refusal(parsed.error());
+                     auto prepared = prepare_completion(*std::move(parsed), context(tenant));
+                     if (!prepared) return refusal(prepared.error());
+                     return [this, begin, id, kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
+                       return begin(*this, std::move(*kept), id, then_wake);
+                     };
+                   });
+}
+
+Reply Serving::start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
+  const std::string tenant = prepared.request.tags.tenant;
+  const std::string id = std::string(prepared.request.shape->id_prefix()) + request_id;
+  auto started = Completion::start(*engine_, *model_, {std::move(prepared), id, unix_now_s(), wake});
+  if (!started) return refuse(started.error());
+  remember(tenant, id, *started);
+  return {HttpResponse{}, std::move(*started)};
+}
+
+void Serving::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {
+  completions_.insert_or_assign({tenant, id}, completion);
+  if (completions_.size() < sweep_at_) return;
+  std::erase_if(completions_, [](const auto& entry) { return entry.second.expired(); });
+  sweep_at_ = std::max<std::size_t>(64, 2 * completions_.size());
+}
+
+// What another tenant has open does not exist here.
+Result<std::shared_ptr<Completion>> Serving::find(const std::string& tenant, const std::string& id) const {
+  const auto found = completions_.find({tenant, id});
+  std::shared_ptr<Completion> completion = found != completions_.end() ? found->second.lock() : nullptr;
+  if (completion != nullptr) return completion;
+  return fail(ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", shown(id)),
+              "take the id from the first event of a stream");
+}
+
+}  // namespace quire

@@ -1,0 +1,144 @@
+#include "server/operate/operate_routes.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "quire/version.h"
+#include "server/api/serving.h"
+#include "server/http/error_response.h"
+#include "server/operate/admin.h"
+#include "server/operate/api_page.h"
+#include "server/operate/cache_status.h"
+#include "server/operate/chat_page.h"
+#include "server/operate/metrics.h"
+
+namespace quire {
+
+namespace {
+
+// Pauses wait for the engine, also those of operators that have left.
+constexpr std::uint32_t kMaxAsked = 64;
+
+// A page asks nobody but this server.
+Reply page_reply(std::string_view html) {
+  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(html), {}}};
+  reply.response.headers = {{"Content-Security-Policy",
+                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                            {"Cache-Control", "no-cache"}};
+  return reply;
+}
+
+Reply health(const Serving& serving) {
+  if (serving.is_draining()) return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
+  return Serving::json_reply(R"({"status":"ok"})");
+}
+
+Reply ready(Serving& serving) {
+  if (serving.is_draining()) return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
+  if (serving.engine().engine().stats().is_paused)
+    return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "POST /resume"}, serving.options().retry_after_s)};
+  return Serving::json_reply(R"({"status":"ready"})");
+}
+
+Reply metrics(Serving& serving) {
+  serving.stats().log_lines_dropped_total = serving.log().logger().num_dropped();
+  return {HttpResponse{200,
+                       "text/plain; version=0.0.4; charset=utf-8",
+                       metrics_text(serving.engine().engine().stats(), serving.stats(), serving.model().name()),
+                       {}}};
+}
+
+// What an operator asks of the engine: answered when that has done it. Server's thread only.
+class Operator {
+ public:
+  explicit Operator(Serving& serving) : serving_(&serving) {}
+
+  Reply reset_prefix_cache(const HttpRequest& request, const Wake& wake);
+  Reply pause(const HttpRequest& request, const Wake& wake);
+  Reply resume(const HttpRequest& request, const Wake& wake);
+  [[nodiscard]] Reply is_paused() const;
+
+ private:
+  [[nodiscard]] std::optional<Reply> too_many_wait() const;
+  // `ask` hands its argument to a verb of the engine; the answer's body is made by `body`.
+  Reply ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask);
+  [[nodiscard]] Engine& engine() const { return serving_->engine().engine(); }
+
+  Serving* serving_;
+  std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
+};
+
+// What may wait for long is bounded; resume() ends such waits and is answered at once, so it is always let through.
+std::optional<Reply> Operator::too_many_wait() const {
+  if (num_asked_ < kMaxAsked) return std::nullopt;
+  return serving_->refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
+}
+
+Reply Operator::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
+  auto pending = std::make_shared<PendingReply>();
+  ++num_asked_;
+  ask(serving_->engine().on_server([this, pending, body, wake](const Result<bool>& answer) {
+    --num_asked_;
+    pending->reply = answer ? Serving::json_reply(body(*answer)) : serving_->refuse(answer.error());
+    wake();
+  }));
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
+Reply Operator::reset_prefix_cache(const HttpRequest& request, const Wake& wake) {
+  const auto parsed = parse_cache_reset(request);
+  if (!parsed) return serving_->refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
+  return ask_engine(wake, cache_reset_body, [&](ControlAnswer answer) { engine().reset_prefix_cache(*parsed, std::move(answer)); });
+}
+
+Reply Operator::pause(const HttpRequest& request, const Wake& wake) {
+  const auto parsed = parse_pause(request);
+  if (!parsed) return serving_->refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
+  return ask_engine(wake, pause_body, [&](ControlAnswer answer) { engine().pause(*parsed, std::move(answer)); });
+}
+
+Reply Operator::resume(const HttpRequest& request, const Wake& wake) {
+  if (const auto parsed = parse_resume(request); !parsed) return serving_->refuse(parsed.error());
+  return ask_engine(wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine().resume(std::move(answer)); });
+}
+
+Reply Operator::is_paused() const {
+  return Serving::json_reply(fmt::format(R"({{"is_paused":{}}})", engine().stats().is_paused));
+}
+
+}  // namespace
+
+ApiRoutes operate_routes(Serving& serving) {
+  const auto cache = [&serving](HttpRequest&, const Wake&) {
+    const Engine& engine = serving.engine().engine();
+    return Serving::json_reply(cache_status(engine.stats(), engine.options().cache.block_size));
+  };
+  const auto desk = std::make_shared<Operator>(serving);
+  return {.routes = {
+              {"/", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(chat_page_html()); }},
+              {"/docs", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(api_page_html()); }},
+              {"/openapi.json", "GET", Access::open,
+               [](HttpRequest&, const Wake&) { return Serving::json_reply(std::string(openapi_json())); }},
+              {"/health", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return health(serving); }},
+              {"/ready", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return ready(serving); }},
+              {"/version", "GET", Access::key,
+               [](HttpRequest&, const Wake&) { return Serving::json_reply(fmt::format(R"({{"version":"{}"}})", kVersion)); }},
+              {"/metrics", "GET", Access::own_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
+              {"/v1/cache", "GET", Access::own_key, cache},
+              {"/reset_prefix_cache", "POST", Access::admin,
+               [desk](HttpRequest& request, const Wake& wake) { return desk->reset_prefix_cache(request, wake); }},
+              {"/pause", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->pause(request, wake); }},
+              {"/resume", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->resume(request, wake); }},
+              {"/is_paused", "GET", Access::admin, [desk](HttpRequest&, const Wake&) { return desk->is_paused(); }},
+          }};
+}
+
+}  // namespace quire

@@ -1,0 +1,18 @@
+#pragma once
+// Fields that an API calls otherwise than the common request does.
+#include <span>
+#include <string_view>
+
+#include "quire/error.h"
+
+namespace quire {
+
+struct FieldName {
+  std::string_view common, own;
+};
+
+// An error of the common request in the words of an API that has taken its chats for it. `names`: longer ones before those that they begin
+// with.
+[[nodiscard]] Error rename_fields(std::span<const FieldName> names, Error error);
+
+}  // namespace quire
