@@ -26,7 +26,7 @@ quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 quire_room(engine_stats engine/stats PART DEPS base)
 quire_room(engine_trace engine/trace PART DEPS base LINKS core_schedule)
 quire_room(engine_tiers engine/tiers PART DEPS base core_connect tier transport engine_stats LINKS core_schedule)
-quire_room(engine_requests engine/requests PART DEPS base core_kv grammar worker LINKS core_schedule sample)
+quire_room(engine_requests engine/requests PART DEPS base core_kv engine_stats grammar worker LINKS core_schedule sample)
 quire_room(engine_loop engine/loop PART DEPS base worker engine_requests engine_stats engine_trace LINKS core_schedule)
 quire_room(engine engine DEPS base core_kv memory model worker engine_loop engine_requests engine_tiers engine_trace LINKS log core_schedule)
 # The server, in the order in which a request comes through it.

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/random.h"
-#include "engine/stats/histogram.h"
 
 namespace quire {
 namespace {
@@ -17,74 +15,37 @@ constexpr double kTransferPoll_s = 0.001;
 constexpr std::uint32_t kPromptStep = 64;
 constexpr double kComputeHorizon_s = 5.0;  // of such steps
 
-RequestStatus status_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return RequestStatus::finished_stopped;
-    case FinishReason::length:
-      return RequestStatus::finished_length;
-    case FinishReason::abort:
-      return RequestStatus::finished_aborted;
-    case FinishReason::error:
-      return RequestStatus::finished_error;
-    case FinishReason::repetition:
-      return RequestStatus::finished_repetition;
-  }
-  return RequestStatus::finished_aborted;
-}
-
 }  // namespace
 
 StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options)
-    : core_(std::move(core)),
-      searches_(*core_, options.eos_ids),
-      worker_(std::move(worker)),
-      options_(std::move(options)),
+    : options_(std::move(options)),
+      core_(std::move(core)),
       clock_(options_.seams.clock),
-      compute_rate_(kComputeHorizon_s),
-      stats_(make_engine_stats()) {}
-
-StepLoop::Live& StepLoop::make_live(RequestId id, const Submission& submission, std::uint32_t number) {
-  const auto [place, fresh] = requests_.try_emplace(id);
-  QUIRE_CHECK(fresh, "an id is used once");
-  Live& live = place->second;
-  live.sampling = submission.request.sampling;
-  live.sampling.seed =
-      live.sampling.seed.has_value() ? *live.sampling.seed + number : Random(options_.seed ^ Random(id.value).next()).next();
-  live.sink = submission.sink;
-  live.pooling = submission.request.pooling;
-  live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
-  live.arrival_s = submission.arrival_s;
-  if (number > 0)
-    live.structured_output = requests_.at(submission.id).structured_output;
-  else if (submission.request.structured_output.has_value())
-    live.structured_output = std::make_shared<const StructuredOutput>(*submission.request.structured_output);
-  return live;
-}
-
-NewRequest StepLoop::request_of(RequestId id, const Live& live) const {
-  NewRequest request;
-  request.id = id;
-  request.arrival_time = live.arrival_s;
-  request.pooling = live.pooling;
-  request.structured_output = live.structured_output != nullptr;
-  request.max_tokens = live.sampling.max_tokens;
-  request.min_tokens = live.sampling.min_tokens;
-  if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
-  request.stop_token_ids = live.sampling.stop_token_ids;
-  // What is made of rows of the prompt needs them computed; as in vLLM, only the last one's vector does with cached ones.
-  request.skip_reading_prefix_cache = live.sampling.prompt_logprobs.has_value() || live.sampling.pooling.kind != PoolingKind::last;
-  request.sampling = &live.sampling;
-  return request;
-}
+      live_(*core_,
+            {.eos_ids = options_.eos_ids, .seed = options_.seed, .clock = clock_, .tools = options_.tools, .grammars = options_.grammars}),
+      forks_(*core_, live_),
+      sessions_(*core_, live_),
+      searches_(*core_, live_),
+      prompts_(live_, forks_),
+      failures_(*core_, live_, forks_, searches_),
+      worker_(std::move(worker)),
+      compute_rate_(kComputeHorizon_s) {}
 
 void StepLoop::add(Submission submission) {
-  if (submission.request.beam_search.has_value()) return add_search(std::move(submission));
+  look_for_news();
+  if (submission.request.beam_search.has_value())
+    searches_.add(submission);
+  else
+    add_request(submission);
+  for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
+}
+
+void StepLoop::add_request(Submission& submission) {
   const RequestId id = submission.id;
-  Live& live = make_live(id, submission, 0);
+  Live& live = live_.make(id, submission, 0);
   make_prompt_room(live);
-  expect_siblings(submission);
-  NewRequest request = request_of(id, live);
+  forks_.expect(submission);
+  NewRequest request = live_.request_of(id, live);
   request.prompt = submission.request.prompt;
   request.prompt_storage = &submission.request.prompt;
   request.resumable = submission.request.session;
@@ -93,15 +54,20 @@ void StepLoop::add(Submission submission) {
   request.priority = submission.request.priority;
   request.cache_salt = submission.request.cache_salt;
   request.tags = &submission.request.tags;
-  const Result<void> added = core_->add(request, {.now = clock_->now_s()});
-  QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
-  if (live.structured_output != nullptr) options_.grammars->add(id, live.structured_output);
-  if (submission.request.session) add_session(live, submission);
+  live_.add_to_core(request, live);
+  if (submission.request.session) sessions_.begin(live, submission);
   options_.tools->put(id, std::move(submission.request.name_tool));
-  look_for_news();
   // Its load may fail before it is planned; nor can it be forked.
-  if (core_->has_connector()) part_from_siblings(id, requests_.at(id));
-  for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
+  if (core_->has_connector()) forks_.part(id);
+}
+
+void StepLoop::fork(const Fork& fork) {
+  look_for_news();
+  forks_.fork(fork);
+}
+
+void StepLoop::append(SessionTokens input) {
+  if (sessions_.append(std::move(input))) look_for_news();
 }
 
 void StepLoop::cancel(const Submission& submission, FinishReason reason) {
@@ -109,35 +75,23 @@ void StepLoop::cancel(const Submission& submission, FinishReason reason) {
     Live live;
     live.sink = submission.sink;
     live.arrival_s = submission.arrival_s;
-    end(sibling(submission, i), live, reason, {});
+    live_.end(sibling(submission, i), live, reason);
   }
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
-  const auto found = requests_.find(id);
-  if (found == requests_.end() || found->second.ended) return;
+  Live* live = live_.find_open(id);
+  if (live == nullptr) return;
   look_for_news();
-  Live& live = found->second;
-  if (live.search.has_value()) return end_search(*live.search, reason, {});
-  if (live.elder.has_value()) {
-    std::erase(requests_.at(*live.elder).siblings, id);
-    end(id, live, reason, {});
-    requests_.erase(found);
-    return;
-  }
-  part_from_siblings(id, live);
-  std::erase(resting_, id);
-  const FinishEffect effect = core_->finish(id, status_of(reason), {.now = clock_->now_s()});
-  QUIRE_CHECK(effect != FinishEffect::unknown, "the core knows every live request");
-  end(id, live, reason, {});
-  if (effect == FinishEffect::retired) requests_.erase(id);
+  if (live->search.has_value()) return searches_.end(*live->search, reason);
+  if (live->elder.has_value()) return forks_.end_expected(id, reason);
+  forks_.part(id);
+  sessions_.forget(id);
+  QUIRE_CHECK(live_.finish(id, *live, reason) != FinishEffect::unknown, "the core knows every live request");
 }
 
 std::uint32_t StepLoop::abort_all() {
-  std::vector<RequestId> ids;
-  for (const auto& [id, live] : requests_)
-    if (!live.ended) ids.push_back(id);
-  std::ranges::sort(ids);
+  const std::vector<RequestId> ids = live_.open_ids();
   std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // some end with others
   return static_cast<std::uint32_t>(ids.size());
 }
@@ -148,7 +102,7 @@ void StepLoop::notify_with(const std::function<void()>& notify) {
 }
 
 void StepLoop::step() {
-  if (options_.grammars != nullptr) end_refused(options_.grammars->collect());
+  if (options_.grammars != nullptr) failures_.end_refused(options_.grammars->collect());
   std::optional<Planned> next;
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());
   // Nothing is to be overlapped with a step that computes nothing.
@@ -169,7 +123,7 @@ StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
   const StepPlan& plan = core_->schedule({.now = begin_s});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
-  fork_siblings(plan);
+  forks_.planned(plan);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
   // What waits lacks blocks, perhaps, that beams hold which wait for it. A connector may store these first, by a transfer of the next plan:
@@ -224,14 +178,14 @@ void StepLoop::start(Planned planned) {
 
 void StepLoop::provide_masks() {
   worker_->provide(options_.grammars->masks(*std::exchange(unmasked_, nullptr)));
-  end_refused(options_.grammars->collect());
+  failures_.end_refused(options_.grammars->collect());
 }
 
 void StepLoop::apply(const Running& step, const WorkerResult& result, double ran_s) {
   const double begin_s = clock_->now_s();
-  ++num_applied_;
-  take_prompt_logprobs(result);
-  end_failed(result);
+  sessions_.begin_result(running_.has_value());
+  prompts_.take(result);
+  failures_.end_failed(result);
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
@@ -239,18 +193,16 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
-  end_unloaded(outcome.failed_loads);
-  for (const RequestId id : outcome.retired) requests_.erase(id);
-  advance_searches(ran_s);
-  advance_sessions();
+  failures_.end_unloaded(outcome.failed_loads);
+  for (const RequestId id : outcome.retired) live_.forget(id);
+  searches_.advance(ran_s);
+  if (sessions_.advance()) look_for_news();
   wait_for_transfers(step, result.step);
-  const double apply_time_s = clock_->now_s() - begin_s;
-  observe(stats_.step_time_s, step.plan_time_s + (ran_s - step.started_s) + apply_time_s);
-  observe(stats_.scheduler_time_s, step.plan_time_s + apply_time_s);
+  EngineCounts& counts = live_.counts();
+  counts.step({.plan_s = step.plan_time_s, .run_s = ran_s - step.started_s, .apply_s = clock_->now_s() - begin_s});
   if (step.is_empty) return;
-  observe(stats_.forward_time_s, result.timings.forward_s);
+  counts.pass(result.timings.forward_s, result.timings.sample_s);
   if (step.num_tokens >= kPromptStep) compute_rate_.add(step.num_tokens, result.timings.forward_s);
-  observe(stats_.sample_time_s, result.timings.sample_s);
 }
 
 Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
@@ -268,7 +220,7 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   pooled_.clear();
   for (const RequestResult& request : result.requests) {
     for (const SampleOutcome& sample : request.samples) sampled_.push_back({request.id, sample.token});
-    if (request.num_verified > 0) count_drafts(request.num_verified, static_cast<std::uint32_t>(request.samples.size() - 1));
+    if (request.num_verified > 0) live_.counts().drafts(request.num_verified, static_cast<std::uint32_t>(request.samples.size() - 1));
     if (request.pooled != nullptr) pooled_.push_back(request.id);
   }
   StepResult step = result.step;
@@ -290,14 +242,14 @@ void StepLoop::take_drafts(const WorkerResult& result) {
 void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
   for (const FirstAdmission& admission : outcome.first_admissions) {
     if (const auto search = searches_.search_of(admission.id)) {
-      admit_search(*search, admission, now_s);
+      searches_.admit(*search, admission, now_s);
       continue;
     }
-    admitted_.push_back(admission.id);
-    if (const auto found = requests_.find(admission.id); found != requests_.end()) {
+    live_.note_admission(admission.id);
+    if (Live* live = live_.find(admission.id); live != nullptr) {
       // A child has outputs of its parent beyond the prompt.
-      found->second.num_cached_tokens = std::min(admission.num_cached_tokens, found->second.num_prompt_tokens);
-      observe(stats_.queue_time_s, now_s - found->second.arrival_s);
+      live->num_cached_tokens = std::min(admission.num_cached_tokens, live->num_prompt_tokens);
+      live_.counts().admitted(now_s - live->arrival_s);
     }
   }
 }
@@ -309,10 +261,10 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     const std::size_t num_samples = request == result.requests.end() ? 0 : request->samples.size();
     QUIRE_CHECK(update.tokens.size() <= num_samples, "an update without its samples");
     if (Searches::is_beam(update.id)) {
-      take_offer(update, request->samples[0].logprobs);
+      searches_.take_offer(update, request->samples[0].logprobs);
       continue;
     }
-    Live& live = requests_.at(update.id);
+    Live& live = live_.at(update.id);
     if (live.session != nullptr && live.session->waits) continue;  // begun before its answer was known to be over
     RequestOutput output;
     output.id = update.id;
@@ -326,7 +278,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.pooled = std::move(*request->pooled);
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
-    if (!update.tokens.empty()) token_times(live, update.tokens.size(), now_s);
+    if (!update.tokens.empty()) live_.note_tokens(live, update.tokens.size(), now_s);
     if (live.session != nullptr) live.session->num_tokens += update.tokens.size();
     if (update.finished) {
       output.reason = update.reason;
@@ -334,47 +286,38 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.input_ended = update.session_waits;
       output.finished = !update.session_waits;
     }
-    if (output.input_ended && live.session != nullptr) rest(update.id, *live.session);
-    if (output.finished) count_end(update.id, live, update.reason);
-    send(live.sink, std::move(output));
+    if (output.input_ended && live.session != nullptr) sessions_.rest(update.id, *live.session);
+    if (output.finished) live_.note_end(update.id, live, update.reason);
+    live_.send(live, std::move(output));
   }
 }
 
-void StepLoop::end(RequestId id, Live& live, FinishReason reason, std::string error) {
-  RequestOutput output;
-  output.id = id;
-  output.finished = true;
-  output.reason = reason;
-  output.error = std::move(error);
-  output.num_cached_tokens = live.num_cached_tokens;
-  send(live.sink, std::move(output));
-  count_end(id, live, reason);
+void StepLoop::count_transfers(const TransferTotals& totals) {
+  EngineStats& stats = live_.counts().stats();
+  stats.num_loads = totals.num_loads;
+  stats.num_stores = totals.num_stores;
+  stats.bytes_loaded = totals.bytes_loaded;
+  stats.bytes_stored = totals.bytes_stored;
+  stats.num_failed_transfers = totals.num_failed;
+  stats.num_stray_transfers = totals.num_stray;
 }
 
-void StepLoop::deliver() {
-  std::ranges::sort(outgoing_, [](const Outgoing& a, const Outgoing& b) {
-    if (a.sink != b.sink) return std::less<>{}(a.sink, b.sink);
-    return a.output.id != b.output.id ? a.output.id < b.output.id : a.place < b.place;
-  });
-  for (std::size_t i = 0; i < outgoing_.size();) {
-    OutputSink* sink = outgoing_[i].sink;
-    std::vector<RequestOutput> outputs;
-    for (; i < outgoing_.size() && outgoing_[i].sink == sink; ++i) outputs.push_back(std::move(outgoing_[i].output));
-    sink->deliver(std::move(outputs));
+const EngineStats& StepLoop::stats() {
+  live_.counts().take(core_->counters());
+  EngineStats& stats = live_.counts().stats();
+  stats.num_waiting += forks_.num_expected();
+  if (options_.tracer != nullptr) {
+    stats.trace_steps = options_.tracer->num_written();
+    stats.trace_steps_dropped = options_.tracer->num_dropped();
   }
-  outgoing_.clear();
-}
-
-void StepLoop::clear_news() {
-  admitted_.clear();
-  ended_.clear();
+  return stats;
 }
 
 void StepLoop::check_all_free() const {
   core_->check_invariants();
   if (core_->counters().num_awaiting_transfers > 0) return;
   QUIRE_CHECK(core_->all_blocks_free(), "a block is still held after every request has ended");
-  QUIRE_CHECK(requests_.empty(), "a request was not retired");
+  QUIRE_CHECK(live_.is_empty(), "a request was not retired");
 }
 
 }  // namespace quire

@@ -6,24 +6,21 @@
 //
 // While nobody waits but a pin is to expire, a step that plans nothing lets it. While the end of a transfer is all that can change the next
 // plan, no step runs; at the time that the worker names, or soon, one looks.
-//
-// States of a request here, and who moves it:
-//   live      known to the core                                add
-//   ended     its last output is made, a plan still names it   end
-//   gone      forgotten                                        the core's `retired`
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
-#include "engine/requests/searches.h"
+#include "engine/requests/live_failures.h"
+#include "engine/requests/live_forks.h"
+#include "engine/requests/live_requests.h"
+#include "engine/requests/live_searches.h"
+#include "engine/requests/live_sessions.h"
+#include "engine/requests/prompt_logprobs.h"
 #include "engine/requests/tool_names.h"
 #include "engine/stats/rate.h"
 #include "engine/trace/event_fan.h"
@@ -93,12 +90,12 @@ class StepLoop {
   Result<bool> reset_prefix_cache(const CacheResetOptions& options);
 
   // Hands each sink what has come up since the last call, in one call per sink. A sink may be gone after its request's last output.
-  void deliver();
+  void deliver() { live_.deliver(); }
 
   // Since the last clear_news(): requests that were admitted for the first time, and that ended.
-  [[nodiscard]] std::span<const RequestId> admitted() const { return admitted_; }
-  [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
-  void clear_news();
+  [[nodiscard]] std::span<const RequestId> admitted() const { return live_.admitted(); }
+  [[nodiscard]] std::span<const RequestId> ended() const { return live_.ended(); }
+  void clear_news() { live_.clear_news(); }
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }
@@ -110,35 +107,6 @@ class StepLoop {
   void check_all_free() const;
 
  private:
-  struct Session {
-    std::deque<std::vector<TokenId>> inputs{};  // not taken yet; the last is empty if no more will come
-    std::size_t num_tokens = 0;                 // that it has, as its client knows them
-    bool waits = false;                         // for the next of them; what comes of it now is of a step that was begun too early
-    std::uint64_t waits_until = 0;              // results: then no step is under way that it takes part in
-  };
-  struct Live {
-    SamplingParams sampling;
-    OutputSink* sink = nullptr;
-    std::uint32_t num_prompt_tokens = 0;
-    std::uint32_t num_cached_tokens = 0;
-    bool ended = false;
-    bool pooling = false;
-    bool is_admitted = false;           // of a search, its first
-    std::vector<RequestId> siblings{};  // to be forked from it
-    std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
-    std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
-    // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
-    std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
-    std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
-    std::unique_ptr<Session> session{};                           // null: it is none
-    double arrival_s = 0.0;
-    double last_token_s = -1.0;  // negative: none yet
-  };
-  struct Outgoing {
-    OutputSink* sink = nullptr;
-    RequestOutput output;
-    std::size_t place = 0;  // among all: those of a request stay in order
-  };
   // A step that the worker has begun.
   struct Running {
     double planned_s = 0.0;
@@ -154,67 +122,36 @@ class StepLoop {
   };
 
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
-  Live& make_live(RequestId id, const Submission& submission, std::uint32_t number);
-  void expect_siblings(const Submission& submission);
-  void fork_siblings(const StepPlan& plan);
-  Result<void> fork_one(const Fork& fork, std::uint32_t number, Live& child);
-  void fork_sibling(RequestId elder, RequestId id);
-  void part_from_siblings(RequestId elder, Live& live);
-  void add_alone(RequestId id, Live& live, const RequestView& elder);
-  void add_session(Live& live, Submission& submission);
-  void rest(RequestId id, Session& session);
-  void advance_sessions();
-  void advance_session(RequestId id, Live& live);
-  Result<void> take_input(RequestId id, Live& live);
-  void add_search(Submission submission);
-  void admit_search(RequestId search, const FirstAdmission& admission, double now_s);
-  void advance_searches(double now_s);
-  void take_offer(const RequestUpdate& update, const PositionLogprobs& sampled);
-  void answer(RequestId id, BeamSearch::Hypothesis found);
-  void end_search(RequestId search, FinishReason reason, const std::string& error);
-  [[nodiscard]] NewRequest request_of(RequestId id, const Live& live) const;
+  void add_request(Submission& submission);
   [[nodiscard]] Planned plan();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
   [[nodiscard]] StepResult for_core(const WorkerResult& result);
   void take_drafts(const WorkerResult& result);
-  static void make_prompt_room(Live& live);
-  void take_prompt_logprobs(const WorkerResult& result);
-  void fail_prompt(RequestId id);
-  void end_failed(const WorkerResult& result);
-  void end_refused(std::vector<Grammars::Failure> failures);
   void provide_masks();
-  void send(OutputSink* sink, RequestOutput output) { outgoing_.push_back({sink, std::move(output), outgoing_.size()}); }
-  void end_unloaded(std::span<const RequestId> failed);
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);
   void count_transfers(const TransferTotals& totals);
-  void count_drafts(std::uint32_t num_verified, std::uint32_t num_accepted);
-  void token_times(Live& live, std::size_t num_tokens, double now_s);
-  void end(RequestId id, Live& live, FinishReason reason, std::string error);
-  void count_end(RequestId id, Live& live, FinishReason reason);
 
-  std::unique_ptr<Core> core_;
-  Searches searches_;
-  std::unique_ptr<WorkerBase> worker_;
   Options options_;
+  std::unique_ptr<Core> core_;
+  std::shared_ptr<const Clock> clock_;
+  LiveRequests live_;
+  LiveForks forks_;
+  LiveSessions sessions_;
+  LiveSearches searches_;
+  PromptLogprobs prompts_;
+  LiveFailures failures_;
+  std::unique_ptr<WorkerBase> worker_;  // while it computes it reads what the requests ask for
   std::optional<Running> running_;
   const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
   std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
   bool told_since_start_ = false;       // of what the step under way may have been too early for
-  std::shared_ptr<const Clock> clock_;
-  std::unordered_map<RequestId, Live> requests_;
-  std::vector<RequestId> resting_;     // sessions that wait for input
-  std::uint64_t num_applied_ = 0;      // results
-  std::vector<RequestId> elders_;      // have siblings that are not forked yet
-  std::vector<SampledToken> sampled_;  // of the step that is applied
-  std::vector<RequestId> pooled_;      // the same
-  std::vector<Draft> drafts_;          // the same, for the next plan
-  std::vector<Outgoing> outgoing_;
-  std::vector<RequestId> admitted_, ended_;
+  std::vector<SampledToken> sampled_;   // of the step that is applied
+  std::vector<RequestId> pooled_;       // the same
+  std::vector<Draft> drafts_;           // the same, for the next plan
   Rate compute_rate_;
-  EngineStats stats_;
 };
 
 }  // namespace quire

@@ -1,0 +1,34 @@
+#pragma once
+// Requests that cannot go on: what the model gave, what their grammar costs, what was not loaded. Belongs to the engine thread.
+#include <span>
+#include <vector>
+
+#include "engine/requests/grammars.h"
+#include "engine/requests/live_forks.h"
+#include "engine/requests/live_requests.h"
+#include "engine/requests/live_searches.h"
+#include "quire/core.h"
+#include "runtime/worker/worker_base.h"
+
+namespace quire {
+
+class LiveFailures {
+ public:
+  LiveFailures(const Core& core, LiveRequests& live, LiveForks& forks, LiveSearches& searches)
+      : core_(core), live_(live), forks_(forks), searches_(searches) {}
+
+  // Those that the model gave nothing finite for, or nothing to choose. Before the core's apply(), so that it drops the token that stands
+  // for the failure.
+  void end_failed(const WorkerResult& result);
+  void end_refused(std::vector<Grammars::Failure> failures);
+  // What ran on blocks that were not loaded has computed nothing good. Who only waited for them is computed instead.
+  void end_unloaded(std::span<const RequestId> failed);
+
+ private:
+  const Core& core_;
+  LiveRequests& live_;
+  LiveForks& forks_;
+  LiveSearches& searches_;
+};
+
+}  // namespace quire

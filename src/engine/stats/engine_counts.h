@@ -1,0 +1,43 @@
+#pragma once
+// What the engine thread counts of its requests and steps. Belongs to that thread; others read copies of stats().
+#include <cstdint>
+
+#include "engine/stats/histogram.h"
+#include "quire/core.h"
+#include "quire/engine.h"
+
+namespace quire {
+
+// s
+struct StepTimes {
+  double plan_s = 0.0;
+  double run_s = 0.0;  // from its start to its result
+  double apply_s = 0.0;
+};
+
+class EngineCounts {
+ public:
+  // A request was admitted for the first time, after so long.
+  void admitted(double waited_s) { observe(stats_.queue_time_s, waited_s); }
+  // A request's first tokens came, so long after it did.
+  void first_tokens(std::size_t num_tokens, std::uint32_t num_prompt_tokens, std::uint32_t num_cached_tokens, double after_s);
+  // Further ones, so long after those before.
+  void next_tokens(std::size_t num_tokens, double after_s);
+  // A request ended, so long after it came.
+  void ended(FinishReason reason, double after_s);
+  // Of one request's drafts.
+  void drafts(std::uint32_t num_verified, std::uint32_t num_accepted);
+  void step(const StepTimes& times);
+  // The same step computed something.
+  void pass(double forward_s, double sample_s);
+  // What the core has counted.
+  void take(const CoreCounters& counters);
+
+  // To be completed by whoever knows more.
+  [[nodiscard]] EngineStats& stats() { return stats_; }
+
+ private:
+  EngineStats stats_ = make_engine_stats();
+};
+
+}  // namespace quire

@@ -1,0 +1,65 @@
+// What the engine counts: each event in its place, and nothing twice.
+#include "engine/stats/engine_counts.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+std::uint64_t total(const HistogramSnapshot& histogram) {
+  return histogram.counts.back();
+}
+
+TEST(EngineCounts, APromptCountsWithItsFirstTokens) {
+  EngineCounts counts;
+  counts.first_tokens(2, 30, 16, 0.5);
+  counts.next_tokens(1, 0.25);
+  const EngineStats& stats = counts.stats();
+  EXPECT_EQ(stats.generation_tokens, 3U);
+  EXPECT_EQ(stats.prompt_tokens, 30U);
+  EXPECT_EQ(stats.prompt_tokens_cached, 16U);
+  EXPECT_EQ(total(stats.time_to_first_token_s), 1U);
+  EXPECT_EQ(stats.time_to_first_token_s.sum, 0.5);
+  EXPECT_EQ(total(stats.inter_token_latency_s), 1U);
+  EXPECT_EQ(stats.inter_token_latency_s.sum, 0.25);
+}
+
+TEST(EngineCounts, EveryEndHasAReason) {
+  EngineCounts counts;
+  for (const FinishReason reason :
+       {FinishReason::stop, FinishReason::repetition, FinishReason::length, FinishReason::abort, FinishReason::error})
+    counts.ended(reason, 1.0);
+  const EngineStats& stats = counts.stats();
+  EXPECT_EQ(stats.finished_stop, 2U) << "a repetition is a stop";
+  EXPECT_EQ(stats.finished_length, 1U);
+  EXPECT_EQ(stats.finished_abort, 1U);
+  EXPECT_EQ(stats.finished_error, 1U);
+  EXPECT_EQ(total(stats.e2e_latency_s), 5U);
+}
+
+TEST(EngineCounts, DraftsCountByPosition) {
+  EngineCounts counts;
+  EXPECT_FALSE(counts.stats().speculation.has_value()) << "no drafts, no numbers of them";
+  counts.drafts(4, 0);
+  counts.drafts(4, 3);
+  counts.drafts(2, 1);
+  const SpeculationStats& stats = counts.stats().speculation.value();
+  EXPECT_EQ(stats.num_drafts, 3U);
+  EXPECT_EQ(stats.num_draft_tokens, 10U);
+  EXPECT_EQ(stats.num_accepted_tokens, 4U);
+  EXPECT_EQ(stats.num_accepted_per_position, (std::vector<std::uint64_t>{2, 1, 1}));
+}
+
+TEST(EngineCounts, AStepIsPlannedRunAndApplied) {
+  EngineCounts counts;
+  counts.step({.plan_s = 0.5, .run_s = 2.0, .apply_s = 0.25});
+  EXPECT_EQ(counts.stats().step_time_s.sum, 2.75);
+  EXPECT_EQ(counts.stats().scheduler_time_s.sum, 0.75);
+  EXPECT_EQ(total(counts.stats().forward_time_s), 0U) << "it computed nothing";
+  counts.pass(1.5, 0.125);
+  EXPECT_EQ(counts.stats().forward_time_s.sum, 1.5);
+  EXPECT_EQ(counts.stats().sample_time_s.sum, 0.125);
+}
+
+}  // namespace
+}  // namespace quire
