@@ -22,6 +22,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       slots(given.scheduler.max_num_seqs),
       jobs(context),
       queues(context, jobs),
+      foundation{context, kv, requests, queues},
       ended(kv, table, jobs),
       policy(context, table, jobs, ended),
       open_transfers(given.kv.num_blocks, given.limits.max_open_transfers),
@@ -31,19 +32,21 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       giving_way(context, requests, queues, policy, forks, swap),
       encoder(context),
       budget(context),
-      ending(context, kv, requests, queues, slots, ended, policy, forks, encoder, swap),
-      preemption(context, kv, requests, queues, slots, policy, encoder, budget, swap),
-      running_loop(context, kv, requests, queues, giving_way, forks, encoder, budget, preemption),
+      ending(foundation, slots, ended, policy, forks, encoder, swap),
+      preemption(foundation, slots, policy, encoder, budget, swap),
+      running_loop(foundation, giving_way, forks, encoder, budget, preemption),
       look_up(context, kv, requests),
-      early_loads(context, kv, requests, queues, budget, look_up, pressure),
-      waiting_loop(context, kv, requests, queues, slots, giving_way, forks, encoder, budget, look_up, pressure, swap, early_loads),
+      early_loads(foundation, budget, look_up, pressure),
+      admission_room(foundation, giving_way, pressure, swap),
+      admitting(foundation, slots, forks, budget),
+      waiting_loop(foundation, encoder, budget, look_up, pressure, admission_room, admitting),
       drafts(context, table),
       sessions(context, requests, queues),
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
-      transfers(context, kv, table, requests, queues, ended, open_transfers, swap),
+      transfers(foundation, table, ended, open_transfers, swap),
       failed_loads(context, kv, table, queues, ending, updates),
-      results(context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats) {
+      results(foundation, slots, ending, drafts, sessions, updates, stats) {
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
   retired.reserve(given.scheduler.max_num_seqs);
 }

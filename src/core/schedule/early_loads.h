@@ -10,13 +10,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/look_up.h"
 #include "core/schedule/pressure.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/step_budget.h"
 #include "quire/ids.h"
 
@@ -24,9 +21,14 @@ namespace quire {
 
 class EarlyLoads {
  public:
-  EarlyLoads(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, const StepBudget& budget, LookUp& look_up,
-             const Pressure& pressure)
-      : context_(context), kv_(kv), requests_(requests), queues_(queues), budget_(budget), look_up_(look_up), pressure_(pressure) {}
+  EarlyLoads(const Foundation& base, const StepBudget& budget, LookUp& look_up, const Pressure& pressure)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
+        budget_(budget),
+        look_up_(look_up),
+        pressure_(pressure) {}
 
   // The waiting loop of this step has ended for want of slots or tokens. One request is looked up at most.
   void begin(StepId step);

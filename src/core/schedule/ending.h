@@ -7,15 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
 #include "core/schedule/encoder_inputs.h"
 #include "core/schedule/ended_requests.h"
 #include "core/schedule/forks.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/policy.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/slots.h"
 #include "core/schedule/swap.h"
 
@@ -23,19 +20,18 @@ namespace quire {
 
 class Ending {
  public:
-  Ending(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, EndedRequests& ended, Policy& policy,
-         Forks& forks, EncoderScheduler& encoder, Swap& swap)
-      : context_(context),
-        kv_(kv),
-        requests_(requests),
-        queues_(queues),
+  Ending(const Foundation& base, Slots& slots, EndedRequests& ended, Policy& policy, Forks& forks, EncoderScheduler& encoder, Swap& swap)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
         slots_(slots),
         ended_(ended),
         policy_(policy),
         forks_(forks),
         encoder_(encoder),
         swap_(swap) {
-    finished_.reserve(context.config.scheduler.max_num_seqs);
+    finished_.reserve(context_.config.scheduler.max_num_seqs);
   }
 
   // None is finished; each once.

@@ -5,14 +5,11 @@
 //                          waits at the front of the queue; its progress stays where its blocks are kept elsewhere (swap.h)
 #include <cstddef>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
 #include "core/schedule/encoder_inputs.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/policy.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/slots.h"
 #include "core/schedule/step_budget.h"
 #include "core/schedule/swap.h"
@@ -21,12 +18,11 @@ namespace quire {
 
 class Preemption {
  public:
-  Preemption(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, Policy& policy,
-             EncoderScheduler& encoder, StepBudget& budget, Swap& swap)
-      : context_(context),
-        kv_(kv),
-        requests_(requests),
-        queues_(queues),
+  Preemption(const Foundation& base, Slots& slots, Policy& policy, EncoderScheduler& encoder, StepBudget& budget, Swap& swap)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
         slots_(slots),
         policy_(policy),
         encoder_(encoder),

@@ -13,14 +13,11 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
 #include "core/schedule/drafts.h"
 #include "core/schedule/ending.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/plan_arena.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/sessions.h"
 #include "core/schedule/slots.h"
 #include "core/schedule/stats.h"
@@ -33,12 +30,11 @@ namespace quire {
 
 class Results {
  public:
-  Results(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, Slots& slots, Ending& ending, const Drafts& drafts,
-          Sessions& sessions, Updates& updates, Stats& stats)
-      : context_(context),
-        kv_(kv),
-        requests_(requests),
-        queues_(queues),
+  Results(const Foundation& base, Slots& slots, Ending& ending, const Drafts& drafts, Sessions& sessions, Updates& updates, Stats& stats)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
         slots_(slots),
         ending_(ending),
         drafts_(drafts),

@@ -6,28 +6,25 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
 #include "core/schedule/encoder_inputs.h"
 #include "core/schedule/forks.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/giving_way.h"
 #include "core/schedule/plan_arena.h"
 #include "core/schedule/preemption.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/step_budget.h"
 
 namespace quire {
 
 class RunningLoop {
  public:
-  RunningLoop(Context& context, KvCacheManager& kv, Requests& requests, Queues& queues, GivingWay& giving_way, Forks& forks,
-              EncoderScheduler& encoder, StepBudget& budget, Preemption& preemption)
-      : context_(context),
-        kv_(kv),
-        requests_(requests),
-        queues_(queues),
+  RunningLoop(const Foundation& base, GivingWay& giving_way, Forks& forks, EncoderScheduler& encoder, StepBudget& budget,
+              Preemption& preemption)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
         giving_way_(giving_way),
         forks_(forks),
         encoder_(encoder),

@@ -4,7 +4,7 @@
 // States of a request, and who moves it (vLLM's RequestStatus):
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was passed over       add, fork, preempt, promote, sessions
 //   waiting_for_*            in `skipped_waiting`; or, loading early, where it was               add, waiting, sessions, early_loads
-//   running                  in `running`, with a slot and blocks                                waiting.cpp: admit
+//   running                  in `running`, with a slot and blocks                                admitting.cpp
 //   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         ending.cpp
 //   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     ended_requests.cpp
 // and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
@@ -14,6 +14,8 @@
 
 #include "core/kv/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
+#include "core/schedule/admission_room.h"
+#include "core/schedule/admitting.h"
 #include "core/schedule/context.h"
 #include "core/schedule/drafts.h"
 #include "core/schedule/early_loads.h"
@@ -22,6 +24,7 @@
 #include "core/schedule/ending.h"
 #include "core/schedule/failed_loads.h"
 #include "core/schedule/forks.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/giving_way.h"
 #include "core/schedule/jobs.h"
 #include "core/schedule/look_up.h"
@@ -69,6 +72,7 @@ struct Core::State {
   Slots slots;
   Jobs jobs;
   Queues queues;
+  Foundation foundation;
   EndedRequests ended;
   Policy policy;
   OpenTransfers open_transfers;
@@ -83,6 +87,8 @@ struct Core::State {
   RunningLoop running_loop;
   LookUp look_up;
   EarlyLoads early_loads;
+  AdmissionRoom admission_room;
+  Admitting admitting;
   WaitingLoop waiting_loop;
   Drafts drafts;
   Sessions sessions;

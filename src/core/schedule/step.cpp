@@ -14,7 +14,7 @@ const StepPlan& Core::schedule(const StepInput& input) {
   s.begin_call(input);
   s.begin_step(arena);
   s.running_loop.schedule(arena);
-  s.waiting_loop.schedule(arena);
+  if (s.waiting_loop.schedule(arena)) s.early_loads.begin(arena.plan().step);
   s.complete(arena);
   StepPlan& plan = arena.seal();
   if (Connector* connector = s.context.seams.connector; connector != nullptr) connector->planned(plan);

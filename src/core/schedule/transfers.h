@@ -10,14 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/kv_cache_manager.h"
-#include "core/schedule/context.h"
 #include "core/schedule/ended_requests.h"
+#include "core/schedule/foundation.h"
 #include "core/schedule/open_transfers.h"
 #include "core/schedule/plan_arena.h"
-#include "core/schedule/queues.h"
 #include "core/schedule/request_table.h"
-#include "core/schedule/requests.h"
 #include "core/schedule/swap.h"
 #include "quire/error.h"
 #include "quire/plan.h"
@@ -26,9 +23,15 @@ namespace quire {
 
 class Transfers {
  public:
-  Transfers(Context& context, const KvCacheManager& kv, RequestTable& table, Requests& requests, Queues& queues, EndedRequests& ended,
-            OpenTransfers& open, Swap& swap)
-      : context_(context), kv_(kv), table_(table), requests_(requests), queues_(queues), ended_(ended), open_(open), swap_(swap) {}
+  Transfers(const Foundation& base, RequestTable& table, EndedRequests& ended, OpenTransfers& open, Swap& swap)
+      : context_(base.context),
+        kv_(base.kv),
+        table_(table),
+        requests_(base.requests),
+        queues_(base.queues),
+        ended_(ended),
+        open_(open),
+        swap_(swap) {}
 
   // Whether plans may have any.
   [[nodiscard]] bool are_possible() const { return context_.seams.connector != nullptr || swap_.is_on(); }
