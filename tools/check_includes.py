@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Who may include whom. The one table is cmake/: a room may include itself, include/quire and the rooms after DEPS in its quire_room() line;
 what stands after LINKS is linked behind a facade and may not be included. Checked against it: every #include "..." under src/, include/ and
-python/src, and the table of rooms in ARCHITECTURE.md.
+python/src, and the table of rooms in ARCHITECTURE.md. No rooms may include each other in a circle.
 
 Usage: check_includes.py [REPO]. Prints each line that is wrong and exits with 1 if there is one.
 """
 import pathlib
 import re
 import sys
+
+from check_imports import circles
 
 ROOM = re.compile(r"quire_room\(\s*(\w+)\s+(\S+)([^)]*)\)")
 KEYWORDS = {"PART", "DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
@@ -74,7 +76,8 @@ def check_architecture(text, rooms):
 
 def check(repo):
     rooms = read_rooms(repo)
-    errors = list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
+    errors = [f"cmake/Rooms.cmake: a circle: {' -> '.join(circle)}" for circle in circles(rooms)]
+    errors += list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
     for path in sorted([*repo.glob("src/**/*"), *repo.glob("include/**/*"), *repo.glob("python/src/**/*")]):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".inc"):
             errors += check_file(path, repo, rooms)

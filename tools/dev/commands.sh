@@ -346,8 +346,9 @@ oracle_package() {
 cmd_lint() {
   case "${1:-}" in "" | --deep) ;; *) die "lint: unknown argument '$1'; only --deep is known" ;; esac
   need_apt $APT_BUILD $APT_TEST $APT_LINT
-  say "Include rules and names in the docs"
+  say "Include rules, imports and names in the docs"
   python3 tools/check_includes.py .
+  python3 tools/check_imports.py .
   python3 tools/check_docs.py .
   say "clang-format"
   # without a history (an archive of the tree) by folder

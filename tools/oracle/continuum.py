@@ -14,6 +14,8 @@ import types
 from collections import deque
 from enum import Enum
 
+from .stage import Unsound
+
 PIN_S = 2.0
 LONGEST_TOOL_S = 2.0
 _BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
@@ -109,8 +111,6 @@ class Pins:
         self.waiting.pinned = self.pinned_jobs()
 
     def take_victim(self, scheduled):
-        from .play import Unsound
-
         jobs = self.pinned_jobs()
         victim = next((request for request in reversed(self.running) if request.job_id not in jobs), self.running[-1])
         if victim in scheduled:
@@ -134,8 +134,6 @@ class Pins:
         return True
 
     def _unpin(self, pin) -> None:
-        from .play import Unsound
-
         if pin[2]:
             raise Unsound("the end of a pin frees blocks under a transfer")
         self.pins.remove(pin)

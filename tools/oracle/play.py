@@ -20,7 +20,7 @@ from vllm.v1.request import RequestStatus
 
 from . import compare, config as configs, ends, results, snapshot
 from .requests import RequestMaker
-from .stage import CLOCK, Side, draw, enter
+from .stage import CLOCK, Side, Unsound, draw, enter
 
 
 # Calls that vLLM refuses on purpose: the other side must refuse too. Elsewhere an exception of vLLM's is an accident of its own (an
@@ -59,10 +59,6 @@ class Ended(Exception):
 
 class Leftover(Exception):
     """quire, alone, did not give everything back."""
-
-
-class Unsound(Exception):
-    """vLLM has contradicted itself; docs/oracle.md lists how. What it does from here on is an accident."""
 
 
 def _check_sound(scheduler) -> None:

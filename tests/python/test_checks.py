@@ -1,0 +1,60 @@
+"""The checks of who may use whom find what they are there for, and nothing in this tree."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools")]
+import check_imports  # noqa: E402
+import check_includes  # noqa: E402
+
+
+def circles_of(folder, files):
+    """Of files under names with a colon for each slash."""
+    for name, text in files.items():
+        path = folder.joinpath(*name.split(":"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return [[path.name for path in circle] for circle in check_imports.circles(check_imports.read_graph(folder))]
+
+
+def test_this_tree_has_no_circle():
+    assert check_imports.circles(check_imports.read_graph(ROOT)) == []
+    assert check_imports.circles(check_includes.read_rooms(ROOT)) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"bench:a.py": "import b\n", "bench:b.py": "import sys\n"}, []),
+        ({"bench:a.py": "import b\n", "bench:b.py": "import a\n"}, [["a.py", "b.py", "a.py"]]),
+        ({"bench:a.py": "import b\n", "tools:b.py": "import a\n"}, []),  # the other folder's scripts are not seen
+        (  # within a function, through a package, by a relative import
+            {
+                "tools:box:__init__.py": "",
+                "tools:box:a.py": "from . import b\n",
+                "tools:box:b.py": "from .c import d\n",
+                "tools:box:c.py": "def late():\n    from .a import x\n",
+            },
+            [["a.py", "b.py", "c.py", "a.py"]],
+        ),
+        ({"python:pack:__init__.py": "from .one import x\n", "python:pack:one.py": "import pack\n"}, [["__init__.py", "one.py", "__init__.py"]]),
+    ],
+)
+def test_circles_of_imports_are_found(tmp_path, files, expected):
+    assert circles_of(tmp_path, files) == expected
+
+
+def test_circles_of_rooms_are_found(tmp_path):
+    (tmp_path / "cmake").mkdir()
+    (tmp_path / "cmake/Rooms.cmake").write_text("quire_room(a a DEPS b)\nquire_room(b b PART DEPS a)\nquire_room(c c LINKS a)\n")
+    assert check_imports.circles(check_includes.read_rooms(tmp_path)) == [["a", "b", "a"]]
+
+
+def test_the_checks_end_with_an_error_where_there_is_one(tmp_path):
+    assert circles_of(tmp_path, {"bench:a.py": "import b\n", "bench:b.py": "import a\n"})
+    done = subprocess.run([sys.executable, str(ROOT / "tools/check_imports.py"), str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout.count("a.py") == 2 and "b.py" in done.stdout
