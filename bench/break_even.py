@@ -10,7 +10,6 @@ A folder is filled once, without a limit; both tiers get a copy. Each server fir
 each, in turns. Per bandwidth: median seconds of a prompt, and what `measured` takes over the better of the two.
 """
 
-import argparse
 import pathlib
 import random
 import shutil
@@ -30,15 +29,10 @@ def ask_s(server, prompt) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    parser = machine.parser(__doc__, prompts=12, prompt_tokens=513, seed=1)
     parser.add_argument("--folder", default="build", help="the tiers' folders are made there (default: %(default)s)")
-    parser.add_argument("--prompts", type=int, default=12)
-    parser.add_argument("--prompt-tokens", type=int, default=513)
     parser.add_argument("--budget", type=int, default=1 << 30)
     parser.add_argument("--mib", type=float, nargs="+", default=[4, 8, 12, 16, 20, 24, 32, 48, 96], help="MiB per second (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

@@ -8,7 +8,6 @@ Per part: output tokens per second (medians), the geometric mean of the paired r
 drafts were right. Answers must be the same tokens on both sides. Both parts have --prompts prompts, each asked once per side.
 """
 
-import argparse
 import concurrent.futures
 import json
 import pathlib
@@ -84,14 +83,7 @@ def measure(name: str, bodies: list, servers: dict, arguments) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--clients", type=int, default=1)
-    parser.add_argument("--prompts", type=int, default=120)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--output-tokens", type=int, default=96)
-    parser.add_argument("--num-speculative-tokens", type=int, default=4)
+    parser = machine.parser(__doc__, clients=1, prompts=120, pairs=20, output_tokens=96, num_speculative_tokens=4)
     parser.add_argument("flags", nargs="*", help="flags of both servers, after --")
     arguments = parser.parse_args()
     machine.end_on_sigterm()

@@ -8,12 +8,13 @@ Each pair runs `quire bench` once with A's flags and once with B's, in turns tha
 per second (medians), and the geometric mean of the paired ratios A / B with its 95 % interval.
 """
 
-import argparse
 import math
 import shlex
 import statistics
 import subprocess
 import sys
+
+import machine
 
 # Two-sided 95 % of Student's t for few pairs; 2 is near enough beyond.
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 12: 2.20, 15: 2.14, 20: 2.09, 30: 2.05}
@@ -41,14 +42,9 @@ def interval(ratios: list) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    parser = machine.parser(__doc__, pairs=10, prompt_tokens=128, output_tokens=64)
     parser.add_argument("--a", default="", help="flags of A, as one string (default: none)")
-    parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--concurrency", default="1,8,64")
-    parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--output-tokens", type=int, default=64)
     parser.add_argument("b", nargs="+", help="flags of B, after --")
     arguments = parser.parse_args()
     flags = {"a": shlex.split(arguments.a), "b": arguments.b}

@@ -18,7 +18,6 @@ priority improves with each request, on a cache too small for them, beside good 
 same clients with one priority.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -236,9 +235,7 @@ def save(path: str, runs: dict) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True, help="a GGUF file")
+    parser = machine.parser(__doc__, seed=1)
     parser.add_argument("--kind", choices=["all", *KINDS, "priority"], default="all")
     parser.add_argument("--seconds", type=float, default=60, help="of the hostile phase, and of both quiet ones together")
     parser.add_argument("--streams", type=int, default=20, help="good streams at once")
@@ -246,7 +243,6 @@ def main():
     parser.add_argument("--settle", type=float, default=6, help="seconds between two phases that are not counted")
     parser.add_argument("--idle", type=float, default=15, help=f"seconds beside {NUM_IDLE} idle connections; 0: none")
     parser.add_argument("--json", help="a file for all raw data")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     limits = parser.add_argument_group("the memory bound")
     limits.add_argument("--kv-cache-mib", type=int, default=512)

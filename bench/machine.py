@@ -1,5 +1,6 @@
-"""What the measurements share: the machine they name, and a server process with its memory."""
+"""What the measurements share: the machine they name, their arguments, and a server process with its memory."""
 
+import argparse
 import contextlib
 import os
 import pathlib
@@ -25,6 +26,16 @@ def describe() -> str:
     model = f"{fields.get('model name', platform.machine())} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')})"
     return (f"machine: {model}; {sets}; {len(os.sched_getaffinity(0))} cores; {memory:.0f} GiB; "
             f"Linux {platform.release()}; load {os.getloadavg()[0]:.1f} at the start")  # fmt: skip
+
+
+def parser(doc: str, **counts: int) -> argparse.ArgumentParser:
+    """For what measures a binary with a model. `counts` are whole numbers and their defaults: output_tokens=64 makes --output-tokens."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--binary", required=True, help="the quire binary")
+    made.add_argument("--model", required=True, help="a GGUF file")
+    for name, default in counts.items():
+        made.add_argument("--" + name.replace("_", "-"), type=int, default=default, help="(default: %(default)s)")
+    return made
 
 
 def end_on_sigterm() -> None:

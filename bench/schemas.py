@@ -10,7 +10,6 @@ The suite lies in the source archive of `jsonschema`, the tools are those of the
 "live" functions, which users have sent in); both are fetched from PyPI and checked.
 """
 
-import argparse
 import asyncio
 import collections
 import importlib.util
@@ -217,13 +216,9 @@ def table(cases) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    parser = machine.parser(__doc__, clients=32, max_tokens=600)
     parser.add_argument("--outputs", type=int, default=20, help="of each schema (default: 20)")
     parser.add_argument("--tools", type=int, default=100, help="schemas of tools (default: 100)")
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--max-tokens", type=int, default=600)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

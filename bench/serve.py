@@ -167,9 +167,7 @@ def workloads(text):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True, help="the quire binary")
-    parser.add_argument("--model", required=True, help="a GGUF file")
+    parser = machine.parser(__doc__, seed=1)
     parser.add_argument("--against", type=names, default=[], help="engines to install once, measured beside quire: llama.cpp,vllm,openvino")
     parser.add_argument("--workload", type=workloads, default=list(WORKLOADS.values()), help="distinct,shared,alone")
     parser.add_argument("--concurrency", type=numbers, help="instead of each workload's own: 1,8")
@@ -178,7 +176,6 @@ def parse_arguments():
     parser.add_argument("--vllm-types", type=lambda text: text.split(","), default=["bf16", "int8"], help="vLLM's weights")
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each turn")
-    parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 

@@ -7,7 +7,6 @@ into the next prompt. It ends before its prompt exceeds --most-tokens. Turns of 
 --clients at a time, each when its session's last one has been answered. The servers take turns with --chunk of them.
 """
 
-import argparse
 import concurrent.futures
 import gzip
 import http.client
@@ -107,15 +106,9 @@ def play(server, chunk: list, arguments) -> tuple[list, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    parser = machine.parser(__doc__, sessions=30, most_tokens=8000, output_tokens=16, clients=4)
     parser.add_argument("--traces", type=pathlib.Path, default="../shared/traces", help=f"a folder with {TRACE}")
     parser.add_argument("--folder", default="build", help="the tier's folder is made there (default: %(default)s)")
-    parser.add_argument("--sessions", type=int, default=30)
-    parser.add_argument("--most-tokens", type=int, default=8000)
-    parser.add_argument("--output-tokens", type=int, default=16)
-    parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--chunk", type=int, default=30, help="turns that a server takes before the other one does (default: %(default)s)")
     arguments = parser.parse_args()
     if not (arguments.traces / TRACE).exists():

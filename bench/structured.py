@@ -8,7 +8,6 @@ compile  the gaps between the tokens of other streams while one client asks for 
 Every answer has --output-tokens tokens on both sides: the grammar is of an array too long to end before.
 """
 
-import argparse
 import asyncio
 import concurrent.futures
 import json
@@ -110,14 +109,9 @@ async def measure_compile(port: int, arguments) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--clients", type=int, default=32)
+    parser = machine.parser(__doc__, clients=32, pairs=10, output_tokens=64)
     parser.add_argument("--rounds", type=int, default=2, help="requests per client in a turn (default: 2)")
-    parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--parts", type=int, default=6, help="of the measurement of compiling, each with 40 schemas (default: 6)")
-    parser.add_argument("--output-tokens", type=int, default=64)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

@@ -9,7 +9,6 @@ Per part: prompts per second (medians), and the geometric mean of the paired rat
 and whether they are the blocks stored and loaded. The folder lies beside the build by default: a RAM disk would flatter.
 """
 
-import argparse
 import concurrent.futures
 import http.client
 import json
@@ -97,18 +96,11 @@ class Pair:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    parser = machine.parser(__doc__, turns=10, prompt_tokens=513, output_tokens=8, clients=4, seed=1)
     parser.add_argument("--folder", default="build", help="the tier's folder is made there (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--prompts", type=int, default=16, help="in a turn (default: %(default)s)")
-    parser.add_argument("--prompt-tokens", type=int, default=513)
-    parser.add_argument("--output-tokens", type=int, default=8)
-    parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--memory", type=int, default=128 << 20, help="bytes of the KV cache in memory (default: %(default)s)")
     parser.add_argument("--budget", type=int, default=8 << 30, help="bytes of the tier where all fits (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())
