@@ -11,6 +11,12 @@
 
 namespace quire::test {
 
+inline CoreConfig recompute_config(std::uint32_t num_blocks = 32) {
+  CoreConfig config = sync_config(num_blocks);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  return config;
+}
+
 struct Begun {
   TransferId id;
   RequestId request;

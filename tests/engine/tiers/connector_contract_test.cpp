@@ -11,12 +11,12 @@
 #include "quire/connector_registry.h"
 #include "runtime/tier/tier_support.h"
 #include "support/simulated_device.h"
+#include "support/small_cache.h"
 
 namespace quire {
 namespace {
 
 constexpr std::uint32_t kContractRequests = 120;
-constexpr std::uint64_t kContractBlock = 4 * sizeof(std::uint64_t);
 
 // Whose ends come late, or as failures, or not at all; the bytes are moved.
 struct EndFaults {
@@ -114,16 +114,8 @@ const Contracted kContracted[] = {
 class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, Mode>> {
  protected:
   void make(const EndFaults& faults = {}) {
-    options_.cache.block_size = 4;
-    options_.cache.num_blocks = 60;
-    options_.scheduler.max_num_seqs = 8;
-    options_.scheduler.max_num_batched_tokens = 48;
-    options_.scheduler.max_num_waiting = kContractRequests;
     const auto& [contracted, mode] = GetParam();
-    CoreConfig config;
-    FullAttentionSpec spec;
-    config.block_size = spec.block_size = 4;
-    config.kv.groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}};
+    const CoreConfig config = test::small_config();
     ConnectorRegistry registry;
     registry.add_library(QUIRE_EXAMPLE_CONNECTORS);
     ASSERT_TRUE(registry.add_tier("SimulatedDevice", [](const ConnectorParameters& parameters, const ConnectorContext&) {
@@ -136,7 +128,8 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
       if (const std::size_t at = text.find("FOLDER"); at != std::string::npos) text.replace(at, 6, folder_.path());
       connectors.push_back(parse_named_connector(text).value());
     }
-    auto halves = registry.create(connectors, contracted.loads_longest, {.config = &config, .bytes_per_block = kContractBlock}).value();
+    auto halves =
+        registry.create(connectors, contracted.loads_longest, {.config = &config, .bytes_per_block = test::kSmallBlockBytes}).value();
     engine_ =
         start(mode, {.options = options_,
                      .seams = {.connector = halves.connector, .transport = std::make_shared<FaultyTransport>(halves.transport, faults)}});
@@ -160,7 +153,7 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
   }
 
   test::TempFolder folder_;
-  EngineOptions options_;
+  EngineOptions options_ = test::small_cache(kContractRequests);
   Collector sink_;
   std::unique_ptr<Engine> engine_;
 };

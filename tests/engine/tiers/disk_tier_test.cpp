@@ -9,13 +9,11 @@
 #include "engine/simulated_engine.h"
 #include "runtime/tier/disk_transport.h"
 #include "runtime/tier/tier_support.h"
+#include "support/small_cache.h"
 #include "support/toy_tier.h"
 
 namespace quire {
 namespace {
-
-constexpr std::uint32_t kDiskRequests = 150;
-constexpr std::uint64_t kSimulatedBlock = 4 * sizeof(std::uint64_t);
 
 // The toy's scheduler half above, a disk below: the toy numbers places without end, each of which is a name here.
 class DiskUnderToy final : public Transport {
@@ -44,7 +42,7 @@ class DiskUnderToy final : public Transport {
 
  private:
   static std::shared_ptr<DiskStore> open(const std::string& folder) {
-    return DiskStore::open(test::tier_folder(folder), {.budget_bytes = 64 << 20, .block_bytes = kSimulatedBlock}).value();
+    return DiskStore::open(test::tier_folder(folder), {.budget_bytes = 64 << 20, .block_bytes = test::kSmallBlockBytes}).value();
   }
   std::shared_ptr<DiskStore> store_;
   DiskTransport disk_;
@@ -57,26 +55,18 @@ INSTANTIATE_TEST_SUITE_P(Modes, DiskTierTest, testing::ValuesIn(kModes), mode_na
 TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
   for (const double load_async : {0.0, 0.5, 1.0}) {
     const test::TempFolder folder;
-    EngineOptions options;
-    options.cache.block_size = 4;
-    options.cache.num_blocks = 60;
-    options.scheduler.max_num_seqs = 8;
-    options.scheduler.max_num_batched_tokens = 48;
-    options.scheduler.max_num_waiting = kDiskRequests;
-    const auto toy = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4, .load_async = load_async, .seed = 3});
+    const auto toy =
+        std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = test::kSmallBlock, .load_async = load_async, .seed = 3});
     const auto disk = std::make_shared<DiskUnderToy>(folder.path());
-    Collector sink;
-    const std::unique_ptr<Engine> engine = start(GetParam(), {.options = options, .seams = {.connector = toy, .transport = disk}});
-    expect_random_answers(*engine, sink, 17, kDiskRequests);
-    EXPECT_EQ(engine->stop(60.0), 0U);
-    const EngineStats stats = engine->stats();
+    const std::unique_ptr<Engine> engine =
+        start(GetParam(), {.options = test::small_cache(), .seams = {.connector = toy, .transport = disk}});
+    const EngineStats stats = test::run_random(*engine, 17);
     EXPECT_GT(stats.num_loads, 10U) << "too little was met";
     EXPECT_GT(stats.num_stores, 50U);
     EXPECT_GT(stats.num_preemptions, 0U);
-    EXPECT_EQ(stats.num_open_transfers, 0U);
     const DiskStoreStats moved = disk->stats();
     EXPECT_EQ(stats.bytes_loaded, moved.bytes_loaded);
-    EXPECT_EQ(moved.bytes_loaded, moved.num_loaded * kSimulatedBlock);
+    EXPECT_EQ(moved.bytes_loaded, moved.num_loaded * test::kSmallBlockBytes);
     EXPECT_EQ(stats.bytes_stored, moved.bytes_stored);
     EXPECT_EQ(moved.num_absent + moved.num_refused + moved.num_failed(), 0U);
   }

@@ -8,11 +8,12 @@
 #include "engine/simulated_engine.h"
 #include "engine/tiers/dram_tier.h"
 #include "quire/connector_registry.h"
+#include "support/small_cache.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kJoinedBlock = 4 * sizeof(std::uint64_t);  // bytes, of 4 tokens
+using test::kSmallBlockBytes;
 
 // Has so many tokens of every prompt.
 class CountingTier final : public KvTier, public Connector, public Transport {
@@ -136,20 +137,16 @@ INSTANTIATE_TEST_SUITE_P(Modes, JoinedConnectorsTest, testing::ValuesIn(kModes),
 // A small tier in host memory beside a small connector and a large one.
 TEST_P(JoinedConnectorsTest, TokensAreThoseWithoutThem) {
   for (const bool loads_longest : {false, true}) {
-    quire::Setup setup;
-    setup.options.cache.block_size = 4;
-    setup.options.cache.num_blocks = 60;
-    setup.options.scheduler.max_num_seqs = 8;
-    setup.options.scheduler.max_num_batched_tokens = 48;
+    quire::Setup setup{.options = test::small_cache()};
     setup.seams.choice.loads_longest = loads_longest;
     const CoreConfig config = core_config(resolve_options(setup.options, setup.model, {1, 0}).value(), setup.model);
-    KvLayout layout{.num_blocks = 60, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kJoinedBlock}};
-    layout.groups.push_back({.spec = {}, .block_size = 4, .kernel_block_size = 4, .layers = {0}});
-    setup.tiers.push_back(DramTier::create({.bytes = 20 * kJoinedBlock, .policy = KvTierPolicy::exact}, config, layout).value());
+    setup.tiers.push_back(
+        DramTier::create({.bytes = 20 * kSmallBlockBytes, .policy = KvTierPolicy::exact}, config, test::small_layout()).value());
     ConnectorRegistry registry;
     std::vector<ConnectorHalves> others;
     for (const char* text : {"OffloadingConnector,cpu_bytes_to_use=960", "OffloadingConnector,cpu_bytes_to_use=64000"})
-      others.push_back(registry.create(parse_named_connector(text).value(), {.config = &config, .bytes_per_block = kJoinedBlock}).value());
+      others.push_back(
+          registry.create(parse_named_connector(text).value(), {.config = &config, .bytes_per_block = kSmallBlockBytes}).value());
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams, std::move(others)));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
     Collector sink;

@@ -8,33 +8,23 @@
 #include <mutex>
 
 #include "engine/simulated_engine.h"
+#include "support/small_cache.h"
 #include "support/toy_tier.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kRequests = 150;
-
 class KvSwapTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, KvSwapTest, testing::ValuesIn(kModes), mode_name);
 
 EngineOptions swapping(SwapChoice choice = SwapChoice::always) {
-  EngineOptions options;
-  options.cache.block_size = 4;
-  options.cache.num_blocks = 60;
-  options.scheduler.max_num_seqs = 8;
-  options.scheduler.max_num_batched_tokens = 48;
-  options.scheduler.max_num_waiting = kRequests;
+  EngineOptions options = test::small_cache();
   options.kv_swap = {.bytes = 16 * 200, .choice = choice};  // a block of the model has 16 bytes
   return options;
 }
 
 EngineStats run_random(Engine& engine, std::uint64_t seed) {
-  Collector sink;
-  expect_random_answers(engine, sink, seed, kRequests);
-  EXPECT_EQ(engine.stop(60.0), 0U);
-  const EngineStats stats = engine.stats();
-  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+  const EngineStats stats = test::run_random(engine, seed);
   EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
   return stats;
 }

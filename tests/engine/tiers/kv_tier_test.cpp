@@ -14,20 +14,16 @@
 #include "engine/tiers/tier_check.h"
 #include "runtime/tier/tier_support.h"
 #include "support/pipe.h"
+#include "support/small_cache.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kTierRequests = 150;
-constexpr std::uint32_t kTierBlock = 4;  // tokens
-
-// As the simulated worker lays its blocks out: a name for each token.
-KvLayout tier_layout(std::size_t num_groups = 1) {
-  KvLayout layout{.num_blocks = 60, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kTierBlock * sizeof(std::uint64_t)}};
-  for (std::uint32_t group = 0; group < num_groups; ++group)
-    layout.groups.push_back({.spec = {}, .block_size = kTierBlock, .kernel_block_size = kTierBlock, .layers = {group}});
-  return layout;
-}
+using test::kSmallBlock;
+using test::kSmallBlockBytes;
+using test::run_random;
+using test::small_cache;
+using test::small_layout;
 
 ModelInfo windowed_tier_model(std::vector<std::uint32_t> windows) {
   ModelInfo model = simulated_model();
@@ -36,23 +32,13 @@ ModelInfo windowed_tier_model(std::vector<std::uint32_t> windows) {
   return model;
 }
 
-EngineOptions tier_options() {
-  EngineOptions options;
-  options.cache.block_size = kTierBlock;
-  options.cache.num_blocks = 60;
-  options.scheduler.max_num_seqs = 8;
-  options.scheduler.max_num_batched_tokens = 48;
-  options.scheduler.max_num_waiting = kTierRequests;
-  return options;
-}
-
-CoreConfig tier_config(const ModelInfo& model = simulated_model(), const EngineOptions& options = tier_options()) {
+CoreConfig tier_config(const ModelInfo& model = simulated_model(), const EngineOptions& options = small_cache()) {
   return core_config(resolve_options(options, model, {1, 0}).value(), model);
 }
 
 Result<std::shared_ptr<DiskTier>> open_tier_in(const std::string& folder, std::uint64_t budget_bytes, std::uint8_t fingerprint = 1,
                                                KvTierPolicy policy = KvTierPolicy::exact, const CoreConfig& config = tier_config()) {
-  return DiskTier::open({.folder = folder, .budget_bytes = budget_bytes, .policy = policy}, config, tier_layout(config.kv.groups.size()),
+  return DiskTier::open({.folder = folder, .budget_bytes = budget_bytes, .policy = policy}, config, small_layout(config.kv.groups.size()),
                         test::tier_fingerprint(fingerprint));
 }
 
@@ -60,7 +46,7 @@ std::unique_ptr<Engine> start_with_tier(const Mode& mode, const std::string& fol
                                         std::shared_ptr<Logger> logger = nullptr, KvTierPolicy policy = KvTierPolicy::exact) {
   const std::shared_ptr<DiskTier> tier = open_tier_in(folder, budget_bytes, 1, policy).value();
   return start(mode,
-               {.options = tier_options(),
+               {.options = small_cache(),
                 .seams = {.connector = KvTier::connector_of(tier), .transport = KvTier::transport_of(tier), .logger = std::move(logger)},
                 .tiers = {tier}});
 }
@@ -82,17 +68,12 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
       const bool reads_first = run != 1;  // else requests come while places are unread
       if (reads_first) wait_until_read(*engine);
       const bool is_read = reads_first && policy == KvTierPolicy::exact;  // else times decide how much is stored and loaded
-      Collector sink;
-      expect_random_answers(*engine, sink, run == 2 ? 71 : 71 + run, kTierRequests);
-      EXPECT_EQ(engine->stop(60.0), 0U);
-      const EngineStats stats = engine->stats();
-      EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-      EXPECT_EQ(stats.num_open_transfers, 0U);
+      const EngineStats stats = run_random(*engine, run == 2 ? 71 : 71 + run);
       const KvTierStats tier = stats.kv_tiers.at(0);
       EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "too little was met";
       EXPECT_GE(tier.num_loaded_blocks, is_read ? 10U : 0U);
-      EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kTierBlock * sizeof(std::uint64_t));
-      EXPECT_EQ(tier.tokens_loaded, tier.num_loaded_blocks * kTierBlock);
+      EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kSmallBlockBytes);
+      EXPECT_EQ(tier.tokens_loaded, tier.num_loaded_blocks * kSmallBlock);
       EXPECT_EQ(tier.num_refused_blocks, 0U);
       if (policy == KvTierPolicy::exact) EXPECT_EQ(tier.num_restored_blocks > 0, run > 0);
       EXPECT_LE(tier.num_used_places, tier.num_places);
@@ -105,10 +86,10 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
 TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
   for (const bool has_disk : {false, true}) {
     const test::TempFolder folder;
-    quire::Setup setup{.options = tier_options()};
+    quire::Setup setup{.options = small_cache()};
     const std::uint32_t num_places = has_disk ? 20 : 2000;
-    const KvDramOptions dram_options{.bytes = num_places * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::exact};
-    setup.tiers.push_back(DramTier::create(dram_options, tier_config(), tier_layout()).value());
+    const KvDramOptions dram_options{.bytes = num_places * kSmallBlockBytes, .policy = KvTierPolicy::exact};
+    setup.tiers.push_back(DramTier::create(dram_options, tier_config(), small_layout()).value());
     if (has_disk) setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20).value());
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
@@ -117,7 +98,7 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
     Collector sink;
     Random random(72);
     std::vector<EngineRequest> requests;
-    for (std::uint32_t i = 0; i < kTierRequests; ++i) requests.push_back(random_request(random));
+    for (std::uint32_t i = 0; i < test::kSmallRequests; ++i) requests.push_back(random_request(random));
     for (std::uint32_t round = 0; round < 2; ++round)
       for (const EngineRequest& request : requests) expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
     EXPECT_EQ(engine->stop(60.0), 0U);
@@ -142,18 +123,13 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
 TEST_P(KvTierTest, SwapGoesOnBesideATier) {
   for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::measured}) {
     const test::TempFolder folder;
-    quire::Setup setup{.options = tier_options()};
+    quire::Setup setup{.options = small_cache()};
     setup.options.kv_swap = {.bytes = 16 * 200, .choice = SwapChoice::always};
     setup.tiers.push_back(open_tier_in(folder.path(), 16 << 20, 1, policy).value());
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
     wait_until_read(*engine);
-    Collector sink;
-    for (std::uint32_t round = 0; round < 2; ++round) expect_random_answers(*engine, sink, 73, kTierRequests);
-    EXPECT_EQ(engine->stop(60.0), 0U);
-    const EngineStats stats = engine->stats();
-    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-    EXPECT_EQ(stats.num_open_transfers, 0U);
+    const EngineStats stats = run_random(*engine, 73, 2);
     EXPECT_GT(stats.kv_swap->num_in, 5U) << "too little was met";
     EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
     if (policy == KvTierPolicy::exact) EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "too little was met";
@@ -166,23 +142,18 @@ TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{24U, 24U, 0U}, std::vector{10U, 0U, 24U}, std::vector{40U, 40U}}) {
     const test::TempFolder folder;
     const ModelInfo model = windowed_tier_model(windows);
-    EngineOptions options = tier_options();
+    EngineOptions options = small_cache();
     options.cache.num_blocks = windows.back() == 40 ? 50 : 170;
     const CoreConfig config = tier_config(model, options);
     for (std::uint64_t run = 0; run < 2; ++run) {
       quire::Setup setup{.options = options, .model = model};
       setup.tiers = {open_tier_in(folder.path(), 16 << 20, 1, KvTierPolicy::exact, config).value()};
-      const KvDramOptions dram{.bytes = 40 * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::exact};
-      if (run == 0) setup.tiers.push_back(DramTier::create(dram, config, tier_layout(config.kv.groups.size())).value());
+      const KvDramOptions dram{.bytes = 40 * kSmallBlockBytes, .policy = KvTierPolicy::exact};
+      if (run == 0) setup.tiers.push_back(DramTier::create(dram, config, small_layout(config.kv.groups.size())).value());
       ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
       const std::unique_ptr<Engine> engine = start(GetParam(), setup);
       wait_until_read(*engine);
-      Collector sink;
-      expect_random_answers(*engine, sink, 71, kTierRequests);
-      EXPECT_EQ(engine->stop(60.0), 0U);
-      const EngineStats stats = engine->stats();
-      EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-      EXPECT_EQ(stats.num_open_transfers, 0U);
+      const EngineStats stats = run_random(*engine, 71);
       const KvTierStats disk = stats.kv_tiers.at(0);
       EXPECT_GE(disk.num_stored_blocks, run == 0 ? 100U : 0U) << "too little was met";
       EXPECT_GE(disk.tokens_loaded, run == 1 ? 100U : 0U);
@@ -215,7 +186,7 @@ TEST_P(KvTierTest, AQueuedRequestsBlocksHaveComeBeforeItsTurn) {
   runs.sampling.ignore_eos = true;
   for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::exact, KvTierPolicy::measured}) {
     const auto turns = std::make_shared<TierTurns>();
-    quire::Setup setup{.options = tier_options(), .before_step = [turns](const StepPlan& plan) { turns->plan(plan); }};
+    quire::Setup setup{.options = small_cache(), .before_step = [turns](const StepPlan& plan) { turns->plan(plan); }};
     setup.options.scheduler.max_num_seqs = 1;
     setup.options.cache.num_blocks = 120;
     setup.seams.events = turns;

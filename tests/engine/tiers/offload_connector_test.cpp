@@ -7,40 +7,23 @@
 #include <memory>
 
 #include "engine/simulated_engine.h"
+#include "support/small_cache.h"
 #include "support/toy_tier.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kOffloadRequests = 150;
-
 class OffloadConnectorTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, OffloadConnectorTest, testing::ValuesIn(kModes), mode_name);
 
 struct OffloadEngine {
-  // So few blocks that requests are preempted, and prefixes forgotten.
   OffloadEngine(const Mode& mode, const OffloadConnectorOptions& offload, const test::ToyFaults& faults) {
-    EngineOptions options;
-    options.cache.block_size = 4;
-    options.cache.num_blocks = 60;
-    options.scheduler.max_num_seqs = 8;
-    options.scheduler.max_num_batched_tokens = 48;
-    options.scheduler.max_num_waiting = kOffloadRequests;
-    CoreConfig config;
-    FullAttentionSpec spec;
-    config.block_size = spec.block_size = options.cache.block_size;
-    config.kv.groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}};
-    connector = OffloadConnector::create(offload, config, 1).value();
-    tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = options.cache.block_size, .seed = 23, .faults = faults});
-    engine = start(mode, {.options = std::move(options), .seams = {.connector = connector, .transport = tier}});
+    connector = OffloadConnector::create(offload, test::small_config(), 1).value();
+    tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = test::kSmallBlock, .seed = 23, .faults = faults});
+    engine = start(mode, {.options = test::small_cache(), .seams = {.connector = connector, .transport = tier}});
   }
   void run(std::uint64_t seed) {
-    Collector sink;
-    expect_random_answers(*engine, sink, seed, kOffloadRequests);
-    EXPECT_EQ(engine->stop(60.0), 0U);
-    const EngineStats stats = engine->stats();
-    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-    EXPECT_EQ(stats.num_open_transfers, 0U);
+    test::run_random(*engine, seed);
     EXPECT_EQ(connector->num_tracked(), 0U);
     connector->ledger().check_invariants();
   }

@@ -13,6 +13,7 @@
 #include "runtime/tier/flaky_files.h"
 #include "runtime/tier/tier_support.h"
 #include "support/pipe.h"
+#include "support/small_cache.h"
 
 namespace quire {
 namespace {
@@ -198,20 +199,16 @@ TEST(TierWatch, AFolderThatIsGoneIsLeftOutUntilItIsBack) {
   }
 }
 
-constexpr std::uint32_t kFlakyBlock = 4;  // tokens
-
 // Requests are answered as ever while the disk fails, the log tells, and what was stored is found when it is back.
 TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
   EngineOptions options;
-  options.cache.block_size = kFlakyBlock;
-  options.cache.num_blocks = 60;
-  KvLayout layout{.num_blocks = 60, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kFlakyBlock * sizeof(std::uint64_t)}};
-  layout.groups.push_back({.spec = {}, .block_size = kFlakyBlock, .kernel_block_size = kFlakyBlock, .layers = {0}});
+  options.cache.block_size = test::kSmallBlock;
+  options.cache.num_blocks = test::kSmallBlocks;
   const auto flaws = std::make_shared<test::Flaws>();
   const CoreConfig config = core_config(resolve_options(options, simulated_model(), {1, 0}).value(), simulated_model());
   const std::shared_ptr<DiskTier> tier = DiskTier::open_on(std::make_unique<test::FlakyFiles>(std::make_shared<test::MemoryDisk>(), flaws),
                                                            {.folder = "/nowhere", .budget_bytes = 1 << 20, .policy = KvTierPolicy::exact},
-                                                           config, layout, test::tier_fingerprint())
+                                                           config, test::small_layout(), test::tier_fingerprint())
                                              .value();
   Pipe pipe;
   {

@@ -7,25 +7,16 @@
 #include <memory>
 
 #include "engine/simulated_engine.h"
+#include "support/small_cache.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kRequests = 150;
+using test::kSmallRequests;
+using test::small_cache;
 
 class ToyTierTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ToyTierTest, testing::ValuesIn(kModes), mode_name);
-
-// So few blocks that requests are preempted, and prefixes forgotten.
-EngineOptions small_cache() {
-  EngineOptions options;
-  options.cache.block_size = 4;
-  options.cache.num_blocks = 60;
-  options.scheduler.max_num_seqs = 8;
-  options.scheduler.max_num_batched_tokens = 48;
-  options.scheduler.max_num_waiting = kRequests;
-  return options;
-}
 
 struct ToyEngine {
   ToyEngine(const Mode& mode, test::ToyOptions toy, EngineOptions options = small_cache()) {
@@ -37,7 +28,7 @@ struct ToyEngine {
   void run(std::uint64_t seed) {
     Random random(seed);
     std::map<RequestId, Expected> wanted;
-    for (std::uint32_t i = 0; i < kRequests; ++i) {
+    for (std::uint32_t i = 0; i < kSmallRequests; ++i) {
       const EngineRequest request = random_request(random);
       wanted[engine->submit(request, sink).value()] = expected(request);
     }
@@ -104,7 +95,7 @@ TEST_P(ToyTierTest, AnEndToldTwiceIsPassedOver) {
 TEST_P(ToyTierTest, AShutdownInTheMiddleLeavesTheTransfersAndNothingElse) {
   ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 200'000, .seed = 11});
   Random random(21);
-  for (std::uint32_t i = 0; i < kRequests; ++i) toy.engine->submit(random_request(random), toy.sink).value();
+  for (std::uint32_t i = 0; i < kSmallRequests; ++i) toy.engine->submit(random_request(random), toy.sink).value();
   toy.sink.wait(RequestId{3});
   toy.engine->stop(0.0);
   EXPECT_GT(toy.engine->stats().num_open_transfers, 0U) << "too little was met";

@@ -1,0 +1,160 @@
+// What the offloading connector leaves: to a tier that is left out, to computing, for later, or for good where no place is to be had.
+#include <gtest/gtest.h>
+
+#include "core/connect/offload_driver.h"
+
+namespace quire {
+namespace {
+
+using test::OffloadDriver;
+
+TEST(OffloadConnector, ATierThatIsLeftOutIsNeitherReadNorWritten) {
+  OffloadDriver o;
+  o.add(1, 1, 10, 1);
+  o.run();
+  o.forget_cached();
+  o.connector->serve({.loads = false, .stores = true});
+  o.add(2, 1, 10, 1);
+  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "it does not wait";
+  o.apply();
+  o.run();
+  o.forget_cached();
+  o.connector->serve({.loads = true, .stores = false});
+  o.add(3, 1, 18, 6);
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].direction, TransferDirection::load);
+  o.apply();
+  o.plan();
+  o.apply();
+  EXPECT_EQ(o.num_kept(), 2U);
+  o.connector->serve({});
+  o.run();
+  EXPECT_EQ(o.num_kept(), 5U) << "what was not stored meanwhile is stored, while its request runs";
+}
+
+// A block of four tokens has a byte.
+TEST(OffloadConnector, WhatIsFasterToComputeIsComputed) {
+  for (const double tokens_per_s : {0.0, 39.0, 40.0, 41.0}) {
+    OffloadDriver o;
+    o.add(1, 1, 10, 1);
+    o.run();
+    o.forget_cached();
+    o.connector->set_costs({.load_bytes_per_s = 10.0, .compute_tokens_per_s = tokens_per_s});
+    o.add(2, 1, 10, 1);
+    o.plan();
+    const bool computes = tokens_per_s > 40.0;
+    EXPECT_EQ(o.begun.size(), computes ? 0U : 1U);
+    EXPECT_EQ(o.connector->counters().num_computed_tokens, computes ? 8U : 0U);
+    o.apply();
+    o.run();
+  }
+}
+
+TEST(OffloadConnector, ALoadBehindOthersMayBeSlowerThanComputing) {
+  OffloadDriver o;
+  for (const std::uint64_t id : {1, 2}) {
+    o.add(id, id, 10, 1);
+    o.run();
+  }
+  o.forget_cached();
+  o.connector->set_costs({.load_bytes_per_s = 10.0, .compute_tokens_per_s = 30.0});
+  o.add(3, 1, 10, 1);
+  o.add(4, 2, 10, 1);
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].request, RequestId{3});
+  EXPECT_EQ(o.connector->counters().num_computed_tokens, 8U);
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, NoMoreThanSomeBlocksAreOnTheirWayToTheTier) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3});
+  o.add(1, 1, 10, 1);
+  o.add(2, 2, 10, 6);
+  o.plan();
+  o.apply();
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U) << "two blocks are, and two more would be too many";
+  EXPECT_EQ(o.connector->counters().num_held_back, 4U) << "in each of two steps";
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 5U) << "there was room when the first were over";
+  o.add(3, 3, 26, 1);
+  o.run();
+  EXPECT_EQ(o.num_kept(), 11U) << "more than may be under way, but alone";
+}
+
+// Two blocks of request 1 are on their way when it ends, and one more may be.
+TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
+  for (const bool is_alone : {true, false}) {
+    OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3});
+    o.add(1, 1, 10, 7);
+    o.plan();
+    o.apply_without_ends();
+    for (int i = 0; i < 5; ++i) {
+      o.plan();
+      o.apply_without_ends();
+    }
+    EXPECT_EQ(o.connector->counters().num_stored, 3U);
+    if (!is_alone) o.add(2, 2, 10, 7);
+    o.plan();
+    o.apply_without_ends();
+    EXPECT_EQ(o.connector->counters().num_stored_at_end, is_alone ? 1U : 0U);
+    o.run();
+    EXPECT_EQ(o.num_kept(), is_alone ? 4U : 7U);
+  }
+}
+
+// As many as may be are open: a store is tried again while the request holds its blocks.
+TEST(OffloadConnector, AStoreThatFindsNoPlaceAmongTheOpenOnesIsTriedAgain) {
+  CoreConfig config = test::sync_config();
+  config.limits.max_open_transfers = 1;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 10, 1);
+  o.add(2, 2, 10, 1);
+  o.plan();
+  o.apply();
+  o.plan();
+  EXPECT_EQ(o.begun.size(), 1U);
+  o.apply();
+  EXPECT_FALSE(o.d.core->all_blocks_free());
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].request, RequestId{2});
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 4U);
+}
+
+TEST(OffloadConnector, AStoreThatFindsNoPlaceAndLosesItsBlocksIsGivenUp) {
+  CoreConfig config = test::sync_config(7);
+  config.scheduler.reserve_full_isl = false;
+  config.limits.max_open_transfers = 1;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 12, 4);
+  o.add(2, 2, 12, 4);
+  o.plan();
+  o.apply();
+  ASSERT_EQ(o.plan().preempted.size(), 1U);
+  EXPECT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
+  EXPECT_FALSE(o.connector->ledger().contains(o.key(2, 0)));
+  o.apply();
+  o.run();
+}
+
+TEST(OffloadConnector, AFullTierOfBlocksInTransferTakesNothing) {
+  OffloadDriver o({.cpu_bytes_to_use = 2});
+  o.add(1, 1, 9, 4);
+  o.add(2, 2, 9, 4);
+  o.plan();
+  EXPECT_EQ(o.connector->counters().num_stored, 2U);
+  EXPECT_EQ(o.connector->counters().num_without_room, 2U);
+  o.apply();
+  o.run();
+}
+
+}  // namespace
+}  // namespace quire
