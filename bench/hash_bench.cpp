@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "core/kv/hash_function.h"
+#include "core/kv/hash/hash_function.h"
 
 namespace {
 

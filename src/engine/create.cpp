@@ -6,7 +6,7 @@
 #include "base/digest.h"
 #include "base/usable_cores.h"
 #include "base/usable_memory.h"
-#include "core/kv/hash_function.h"
+#include "core/kv/hash/hash_function.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"

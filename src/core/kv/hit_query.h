@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "core/kv/block_pool.h"
-#include "core/kv/hash_list.h"
+#include "core/kv/hash/hash_list.h"
 #include "core/kv/tokens_per_block.h"
 #include "quire/ids.h"
 

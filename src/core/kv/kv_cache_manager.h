@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/kv/block_pool.h"
-#include "core/kv/hash_input.h"
+#include "core/kv/hash/hash_input.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
 #include "quire/error.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/kv/hash_list.h"
+#include "core/kv/hash/hash_list.h"
 #include "core/kv/kv_cache_manager.h"
 
 namespace quire {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "core/kv/hash_input.h"
-#include "core/kv/hash_list.h"
+#include "core/kv/hash/hash_input.h"
+#include "core/kv/hash/hash_list.h"
 #include "core/kv/prefix_index.h"
 #include "quire/hash_function.h"
 #include "quire/ids.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/hash_input.h"
+#include "core/kv/hash/hash_input.h"
 #include "core/kv/kv_blocks.h"
 #include "quire/hash_function.h"
 #include "quire/ids.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/kv/group_manager.h"
-#include "core/kv/hash_set.h"
+#include "core/kv/hash/hash_set.h"
 #include "core/kv/hit_query.h"
 #include "quire/kv_spec.h"
 

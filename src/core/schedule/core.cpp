@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/schedule/request_check.h"
+#include "core/schedule/requests/request_check.h"
 #include "core/schedule/state.h"
 
 namespace quire {

@@ -1,7 +1,7 @@
 #include "engine/requests/block_names.h"
 
 #include "base/check.h"
-#include "core/kv/hash_function.h"
+#include "core/kv/hash/hash_function.h"
 
 namespace quire {
 

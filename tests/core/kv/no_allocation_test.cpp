@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/kv/encoder_cache.h"
-#include "core/kv/hash_function.h"
+#include "core/kv/hash/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/kv/kv_support.h"
 #include "core/kv/residency.h"

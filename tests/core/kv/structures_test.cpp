@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/free_queue.h"
-#include "core/kv/hash_set.h"
+#include "core/kv/hash/hash_set.h"
 #include "core/kv/kv_support.h"
 #include "core/kv/prefix_index.h"
 #include "core/kv/tokens_per_block.h"

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "core/schedule/core_driver.h"
-#include "core/schedule/open_transfers.h"
-#include "core/schedule/plan_arena.h"
-#include "core/schedule/request_queue.h"
-#include "core/schedule/request_table.h"
-#include "core/schedule/stop_check.h"
+#include "core/schedule/moves/open_transfers.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/request_queue.h"
+#include "core/schedule/requests/request_table.h"
+#include "core/schedule/requests/stop_check.h"
 
 namespace quire {
 namespace {

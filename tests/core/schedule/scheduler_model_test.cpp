@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "core/kv/hash_function.h"
+#include "core/kv/hash/hash_function.h"
 #include "core/schedule/harness.h"
 #include "core/schedule/naive_kv.h"
 #include "core/schedule/naive_scheduler.h"

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
-#include "core/schedule/plan_arena.h"
-#include "core/schedule/request_table.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/request_table.h"
 #include "core/schedule/state.h"
 #include "support/scripted_connector.h"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "core/schedule/core_driver.h"
-#include "core/schedule/open_transfers.h"
+#include "core/schedule/moves/open_transfers.h"
+#include "core/schedule/requests/turns.h"
 #include "core/schedule/state.h"
-#include "core/schedule/turns.h"
 
 namespace quire {
 namespace {

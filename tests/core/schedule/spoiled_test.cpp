@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
-#include "core/schedule/plan_arena.h"
+#include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/state.h"
 
 namespace quire {

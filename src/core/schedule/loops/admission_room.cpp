@@ -1,0 +1,50 @@
+#include "core/schedule/loops/admission_room.h"
+
+namespace quire {
+
+std::uint32_t AdmissionRoom::take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder) {
+  while (const std::uint32_t missing = try_take(request, computed, num_new_tokens, encoder))
+    if (!giving_way_.while_idle(request) && !giving_way_.to_earlier(request, missing)) return missing;
+  return 0;
+}
+
+std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens,
+                                      const EncoderGrant& encoder) {
+  SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
+                    .num_new_computed_tokens = computed.hit.num_tokens,
+                    // A request that starts anew has no drafts yet.
+                    .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : context_.config.speculation.num_lookahead_tokens,
+                    .num_external_tokens = computed.num_external,
+                    .num_encoder_tokens = 0,
+                    .delay_caching = computed.load_async,
+                    .num_left_free = pressure_.num_left_free()};
+  if (context_.config.encoder.is_encoder_decoder)
+    for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
+  requests_.reserve_memory(request);
+  const KvRequest view = requests_.kv_request(request);
+  if (context_.config.scheduler.reserve_full_isl) {
+    if (const std::uint32_t missing = kv_.missing_for_full_sequence(view, demand, computed.hit)) return missing;
+  }
+  return kv_.allocate_slots(view, demand, computed.hit);
+}
+
+AdmissionRoom::Return AdmissionRoom::bring_back(Request& request) {
+  if (!swap_.can_come_back(request)) return Return::blocked;
+  while (const std::uint32_t missing = swap_.bring_back(request, pressure_.num_left_free())) {
+    if (giving_way_.while_idle(request)) continue;
+    if (!queues_.running.empty() || queues_.num_loading > 0) {
+      tell_blocked(request, EventCause::lack_of_blocks, missing);
+      return Return::blocked;
+    }
+    swap_.drop(request, EventCause::lack_of_blocks);
+    return Return::dropped;
+  }
+  return Return::begun;
+}
+
+void AdmissionRoom::tell_blocked(const Request& request, EventCause cause, std::uint32_t num_missing) {
+  if (context_.events.wanted())
+    context_.events.on_event({.what = EventKind::admission_blocked, .cause = cause, .owner = request.id, .amount = num_missing});
+}
+
+}  // namespace quire

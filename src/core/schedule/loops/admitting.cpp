@@ -1,0 +1,28 @@
+#include "core/schedule/loops/admitting.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
+  const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
+  queues_.running.push_back(&request);
+  requests_.record(request, RequestEventKind::scheduled, context_.now);
+  budget_.note_lora(request);
+  request.status = RequestStatus::running;
+  request.num_computed_tokens = num_computed_tokens;
+  if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
+  slots_.take(request);
+  forks_.leave_sharing(request);
+  arena.admit(request, !request.admitted_before);
+  request.admitted_before = true;
+  request.loaded_early = false;
+  budget_.commit(request, num_new_tokens, kind, arena);
+  forks_.plan_copies(request, kind, arena);
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group)
+    arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));
+  if (context_.config.parallel.pipeline_parallel && kind == ScheduledKind::resumed) budget_.send_new_tokens(request, arena);
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+#pragma once
+// A waiting request that has its blocks gets its place in the batch, and its first tokens of this step.
+//
+//   waiting, preempted -> running   admit
+#include <cstdint>
+
+#include "core/schedule/loops/step_budget.h"
+#include "core/schedule/requests/forks.h"
+#include "core/schedule/requests/foundation.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/slots.h"
+
+namespace quire {
+
+class Admitting {
+ public:
+  Admitting(const Foundation& base, Slots& slots, Forks& forks, StepBudget& budget)
+      : context_(base.context), requests_(base.requests), queues_(base.queues), slots_(slots), forks_(forks), budget_(budget) {}
+
+  // It was taken out of its queue.
+  void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
+
+ private:
+  Context& context_;
+  Requests& requests_;
+  Queues& queues_;
+  Slots& slots_;
+  Forks& forks_;
+  StepBudget& budget_;
+};
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+#include "core/schedule/loops/preemption.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+// The victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and
+// the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then misses one
+// request, as in vLLM. (The fork that CONTINUUM comes from leaves the victim in the plan, with blocks that are free.)
+Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor) {
+  const auto chosen = policy_.find_victim(queues_.running);
+  Request& victim = **chosen;
+  queues_.running.erase(chosen);
+  const bool was_planned = arena.schedules(victim);
+  if (was_planned) {
+    roll_back(victim, arena);
+    QUIRE_CHECK(cursor > 0, "what was scheduled lies before the cursor");
+    --cursor;
+  }
+  return {victim, was_planned};
+}
+
+void Preemption::roll_back(Request& victim, PlanArena& arena) {
+  budget_.take_back(victim, arena);
+  encoder_.take_back(victim, arena);
+  arena.unschedule(victim);
+  if (context_.config.cures.forget_unwritten_blocks) forget_unwritten_blocks(victim);
+}
+
+// Those that the tokens it was given in this step would have filled.
+void Preemption::forget_unwritten_blocks(const Request& victim) {
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
+    const auto num_written = static_cast<std::uint32_t>(victim.num_computed_tokens) / kv_.block_size(group);
+    const std::uint32_t num_cached = victim.blocks.num_cached_blocks(group).value_or(0);
+    if (num_cached > num_written) kv_.evict_blocks(victim.blocks.blocks(group).subspan(num_written, num_cached - num_written));
+  }
+}
+
+void Preemption::preempt(const Victim& victim) {
+  if (!swap_.take_out(victim.request, victim.was_planned)) return put_back(victim.request);
+  stop(victim.request);
+}
+
+void Preemption::put_back(Request& victim) {
+  kv_.free(victim.blocks);
+  victim.num_computed_tokens = 0;
+  stop(victim);
+}
+
+void Preemption::stop(Request& victim) {
+  QUIRE_CHECK(victim.status == RequestStatus::running, "only what runs is preempted");
+  encoder_.release_all(victim);
+  victim.status = RequestStatus::preempted;
+  victim.draft_tokens.clear();
+  ++victim.num_preemptions;
+  ++context_.totals.num_preemptions;
+  requests_.record(victim, RequestEventKind::preempted, context_.now);
+  slots_.release(victim);
+  queues_.waiting.prepend(victim);
+}
+
+}  // namespace quire

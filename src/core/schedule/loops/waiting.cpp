@@ -1,0 +1,107 @@
+#include "core/schedule/loops/waiting.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+
+bool WaitingLoop::schedule(PlanArena& arena) {
+  QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
+  pressure_.look();
+  // Admitting right after a preemption would only preempt again.
+  if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) return false;
+  budget_.begin_admissions(arena.requests());
+  const bool some_are_left = admit_waiting(arena);
+  queues_.skipped_waiting.prepend_all(queues_.step_skipped);
+  return some_are_left;
+}
+
+bool WaitingLoop::admit_waiting(PlanArena& arena) {
+  while ((!queues_.waiting.empty() || !queues_.skipped_waiting.empty()) && budget_.tokens() > 0 &&
+         queues_.running.size() != context_.config.scheduler.max_num_seqs) {
+    RequestQueue& queue = queue_to_take_from();
+    Request& request = queue.front();
+    const Admission admission = try_admit(request, queue, arena);
+    if (admission == Admission::blocked || admission == Admission::lacks_tokens) return admission == Admission::lacks_tokens;
+    if (admission == Admission::admitted) pressure_.look();
+    if (admission != Admission::skipped) continue;
+    queue.take(request);
+    queues_.step_skipped.prepend(request);
+  }
+  return queues_.num_waiting() > 0;
+}
+
+RequestQueue& WaitingLoop::queue_to_take_from() {
+  QUIRE_CHECK(!queues_.waiting.empty() || !queues_.skipped_waiting.empty(), "somebody waits");
+  if (queues_.waiting.empty() || queues_.skipped_waiting.empty())
+    return queues_.waiting.empty() ? queues_.skipped_waiting : queues_.waiting;
+  if (context_.config.scheduler.policy == SchedulingPolicy::fcfs) return queues_.skipped_waiting;
+  return goes_before(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
+}
+
+WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
+  if ((is_blocked(request) && !look_up_.try_promote(request)) || budget_.exceeds_max_loras(request)) return Admission::skipped;
+  if (pressure_.holds_back(request)) {
+    room_.tell_blocked(request, EventCause::above_high, 0);
+    return Admission::blocked;
+  }
+  if (request.swapped != nullptr) return try_bring_back(request, queue);
+  const std::optional<Computed> computed = look_up_.find(request);
+  if (!computed) return Admission::skipped;
+  std::int32_t num_new_tokens = 0;
+  EncoderGrant encoder;
+  if (!computed->load_async) {
+    num_new_tokens = num_tokens_to_admit(request, computed->num_tokens);
+    if (num_new_tokens > 0 && request.has_encoder_inputs()) {
+      encoder = encoder_.schedule(request, computed->num_tokens, num_new_tokens);
+      num_new_tokens = encoder.num_new_tokens;
+    }
+    if (num_new_tokens > 0 && context_.config.mamba_align)
+      num_new_tokens = budget_.align_for_mamba(request, computed->num_tokens, num_new_tokens);
+    if (num_new_tokens <= 0) return Admission::lacks_tokens;
+  }
+  if (const std::uint32_t missing = room_.take(request, *computed, num_new_tokens, encoder)) {
+    if (request.has_encoder_inputs()) encoder_.release_all(request);
+    room_.tell_blocked(request, EventCause::lack_of_blocks, missing);
+    return Admission::blocked;
+  }
+  look_up_.notify_connector(request, *computed);
+  queue.take(request);
+  if (computed->load_async) {
+    request.num_computed_tokens = computed->num_tokens;
+    wait_for_load(request);
+  } else {
+    admitting_.admit(request, computed->num_tokens, num_new_tokens, arena);
+    encoder_.allocate(request, encoder, arena);
+  }
+  return Admission::admitted;
+}
+
+WaitingLoop::Admission WaitingLoop::try_bring_back(Request& request, RequestQueue& queue) {
+  switch (room_.bring_back(request)) {
+    case AdmissionRoom::Return::begun:
+      break;
+    case AdmissionRoom::Return::blocked:
+      return Admission::blocked;
+    case AdmissionRoom::Return::dropped:
+      return Admission::skipped;
+  }
+  queue.take(request);
+  wait_for_load(request);
+  return Admission::admitted;
+}
+
+void WaitingLoop::wait_for_load(Request& request) {
+  request.status = RequestStatus::waiting_for_remote_kv;
+  ++queues_.num_loading;
+  queues_.step_skipped.prepend(request);
+}
+
+std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const {
+  const std::int32_t wanted = budget_.below_threshold(request.num_tokens() - num_computed_tokens);
+  if (!context_.config.scheduler.enable_chunked_prefill && wanted > budget_.tokens()) return 0;
+  return std::min(wanted, budget_.tokens());
+}
+
+}  // namespace quire

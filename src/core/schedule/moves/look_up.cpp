@@ -1,0 +1,146 @@
+#include "core/schedule/moves/look_up.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+namespace {
+
+enum class Held : std::uint8_t { nothing, untracked, tracked };
+
+// The blocks that a request has before it is looked up; a failed load can leave some. `tracked`: each group that holds blocks counts its
+// cached ones, so the KV manager can add external tokens. `untracked`: one group does not, and it cannot.
+Held held(const KvBlocks& blocks) {
+  Held result = Held::nothing;
+  for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
+    if (!blocks.blocks(group).empty()) {
+      if (!blocks.num_cached_blocks(group)) return Held::untracked;
+      result = Held::tracked;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<Computed> LookUp::find(Request& request) {
+  Computed computed;
+  // A request whose transfer is over has computed tokens and blocks already.
+  if (request.num_computed_tokens != 0) {
+    computed.num_tokens = request.num_computed_tokens;
+    return computed;
+  }
+  computed.hit = kv_.find_prefix(requests_.kv_request(request));
+  count(request, computed.hit);
+  // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
+  const Held holds = held(request.blocks);
+  if (holds != Held::nothing) computed.hit = {};
+  computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
+  if (context_.seams.connector != nullptr) {
+    if (!ask(request, holds != Held::untracked, computed)) return std::nullopt;
+    request.num_external_computed_tokens = computed.num_external;
+  }
+  tell(request, computed);
+  return computed;
+}
+
+std::optional<Computed> LookUp::find_load(Request& request) {
+  Computed computed;
+  computed.hit = kv_.find_prefix(requests_.kv_request(request));
+  computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
+  return ask(request, true, computed) && computed.load_async ? std::optional(computed) : std::nullopt;
+}
+
+void LookUp::note_load(Request& request, const Computed& computed) {
+  request.num_external_computed_tokens = computed.num_external;
+  count(request, computed.hit);
+  tell(request, computed);
+  notify_connector(request, computed);
+}
+
+bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
+  const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
+  const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
+  if (!match.num_tokens) return false;
+  // At least one token must run unless all are awaited.
+  const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
+  QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
+  computed.num_external = can_add ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
+  computed.load_async = match.load_async && computed.num_external > 0;
+  computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
+  computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
+  return true;
+}
+
+void LookUp::tell(const Request& request, const Computed& computed) {
+  if (!context_.events.wanted()) return;
+  context_.events.on_event({.what = EventKind::admission_tried,
+                            .load_async = computed.load_async,
+                            .owner = request.id,
+                            .amount = computed.hit.num_tokens,
+                            .total = static_cast<std::uint32_t>(request.num_tokens()),
+                            .external = computed.num_external});
+}
+
+void LookUp::count(const Request& request, const KvHit& hit) {
+  if (!context_.config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
+  const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
+  const bool first_time = request.num_preemptions == 0;
+  (first_time ? context_.totals.prefix_query_tokens : context_.totals.preempted_prefix_query_tokens) += num_queried;
+  (first_time ? context_.totals.prefix_hit_tokens : context_.totals.preempted_prefix_hit_tokens) += hit.num_tokens;
+  if (context_.events.wanted())
+    context_.events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
+}
+
+void LookUp::notify_connector(const Request& request, const Computed& computed) {
+  if (context_.seams.connector == nullptr) return;
+  context_.seams.connector->allocated(Requests::view(request), requests_.group_blocks(request), computed.num_external);
+  if (!context_.config.report.log_stats || computed.num_connector_queries == 0) return;
+  PrefixCacheStats& stats = connector_stats_;
+  const bool preempted = request.num_preemptions > 0;
+  ++(preempted ? stats.preempted_requests : stats.requests);
+  (preempted ? stats.preempted_queries : stats.queries) += computed.num_connector_queries;
+  (preempted ? stats.preempted_hits : stats.hits) += computed.num_external;
+}
+
+PrefixCacheStats LookUp::take_connector_stats() {
+  return std::exchange(connector_stats_, {});
+}
+
+bool LookUp::try_promote(Request& request) {
+  switch (request.status) {
+    case RequestStatus::waiting_for_remote_kv:
+      if (!request.finished_receiving) return false;
+      take_received(request);
+      request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
+      return true;
+    case RequestStatus::waiting_for_grammar:
+      if (context_.seams.grammar == nullptr || !context_.seams.grammar->ready(request.id)) return false;
+      request.status = RequestStatus::waiting;
+      return true;
+    default:
+      QUIRE_CHECK(request.status == RequestStatus::waiting_for_input && request.next_inputs.empty(), "a blocked state");
+      return false;
+  }
+}
+
+void LookUp::take_received(Request& request) {
+  QUIRE_CHECK(request.num_computed_tokens >= 0 && request.num_computed_tokens <= request.num_tokens(), "known tokens were loaded");
+  if (!request.failed_receiving) {
+    kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+    // Something must run to have a token to sample from.
+    if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
+    if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
+  } else if (request.num_computed_tokens != 0) {
+    kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+  } else {
+    kv_.free(request.blocks);
+  }
+  request.failed_receiving = false;
+  request.finished_receiving = false;
+}
+
+}  // namespace quire

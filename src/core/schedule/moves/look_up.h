@@ -1,0 +1,60 @@
+#pragma once
+// What a waiting request has already: the local prefix cache, then the connector. And the way out of the blocked states.
+//
+//   waiting_for_remote_kv -> waiting, preempted   when its transfer is over: what arrived becomes findable, or, if nothing did, its blocks
+//                                                 go back
+//   waiting_for_grammar -> waiting                when its grammar is compiled
+#include <cstdint>
+#include <optional>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/requests.h"
+#include "quire/kv_stats.h"
+
+namespace quire {
+
+// What a waiting request has before it runs.
+struct Computed {
+  KvHit hit;
+  std::uint32_t num_external = 0;
+  std::uint32_t num_connector_queries = 0;  // tokens asked of the connector; 0: it was not asked
+  bool load_async = false;
+  std::int32_t num_tokens = 0;  // in all
+};
+
+class LookUp {
+ public:
+  LookUp(Context& context, KvCacheManager& kv, Requests& requests) : context_(context), kv_(kv), requests_(requests) {}
+
+  // nullopt: the connector does not know yet.
+  std::optional<Computed> find(Request& request);
+  // Of one that has nothing, before its turn: what would be loaded while it waits; nullopt: nothing would. Not counted, until note_load().
+  std::optional<Computed> find_load(Request& request);
+  // It has its blocks and waits for them.
+  void note_load(Request& request, const Computed& computed);
+  // The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external
+  // tokens when it is admitted.
+  void notify_connector(const Request& request, const Computed& computed);
+  // The request is in a blocked state; false: it stays there.
+  bool try_promote(Request& request);
+
+  void connector_was_reset() { connector_stats_.reset |= context_.config.report.log_stats; }
+  // With log_stats: of what the connector was asked, since the last call.
+  PrefixCacheStats take_connector_stats();
+
+ private:
+  void count(const Request& request, const KvHit& hit);
+  void tell(const Request& request, const Computed& computed);
+  // What the connector has beyond the local hit. False: it does not know yet.
+  bool ask(const Request& request, bool can_add, Computed& computed);
+  void take_received(Request& request);
+
+  Context& context_;
+  KvCacheManager& kv_;
+  Requests& requests_;
+  PrefixCacheStats connector_stats_;
+};
+
+}  // namespace quire

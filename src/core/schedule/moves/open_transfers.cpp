@@ -1,0 +1,79 @@
+#include "core/schedule/moves/open_transfers.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+
+std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
+  QUIRE_CHECK(transfer.blocks.size() == transfer.places.size(), "each block has its place");
+  if (entries_.size() >= max_open_) return std::nullopt;
+  Entry entry;
+  if (!spare_.empty()) {
+    entry = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  entry.id = next_id_;
+  entry.request = transfer.request;
+  entry.direction = transfer.direction;
+  entry.need = transfer.need;
+  entry.tier = transfer.tier;
+  entry.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
+  entry.places.assign(transfer.places.begin(), transfer.places.end());
+  ++next_id_.value;
+  count(entry, 1);
+  const Entry& kept = entries_.emplace_back(std::move(entry));
+  Transfer opened = transfer;
+  opened.id = kept.id;
+  opened.blocks = kept.blocks;
+  opened.places = kept.places;
+  return opened;
+}
+
+const OpenTransfers::Entry* OpenTransfers::find(TransferId id) const {
+  const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
+  return found != entries_.end() && found->id == id ? &*found : nullptr;
+}
+
+void OpenTransfers::close(TransferId id) {
+  const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
+  QUIRE_CHECK(found != entries_.end() && found->id == id, "only an open transfer is closed");
+  count(*found, -1);
+  spare_.push_back(std::move(*found));
+  entries_.erase(found);
+}
+
+bool OpenTransfers::is_being_loaded(BlockId block) const {
+  return num_touching_[block.value] > 0 && std::ranges::any_of(entries_, [&](const Entry& entry) {
+           return entry.direction == TransferDirection::load && std::ranges::find(entry.blocks, block) != entry.blocks.end();
+         });
+}
+
+void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const {
+  if (num_touching_[block.value] == 0) return;
+  for (const Entry& entry : entries_) {
+    const bool begins_behind = entry.id >= first_new && entry.direction == TransferDirection::load;
+    if (!begins_behind && std::ranges::find(entry.blocks, block) != entry.blocks.end() &&
+        std::ranges::find(fences, entry.id) == fences.end())
+      fences.push_back(entry.id);
+  }
+}
+
+void OpenTransfers::count(const Entry& entry, std::int32_t by) {
+  for (const BlockId block : entry.blocks) {
+    QUIRE_CHECK(block != kNullBlock && block.value < num_touching_.size(), "a block of the pool");
+    num_touching_[block.value] += static_cast<std::uint32_t>(by);
+  }
+}
+
+void OpenTransfers::check_invariants() const {
+  std::vector<std::uint32_t> touching(num_touching_.size(), 0);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    QUIRE_CHECK(entries_[i].id < next_id_ && (i == 0 || entries_[i - 1].id < entries_[i].id), "transfers are in order");
+    for (const BlockId block : entries_[i].blocks) ++touching[block.value];
+  }
+  QUIRE_CHECK(touching == num_touching_ && entries_.size() <= max_open_, "the transfers of each block are counted");
+}
+
+}  // namespace quire

@@ -1,0 +1,103 @@
+#pragma once
+// Preempted requests whose blocks lie outside of the pool (SwapOptions). Blocks that others hold too stay where they are, and the request
+// keeps its references; the others are free at once: whoever writes to one waits for the store (transfers.h: fences).
+//
+// States of a request's blocks, and who moves them:
+//   (in the pool) -> storing   take_out: preempted
+//   storing -> stored          over: the stores have ended
+//   stored -> loading          bring_back: the request waits as one that a connector loads for
+//   loading -> (in the pool)   over: the loads have ended; it is promoted as one whose blocks have come, and computes on
+//   any -> lost                drop, or a transfer that failed: it is computed again; places in transfer come free when that is over
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/moves/open_transfers.h"
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/queues.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/requests.h"
+
+namespace quire {
+
+struct SwappedBlocks {
+  enum class Stage : std::uint8_t { storing, stored, loading };
+  Stage stage = Stage::storing;
+  bool has_failed = false;            // a transfer
+  Request* request = nullptr;         // null: nobody wants them any more
+  std::uint32_t num_open = 0;         // transfers
+  std::vector<TakenBlock> blocks;     // by group, then index; the ids are those that the open transfers touch
+  std::vector<std::uint64_t> places;  // parallel to them
+  KvBlocks left;                      // what loads fill although nobody wants it
+};
+
+class Swap {
+ public:
+  Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues);
+
+  // Of a request that is being preempted: its own blocks are given away to be stored. `was_planned`: it was taken out of this plan. False,
+  // and nothing happened: it is to be computed again.
+  bool take_out(Request& victim, bool was_planned);
+  // The stores are over, nothing of it is in flight, and loads can be begun.
+  [[nodiscard]] bool can_come_back(const Request& request) const;
+  // The number of blocks that lack, beside those that are to be left free; 0: it has them, and they are being loaded.
+  std::uint32_t bring_back(Request& request, std::uint32_t num_left_free);
+  // The request gives up what it has, in the pool and outside, and will be computed again; or it has ended.
+  void drop(Request& request, EventCause cause);
+  void forget(Request& request);
+  // That of the last one that waits and holds blocks in the pool, but not the beneficiary's; false: there is none.
+  bool give_up_last(const Request& beneficiary);
+  void drop_all(EventCause cause);
+
+  // Opens what take_out() and bring_back() have begun since the last plan.
+  void plan(PlanArena& arena);
+  // A transfer of tier kSwapTier has ended.
+  void over(const TransferCompletion& completion);
+
+  void set_costs(const SwapCosts& costs) { costs_ = costs; }
+  [[nodiscard]] bool is_on() const { return context_.config.swap.swap_choice != SwapChoice::off; }
+  // Whose transfers are open though no request waits for loads.
+  [[nodiscard]] std::uint32_t num_awaiting() const;
+  [[nodiscard]] bool any_out() const;
+  [[nodiscard]] std::uint32_t num_used_places() const {
+    return context_.config.swap.num_swap_places - static_cast<std::uint32_t>(free_places_.size());
+  }
+  [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
+  // Stops the program if the books do not agree.
+  void check_invariants() const;
+
+ private:
+  struct Open {
+    TransferId id;
+    SwappedBlocks* swapped;
+  };
+  [[nodiscard]] bool may_begin() const { return open_transfers_.num_left() >= (to_begin_.size() + 1) * context_.num_groups; }
+  [[nodiscard]] bool may_move(const Request& victim, bool was_planned) const;
+  [[nodiscard]] bool is_worth_it(const Request& victim) const;
+  bool decline(const Request& victim, EventCause cause, std::uint64_t& counter);
+  SwappedBlocks& make(Request& request);
+  void release(SwappedBlocks& swapped);
+  void begin(SwappedBlocks& swapped, PlanArena& arena);
+  void stores_over(SwappedBlocks& swapped);
+  void loads_over(SwappedBlocks& swapped);
+  void detach(Request& request);
+  void tell(EventKind what, EventCause cause, const Request& request, std::size_t num_blocks);
+
+  Context& context_;
+  KvCacheManager& kv_;
+  OpenTransfers& open_transfers_;
+  Requests& requests_;
+  Queues& queues_;
+  std::vector<std::uint64_t> group_bytes_;  // of a block
+  SwapCosts costs_;
+  std::vector<std::uint32_t> free_places_;  // last in, first out
+  std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
+  std::vector<SwappedBlocks*> to_begin_;  // within a step
+  std::vector<Open> open_;
+  std::vector<BlockId> ids_;  // of one transfer
+};
+
+}  // namespace quire

@@ -1,0 +1,223 @@
+#include "core/schedule/moves/transfers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+namespace {
+
+std::unexpected<Error> wrong_completion(std::string message) {
+  return fail(ErrorCode::invalid_argument, "completions", std::move(message), "tell of the end of each open transfer once");
+}
+
+std::unexpected<Error> wrong_list(const char* field, std::string message) {
+  return fail(ErrorCode::invalid_argument, field, std::move(message), "give the result of the oldest plan that is not applied yet");
+}
+
+// Opens transfers on the connector's behalf.
+class TransferOpener final : public TransferList {
+ public:
+  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena, std::vector<RequestId>& refused)
+      : open_(&open), table_(&table), arena_(&arena), refused_(&refused) {}
+  std::optional<TransferId> add(const Transfer& transfer) override {
+    Request* request = table_->find(transfer.request);
+    QUIRE_CHECK(request != nullptr, "a transfer is for a request that is known");
+    const std::optional<Transfer> opened = open_->open(transfer);
+    request->had_transfer = true;
+    if (!opened) {
+      request->lacks_transfer = true;
+      request->lacks_load |= transfer.direction == TransferDirection::load;
+      refused_->push_back(request->id);
+      return std::nullopt;
+    }
+    ++(opened->direction == TransferDirection::load ? request->num_open_loads : request->num_open_stores);
+    arena_->add_transfer(*opened);
+    return opened->id;
+  }
+
+ private:
+  OpenTransfers* open_;
+  RequestTable* table_;
+  PlanArena* arena_;
+  std::vector<RequestId>* refused_;
+};
+
+}  // namespace
+
+void Transfers::plan(PlanArena& arena) {
+  const TransferId first_new = open_.next_id();
+  swap_.plan(arena);
+  // What was refused is asked for again now, or never.
+  for (const RequestId id : refused_)
+    if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
+  asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
+  refused_.clear();
+  TransferOpener opener(open_, table_, arena, refused_);
+  if (context_.seams.connector != nullptr) context_.seams.connector->plan_transfers(arena.plan(), opener);
+  if (open_.num_open() > 0) find_fences(arena, first_new);
+  arena.seal_transfers();
+}
+
+// Blocks that the plan's pass, or a load that begins with it, writes to.
+void Transfers::find_fences(PlanArena& arena, TransferId first_new) const {
+  for (const BlockTableDelta& delta : arena.plan().table_deltas) {
+    std::span<const BlockId> written = delta.blocks;
+    if (delta.update == TableUpdate::replace_all) {
+      const std::size_t num_computed = arena.num_computed_tokens(*table_.find(delta.id)) / kv_.block_size(delta.group);
+      written = written.subspan(std::min(num_computed, written.size()));
+    }
+    for (const BlockId block : written) open_.add_fences(block, first_new, arena.fences());
+  }
+  for (const Transfer& transfer : arena.transfers())
+    if (transfer.direction == TransferDirection::load)
+      for (const BlockId block : transfer.blocks) open_.add_fences(block, first_new, arena.fences());
+}
+
+Result<void> Transfers::check(const StepResult& result) const {
+  if (Result<void> checked = check_completions(result); !checked) return checked;
+  return result.has_connector_output ? check_lists(result) : Result<void>{};
+}
+
+Result<void> Transfers::check_completions(const StepResult& result) const {
+  const std::span<const TransferCompletion> all = result.completions;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const OpenTransfers::Entry* open = open_.find(all[i].transfer);
+    if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
+    if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
+      return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
+    const bool load_failed =
+        all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
+    if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open)) {
+      return fail(ErrorCode::unsupported, "completions",
+                  fmt::format("a load failed that no request waits for, and there are {} cache groups", kv_.num_groups()),
+                  "let requests wait for their loads (load_async) with several cache groups");
+    }
+    for (const BlockId block : all[i].bad_blocks)
+      if (std::ranges::find(open->blocks, block) == open->blocks.end())
+        return wrong_completion(fmt::format("block {} is not of transfer {}", block.value, open->id.value));
+  }
+  return {};
+}
+
+Result<void> Transfers::check_lists(const StepResult& result) const {
+  for (RequestId id : result.finished_receiving) {
+    const Request* request = table_.find(id);
+    if (request == nullptr || !(HoldLedger::holds(*request, Holder::transfer) || request->status == RequestStatus::waiting_for_remote_kv))
+      return wrong_list("finished_receiving", fmt::format("request {} does not wait for blocks", id.value));
+  }
+  for (RequestId id : result.finished_sending) {
+    const Request* request = table_.find(id);
+    if (request == nullptr || !HoldLedger::holds(*request, Holder::transfer))
+      return wrong_list("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
+  }
+  if (!result.invalid_blocks.empty() && kv_.num_groups() != 1) {
+    return fail(ErrorCode::unsupported, "invalid_blocks", fmt::format("there are {} cache groups", kv_.num_groups()),
+                "failed loads can be mended with one cache group only");
+  }
+  for (BlockId block : result.invalid_blocks)
+    if (block.value >= kv_.pool().num_blocks())
+      return wrong_list("invalid_blocks", fmt::format("block {} of {}", block.value, kv_.pool().num_blocks()));
+  return {};
+}
+
+// The result as a host that begins none would give it.
+StepResult Transfers::take_completions(const StepResult& result, std::span<const RequestId> finished) {
+  lost_loads_ = false;
+  if (result.completions.empty() && finished.empty() && asked_again_.empty()) return result;
+  sent_.assign(result.finished_sending.begin(), result.finished_sending.end());
+  received_.assign(result.finished_receiving.begin(), result.finished_receiving.end());
+  not_loaded_.assign(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  for (const RequestId id : finished)
+    if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
+  for (const TransferCompletion& completion : result.completions) {
+    if (open_.find(completion.transfer)->tier == kSwapTier) {
+      open_.close(completion.transfer);
+      swap_.over(completion);
+      continue;
+    }
+    if (context_.seams.connector != nullptr) context_.seams.connector->completed(completion);
+    end(completion);
+  }
+  for (const RequestId id : finished) find_sent(id);
+  for (const RequestId id : asked_again_) find_sent(id);
+  asked_again_.clear();
+  StepResult told = result;
+  told.has_connector_output |= !result.completions.empty() || sent_.size() > result.finished_sending.size();
+  told.finished_sending = sent_;
+  told.finished_receiving = received_;
+  told.invalid_blocks = not_loaded_;
+  return told;
+}
+
+void Transfers::end(const TransferCompletion& completion) {
+  const OpenTransfers::Entry& open = *open_.find(completion.transfer);
+  const bool is_load = open.direction == TransferDirection::load;
+  if (is_load && completion.outcome == TransferOutcome::failed) end_failed_load(open, completion.bad_blocks);
+  if (Request* request = table_.find(open.request); request != nullptr) {
+    std::uint32_t& num_open = is_load ? request->num_open_loads : request->num_open_stores;
+    QUIRE_CHECK(num_open > 0, "the transfers of a request are counted");
+    --num_open;
+    if (is_load && num_open == 0 && !request->lacks_load && is_loading(*request)) received_.push_back(request->id);
+    if (is_sent(*request)) (is_load ? received_ : sent_).push_back(request->id);
+  }
+  open_.close(completion.transfer);
+}
+
+void Transfers::end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks) {
+  if (keeps_all_blocks() || !is_awaited(load)) {
+    const std::span<const BlockId> bad = bad_blocks.empty() ? std::span<const BlockId>(load.blocks) : bad_blocks;
+    not_loaded_.insert(not_loaded_.end(), bad.begin(), bad.end());
+  } else if (Request* request = table_.find(load.request); request != nullptr && is_loading(*request)) {
+    request->lost_load = true;
+    lost_loads_ = true;
+  }
+}
+
+bool Transfers::is_awaited(const OpenTransfers::Entry& load) const {
+  const Request* request = table_.find(load.request);
+  return load.need == TransferNeed::nothing && (request == nullptr || request->finished() || is_loading(*request));
+}
+
+bool Transfers::keeps_all_blocks() const {
+  return kv_.num_groups() == 1 && is_full_attention(context_.config.kv.groups[0].spec);
+}
+
+bool Transfers::is_sent(const Request& request) {
+  return HoldLedger::holds(request, Holder::transfer) && request.num_open_loads + request.num_open_stores == 0 &&
+         !request.awaits_transfer && !request.lacks_transfer;
+}
+
+void Transfers::find_sent(RequestId id) {
+  const Request* request = table_.find(id);
+  if (request == nullptr || !request->had_transfer || !is_sent(*request)) return;
+  if (std::ranges::find(sent_, id) == sent_.end() && std::ranges::find(received_, id) == received_.end()) sent_.push_back(id);
+}
+
+void Transfers::give_back(Request& request) {
+  if (context_.seams.connector != nullptr) context_.seams.connector->sent(request.id);
+  ended_.let_go(request, Holder::transfer);
+}
+
+void Transfers::take(const StepResult& result) {
+  if (context_.seams.connector != nullptr) context_.seams.connector->step_output();
+  for (RequestId id : result.finished_receiving) {
+    Request* request = table_.find(id);
+    if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv) {
+      queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
+      if (request->lost_load) requests_.forget_loaded(*request);
+    } else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) {
+      give_back(*request);
+    }
+  }
+  for (RequestId id : result.finished_sending) {
+    Request* request = table_.find(id);
+    if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) give_back(*request);
+  }
+}
+
+}  // namespace quire

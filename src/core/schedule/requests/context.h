@@ -1,0 +1,31 @@
+#pragma once
+// What every part of the scheduler sees: the configuration, the seams, the sink of events, the time of the call, and the totals.
+#include <cstdint>
+
+#include "core/schedule/requests/event_stamp.h"
+#include "quire/core.h"
+
+namespace quire {
+
+struct Context {
+  Context(const CoreConfig& given, const CoreSeams& given_seams)
+      : config(resolved(given)),
+        seams(given_seams),
+        num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
+        events(given_seams.events) {}
+
+  const CoreConfig config;  // cache_block_size is written out
+  const CoreSeams seams;
+  const std::uint32_t num_groups;
+  EventStamp events;
+  double now = 0.0;     // s
+  CoreCounters totals;  // the growing ones
+
+ private:
+  static CoreConfig resolved(CoreConfig config) {
+    config.cache_block_size = config.cache_block_size == 0 ? config.block_size : config.cache_block_size;
+    return config;
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,48 @@
+#include "core/schedule/requests/drafts.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/schedule/requests/requests.h"
+
+namespace quire {
+
+bool Drafts::grammar_advances(const Request& request) const {
+  return request.structured_output && context_.seams.grammar != nullptr && context_.seams.grammar->should_advance(Requests::view(request));
+}
+
+std::span<const TokenId> Drafts::fitting(const Request& request, std::span<const TokenId> drafts) const {
+  if (!grammar_advances(request)) return drafts;
+  return drafts.first(std::min<std::size_t>(context_.seams.grammar->count_valid(request.id, drafts), drafts.size()));
+}
+
+void Drafts::set(std::span<const Draft> drafts) const {
+  for (const Draft& draft : drafts) {
+    Request* request = table_.find(draft.id);
+    if (request == nullptr || request->finished()) continue;
+    if (request->is_prefill_chunk) {
+      request->draft_tokens.clear();
+      continue;
+    }
+    std::span<const TokenId> tokens = fitting(*request, draft.tokens);
+    tokens = tokens.first(std::min<std::size_t>(tokens.size(), context_.config.speculation.num_spec_tokens));
+    request->draft_tokens.assign(tokens.begin(), tokens.end());
+  }
+}
+
+void Drafts::set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const {
+  arena.clear_invalid_drafts();
+  for (const Draft& draft : drafts) {
+    const Request* request = table_.find(draft.id);
+    if (request == nullptr || request->finished() || !arena.schedules(*request)) continue;
+    QUIRE_CHECK(arena.requests()[request->last_index] == request, "a request knows its place in the plan");
+    const std::span<TokenId> places = arena.drafts(request->last_index);
+    if (places.empty()) continue;
+    const std::span<const TokenId> tokens = fitting(*request, draft.tokens.first(std::min(draft.tokens.size(), places.size())));
+    std::ranges::copy(tokens, places.begin());
+    std::ranges::fill(places.subspan(tokens.size()), -1);
+    arena.set_num_invalid_drafts(request->last_index, static_cast<std::uint32_t>(places.size() - tokens.size()));
+  }
+}
+
+}  // namespace quire

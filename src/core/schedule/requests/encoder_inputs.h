@@ -1,0 +1,68 @@
+#pragma once
+// Which encoder inputs (images, sounds) are computed in this step, and when their outputs may go.
+//
+// Asking has effects, as in vLLM: a cached output that is found is referenced by the request, and room for a new one is made by evicting
+// outputs that nobody needs.
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/kv/encoder_cache.h"
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/request.h"
+
+namespace quire {
+
+// What _try_schedule_encoder_inputs decides. The two lists are scratch, valid until the next call.
+struct EncoderGrant {
+  std::int32_t num_new_tokens = 0;
+  std::int64_t compute_budget = 0;            // embeds: what is left
+  std::span<const std::uint32_t> to_compute;  // inputs whose encoder runs in this step
+  std::span<const std::uint32_t> to_load;     // inputs whose output comes from elsewhere
+};
+
+class EncoderScheduler {
+ public:
+  explicit EncoderScheduler(Context& context)
+      : context_(context),
+        cache_(context.config.encoder.is_encoder_decoder ? EncoderCacheMode::encoder_decoder : EncoderCacheMode::shared,
+               context.config.encoder.encoder_cache_size) {}
+
+  void begin_step() { budget_ = context_.config.encoder.max_encoder_tokens; }
+  // The tokens [num_computed_tokens, + num_new_tokens) need the outputs of the inputs they overlap. Where one cannot be had, the tokens
+  // end before it.
+  EncoderGrant schedule(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens);
+  // For the request scheduled last.
+  void allocate(const Request& request, const EncoderGrant& grant, PlanArena& arena);
+  // It is taken out of this step again.
+  void take_back(const Request& request, const PlanArena& arena);
+  // Outputs whose tokens are computed are in the KV cache.
+  void release_computed(const Request& request);
+  void release_all(const Request& request) { cache_.release_all(inputs_of(request)); }
+
+  [[nodiscard]] EncoderCache& cache() { return cache_; }
+  [[nodiscard]] const EncoderCache& cache() const { return cache_; }
+
+ private:
+  // The decision on one request's inputs, on its way.
+  struct Step {
+    std::int32_t num_computed_tokens = 0;
+    std::int32_t num_new_tokens = 0;
+    std::int32_t shift = 0;  // a drafting model looks one token further
+    std::int64_t compute_budget = 0;
+    std::int64_t num_planned_embeds = 0;
+  };
+
+  bool take(const Request& request, std::uint32_t input, Step& step);
+  [[nodiscard]] static EncoderInputs inputs_of(const Request& request) { return {request.id, request.features}; }
+
+  Context& context_;
+  EncoderCache cache_;
+  std::int64_t budget_ = 0;  // embeds: what is left of the step
+  std::vector<std::uint32_t> to_compute_, to_load_, cached_inputs_;
+  std::vector<std::string_view> identifiers_;
+};
+
+}  // namespace quire

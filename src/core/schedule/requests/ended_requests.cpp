@@ -1,0 +1,39 @@
+#include "core/schedule/requests/ended_requests.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+void EndedRequests::let_go(Request& request, Holder holder) {
+  if (ledger_.let_go(request, holder)) free_blocks(request);
+}
+
+void EndedRequests::free_blocks(Request& request) {
+  QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
+  kv_.free(request.blocks);
+  jobs_.leave(request);
+  request.known = false;
+  gone_.push_back(&request);
+}
+
+void EndedRequests::destroy_gone() {
+  std::erase_if(gone_, [this](Request* request) {
+    QUIRE_CHECK(!request->known, "what is gone was forgotten");
+    if (request->num_in_flight > 0) return false;
+    retiring_.push_back(request->id);
+    table_.destroy(*request);
+    return true;
+  });
+}
+
+void EndedRequests::destroy(Request& request) {
+  std::erase(gone_, &request);
+  table_.destroy(request);
+}
+
+void EndedRequests::take_retired(std::vector<RequestId>& retired) {
+  retired.swap(retiring_);
+  retiring_.clear();
+}
+
+}  // namespace quire

@@ -1,0 +1,44 @@
+#pragma once
+// Requests that have ended: whose blocks are kept, and by whom; and who is gone but for an outstanding plan that names it.
+//
+//   finished, known -> finished, unknown  free_blocks: at once, or when the last holder lets go
+//   unknown -> destroyed                  destroy_gone: when no outstanding plan names it
+#include <vector>
+
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/requests/holds.h"
+#include "core/schedule/requests/jobs.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/request_table.h"
+
+namespace quire {
+
+class EndedRequests {
+ public:
+  EndedRequests(KvCacheManager& kv, RequestTable& table, Jobs& jobs) : kv_(kv), table_(table), jobs_(jobs) {}
+
+  void keep(Request& request, Holder holder) { ledger_.take(request, holder); }
+  // Frees the blocks if it was the last one.
+  void let_go(Request& request, Holder holder);
+  void free_blocks(Request& request);
+  void destroy_gone();
+  // It is known no more, and no plan names it.
+  void destroy(Request& request);
+
+  [[nodiscard]] const HoldLedger& ledger() const { return ledger_; }
+  [[nodiscard]] std::size_t num_gone() const { return gone_.size(); }
+  // Ids that are to be told of as retired.
+  [[nodiscard]] bool has_news() const { return !retiring_.empty() || !gone_.empty(); }
+  // Those destroyed since the last call replace the content of `retired`.
+  void take_retired(std::vector<RequestId>& retired);
+
+ private:
+  KvCacheManager& kv_;
+  RequestTable& table_;
+  Jobs& jobs_;
+  HoldLedger ledger_;
+  std::vector<Request*> gone_;       // not known any more; destroyed once no outstanding plan names them
+  std::vector<RequestId> retiring_;  // destroyed, and not reported yet
+};
+
+}  // namespace quire

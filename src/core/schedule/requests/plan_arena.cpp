@@ -1,0 +1,217 @@
+#include "core/schedule/requests/plan_arena.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+template <class T, class Range>
+std::span<const T> part(const std::vector<T>& pool, const Range& range) {
+  QUIRE_CHECK(range.begin + range.size <= pool.size(), "a part lies in its pool");
+  return std::span(pool).subspan(range.begin, range.size);
+}
+
+}  // namespace
+
+void PlanArena::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens) {
+  released_.reserve(max_num_seqs);
+  admitted_.reserve(max_num_seqs);
+  table_deltas_.reserve(std::size_t{max_num_seqs} * num_groups);
+  delta_ranges_.reserve(std::size_t{max_num_seqs} * num_groups);
+  blocks_.reserve(num_blocks);
+  copies_.reserve(std::size_t{max_num_seqs} * num_groups);
+  scheduled_.reserve(max_num_seqs);
+  entries_.reserve(max_num_seqs);
+  requests_.reserve(max_num_seqs);
+  drafts_.reserve(std::size_t{max_num_seqs} * num_spec_tokens);
+  finished_.reserve(max_num_seqs);
+  preempted_.reserve(max_num_seqs);
+  first_admissions_.reserve(max_num_seqs);
+  common_prefix_blocks_.reserve(num_groups);
+}
+
+void PlanArena::begin(StepId step) {
+  plan_ = {};
+  plan_.step = step;
+  released_.clear();
+  admitted_.clear();
+  table_deltas_.clear();
+  delta_ranges_.clear();
+  blocks_.clear();
+  copies_.clear();
+  scheduled_.clear();
+  entries_.clear();
+  requests_.clear();
+  drafts_.clear();
+  encoder_inputs_.clear();
+  finished_.clear();
+  preempted_.clear();
+  first_admissions_.clear();
+  common_prefix_blocks_.clear();
+  num_freed_ = 0;
+  blocks_to_zero_.clear();
+  transfers_.clear();
+  fences_.clear();
+}
+
+void PlanArena::admit(const Request& request, bool first_time) {
+  QUIRE_CHECK(request.slot != kNoSlot, "who is admitted has a slot");
+  admitted_.push_back({.id = request.id,
+                       .slot = request.slot,
+                       .tokens = request.tokens,
+                       .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
+                       .sampling = request.sampling});
+  if (first_time) first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
+}
+
+void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks) {
+  QUIRE_CHECK(schedules(request), "tables change for what runs in this step");
+  table_deltas_.push_back({.slot = request.slot, .group = group, .id = request.id, .update = update, .index = 0, .blocks = {}});
+  delta_ranges_.push_back({static_cast<std::uint32_t>(blocks_.size()), static_cast<std::uint32_t>(blocks.size())});
+  blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+}
+
+void PlanArena::copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+  copies_.push_back({.id = request.id, .group = group, .source = copy.source, .destination = copy.destination});
+}
+
+void PlanArena::replace_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+  table_delta(request, group, TableUpdate::replace_one, {&copy.destination, 1});
+  table_deltas_.back().index = copy.index;
+}
+
+void PlanArena::schedule(Request& request, const Grant& grant) {
+  QUIRE_CHECK(!schedules(request), "once in a step");
+  request.last_step = plan_.step;
+  request.last_index = static_cast<std::uint32_t>(scheduled_.size());
+  const auto num_tokens = static_cast<std::int32_t>(grant.num_tokens);
+  const bool whole = request.num_computed_tokens + num_tokens >= request.num_tokens() + request.num_output_placeholders;
+  ScheduledRequest& s = scheduled_.emplace_back();
+  s.id = request.id;
+  s.slot = request.slot;
+  s.num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens);
+  s.num_tokens = grant.num_tokens;
+  s.samples = whole && !request.pooling;
+  s.pools = whole && request.pooling;
+  s.kind = grant.kind;
+  s.send_all_tokens = grant.send_all_tokens;
+  s.num_output_tokens = request.num_output_tokens + request.num_output_placeholders;
+  entries_.emplace_back();
+  requests_.push_back(&request);
+  plan_.num_scheduled_tokens += grant.num_tokens;
+}
+
+void PlanArena::set_drafts(std::span<const TokenId> drafts) {
+  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
+  entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), static_cast<std::uint32_t>(drafts.size())};
+  drafts_.insert(drafts_.end(), drafts.begin(), drafts.end());
+}
+
+void PlanArena::set_encoder_inputs(std::span<const std::uint32_t> inputs) {
+  QUIRE_CHECK(!entries_.empty() && entries_.back().encoder_inputs.size == 0, "for the request scheduled last, once");
+  entries_.back().encoder_inputs = {static_cast<std::uint32_t>(encoder_inputs_.size()), static_cast<std::uint32_t>(inputs.size())};
+  encoder_inputs_.insert(encoder_inputs_.end(), inputs.begin(), inputs.end());
+}
+
+std::span<const std::uint32_t> PlanArena::encoder_inputs(const Request& request) const {
+  QUIRE_CHECK(schedules(request), "asked about this step");
+  return part(encoder_inputs_, entries_[request.last_index].encoder_inputs);
+}
+
+void PlanArena::unschedule(Request& request) {
+  QUIRE_CHECK(schedules(request));
+  const auto index = static_cast<std::ptrdiff_t>(request.last_index);
+  plan_.num_scheduled_tokens -= scheduled_[request.last_index].num_tokens;
+  scheduled_.erase(scheduled_.begin() + index);
+  entries_.erase(entries_.begin() + index);
+  requests_.erase(requests_.begin() + index);
+  for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) requests_[i]->last_index = i;
+  request.last_step = kNeverScheduled;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
+    if (table_deltas_[i].id != request.id) {
+      table_deltas_[kept] = table_deltas_[i];
+      delta_ranges_[kept++] = delta_ranges_[i];
+    }
+  }
+  table_deltas_.resize(kept);
+  delta_ranges_.resize(kept);
+  std::erase_if(copies_, [&](const BlockCopy& copy) { return copy.id == request.id; });
+}
+
+std::span<std::uint32_t> PlanArena::common_prefix_blocks(std::uint32_t num_groups) {
+  common_prefix_blocks_.assign(num_groups, 0);
+  return common_prefix_blocks_;
+}
+
+void PlanArena::free_encoder_outputs(std::span<const std::string> identifiers) {
+  freed_views_.clear();
+  for (const std::string& identifier : identifiers) {
+    if (num_freed_ == freed_encoder_outputs_.size()) freed_encoder_outputs_.emplace_back();
+    freed_encoder_outputs_[num_freed_++] = identifier;
+  }
+  for (std::size_t i = 0; i < num_freed_; ++i) freed_views_.emplace_back(freed_encoder_outputs_[i]);
+}
+
+StepPlan& PlanArena::seal() {
+  QUIRE_CHECK(scheduled_.size() == entries_.size() && scheduled_.size() == requests_.size() && table_deltas_.size() == delta_ranges_.size(),
+              "parallel arrays");
+  for (std::size_t i = 0; i < table_deltas_.size(); ++i) table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
+  if (!drafts_.empty() || !encoder_inputs_.empty()) {
+    for (std::size_t i = 0; i < scheduled_.size(); ++i) {
+      scheduled_[i].drafts = part(drafts_, entries_[i].drafts);
+      scheduled_[i].encoder_inputs = part(encoder_inputs_, entries_[i].encoder_inputs);
+    }
+  }
+  plan_.released = released_;
+  plan_.admitted = admitted_;
+  plan_.table_deltas = table_deltas_;
+  plan_.copies = copies_;
+  plan_.scheduled = scheduled_;
+  plan_.finished = finished_;
+  plan_.preempted = preempted_;
+  plan_.num_common_prefix_blocks = common_prefix_blocks_;
+  plan_.freed_encoder_outputs = std::span<const std::string_view>(freed_views_).first(num_freed_);
+  plan_.blocks_to_zero = blocks_to_zero_;
+  return plan_;
+}
+
+void PlanArena::seal_transfers() {
+  plan_.transfers = transfers_;
+  plan_.fences = fences_;
+}
+
+std::span<TokenId> PlanArena::drafts(std::uint32_t index) {
+  QUIRE_CHECK(index < entries_.size(), "a request of this plan");
+  const Range& range = entries_[index].drafts;
+  return std::span(drafts_).subspan(range.begin, range.size);
+}
+
+void PlanArena::clear_invalid_drafts() {
+  for (Entry& entry : entries_) entry.num_invalid_drafts = 0;
+}
+
+void PlanRing::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens) {
+  for (PlanArena& arena : arenas_) arena.reserve(max_num_seqs, num_blocks, num_groups, num_spec_tokens);
+}
+
+PlanArena& PlanRing::begin() {
+  QUIRE_CHECK(size_ + 1 < arenas_.size(), "apply an outstanding plan first");
+  PlanArena& arena = at(size_);
+  arena.begin(next_step_);
+  ++next_step_.value;
+  ++size_;
+  return arena;
+}
+
+PlanArena& PlanRing::pop() {
+  QUIRE_CHECK(size_ > 0, "no plan is outstanding");
+  PlanArena& arena = arenas_[oldest_];
+  oldest_ = (oldest_ + 1) % arenas_.size();
+  --size_;
+  return arena;
+}
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+#pragma once
+// Who runs and who waits.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/jobs.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/request_queue.h"
+
+namespace quire {
+
+struct Queues {
+  Queues(const Context& context, Jobs& jobs_that_queue);
+
+  // _enqueue_waiting_request: at the end of the one for its state, or where the policy puts it.
+  void enqueue(Request& request, double time);
+  // Replaces `next` by those that are next to be taken, `most` at most.
+  void next_waiting(std::size_t most, std::vector<Request*>& next) const;
+  [[nodiscard]] std::size_t num_waiting() const { return waiting.size() + skipped_waiting.size(); }
+
+  std::vector<Request*> running;  // in order of admission
+  RequestQueue waiting, skipped_waiting, step_skipped;
+  std::uint32_t num_waiting_for_input = 0;  // streaming sessions between two inputs; they are in skipped_waiting
+  std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they wait, in either queue
+  PauseState pause = PauseState::unpaused;
+
+ private:
+  const SchedulingPolicy policy_;
+  Jobs& jobs_;
+};
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+#pragma once
+// Owns the requests and finds them by id. Objects are reused; their addresses never change.
+#include <cstddef>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "core/schedule/requests/request.h"
+
+namespace quire {
+
+class RequestTable {
+ public:
+  explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }
+
+  // A blank request, known; the id must be new.
+  Request& create(RequestId id);
+  // Null when unknown; also finds requests that only outstanding plans still name.
+  [[nodiscard]] Request* find_any(RequestId id) const;
+  // Null when vLLM would not have it any more.
+  [[nodiscard]] Request* find(RequestId id) const {
+    Request* request = find_any(id);
+    return request != nullptr && request->known ? request : nullptr;
+  }
+  // Its memory, tokens included, is given back.
+  void destroy(Request& request);
+
+  [[nodiscard]] const std::unordered_map<RequestId, Request*>& all() const { return by_id_; }
+
+ private:
+  std::deque<Request> storage_;
+  std::vector<Request*> blank_;
+  std::unordered_map<RequestId, Request*> by_id_;
+};
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+#pragma once
+// What an outcome says of single requests, and the memory behind it. Vectors keep their capacity from step to step.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/schedule/requests/request.h"
+#include "quire/core.h"
+
+namespace quire {
+
+class Updates {
+ public:
+  Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {
+    updates_.reserve(max_num_seqs);
+    tokens_.reserve(std::size_t{max_num_seqs} * (1 + num_spec_tokens));
+  }
+
+  // What there was is no longer valid; no more than `num_tokens` are to be added.
+  void begin(std::size_t num_tokens);
+  // Copies of tokens; views of them live as long as the updates.
+  void add_token(TokenId token) { tokens_.push_back(token); }
+  [[nodiscard]] std::size_t num_tokens() const { return tokens_.size(); }
+  [[nodiscard]] std::span<const TokenId> tokens_from(std::size_t begin) const { return std::span(tokens_).subspan(begin); }
+  // The request's events go with it.
+  RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
+  [[nodiscard]] std::span<const RequestUpdate> all() const { return updates_; }
+
+ private:
+  std::vector<RequestUpdate> updates_;
+  std::vector<TokenId> tokens_;
+  std::vector<std::vector<RequestEvent>> events_;  // the first num_events_ count
+  std::size_t num_events_ = 0;
+};
+
+}  // namespace quire

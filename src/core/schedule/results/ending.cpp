@@ -1,0 +1,58 @@
+#include "core/schedule/results/ending.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+
+// All are removed from the queues before the connector is notified of the first.
+void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
+  QUIRE_CHECK(is_finished(status), "a status to finish with");
+  bool any_running = false;
+  bool any_waiting = false;
+  for (Request* request : requests) {
+    QUIRE_CHECK(!request->finished(), "a request ends once");
+    if (request->status == RequestStatus::running) {
+      slots_.release(*request);
+      any_running = true;
+    } else {
+      forks_.leave_sharing(*request);
+      if (request->swapped != nullptr) swap_.forget(*request);
+      queues_.num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
+      request->ended_loading = is_loading(*request);
+      queues_.num_loading -= request->ended_loading ? 1 : 0;
+      any_waiting = true;
+    }
+    request->finished_receiving = false;
+    request->failed_receiving = false;
+    request->lost_load = false;
+    request->status = status;
+  }
+  if (any_running) std::erase_if(queues_.running, [](const Request* request) { return request->finished(); });
+  if (any_waiting) {
+    queues_.waiting.remove(requests);
+    queues_.skipped_waiting.remove(requests);
+  }
+  for (Request* request : requests) end(*request);
+}
+
+void Ending::end(Request& request) {
+  QUIRE_CHECK(request.finished() && request.known);
+  if (request.swapped != nullptr) swap_.forget(request);
+  if (request.ended_loading) ended_.keep(request, Holder::transfer);
+  if (context_.seams.connector != nullptr) {
+    kv_.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
+    request.awaits_transfer = context_.seams.connector->finished(Requests::view(request), requests_.group_blocks(request));
+    if (request.awaits_transfer) ended_.keep(request, Holder::transfer);
+  }
+  forks_.leave_family(request);
+  const std::optional<double> stay_until = policy_.on_finish(request);
+  encoder_.release_all(request);
+  finished_.push_back(request.id);
+  if (context_.config.report.include_finished_set) by_client_.emplace_back(request.client_index, request.id);
+  if (stay_until) policy_.pin(request, *stay_until);
+  if (request.holders == 0) ended_.free_blocks(request);
+}
+
+}  // namespace quire

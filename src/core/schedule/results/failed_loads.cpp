@@ -1,0 +1,112 @@
+#include "core/schedule/results/failed_loads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+namespace {
+
+std::int32_t num_scheduled_tokens(const PlanArena& arena, const Request& request) {
+  const auto found = std::ranges::find(arena.requests(), &request);
+  return found == arena.requests().end()
+             ? 0
+             : static_cast<std::int32_t>(arena.plan().scheduled[static_cast<std::size_t>(found - arena.requests().begin())].num_tokens);
+}
+
+}  // namespace
+
+void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid) {
+  invalid_.assign(invalid.begin(), invalid.end());
+  std::ranges::sort(invalid_);
+  to_evict_.clear();
+  marked_.clear();
+  const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
+  const auto look = [&](Request& request) {
+    if (request.status != RequestStatus::waiting_for_remote_kv) return;
+    // What a lost load leaves is given back when the last load of its request is over.
+    if (request.lost_load ? !recompute : cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
+      (recompute ? request.failed_receiving : request.load_failed) = true;
+      if (!recompute) failed_.push_back(&request);
+    }
+  };
+  queues_.skipped_waiting.for_each(look);
+  if (context_.config.cures.early_loads) queues_.waiting.for_each(look);
+  num_failed_async_ = failed_.size();
+  marked_.clear();
+  for (Request* request : queues_.running) {
+    if (cut_at_invalid_block(*request, num_scheduled_tokens(arena, *request), true)) {
+      request->load_failed = true;
+      failed_.push_back(request);
+    }
+  }
+  if (!recompute) evict_invalid();
+}
+
+bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict) {
+  const std::int32_t num_computed = request.num_computed_tokens - num_scheduled;
+  const auto block_size = static_cast<std::int32_t>(context_.config.block_size);
+  const std::span<const BlockId> blocks = request.blocks.blocks(0);
+  const std::int32_t num_blocks = std::min((num_computed + block_size - 1) / block_size, static_cast<std::int32_t>(blocks.size()));
+  bool affected = false;
+  bool cut = false;
+  for (std::int32_t i = 0; i < num_blocks; ++i) {
+    const BlockId block = blocks[static_cast<std::size_t>(i)];
+    if (!std::ranges::binary_search(invalid_, block)) continue;
+    affected = true;
+    if (std::ranges::find(marked_, block) != marked_.end()) continue;
+    marked_.push_back(block);
+    if (!std::exchange(cut, true)) {
+      request.num_computed_tokens = i * block_size;
+      request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
+      for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) add_to_evict(lost);
+    }
+  }
+  if (affected && !cut) request.num_computed_tokens = num_computed;
+  return affected;
+}
+
+void FailedLoads::add_to_evict(BlockId block) {
+  if (std::ranges::find(to_evict_, block.value) == to_evict_.end()) to_evict_.push_back(block.value);
+}
+
+// In the order in which CPython iterates over the set, which shows in the events.
+void FailedLoads::evict_invalid() {
+  evict_order_.apply(to_evict_);
+  evicted_.clear();
+  for (std::uint32_t block : to_evict_) evicted_.push_back(BlockId{block});
+  kv_.evict_blocks(evicted_);
+}
+
+void FailedLoads::handle() {
+  ids_.clear();
+  for (Request* request : failed_) {
+    QUIRE_CHECK(request->load_failed && request->known, "its result was skipped");
+    request->load_failed = false;
+    ids_.push_back(request->id);
+  }
+  if (context_.config.kv_load_failure == KvLoadFailurePolicy::fail && !failed_.empty()) finish();
+  failed_.clear();
+}
+
+void FailedLoads::finish() {
+  finishing_ = ids_;
+  reported_ = ids_;
+  if (context_.seams.connector != nullptr) context_.seams.connector->order_failed(num_failed_async_, finishing_, reported_);
+  ending_now_.clear();
+  for (RequestId id : finishing_) ending_now_.push_back(table_.find(id));
+  QUIRE_CHECK(std::ranges::find(ending_now_, nullptr) == ending_now_.end(), "the connector orders only what failed");
+  ending_.finish(ending_now_, RequestStatus::finished_error);
+  for (RequestId id : reported_) {
+    Request& request = *table_.find_any(id);
+    RequestUpdate& update = updates_.report(request, UINT32_MAX, {});
+    update.finished = true;
+    update.reason = FinishReason::error;
+    update.stop_token.reset();
+    update.num_external_computed_tokens = 0;
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,60 @@
+#pragma once
+// Blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
+//
+//   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
+//   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/encoder_cache_order.h"
+#include "core/kv/kv_cache_manager.h"
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/queues.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/request_table.h"
+#include "core/schedule/requests/updates.h"
+#include "core/schedule/results/ending.h"
+
+namespace quire {
+
+class FailedLoads {
+ public:
+  FailedLoads(Context& context, KvCacheManager& kv, const RequestTable& table, Queues& queues, Ending& ending, Updates& updates)
+      : context_(context), kv_(kv), table_(table), queues_(queues), ending_(ending), updates_(updates) {}
+
+  // Before the plan's results are taken: those of requests that hold an invalid block are not.
+  void find(const PlanArena& arena, std::span<const BlockId> invalid);
+  // After: what becomes of the requests that were found.
+  void handle();
+  // As they were found, by the handle() before.
+  [[nodiscard]] std::span<const RequestId> ids() const { return ids_; }
+
+ private:
+  // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
+  // True: it holds an invalid block.
+  bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
+  void add_to_evict(BlockId block);
+  void evict_invalid();
+  void finish();
+
+  Context& context_;
+  KvCacheManager& kv_;
+  const RequestTable& table_;
+  Queues& queues_;
+  Ending& ending_;
+  Updates& updates_;
+  std::vector<Request*> failed_;                 // their results are skipped
+  std::size_t num_failed_async_ = 0;             // the first so many of them wait for their blocks
+  std::vector<RequestId> ids_;                   // as they were found
+  std::vector<RequestId> finishing_, reported_;  // as they end, where they do
+  std::vector<Request*> ending_now_;
+  std::vector<BlockId> invalid_, marked_;  // invalid_ is ascending
+  std::vector<std::uint32_t> to_evict_;    // each once
+  std::vector<BlockId> evicted_;
+  SmallIntSetOrder evict_order_;
+};
+
+}  // namespace quire

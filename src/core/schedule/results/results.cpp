@@ -1,0 +1,120 @@
+#include "core/schedule/results/results.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+void Results::take(const PlanArena& arena, const StepResult& result) {
+  std::size_t num_taken = 0;
+  std::size_t num_pooled = 0;
+  for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
+    const Request& request = *arena.requests()[i];
+    const std::size_t begin = updates_.num_tokens();
+    for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken)
+      updates_.add_token(result.sampled[num_taken].token);
+    const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
+    num_pooled += pooled ? 1 : 0;
+    if (request.known && !request.finished() && !request.load_failed) take_one(arena, i, updates_.tokens_from(begin), pooled);
+  }
+  QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
+  remove_stopped();
+}
+
+void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {
+  Request& request = *arena.requests()[index];
+  std::optional<Stop> stop;
+  if (!tokens.empty()) {
+    if (!(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
+      take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
+    stop = take_tokens(request, tokens);
+  } else if (pooled) {
+    stop = Stop{};
+  }
+  bool goes_on = false;
+  if (stop) goes_on = !handle_stopped(request, *stop);
+  if (!tokens.empty() && drafts_.grammar_advances(request)) context_.seams.grammar->accept(request.id, tokens);
+  if (!tokens.empty() || stop) {
+    RequestUpdate& update = updates_.report(request, index, tokens);
+    if (stop) {
+      update.finished = true;
+      update.status = stop->status;
+      update.reason = finish_reason(stop->status);
+      update.session_waits = goes_on;
+    }
+  }
+}
+
+// Computed tokens whose drafts were rejected count no more; a request preempted meanwhile has none.
+void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
+  const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
+  if (num_drafts == 0) return;
+  QUIRE_CHECK(num_sampled > 0 && num_sampled <= 1 + num_drafts, "drafts and one token more");
+  Request& request = *arena.requests()[index];
+  const std::uint32_t num_accepted = num_sampled - 1;
+  const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
+  request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
+  if (request.num_output_placeholders > 0) request.num_output_placeholders -= num_rejected;
+  stats_.count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
+}
+
+std::optional<Stop> Results::take_tokens(Request& request, std::span<const TokenId>& tokens) {
+  QUIRE_CHECK(!tokens.empty(), "a result with tokens");
+  if (context_.config.scheduler.async_scheduling && std::exchange(request.discard_latest_async_tokens, false)) {
+    tokens = {};
+    return std::nullopt;
+  }
+  const bool was_running = request.status == RequestStatus::running;
+  std::optional<Stop> stop;
+  std::size_t num_taken = 0;
+  while (num_taken < tokens.size() && !stop) {
+    requests_.append_token(request, tokens[num_taken++]);
+    stop = check_stop(request, context_.config.scheduler.max_model_len);
+  }
+  tokens = tokens.first(num_taken);
+  if (context_.config.scheduler.async_scheduling) {
+    request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
+    if (was_running) {
+      const std::int32_t num_final = std::max(request.num_computed_tokens - request.num_output_placeholders, 0);
+      kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(num_final));
+    }
+  }
+  return stop;
+}
+
+bool Results::handle_stopped(Request& request, const Stop& stop) {
+  QUIRE_CHECK(!request.finished(), "a request stops once");
+  if (request.status == RequestStatus::running) {
+    slots_.release(request);
+    stopped_running_ = true;
+  } else {
+    stopped_waiting_.push_back(&request);
+  }
+  const bool loading = is_loading(request);
+  queues_.num_loading -= loading ? 1 : 0;
+  const RequestStatus before = std::exchange(request.status, stop.status);
+  if (stop.token || stop.status == RequestStatus::finished_repetition) request.stop_token = stop.token;
+  if (request.resumable && sessions_.go_on(request, before)) return false;
+  request.ended_loading = loading;  // by a late token; vLLM gives the blocks away under the transfer, and leaves the request in its queue
+  ending_.end(request);
+  return true;
+}
+
+// A preempted session may be stopped by a late token when its next input is here already. It waits for that input in `waiting`, and is
+// removed from there with the others. As in vLLM it is then in no queue, and stays so until it is aborted.
+void Results::remove_stopped() {
+  if (std::exchange(stopped_running_, false))
+    std::erase_if(queues_.running, [](const Request* request) { return request->status != RequestStatus::running; });
+  if (!stopped_waiting_.empty()) {
+    queues_.waiting.remove(stopped_waiting_);
+    // vLLM leaves one that has ended in `skipped_waiting`. Where none is there the queue stays as it is: taking out anything at all would
+    // put a session whose arrival time has changed since it was queued into its new place.
+    std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
+    if (!stopped_waiting_.empty()) queues_.skipped_waiting.remove(stopped_waiting_);
+    stopped_waiting_.clear();
+  }
+}
+
+}  // namespace quire

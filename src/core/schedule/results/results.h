@@ -1,0 +1,71 @@
+#pragma once
+// Taking a step's result: tokens are appended, drafts that were rejected are taken back, and requests stop.
+//
+//   running, preempted -> finished     by check_stop, or a pooled output
+//   running, preempted -> waiting_*    a streaming session at the end of an input (sessions.h)
+//   running, waiting_* -> finished     blocks could not be loaded and the policy is to fail (failed_loads.h)
+//
+// A token that comes late, for a request preempted meanwhile, is appended all the same; one for a finished request is dropped. The order
+// is that of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, those that stopped
+// are removed from the queues, failed ones finish, transfers are taken.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/schedule/requests/drafts.h"
+#include "core/schedule/requests/foundation.h"
+#include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/sessions.h"
+#include "core/schedule/requests/slots.h"
+#include "core/schedule/requests/stop_check.h"
+#include "core/schedule/requests/updates.h"
+#include "core/schedule/results/ending.h"
+#include "core/schedule/results/stats.h"
+#include "quire/error.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+class Results {
+ public:
+  Results(const Foundation& base, Slots& slots, Ending& ending, const Drafts& drafts, Sessions& sessions, Updates& updates, Stats& stats)
+      : context_(base.context),
+        kv_(base.kv),
+        requests_(base.requests),
+        queues_(base.queues),
+        slots_(slots),
+        ending_(ending),
+        drafts_(drafts),
+        sessions_(sessions),
+        updates_(updates),
+        stats_(stats) {}
+
+  // What a result must be to be taken, but for its transfers. vLLM trusts its workers and stops where they err.
+  [[nodiscard]] static Result<void> check(const PlanRing& plans, const StepResult& result);
+  // Of a checked one: the tokens and pooled outputs of the plan's requests.
+  void take(const PlanArena& arena, const StepResult& result);
+
+ private:
+  void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
+  void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
+  std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it
+  bool handle_stopped(Request& request, const Stop& stop);                              // false: a session that goes on
+  void remove_stopped();
+
+  Context& context_;
+  KvCacheManager& kv_;
+  Requests& requests_;
+  Queues& queues_;
+  Slots& slots_;
+  Ending& ending_;
+  const Drafts& drafts_;
+  Sessions& sessions_;
+  Updates& updates_;
+  Stats& stats_;
+  std::vector<Request*> stopped_waiting_;  // stopped by a late token, while not running
+  bool stopped_running_ = false;           // `running` has requests that run no more
+};
+
+}  // namespace quire

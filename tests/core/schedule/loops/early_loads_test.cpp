@@ -1,0 +1,306 @@
+// CureOptions::early_loads: who loads behind a full batch, when, with which blocks, and when these are given back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "core/schedule/requests/turns.h"
+#include "quire/events.h"
+
+namespace quire {
+namespace {
+
+using test::add_turn;
+using test::continuum_config;
+using test::CoreDriver;
+using test::Ids;
+using test::sync_config;
+
+// Has the first tokens of the prompts that the test names.
+class NamedTier final : public Connector {
+ public:
+  std::map<std::uint64_t, std::uint32_t> tokens;
+  Ids asked, loaded;
+  std::vector<TransferCompletion> begun;  // and not told of
+
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
+    asked.push_back(request.id.value);
+    num_local_ = num_local_tokens;
+    const auto found = tokens.find(request.id.value);
+    const std::uint32_t held = found == tokens.end() ? 0 : found->second;
+    return {.num_tokens = std::max(held, num_local_tokens) - num_local_tokens, .load_async = true};
+  }
+  void allocated(const RequestView& request, GroupBlocks groups, std::uint32_t num_external_tokens) override {
+    if (num_external_tokens == 0) return;
+    const auto blocks = groups[0].subspan(num_local_ / test::kBlockSize, num_external_tokens / test::kBlockSize);
+    wanted_.emplace_back(request.id, std::vector(blocks.begin(), blocks.end()));
+    loaded.push_back(request.id.value);
+  }
+  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
+  void planned(const StepPlan& /*plan*/) override {}
+  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
+    for (const auto& [request, blocks] : wanted_) {
+      const std::vector<std::uint64_t> places(blocks.size(), 0);
+      begun.push_back({.transfer = *transfers.add({.id = {}, .request = request, .blocks = blocks, .places = places})});
+    }
+    wanted_.clear();
+  }
+  void step_output() override {}
+  bool reset() override { return true; }
+
+ private:
+  std::uint32_t num_local_ = 0;
+  std::vector<std::pair<RequestId, std::vector<BlockId>>> wanted_;
+};
+
+class GaveWay final : public EventSink {
+ public:
+  void on_event(const Event& event) override {
+    if (event.what == EventKind::gave_way) events.push_back(event);
+  }
+  std::vector<Event> events;
+};
+
+// One request at a time, from a pool of 20 blocks of 4 tokens.
+CoreConfig early_config(bool early_loads = true) {
+  CoreConfig config = sync_config(21);
+  config.scheduler.max_num_seqs = 1;
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.cures.early_loads = early_loads;
+  return config;
+}
+
+struct EarlyDriver {
+  explicit EarlyDriver(const CoreConfig& config) : d(config, {.connector = &tier, .events = &gave_way}) {}
+  // Its loads are over with its result.
+  void step(TransferOutcome outcome = TransferOutcome::done) {
+    d.plan();
+    std::vector<TransferCompletion> over = std::exchange(tier.begun, {});
+    for (TransferCompletion& completion : over) completion.outcome = outcome;
+    d.apply({}, {.completions = over});
+  }
+  [[nodiscard]] Ids waiting() const { return test::values(d.snapshot().waiting); }
+
+  NamedTier tier;
+  GaveWay gave_way;
+  CoreDriver d;
+};
+
+TEST(EarlyLoads, ARequestBehindAFullBatchHasItsBlocksWhenItsTurnComes) {
+  for (const bool early : {false, true}) {
+    EarlyDriver e(early_config(early));
+    e.tier.tokens[3] = 12;
+    e.d.add(1, 8, 6);
+    e.d.add(2, 8, 1);
+    e.d.add(3, 13, 1);
+    e.step();
+    EXPECT_EQ(e.tier.asked, early ? Ids({1, 2}) : Ids({1})) << "one in a step, in the order of the queue";
+    e.d.plan();
+    EXPECT_EQ(e.d.view(3).status, early ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting);
+    EXPECT_EQ(e.waiting(), Ids({2, 3})) << "it keeps its place";
+    EXPECT_EQ(e.d.core->counters().num_awaiting_transfers, early ? 1U : 0U);
+    e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
+    e.step();
+    EXPECT_EQ(e.d.view(3).status, RequestStatus::waiting);
+    EXPECT_EQ(e.d.view(3).num_computed_tokens, early ? 12U : 0U);
+    while (e.d.known(1)) e.step();
+    e.step();
+    EXPECT_EQ(e.d.scheduled(2), 8U);
+    e.d.plan();
+    EXPECT_EQ(e.d.scheduled(3), early ? 1U : 0U) << "else it loads only now";
+    e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
+    while (e.d.core->has_work()) e.step();
+    EXPECT_EQ(e.tier.loaded, Ids({3}));
+    EXPECT_TRUE(e.d.core->all_blocks_free());
+  }
+}
+
+TEST(EarlyLoads, ARequestForWhichNoTokensAreLeftLoads) {
+  CoreConfig config = early_config();
+  config.scheduler.max_num_seqs = 8;
+  config.scheduler.max_num_batched_tokens = 8;
+  EarlyDriver e(config);
+  e.tier.tokens[2] = 12;
+  e.d.add(1, 20, 1);
+  e.d.add(2, 13, 1);
+  e.step();
+  EXPECT_EQ(e.tier.loaded, Ids({2}));
+  e.step();
+  e.d.plan();
+  EXPECT_EQ(e.d.scheduled(1), 4U);
+  EXPECT_EQ(e.d.scheduled(2), 1U);
+  e.d.apply();
+}
+
+// 1 holds three blocks and wants one more, two stay free (an eighth), 2 wants the ten or eleven of its prompt, 3 four.
+TEST(EarlyLoads, ThereIsRoomForAllThatGoBefore) {
+  for (const std::uint32_t num_tokens : {40U, 41U}) {
+    EarlyDriver e(early_config());
+    e.tier.tokens[3] = 12;
+    e.d.add(1, 8, 30);
+    e.d.add(2, num_tokens, 1);
+    e.d.add(3, 13, 1);
+    e.step();
+    e.step();
+    EXPECT_EQ(e.tier.asked, Ids({1, 2, 3}));
+    EXPECT_EQ(e.tier.loaded, num_tokens == 40 ? Ids({3}) : Ids()) << "and its own last block";
+  }
+}
+
+TEST(EarlyLoads, WhatHasComeGivesWayToARunningRequest) {
+  EarlyDriver e(early_config());
+  e.tier.tokens[2] = 40;
+  e.d.add(1, 8, 70);
+  e.d.add(2, 41, 1);
+  while (e.d.known(1) && e.gave_way.events.empty()) e.step();
+  ASSERT_EQ(e.gave_way.events.size(), 1U);
+  EXPECT_EQ(e.gave_way.events[0].owner, RequestId{2});
+  EXPECT_EQ(e.gave_way.events[0].beneficiary, RequestId{1});
+  EXPECT_EQ(e.gave_way.events[0].amount, 10U);
+  EXPECT_EQ(e.d.view(2).status, RequestStatus::waiting);
+  EXPECT_EQ(e.d.view(2).num_computed_tokens, 0U);
+  while (e.d.core->has_work()) e.step();
+  EXPECT_EQ(e.d.core->counters().num_preemptions, 0U);
+  EXPECT_EQ(e.tier.loaded, Ids({2, 2})) << "again at its turn";
+}
+
+TEST(EarlyLoads, WhatHasComeGivesWayToARequestThatGoesFirst) {
+  CoreConfig config = early_config();
+  config.scheduler.policy = SchedulingPolicy::priority;
+  config.scheduler.max_num_seqs = 2;
+  EarlyDriver e(config);
+  e.tier.tokens[3] = 40;
+  e.d.add_with_priority(1, 4, 0, 0.0, 4);
+  e.d.add_with_priority(2, 4, 0, 1.0, 30);
+  e.d.add_with_priority(3, 41, 0, 2.0, 1);
+  e.step();
+  ASSERT_EQ(e.tier.loaded, Ids({3}));
+  e.d.add_with_priority(4, 36, -1, 3.0, 1);  // nine blocks; 2 holds two, and 20 there are
+  while (e.d.known(1)) e.step();
+  e.d.plan();
+  EXPECT_EQ(e.d.scheduled(2), 1U);
+  EXPECT_EQ(e.d.scheduled(4), 36U);
+  ASSERT_EQ(e.gave_way.events.size(), 1U);
+  EXPECT_EQ(e.gave_way.events[0].beneficiary, RequestId{4});
+  e.d.apply();
+}
+
+// Else 3 would lose its blocks and 4 have too few all the same.
+TEST(EarlyLoads, WhatWouldNotBeEnoughStays) {
+  CoreConfig config = early_config();
+  config.scheduler.policy = SchedulingPolicy::priority;
+  config.scheduler.max_num_seqs = 2;
+  EarlyDriver e(config);
+  e.tier.tokens[3] = 16;
+  e.d.add_with_priority(1, 4, 0, 0.0, 4);
+  e.d.add_with_priority(2, 36, 0, 1.0, 30);
+  e.d.add_with_priority(3, 17, 0, 2.0, 1);
+  e.step();
+  ASSERT_EQ(e.tier.loaded, Ids({3}));
+  e.d.add_with_priority(4, 60, -1, 3.0, 1);
+  while (e.d.known(1)) e.step();
+  e.step();
+  EXPECT_EQ(e.d.scheduled(4), 0U);
+  EXPECT_TRUE(e.gave_way.events.empty());
+  EXPECT_EQ(e.d.view(3).num_computed_tokens, 16U);
+}
+
+TEST(EarlyLoads, WhatHasComeIsFoundByOthers) {
+  EarlyDriver e(early_config());
+  e.tier.tokens[2] = e.tier.tokens[3] = 12;
+  e.d.add(1, 8, 9);
+  const test::Tokens prompt = CoreDriver::prompt(2, 13);
+  e.d.add(CoreDriver::request(2, prompt, 1));
+  e.d.add(CoreDriver::request(3, prompt, 1));
+  while (e.d.core->has_work()) e.step();
+  EXPECT_EQ(e.tier.loaded, Ids({2}));
+}
+
+TEST(EarlyLoads, ALoadThatFailedIsAskedForAgainLater) {
+  EarlyDriver e(early_config());
+  e.tier.tokens[2] = 12;
+  e.d.add(1, 8, 60);
+  e.d.add(2, 13, 1);
+  e.step(TransferOutcome::failed);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(e.tier.asked, Ids({1, 2})) << i;
+    e.step();
+  }
+  EXPECT_EQ(e.tier.asked, Ids({1, 2, 2}));
+  EXPECT_EQ(e.d.view(2).num_computed_tokens, 12U);
+}
+
+TEST(EarlyLoads, ThoseWhoGoFirstAreAskedAboutFirst) {
+  CoreConfig config = early_config();
+  config.scheduler.policy = SchedulingPolicy::priority;
+  EarlyDriver e(config);
+  e.d.add_with_priority(1, 4, 0, 0.0, 20);
+  e.step();
+  e.d.add_with_priority(2, 4, 5, 1.0);
+  e.d.add_with_priority(3, 4, 1, 3.0);
+  e.d.add_with_priority(4, 4, 1, 2.0);
+  for (int i = 0; i < 3; ++i) e.step();
+  EXPECT_EQ(e.tier.asked, Ids({1, 4, 3, 2}));
+}
+
+TEST(EarlyLoads, TurnsAreAskedAboutInTheOrderOfTheirJobs) {
+  CoreConfig config = continuum_config(32);
+  config.scheduler.max_num_seqs = 1;
+  config.cures.early_loads = true;
+  EarlyDriver e(config);
+  add_turn(e.d, 1, 4, {.job = "runs"}, 20);
+  e.step();
+  for (const auto& [id, job] : std::vector<std::pair<std::uint64_t, std::string>>{{2, "a"}, {3, "b"}, {4, "a"}}) {
+    e.d.now += 0.5;
+    add_turn(e.d, id, 4, {.job = job});
+  }
+  for (int i = 0; i < 3; ++i) e.step();
+  EXPECT_EQ(e.tier.asked, Ids({1, 2, 4, 3}));
+}
+
+TEST(EarlyLoads, AResetOfTheCacheTakesBackWhatHasCome) {
+  EarlyDriver e(early_config());
+  e.tier.tokens[2] = 12;
+  e.d.add(1, 8, 9);
+  e.d.add(2, 13, 1);
+  e.step();
+  EXPECT_GT(e.d.blocks(2).size(), 0U);
+  const auto reset = e.d.core->reset_prefix_cache(true);
+  ASSERT_TRUE(reset.has_value()) << reset.error().to_string();
+  EXPECT_TRUE(*reset);
+  EXPECT_TRUE(e.d.core->all_blocks_free());
+  ASSERT_EQ(e.gave_way.events.size(), 1U);
+  EXPECT_EQ(e.gave_way.events[0].cause, EventCause::ended_by_host);
+  e.d.core->check_invariants();
+  while (e.d.core->has_work()) e.step();
+}
+
+// It ends while its blocks are filled: they stay until that is over.
+TEST(EarlyLoads, ARequestThatEndsWhileItLoadsLeavesNothingBehind) {
+  EarlyDriver e(early_config());
+  e.tier.tokens[2] = 12;
+  e.d.add(1, 8, 3);
+  e.d.add(2, 13, 1);
+  e.d.plan();
+  e.d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  e.d.core->check_invariants();
+  EXPECT_EQ(e.waiting(), Ids());
+  EXPECT_EQ(e.d.core->counters().num_awaiting_transfers, 1U);
+  e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
+  while (e.d.core->has_work()) e.step();
+  EXPECT_TRUE(e.d.core->all_blocks_free());
+}
+
+TEST(EarlyLoads, NobodyLoadsWhileAdmissionIsStopped) {
+  CoreConfig config = early_config();
+  config.pressure = {.pressure_high = 0.5, .pressure_low = 0.4};
+  EarlyDriver e(config);
+  e.tier.tokens[2] = 12;
+  e.d.add(1, 44, 9);
+  e.d.add(2, 13, 1);
+  for (e.step(); e.d.known(1); e.step()) EXPECT_EQ(e.tier.asked, Ids({1}));
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,409 @@
+// The ledger of open transfers, beside a naive one; and what the core makes of their ends.
+#include "core/schedule/moves/open_transfers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/random.h"
+#include "core/schedule/core_driver.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::Ids;
+
+struct NaiveTransfer {
+  TransferDirection direction;
+  std::vector<BlockId> blocks;
+};
+
+TEST(OpenTransfersTest, AgreesWithANaiveLedgerOnRandomHistories) {
+  constexpr std::uint32_t kBlocks = 12;
+  std::uint32_t num_refused = 0, num_fences = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    OpenTransfers open(kBlocks, 8);
+    std::map<TransferId, NaiveTransfer> naive;
+    for (int event = 0; event < 200; ++event) {
+      if (random.chance(0.5)) {
+        NaiveTransfer transfer{random.chance(0.5) ? TransferDirection::load : TransferDirection::store, {}};
+        std::set<std::uint32_t> blocks;
+        for (std::uint64_t i = random.below(4); i > 0; --i) blocks.insert(1 + static_cast<std::uint32_t>(random.below(kBlocks - 1)));
+        for (const std::uint32_t block : blocks) transfer.blocks.push_back(BlockId{block});
+        const std::vector<std::uint64_t> places(transfer.blocks.size(), 7);
+        const TransferId next = open.next_id();
+        const auto opened =
+            open.open({.id = {}, .request = {}, .direction = transfer.direction, .blocks = transfer.blocks, .places = places});
+        ASSERT_EQ(opened.has_value(), naive.size() < 8);
+        num_refused += opened ? 0 : 1;
+        if (!opened) continue;
+        ASSERT_EQ(opened->id, next);
+        ASSERT_TRUE(std::ranges::equal(opened->blocks, transfer.blocks) && std::ranges::equal(opened->places, places));
+        naive[opened->id] = std::move(transfer);
+      } else if (!naive.empty()) {
+        const auto ended = std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())));
+        ASSERT_TRUE(std::ranges::equal(open.find(ended->first)->blocks, ended->second.blocks));
+        open.close(ended->first);
+        ASSERT_EQ(open.find(ended->first), nullptr);
+        naive.erase(ended);
+      }
+      const BlockId block{1 + static_cast<std::uint32_t>(random.below(kBlocks - 1))};
+      const TransferId first_new{open.next_id().value - std::min<std::uint64_t>(open.next_id().value, random.below(4))};
+      std::vector<TransferId> fences, wanted;
+      open.add_fences(block, first_new, fences);
+      for (const auto& [id, transfer] : naive)
+        if (std::ranges::count(transfer.blocks, block) > 0 && (id < first_new || transfer.direction == TransferDirection::store))
+          wanted.push_back(id);
+      ASSERT_EQ(fences, wanted);
+      num_fences += static_cast<std::uint32_t>(fences.size());
+      ASSERT_EQ(open.num_open(), naive.size());
+      open.check_invariants();
+    }
+  }
+  EXPECT_GT(num_refused, 100U) << "too little was met";
+  EXPECT_GT(num_fences, 1000U);
+}
+
+// Plans what the test has noted down for the next plan.
+class Planner final : public Connector {
+ public:
+  std::map<RequestId, ExternalMatch> matches;
+  std::set<RequestId> keeps;
+  struct Wanted {
+    RequestId request;
+    TransferDirection direction;
+    std::uint32_t first = 0, count = 0;  // of the request's blocks
+  };
+  std::vector<Wanted> wanted;
+  std::vector<std::optional<TransferId>> ids;
+  std::map<RequestId, std::vector<BlockId>> blocks;
+  std::vector<TransferId> over;
+  std::vector<RequestId> given_back;
+
+  ExternalMatch match(const RequestView& request, std::uint32_t) override {
+    const auto found = matches.find(request.id);
+    return found == matches.end() ? ExternalMatch{.num_tokens = 0, .load_async = false} : found->second;
+  }
+  void allocated(const RequestView& request, GroupBlocks groups, std::uint32_t) override {
+    blocks[request.id].assign(groups[0].begin(), groups[0].end());
+  }
+  bool finished(const RequestView& request, GroupBlocks) override { return keeps.contains(request.id); }
+  void planned(const StepPlan&) override {}
+  void plan_transfers(const StepPlan&, TransferList& transfers) override {
+    for (const Wanted& w : wanted) {
+      const auto part = std::span<const BlockId>(blocks.at(w.request)).subspan(w.first, w.count);
+      const std::vector<std::uint64_t> places(part.size(), 0);
+      ids.push_back(transfers.add({.id = {}, .request = w.request, .direction = w.direction, .blocks = part, .places = places}));
+    }
+    wanted.clear();
+  }
+  void completed(const TransferCompletion& completion) override { over.push_back(completion.transfer); }
+  void sent(RequestId request) override { given_back.push_back(request); }
+  void step_output() override {}
+  bool reset() override { return true; }
+};
+
+CoreConfig transfers_config(std::uint32_t num_blocks) {
+  CoreConfig config = test::sync_config(num_blocks);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  return config;
+}
+
+// A request of 8 tokens, whose first 4 are to be loaded, waits.
+struct Waiting {
+  explicit Waiting(std::uint32_t num_transfers = 1) : d(transfers_config(16), {.connector = &planner}) {
+    planner.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
+    d.add(1, 8, 2);
+    // The blocks are known when the plan is made, so all transfers name the first one.
+    for (std::uint32_t i = 0; i < num_transfers; ++i)
+      planner.wanted.push_back({RequestId{1}, TransferDirection::load, 0, i == 0 ? 1U : 0U});
+    const StepPlan& plan = d.plan();
+    EXPECT_EQ(plan.transfers.size(), num_transfers);
+    step = plan.step;
+    EXPECT_TRUE(plan.scheduled.empty());
+    planner.matches.clear();
+  }
+  Planner planner;
+  CoreDriver d;
+  StepId step;
+};
+
+TEST(CoreTransfers, ALoadThatIsOverLetsItsRequestGoOn) {
+  Waiting w(2);
+  const TransferCompletion first[] = {{.transfer = *w.planner.ids[0]}};
+  w.d.apply({}, {.completions = first});
+  EXPECT_EQ(w.d.core->counters().num_open_transfers, 1U);
+  EXPECT_TRUE(w.d.plan().scheduled.empty()) << "the other load is not over";
+  const TransferCompletion second[] = {{.transfer = *w.planner.ids[1]}};
+  w.d.apply({}, {.completions = second});
+  const StepPlan& plan = w.d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 4U);
+  EXPECT_EQ(w.planner.over.size(), 2U);
+  w.d.apply();
+}
+
+TEST(CoreTransfers, ALoadThatFailedIsComputed) {
+  Waiting w;
+  const TransferCompletion failed[] = {{.transfer = *w.planner.ids[0], .outcome = TransferOutcome::failed}};
+  w.d.apply({}, {.completions = failed});
+  const StepPlan& plan = w.d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 0U);
+  w.d.apply();
+}
+
+TEST(CoreTransfers, AnEndOfNoOpenTransferIsAnErrorAndChangesNothing) {
+  Waiting w;
+  const TransferId id = *w.planner.ids[0];
+  const BlockId foreign[] = {BlockId{15}};
+  const auto field = [&](std::vector<TransferCompletion> completions) {
+    const StepResult result{.step = w.step, .completions = completions};
+    return w.d.core->apply(result).error().field;
+  };
+  EXPECT_EQ(field({{.transfer = TransferId{99}}}), "completions");
+  EXPECT_EQ(field({{.transfer = id}, {.transfer = id}}), "completions");
+  EXPECT_EQ(field({{.transfer = id, .outcome = TransferOutcome::failed, .bad_blocks = foreign}}), "completions");
+  EXPECT_TRUE(w.planner.over.empty());
+  const TransferCompletion good[] = {{.transfer = id}};
+  w.d.apply({}, {.completions = good});
+  EXPECT_EQ(w.planner.over.size(), 1U);
+}
+
+TEST(CoreTransfers, BlocksOfAnEndedRequestStayUntilItsLastTransferIsOver) {
+  Planner planner;
+  planner.keeps = {RequestId{1}};
+  CoreDriver d(transfers_config(16), {.connector = &planner});
+  d.add(1, 8, 1);
+  d.step();
+  EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}, {RequestId{1}, TransferDirection::store, 1, 1}};
+  d.plan();
+  const TransferCompletion second[] = {{.transfer = *planner.ids[1]}};
+  d.apply({}, {.completions = second});
+  EXPECT_FALSE(d.core->all_blocks_free());
+  d.plan();
+  const TransferCompletion first[] = {{.transfer = *planner.ids[0]}};
+  d.apply({}, {.completions = first});
+  EXPECT_TRUE(d.core->all_blocks_free());
+  EXPECT_EQ(d.core->counters().num_awaiting_transfers, 0U);
+}
+
+// An earlier transfer that is over between the request's end and the next plan does not give the blocks back.
+TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
+  Planner planner;
+  planner.keeps = {RequestId{1}};
+  CoreDriver d(transfers_config(16), {.connector = &planner});
+  d.add(1, 8, 3);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+  d.step();
+  d.plan();
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  const TransferCompletion earlier[] = {{.transfer = *planner.ids[0]}};
+  d.apply({{1, {}}}, {.completions = earlier});
+  EXPECT_FALSE(d.core->all_blocks_free());
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 1, 1}};
+  d.plan();
+  const TransferCompletion last[] = {{.transfer = *planner.ids[1]}};
+  d.apply({}, {.completions = last});
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+// Its only transfer was over before it ended: vLLM's workers say so when they hear of the end.
+TEST(CoreTransfers, BlocksThatNothingKeepsAnyMoreComeBackWithTheResultOfThePlanThatNamesTheEnd) {
+  for (const bool is_async : {false, true}) {
+    Planner planner;
+    planner.keeps = {RequestId{1}};
+    CoreConfig config = is_async ? test::async_config(16) : test::sync_config(16);
+    CoreDriver d(config, {.connector = &planner});
+    d.add(1, 8, 8);
+    planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+    d.step();
+    if (is_async) d.plan();
+    d.plan();
+    const TransferCompletion over[] = {{.transfer = *planner.ids[0]}};
+    d.apply({}, {.completions = over});
+    d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+    d.plan();
+    if (is_async) {
+      d.apply();
+      EXPECT_FALSE(d.core->all_blocks_free()) << "that plan does not name the end";
+    }
+    EXPECT_TRUE(planner.given_back.empty());
+    d.apply();
+    EXPECT_TRUE(d.core->all_blocks_free());
+    EXPECT_EQ(planner.given_back, (std::vector<RequestId>{RequestId{1}}));
+  }
+}
+
+// The connector asks again, or gives it up.
+TEST(CoreTransfers, ARefusedTransferKeepsTheBlocksAsLongAsItIsAskedFor) {
+  for (const bool gives_up : {false, true}) {
+    Planner planner;
+    planner.keeps = {RequestId{1}};
+    CoreConfig config = transfers_config(16);
+    config.limits.max_open_transfers = 1;
+    CoreDriver d(config, {.connector = &planner});
+    d.add(1, 8, 1);
+    d.step();
+    planner.wanted.assign(2, {RequestId{1}, TransferDirection::store, 0, 1});
+    d.plan();
+    const TransferCompletion first[] = {{.transfer = *planner.ids[0]}};
+    d.apply({}, {.completions = first});
+    EXPECT_FALSE(d.core->all_blocks_free()) << "the other was refused";
+    if (!gives_up) planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+    d.plan();
+    d.apply();
+    EXPECT_EQ(d.core->all_blocks_free(), gives_up);
+    if (gives_up) continue;
+    d.plan();
+    const TransferCompletion second[] = {{.transfer = *planner.ids[2]}};
+    d.apply({}, {.completions = second});
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
+  Planner planner;
+  CoreConfig config = transfers_config(4);
+  config.prefix_cache.enable_prefix_caching = false;
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 1);
+  d.plan();
+  planner.ids.clear();
+  d.apply();
+  d.add(2, 8, 3);
+  planner.wanted = {};
+  EXPECT_TRUE(d.plan().fences.empty());
+  d.apply();
+  planner.wanted = {{RequestId{2}, TransferDirection::store, 0, 2}};
+  EXPECT_TRUE(d.plan().fences.empty()) << "a store of blocks that stay is no fence";
+  d.apply();
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  EXPECT_TRUE(d.core->all_blocks_free()) << "the connector keeps nothing";
+  d.add(3, 8, 1);
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.fences.size(), 1U);
+  EXPECT_EQ(plan.fences[0], *planner.ids[0]);
+  d.apply();
+}
+
+// A request that waits for its blocks is in no pass of the plan; the load that begins with it writes to them.
+TEST(CoreTransfers, APlanWhoseLoadWritesToBlocksUnderAStoreNamesItAsAFence) {
+  Planner planner;
+  CoreConfig config = transfers_config(4);
+  config.prefix_cache.enable_prefix_caching = false;
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 3);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 2}};
+  d.step();
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  planner.matches[RequestId{2}] = {.num_tokens = 8, .load_async = true};
+  planner.wanted = {{RequestId{2}, TransferDirection::load, 0, 2}};
+  d.add(2, 10, 3);
+  const StepPlan& plan = d.plan();
+  EXPECT_TRUE(plan.table_deltas.empty());
+  ASSERT_EQ(plan.fences.size(), 1U);
+  EXPECT_EQ(plan.fences[0], *planner.ids[0]);
+  d.apply();
+}
+
+TEST(CoreTransfers, AStoreThatFailedHarmsNoRequestWhateverTheGroups) {
+  Planner planner;
+  CoreConfig config = transfers_config(16);
+  SlidingWindowSpec window;
+  window.block_size = test::kBlockSize;
+  window.sliding_window = 8;
+  config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 3);
+  planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
+  d.step();
+  d.plan();
+  const TransferCompletion failed[] = {{.transfer = *planner.ids[0], .outcome = TransferOutcome::failed}};
+  EXPECT_EQ(d.apply({}, {.completions = failed}).updates.size(), 1U);
+  EXPECT_EQ(planner.over.size(), 1U);
+}
+
+// Two requests whose loaded blocks fill the cache: each needs one block more.
+TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
+  for (const bool give_way : {false, true}) {
+    Planner planner;
+    CoreConfig config = transfers_config(7);
+    config.cures.loaded_give_way = give_way;
+    config.scheduler.reserve_full_isl = false;
+    config.prefix_cache.enable_prefix_caching = false;
+    CoreDriver d(config, {.connector = &planner});
+    for (const std::uint64_t id : {1U, 2U}) {
+      planner.matches[RequestId{id}] = {.num_tokens = 12, .load_async = true};
+      d.add(id, 13, 2);
+      planner.wanted.push_back({RequestId{id}, TransferDirection::load, 0, 3});
+    }
+    d.plan();
+    planner.matches.clear();
+    const TransferCompletion over[] = {{.transfer = *planner.ids[0]}, {.transfer = *planner.ids[1]}};
+    d.apply({}, {.completions = over});
+    d.plan();
+    EXPECT_EQ(d.scheduled(1) + d.scheduled(2), give_way ? 1U : 0U) << "the token behind the loaded ones";
+    d.apply();
+    if (!give_way) continue;
+    for (int i = 0; i < 10 && d.core->has_work(); ++i) d.step();
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+// What a session holds between two inputs are the tokens that it goes on from, and a connector may be about to store them.
+TEST(CoreTransfers, ASessionKeepsItsBlocksWhereLoadedOnesGiveWay) {
+  Planner planner;
+  CoreConfig config = transfers_config(7);
+  config.cures.loaded_give_way = true;
+  config.scheduler.reserve_full_isl = false;
+  config.prefix_cache.enable_prefix_caching = false;
+  CoreDriver d(config, {.connector = &planner});
+  planner.matches[RequestId{2}] = {.num_tokens = 12, .load_async = true};
+  planner.wanted.push_back({RequestId{2}, TransferDirection::load, 0, 3});
+  d.add(2, 13, 2);
+  const test::Tokens prompt = CoreDriver::prompt(1, 9);
+  NewRequest session = CoreDriver::request(1, prompt, 2);
+  session.resumable = true;
+  d.add(session);
+  d.plan();
+  planner.matches.clear();
+  const TransferCompletion over[] = {{.transfer = *planner.ids[0]}};
+  d.apply({{1, {test::kEos}}}, {.completions = over});
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
+  const auto blocks = d.blocks(1);
+  ASSERT_EQ(blocks.size(), 3U);
+  d.plan();
+  EXPECT_EQ(d.scheduled(2), 0U) << "no block is free, and the loaded request needs one";
+  d.apply();
+  EXPECT_EQ(d.view(1).num_computed_tokens, 9U);
+  EXPECT_EQ(d.blocks(1), blocks);
+  const test::Tokens more = {61};
+  const SessionInput input{.tokens = more, .eos_ids = test::kEosIds};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input).has_value());
+  EXPECT_EQ(d.view(1).tokens.size(), 10U);
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 1U);
+  d.apply();
+}
+
+TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
+  Planner planner;
+  CoreConfig config = transfers_config(16);
+  config.limits.max_open_transfers = 2;
+  CoreDriver d(config, {.connector = &planner});
+  d.add(1, 8, 4);
+  planner.wanted.assign(3, {RequestId{1}, TransferDirection::store, 0, 0});
+  EXPECT_EQ(d.plan().transfers.size(), 2U);
+  EXPECT_FALSE(planner.ids[2].has_value());
+  d.apply();
+}
+
+}  // namespace
+}  // namespace quire

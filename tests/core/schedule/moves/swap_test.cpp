@@ -1,0 +1,324 @@
+// Preemption by swap, rule by rule: what is moved and when, who waits for what, and what becomes of it.
+#include "core/schedule/moves/swap.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/schedule/core_driver.h"
+#include "quire/events.h"
+
+namespace quire {
+namespace {
+
+using test::async_config;
+using test::CoreDriver;
+using test::Ids;
+using test::scheduled_ids;
+using test::sync_config;
+
+class SwapEvents final : public EventSink {
+ public:
+  void on_event(const Event& event) override {
+    if (event.what >= EventKind::swapped_out) all.push_back(event);
+  }
+  std::vector<Event> all;
+};
+
+CoreConfig swap_config(std::uint32_t num_blocks, std::uint32_t num_places = 16, SwapChoice choice = SwapChoice::always) {
+  CoreConfig config = sync_config(num_blocks);
+  config.swap = {.num_swap_places = num_places, .swap_choice = choice};
+  return config;
+}
+
+// Request 1 has 8 tokens and 2 blocks, request 2 has 7 and 2, and there is no fifth: the plan returned preempts 2, which is in 2 places.
+const StepPlan& preempt_2(CoreDriver& d, std::uint32_t max_tokens = 8) {
+  d.add(1, 8, max_tokens);
+  d.add(2, 7, max_tokens);
+  d.step();
+  return d.plan();
+}
+
+StepResult ends(std::vector<TransferCompletion>& memory, std::vector<std::uint64_t> transfers,
+                TransferOutcome outcome = TransferOutcome::done) {
+  for (const std::uint64_t id : transfers) memory.push_back({.transfer = TransferId{id}, .outcome = outcome});
+  return {.completions = memory};
+}
+
+void apply_with(CoreDriver& d, const std::vector<std::uint64_t>& over, TransferOutcome outcome = TransferOutcome::done) {
+  std::vector<TransferCompletion> memory;
+  d.apply({}, ends(memory, over, outcome));
+}
+
+TEST(Swap, TheVictimsBlocksAreStoredAndWhoWritesToThemWaits) {
+  SwapEvents events;
+  CoreDriver d(swap_config(5), {.events = &events});
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.step();
+  const std::vector<BlockId> own = d.blocks(2);
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  ASSERT_EQ(plan.transfers.size(), 1U);
+  const Transfer& store = plan.transfers[0];
+  EXPECT_EQ(store.request, RequestId{2});
+  EXPECT_EQ(store.direction, TransferDirection::store);
+  EXPECT_EQ(store.tier, kSwapTier);
+  EXPECT_EQ(store.need, TransferNeed::nothing);
+  EXPECT_TRUE(std::ranges::equal(store.blocks, own)) << "the second one is not full";
+  EXPECT_EQ(std::vector(store.places.begin(), store.places.end()), (std::vector<std::uint64_t>{0, 1}));
+  EXPECT_EQ(std::vector(plan.fences.begin(), plan.fences.end()), (std::vector<TransferId>{store.id})) << "1 writes to one of them";
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 7U);
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U);
+  EXPECT_EQ(d.core->counters().num_swapped_out_blocks, 2U);
+  EXPECT_EQ(d.core->counters().num_used_swap_places, 2U);
+  EXPECT_EQ(d.core->counters().num_free_blocks, 1U);
+  EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
+  ASSERT_EQ(events.all.size(), 1U);
+  EXPECT_EQ(events.all[0].what, EventKind::swapped_out);
+  EXPECT_EQ(events.all[0].owner, RequestId{2});
+  EXPECT_EQ(events.all[0].amount, 2U);
+  EXPECT_EQ(events.all[0].cause, EventCause::lack_of_blocks);
+  d.apply();
+}
+
+TEST(Swap, ItGoesOnWhereItWasWhenItsBlocksAreBack) {
+  SwapEvents events;
+  CoreDriver d(swap_config(5), {.events = &events});
+  preempt_2(d, 3);
+  apply_with(d, {0});
+  EXPECT_EQ(d.core->counters().num_awaiting_transfers, 0U);
+  d.add(3, 3, 2);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "3 has room, and comes after 2";
+  d.apply();  // 1 ends
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.transfers.size(), 1U);
+  EXPECT_EQ(plan.transfers[0].direction, TransferDirection::load);
+  EXPECT_EQ(plan.transfers[0].tier, kSwapTier);
+  EXPECT_EQ(std::vector(plan.transfers[0].places.begin(), plan.transfers[0].places.end()), (std::vector<std::uint64_t>{0, 1}));
+  EXPECT_TRUE(std::ranges::equal(plan.transfers[0].blocks, d.blocks(2)));
+  EXPECT_EQ(scheduled_ids(plan), Ids({3})) << "2 waits for its blocks";
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
+  d.apply();
+  EXPECT_EQ(d.plan().scheduled.size(), 1U) << "the load is not over yet";
+  EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
+  apply_with(d, {1});
+  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  const StepPlan& last = d.plan();
+  ASSERT_EQ(scheduled_ids(last), Ids({2}));
+  EXPECT_EQ(last.scheduled[0].num_computed_tokens, 7U);
+  EXPECT_EQ(last.scheduled[0].num_tokens, 1U);
+  EXPECT_EQ(last.scheduled[0].kind, ScheduledKind::resumed);
+  EXPECT_TRUE(d.cached(d.blocks(2)[0])) << "found again by its name";
+  d.apply();
+  EXPECT_EQ(d.core->counters().num_swapped_in, 1U);
+  EXPECT_EQ(d.core->counters().num_swapped_in_blocks, 2U);
+  EXPECT_EQ(d.core->counters().num_swapped_in_tokens, 7U);
+  ASSERT_EQ(events.all.size(), 2U);
+  EXPECT_EQ(events.all[1].what, EventKind::swapped_in);
+  EXPECT_EQ(events.all[1].amount, 2U);
+  EXPECT_EQ(events.all[1].total, 7U);
+}
+
+TEST(Swap, ATokenInFlightIsKept) {
+  CoreConfig config = async_config(5);
+  config.swap = swap_config(5).swap;
+  CoreDriver d(config);
+  d.add(1, 8, 3);
+  d.add(2, 7, 8);
+  d.plan();
+  EXPECT_EQ(test::values(d.plan().preempted), Ids({2}));
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 7U) << "the step in flight writes them, and is over before the store begins";
+  d.apply({{2, {77}}});
+  EXPECT_EQ(d.outputs(2), (std::vector<TokenId>{77}));
+  EXPECT_EQ(d.view(2).num_output_placeholders, 0);
+  d.plan();
+  apply_with(d, {0});
+  for (int step = 0; d.known(1) || d.view(2).status != RequestStatus::running; ++step) {
+    ASSERT_LT(step, 12);
+    const bool loads = !d.plan().transfers.empty();
+    if (loads)
+      apply_with(d, {1});
+    else
+      d.apply();
+  }
+  EXPECT_EQ(d.view(2).tokens[7], 77);
+  EXPECT_EQ(d.core->counters().num_swapped_in_tokens, 7U);
+}
+
+TEST(Swap, WithoutAPlaceForAllItIsComputedAgain) {
+  SwapEvents events;
+  CoreDriver d(swap_config(5, 1), {.events = &events});
+  const StepPlan& plan = preempt_2(d);
+  EXPECT_TRUE(plan.transfers.empty());
+  EXPECT_TRUE(plan.fences.empty());
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  EXPECT_TRUE(d.blocks(2).empty());
+  EXPECT_EQ(d.core->counters().num_swaps_no_place, 1U);
+  EXPECT_EQ(d.core->counters().num_swapped_out, 0U);
+  ASSERT_EQ(events.all.size(), 1U);
+  EXPECT_EQ(events.all[0].what, EventKind::swap_declined);
+  EXPECT_EQ(events.all[0].cause, EventCause::no_place);
+  d.apply();
+}
+
+TEST(Swap, WhereNoTransferMayBeginItIsComputedAgain) {
+  CoreConfig config = swap_config(7);
+  config.limits.max_open_transfers = 1;
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.add(3, 7, 8);
+  d.step();
+  EXPECT_EQ(test::values(d.plan().preempted), Ids({3}));
+  d.apply();
+  for (int i = 0; i < 5 && d.core->counters().num_preemptions == 1; ++i) d.step();
+  EXPECT_EQ(d.core->counters().num_preemptions, 2U);
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U) << "the first store is still open";
+  EXPECT_EQ(d.core->counters().num_swaps_no_place, 1U);
+}
+
+TEST(Swap, AStoreOrALoadThatFailedMeansComputingAgain) {
+  for (const bool load_fails : {false, true}) {
+    SwapEvents events;
+    CoreDriver d(swap_config(5), {.events = &events});
+    preempt_2(d, 3);
+    apply_with(d, {0}, load_fails ? TransferOutcome::done : TransferOutcome::failed);
+    EXPECT_EQ(d.view(2).num_computed_tokens, load_fails ? 7U : 0U);
+    d.step();
+    d.plan();
+    if (load_fails)
+      apply_with(d, {1}, TransferOutcome::failed);
+    else
+      d.apply();
+    EXPECT_EQ(d.core->counters().num_swaps_lost, 1U);
+    EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+    EXPECT_EQ(events.all.back().what, EventKind::swap_lost);
+    EXPECT_EQ(events.all.back().cause, EventCause::failed_transfer);
+    if (load_fails) {
+      const StepPlan& plan = d.plan();
+      ASSERT_EQ(scheduled_ids(plan), Ids({2})) << "not ended with an error, although that is the policy for connectors";
+      EXPECT_EQ(plan.scheduled[0].num_tokens + plan.scheduled[0].num_computed_tokens, 8U);
+      d.apply();
+    }
+  }
+}
+
+// Both have the first two blocks: only the rest of 2's goes, and what they share keeps both references.
+TEST(Swap, BlocksThatOthersHoldStay) {
+  CoreConfig config = swap_config(7);
+  CoreDriver d(config);
+  test::Tokens first = CoreDriver::prompt(1, 12), second = first;
+  second.back() = 5;
+  d.add(CoreDriver::request(1, first, 10));
+  d.step();
+  d.add(CoreDriver::request(2, second, 10));
+  d.step();
+  ASSERT_EQ(d.blocks(1)[1], d.blocks(2)[1]);
+  const std::vector<BlockId> before = d.blocks(2);
+  const StepPlan* plan = &d.plan();
+  for (int i = 0; i < 8 && plan->preempted.empty(); ++i) {
+    d.apply();
+    plan = &d.plan();
+  }
+  ASSERT_EQ(test::values(plan->preempted), Ids({2}));
+  ASSERT_EQ(plan->transfers.size(), 1U);
+  EXPECT_EQ(plan->transfers[0].blocks[0], before[2]);
+  EXPECT_EQ(d.core->ref_count(before[0]), 2U);
+  EXPECT_EQ(d.core->ref_count(before[1]), 2U);
+  EXPECT_EQ(d.blocks(2)[2], kNullBlock);
+  d.apply();
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  EXPECT_EQ(d.core->ref_count(before[0]), 1U);
+}
+
+TEST(Swap, PlacesOfWhoEndsComeFreeWhenNothingMovesThereAnyMore) {
+  for (const int stage : {0, 1, 2}) {  // storing, stored, loading
+    CoreDriver d(swap_config(5));
+    preempt_2(d, 3);
+    if (stage == 0)
+      d.apply();
+    else
+      apply_with(d, {0});
+    if (stage == 2) {
+      d.step();
+      ASSERT_EQ(d.plan().transfers.size(), 1U);
+      d.apply();
+    }
+    d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+    d.core->check_invariants();
+    EXPECT_FALSE(d.known(2)) << "it is gone at once";
+    EXPECT_EQ(d.core->counters().num_used_swap_places, stage == 1 ? 0U : 2U) << stage;
+    EXPECT_EQ(d.core->counters().num_awaiting_transfers, stage == 1 ? 0U : 1U);
+    if (stage == 2) EXPECT_FALSE(d.core->all_blocks_free()) << "the load still fills them";
+    d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+    d.plan();
+    if (stage == 1)
+      d.apply();
+    else
+      apply_with(d, {stage == 0 ? 0U : 1U});
+    EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+TEST(Swap, AResetOfTheCacheGivesUpWhatIsOutside) {
+  CoreDriver d(swap_config(5));
+  preempt_2(d);
+  apply_with(d, {0});
+  EXPECT_FALSE(d.core->reset_prefix_cache().value()) << "a request is not done with what it has computed";
+  EXPECT_TRUE(d.core->reset_prefix_cache(true).value());
+  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  EXPECT_EQ(d.core->counters().num_swaps_lost, 1U);
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U) << "request 1 was put back, not swapped";
+  d.step();
+}
+
+// 2 blocks of 128 * 4 bytes each way, against 7 tokens.
+TEST(Swap, MeasuredCostsDecide) {
+  const double bytes = 2 * 4 * 2 * 8 * 16 * 2;  // blocks, tokens, keys and values, heads, their size, bytes
+  struct Case {
+    SwapCosts costs;
+    bool swaps;
+  };
+  const std::vector<Case> cases = {
+      {{}, false},
+      {{.out_bytes_per_s = bytes, .in_bytes_per_s = bytes}, false},
+      {{.out_bytes_per_s = bytes, .in_bytes_per_s = bytes, .prefill_tokens_per_s = 3.4}, true},   // 2 s against 2.06 s
+      {{.out_bytes_per_s = bytes, .in_bytes_per_s = bytes, .prefill_tokens_per_s = 3.6}, false},  // against 1.94 s
+      {{.out_bytes_per_s = bytes / 3, .in_bytes_per_s = bytes, .prefill_tokens_per_s = 3.4}, false},
+      {{.out_bytes_per_s = bytes, .in_bytes_per_s = bytes / 3, .prefill_tokens_per_s = 3.4}, false},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CoreConfig config = swap_config(5, 16, SwapChoice::measured);
+    FullAttentionSpec& spec = std::get<FullAttentionSpec>(config.kv.groups[0].spec);
+    spec.num_kv_heads = 8;
+    spec.head_size = 16;
+    spec.dtype = {"bfloat16", 2};
+    CoreDriver d(config);
+    d.core->set_swap_costs(cases[i].costs);
+    preempt_2(d);
+    EXPECT_EQ(d.core->counters().num_swapped_out, cases[i].swaps ? 1U : 0U) << i;
+    EXPECT_EQ(d.core->counters().num_swaps_no_gain, cases[i].swaps ? 0U : 1U) << i;
+    d.apply();
+  }
+}
+
+TEST(Swap, OptionsThatCannotBeServedAreRefused) {
+  EXPECT_EQ(swap_config(5, 0).validate().error().field, "swap.num_swap_places");
+  EXPECT_EQ(swap_config(5, (1U << 24U) + 1).validate().error().field, "swap.num_swap_places");
+  EXPECT_TRUE(swap_config(5, 0, SwapChoice::off).validate().has_value());
+  CoreConfig states = swap_config(5);
+  MambaSpec mamba;
+  mamba.block_size = test::kBlockSize;
+  mamba.shapes = {{1}};
+  mamba.dtypes = {{"float32", 4}};
+  states.kv.groups.push_back({.layer_names = {"state"}, .spec = mamba, .layer_specs = {}});
+  EXPECT_EQ(states.validate().error().field, "swap.swap_choice");
+}
+
+}  // namespace
+}  // namespace quire
