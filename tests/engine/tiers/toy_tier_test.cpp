@@ -79,7 +79,7 @@ TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeEndsInError) {
   ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 7, .faults = {.failed = 0.3}});
   toy.run(19);
   EXPECT_GT(toy.num_errors, 0U);
-  EXPECT_LT(toy.num_errors, kRequests / 2);
+  EXPECT_LT(toy.num_errors, kSmallRequests / 2);
   EXPECT_EQ(toy.engine->stop(60.0), 0U);
   EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
 }

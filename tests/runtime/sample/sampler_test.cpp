@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/thread_pool.h"
+#include "runtime/sample/row_math.h"
 #include "runtime/sample/sampler_bench.h"
 
 namespace quire {
