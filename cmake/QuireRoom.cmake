@@ -84,7 +84,8 @@ function(quire_fuzzer name)
   if(NOT EXISTS "${corpus}")
     set(corpus "")
   endif()
-  add_test(NAME fuzz_${name} COMMAND ${name}_fuzz -runs=20000 -max_total_time=20 -max_len=65536 -rss_limit_mb=1024 -seed=1
+  add_test(NAME fuzz_${name} COMMAND sh -c "exec \"$0\" -max_total_time=\${QUIRE_FUZZ_SECONDS:-20} \"$@\"" $<TARGET_FILE:${name}_fuzz>
+           -runs=20000 -max_len=65536 -rss_limit_mb=1024 -seed=1
            -artifact_prefix=${work}/ -verbosity=0 -print_funcs=0 -print_final_stats=1 "${work}" ${corpus})
   set_tests_properties(fuzz_${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()

@@ -111,7 +111,7 @@ test_fuzzers() {
   together asan
   configure_and_build asan fuzzers
   say "Running every fuzzer for a short while"
-  run_ctest asan fuzzers -L fuzz
+  run_ctest asan fuzzers -L fuzz -j "$JOBS"
 }
 
 # The kernels and what lies under them on aarch64, cross-built and run under qemu-user: the plain kernels there must give the recorded bits.
@@ -201,6 +201,8 @@ cmd_test() {
     stage "C++ suites" test_preset "${sanitizer:-release}" "${filter[@]}"
     return 0
   fi
+  # A fifth of the rounds of the costly random tests: --ci, --all and runs of some rooms play all.
+  [ -n "$EXTENT" ] || export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}" QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}"
   stage "C++ suites" test_preset release
   stage "fuzzers" test_fuzzers
   need_python test

@@ -11,6 +11,7 @@
 #include "core/schedule/harness.h"
 #include "core/schedule/naive_kv.h"
 #include "core/schedule/naive_scheduler.h"
+#include "support/rounds.h"
 
 namespace quire {
 namespace {
@@ -221,7 +222,7 @@ TEST(SchedulerModel, ContinuumDecidesLikeTheNaiveOneWithEverySetOfCures) {
 
 TEST(SchedulerModel, ForksDecideLikeTheNaiveOne) {
   Met all;
-  for (std::uint64_t seed = 0; all.num_trees < 5000 && seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; all.num_trees < rounds_of(5000) && seed < 400; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
     config.cures.forget_unwritten_blocks = false;
@@ -229,10 +230,10 @@ TEST(SchedulerModel, ForksDecideLikeTheNaiveOne) {
     all.add(compare_with_naive(seed, config, random, 0.35));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GE(all.num_trees, 5000U);
+  EXPECT_GE(all.num_trees, rounds_of(5000));
   EXPECT_GT(all.num_forks, all.num_trees);
-  EXPECT_GT(all.num_copies, 2000U) << "the run must meet what it is about";
-  EXPECT_GT(all.num_preemptions, 1000U);
+  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must meet what it is about";
+  EXPECT_GT(all.num_preemptions, rounds_of(1000));
 }
 
 // Groups with windows, of one block size: one that reaches less far than a block, and one that reaches several.
@@ -290,13 +291,13 @@ TEST(SchedulerModel, StaysConsistentWithPlansInFlight) {
 
 TEST(SchedulerModel, AChildPutsOutWhatAFreshRequestWithItsTokensWould) {
   Met all;
-  for (std::uint64_t seed = 1000; all.num_trees < 5000 && seed < 1400; ++seed) {
+  for (std::uint64_t seed = 1000; all.num_trees < rounds_of(5000) && seed < 1400; ++seed) {
     all.add(run_with_plans_in_flight(seed, 0.1));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GE(all.num_trees, 5000U);
-  EXPECT_GT(all.num_copies, 2000U) << "the run must meet what it is about";
-  EXPECT_GT(all.num_preemptions, 1000U);
+  EXPECT_GE(all.num_trees, rounds_of(5000));
+  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must meet what it is about";
+  EXPECT_GT(all.num_preemptions, rounds_of(1000));
 }
 
 TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {

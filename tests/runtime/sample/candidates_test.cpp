@@ -10,6 +10,7 @@
 #include <random>
 
 #include "runtime/sample/philox.h"
+#include "support/rounds.h"
 
 namespace quire {
 namespace {
@@ -130,7 +131,7 @@ TEST(DrawToken, FollowsTheFilteredDistribution) {
   for (const DrawParams& params : cases) {
     for (const auto& [size, spread] : {std::pair{1000U, 3.0F}, std::pair{60U, 1.0F}, std::pair{1200U, 0.2F}}) {
       const std::vector<float> row = random_row(size, static_cast<std::uint32_t>(seed), spread);
-      EXPECT_LT(chi_square_excess(row, params, seed, 20000), 4.0)
+      EXPECT_LT(chi_square_excess(row, params, seed, static_cast<std::uint32_t>(rounds_of(20000))), 4.0)
           << "T " << params.temperature << " min_p " << params.min_p << " k " << params.top_k << " p " << params.top_p << " n " << size;
       ++seed;
     }
@@ -140,7 +141,7 @@ TEST(DrawToken, FollowsTheFilteredDistribution) {
 TEST(DrawToken, KeepsExactlyTheNaiveSet) {
   DrawScratch scratch;
   std::mt19937 random(9);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < static_cast<int>(rounds_of(300)); ++round) {
     const std::vector<float> row = random_row(1 + random() % 700, random(), 0.5F + static_cast<float>(random() % 8));
     const DrawParams params{0.3F + static_cast<float>(random() % 15) / 10.0F, round % 3 == 0 ? 0.01F : 0.0F,
                             round % 2 == 0 ? static_cast<std::int32_t>(random() % 400) : 0, round % 5 == 0 ? 1.0F : 0.8F};

@@ -9,6 +9,7 @@
 
 #include "core/schedule/harness.h"
 #include "quire/events.h"
+#include "support/rounds.h"
 
 namespace quire {
 namespace {
@@ -214,15 +215,15 @@ void run_early(std::uint64_t seed, double failed, EarlyMet& met) {
 
 TEST(EarlyLoadsModel, EachPutsOutWhatItWouldAlone) {
   EarlyMet met;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds_of(300); ++seed) {
     run_early(seed, seed % 3 == 0 ? 0.3 : 0.0, met);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.loads, 5000U) << "too little was met";
-  EXPECT_GT(met.early, 500U);
-  EXPECT_GT(met.failed, 500U);
-  EXPECT_GT(met.given_back, 20U);
-  EXPECT_GT(met.preempted, 1000U);
+  EXPECT_GT(met.loads, rounds_of(5000)) << "too little was met";
+  EXPECT_GT(met.early, rounds_of(500));
+  EXPECT_GT(met.failed, rounds_of(500));
+  EXPECT_GT(met.given_back, rounds_of(20));
+  EXPECT_GT(met.preempted, rounds_of(1000));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/moves/swap_mover.h"
+#include "support/rounds.h"
 
 namespace quire {
 namespace {
@@ -105,29 +106,29 @@ void run_swapping(std::uint64_t seed, double failed, SwapsMet& met) {
 
 TEST(SwapModel, WhatARequestReadsIsWhatItWrote) {
   SwapsMet met;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds_of(60); ++seed) {
     run_swapping(seed, 0.0, met);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.out, 600U) << "too little was met";
-  EXPECT_GT(met.in, 400U);
-  EXPECT_GT(met.lost, 50U);
-  EXPECT_GT(met.no_place, 200U);
-  EXPECT_GT(met.fenced, 200U);
-  EXPECT_GT(met.stops, 50U);
-  EXPECT_GT(met.forks, 100U);
+  EXPECT_GT(met.out, rounds_of(600)) << "too little was met";
+  EXPECT_GT(met.in, rounds_of(400));
+  EXPECT_GT(met.lost, rounds_of(50));
+  EXPECT_GT(met.no_place, rounds_of(200));
+  EXPECT_GT(met.fenced, rounds_of(200));
+  EXPECT_GT(met.stops, rounds_of(50));
+  EXPECT_GT(met.forks, rounds_of(100));
   EXPECT_EQ(met.failed, 0U);
 }
 
 TEST(SwapModel, WhatFailsIsComputedAgain) {
   SwapsMet met;
-  for (std::uint64_t seed = 1000; seed < 1030; ++seed) {
+  for (std::uint64_t seed = 1000; seed < 1000 + rounds_of(30); ++seed) {
     run_swapping(seed, seed % 3 == 0 ? 1.0 : 0.3, met);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.failed, 150U) << "too little was met";
-  EXPECT_GT(met.lost, 100U);
-  EXPECT_GT(met.in, 30U);
+  EXPECT_GT(met.failed, rounds_of(150)) << "too little was met";
+  EXPECT_GT(met.lost, rounds_of(100));
+  EXPECT_GT(met.in, rounds_of(30));
 }
 
 }  // namespace
