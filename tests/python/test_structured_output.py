@@ -97,6 +97,7 @@ def test_json_mode(client):
     assert answer.choices[0].finish_reason == "length" or isinstance(json.loads(answer.choices[0].message.content), dict)
 
 
+@pytest.mark.needs_llguidance
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_cannot_be_held_is_refused_by_its_keyword(client, stream):
     with pytest.raises(openai.BadRequestError) as caught:

@@ -202,6 +202,7 @@ def test_what_is_wrong_is_named(client, wrong, param, stream):
     assert caught.value.param == param
 
 
+@pytest.mark.needs_llguidance
 @pytest.mark.parametrize("choice, param", [("required", "tool_choice"), ("auto", "tools")])
 def test_a_strict_tool_is_held_whole_or_refused(client, choice, param):
     with pytest.raises(openai.BadRequestError) as caught:

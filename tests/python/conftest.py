@@ -1,0 +1,24 @@
+"""Where quire was built without llguidance (./dev test says so in QUIRE_WITHOUT_LLGUIDANCE), tests that ask for structured output are
+skipped: those that are refused it, and those marked needs_llguidance, which fail in other ways."""
+import os
+
+import pytest
+
+WITHOUT = bool(os.environ.get("QUIRE_WITHOUT_LLGUIDANCE"))
+REASON = "built without llguidance"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_llguidance: skipped in a build without llguidance")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    if WITHOUT and item.get_closest_marker("needs_llguidance"):
+        pytest.skip(REASON)
+    try:
+        return (yield)
+    except Exception as error:
+        if WITHOUT and "has no llguidance" in str(error):
+            pytest.skip(REASON)
+        raise
