@@ -19,6 +19,7 @@
 #include "server/http/error_response.h"
 #include "server/http/job_pool.h"
 #include "server/http/session.h"
+#include "server/request/served_model.h"
 #include "server/router.h"
 
 namespace quire {

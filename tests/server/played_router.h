@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "server/fake_engine.h"
+#include "server/request/served_model.h"
 #include "server/router.h"
-
 namespace quire {
 
 class PlayedRouter : public ::testing::Test {

@@ -6,7 +6,10 @@
 #include <chrono>
 #include <exception>
 
+#include "server/answers/completion.h"
 #include "server/http/error_response.h"
+#include "server/request/prepare.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 
@@ -105,6 +108,10 @@ Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake&
                        return begin(*this, std::move(*kept), id, then_wake);
                      };
                    });
+}
+
+Reply Serving::start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
+  return serving.start(std::move(prepared), request_id, wake);
 }
 
 Reply Serving::start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {

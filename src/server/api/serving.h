@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "quire/server_options.h"
-#include "server/answers/completion.h"
 #include "server/answers/engine_client.h"
 #include "server/http/http.h"
 #include "server/http/job_pool.h"
@@ -18,11 +17,13 @@
 #include "server/http/request_log.h"
 #include "server/http/server_stats.h"
 #include "server/http/tenants.h"
-#include "server/request/prepare.h"
+#include "server/request/completion_request.h"
 #include "server/request/request_context.h"
-#include "server/request/served_model.h"
 
 namespace quire {
+
+class Completion;
+struct PreparedCompletion;
 
 // Bodies up to here cost less to read, render and tokenize than to hand to another thread and back.
 inline constexpr std::size_t kMaxInlineBytes = 4 << 10;
@@ -97,9 +98,7 @@ class Serving {
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
 
  private:
-  static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-    return serving.start(std::move(prepared), request_id, wake);
-  }
+  static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
   EngineClient* engine_;
   const ServedModel* model_;

@@ -16,6 +16,7 @@
 #include "server/operate/cache_status.h"
 #include "server/operate/chat_page.h"
 #include "server/operate/metrics.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 

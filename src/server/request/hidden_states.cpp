@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/json_text.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 
 namespace json = boost::json;

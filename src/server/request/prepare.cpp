@@ -9,9 +9,9 @@
 #include "quire/detokenizer.h"
 #include "server/http/tenants.h"
 #include "server/request/answer_grammar.h"
+#include "server/request/served_model.h"
 #include "text/bash_tool.h"
 #include "text/tool_calls/answer_parser.h"
-
 namespace quire {
 
 namespace {

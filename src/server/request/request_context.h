@@ -3,9 +3,10 @@
 #include <string_view>
 
 #include "quire/server_options.h"
-#include "server/request/served_model.h"
 
 namespace quire {
+
+class ServedModel;
 
 struct RequestContext {
   const ServedModel& model;

@@ -15,6 +15,7 @@
 #include "server/api/serving.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
+#include "server/request/prepare.h"
 
 namespace quire {
 

@@ -11,6 +11,7 @@
 #include "server/api/anthropic/messages_request.h"
 #include "server/api/serving.h"
 #include "server/request/object_reader.h"
+#include "server/request/prepare.h"
 
 namespace quire {
 

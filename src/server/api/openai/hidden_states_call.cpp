@@ -8,7 +8,7 @@
 #include "server/answers/pooling_call.h"
 #include "server/api/openai/openai_shape.h"
 #include "server/request/hidden_states.h"
-
+#include "server/request/prepare.h"
 namespace quire {
 
 namespace {

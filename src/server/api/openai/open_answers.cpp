@@ -12,7 +12,7 @@
 #include "server/api/openai/openai_shape.h"
 #include "server/api/openai/small_requests.h"
 #include "server/api/routes.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 
 namespace {

@@ -13,6 +13,8 @@
 #include "server/api/openai/openai_shape.h"
 #include "server/api/openai/tokenize.h"
 #include "server/api/serving.h"
+#include "server/request/prepare.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 

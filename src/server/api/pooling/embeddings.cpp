@@ -7,7 +7,7 @@
 
 #include "base/json_text.h"
 #include "server/api/pooling/vector_form.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 namespace {
 

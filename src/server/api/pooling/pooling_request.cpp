@@ -8,7 +8,7 @@
 
 #include "server/http/error_response.h"
 #include "server/http/tenants.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 namespace {
 

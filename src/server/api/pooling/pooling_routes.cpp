@@ -13,6 +13,7 @@
 #include "server/api/pooling/rerank.h"
 #include "server/api/pooling/token_vectors.h"
 #include "server/api/serving.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/json_text.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 
 namespace json = boost::json;

@@ -10,7 +10,7 @@
 #include "server/http/error_response.h"
 #include "server/request/chat_messages.h"
 #include "server/request/hidden_states.h"
-
+#include "server/request/served_model.h"
 namespace quire {
 
 namespace json = boost::json;

@@ -16,6 +16,7 @@
 #include "server/http/error_response.h"
 #include "server/http/query.h"
 #include "server/request/object_reader.h"
+#include "server/request/prepare.h"
 
 namespace quire {
 
