@@ -186,6 +186,7 @@ struct EngineStats {
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
   bool is_paused = false;
+  bool is_stopping = false;  // Engine::stop was called: it takes no requests any more
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
   // The worker's part of steps that compute.
   HistogramSnapshot forward_time_s, sample_time_s;

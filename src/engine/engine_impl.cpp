@@ -135,12 +135,15 @@ void EngineImpl::resume(ControlAnswer answer) {
 
 EngineStats EngineImpl::stats() const {
   const std::lock_guard lock(stats_mutex_);
-  return stats_;
+  EngineStats stats = stats_;
+  stats.is_stopping = is_stopping_;
+  return stats;
 }
 
 std::uint32_t EngineImpl::stop(double timeout_s) {
   const std::lock_guard lock(stop_mutex_);
   if (!stopped_) {
+    is_stopping_ = true;
     inbox_.close();
     if (!inbox_.wait_until_done(timeout_s)) inbox_.abort_rest();
     thread_.join();

@@ -65,6 +65,7 @@ class EngineImpl final : public Engine {
   EngineStats stats_;
   std::mutex stop_mutex_;
   bool stopped_ = false;
+  std::atomic<bool> is_stopping_ = false;
   std::uint32_t num_aborted_ = 0;  // written by the engine thread, read after it was joined
   std::thread thread_;             // last: it uses all the others
 };

@@ -205,7 +205,10 @@ class FakeEngine final : public Engine {
   [[nodiscard]] EngineStats stats() const override { return stats_; }
   [[nodiscard]] const ModelInfo& model() const override { return info_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
-  std::uint32_t stop(double /*timeout_s*/) override { return 0; }
+  std::uint32_t stop(double /*timeout_s*/) override {
+    stats_.is_stopping = true;
+    return 0;
+  }
 
   // One step's output, as the engine thread would send it.
   void emit(RequestId id, std::string_view text) { deliver(output_of(id, bytes_to_tokens(text))); }

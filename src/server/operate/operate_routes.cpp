@@ -42,7 +42,9 @@ Reply health(const Serving& serving) {
 
 Reply ready(Serving& serving) {
   if (serving.is_draining()) return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
-  if (serving.engine().engine().stats().is_paused)
+  const EngineStats engine = serving.engine().engine().stats();
+  if (engine.is_stopping) return serving.refuse({ErrorCode::shutting_down, "", "the engine has been stopped", "start it anew"});
+  if (engine.is_paused)
     return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "POST /resume"}, serving.options().retry_after_s)};
   return Serving::json_reply(R"({"status":"ready"})");
 }

@@ -70,12 +70,15 @@ Result<void> check_hidden_states(std::uint64_t num_tokens, const char* field, co
   return check_hidden_numbers(num_tokens, field, context);
 }
 
-Result<std::string> write_hidden_states(const std::string& folder, const std::string& name, std::span<const TokenId> tokens,
+Result<std::string> write_hidden_states(const StatesPlace& place, const std::string& name, std::span<const TokenId> tokens,
                                         std::span<const float> rows) {
   static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
   namespace fs = std::filesystem;
-  const fs::path path = fs::path(folder) / (name + ".safetensors"), draft = fs::path(folder) / ("." + name + ".tmp");
+  // A tenant may be called "..".
+  const fs::path home = place.tenant.empty() ? fs::path(place.folder) : fs::path(place.folder) / ("tenant-" + place.tenant);
+  const fs::path path = home / (name + ".safetensors"), draft = home / ("." + name + ".tmp");
   std::error_code code;
+  if (!place.tenant.empty() && !fs::create_directory(home, code) && code) return std::unexpected(not_written(home.string(), code.value()));
   if (fs::exists(path, code))
     return fail(ErrorCode::invalid_argument, "X-Request-Id", "is one whose hidden states are there already", "send another one, or none");
   const std::vector<std::int64_t> ids(tokens.begin(), tokens.end());
@@ -89,7 +92,7 @@ Result<std::string> write_hidden_states(const std::string& folder, const std::st
   const int cause = out ? 0 : errno;
   if (out) fs::rename(draft, path, code);
   if (out && !code) return path.string();
-  const Error error = not_written(folder, out ? code.value() : cause);
+  const Error error = not_written(home.string(), out ? code.value() : cause);
   fs::remove(draft, code);
   return std::unexpected(error);
 }

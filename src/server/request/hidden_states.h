@@ -19,9 +19,15 @@ Result<void> check_hidden_numbers(std::uint64_t num_tokens, const char* field, c
 // That the server writes them, and that so many fit into memory.
 Result<void> check_hidden_states(std::uint64_t num_tokens, const char* field, const RequestContext& context);
 
-// FOLDER/NAME.safetensors, whole or not at all: "hidden_states" in F32, [token][1][number], and "token_ids" in I64. Its path. It waits for
-// the disk: neither on the engine's thread nor on the server's. Errors: `io`, or it is there.
-Result<std::string> write_hidden_states(const std::string& folder, const std::string& name, std::span<const TokenId> tokens,
+// Each tenant has a folder of its own in `folder`, so that no name that is taken tells of another tenant's request. Without a tenant:
+// `folder`.
+struct StatesPlace {
+  std::string folder, tenant;
+};
+
+// NAME.safetensors there, whole or not at all: "hidden_states" in F32, [token][1][number], and "token_ids" in I64. Its path. It
+// waits for the disk: neither on the engine's thread nor on the server's. Errors: `io`, or it is there.
+Result<std::string> write_hidden_states(const StatesPlace& place, const std::string& name, std::span<const TokenId> tokens,
                                         std::span<const float> rows);
 
 // {"hidden_states_path": ...}

@@ -377,6 +377,15 @@ TEST_F(HttpTest, ReadyMeansThatRequestsAreTaken) {
   EXPECT_NE(paused.error_message().find("/resume"), std::string::npos);
 }
 
+TEST_F(HttpTest, AStoppedEngineIsNotReady) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.get("/ready").status, 200U);
+  engine.stop(0);
+  EXPECT_EQ(client.get("/health").status, 200U);
+  EXPECT_EQ(client.get("/ready").status, 503U);
+}
+
 TEST_F(HttpTest, ReadyEndsWithTheBeginningOfTheEnd) {
   start();
   HttpClient early(port), late(port), busy(port);

@@ -44,7 +44,8 @@ void write_states(const std::shared_ptr<StatesCall>& call, PooledVector rows) {
   const std::string id = std::string(call->prepared.request.shape->id_prefix()) + call->request_id;
   auto work = [job, call, id, folder = serving.options().hidden_states_folder] {
     try {
-      job->path = write_hidden_states(folder, id, call->prepared.prompts.front().prompt, job->rows);
+      const EngineRequest& prompt = call->prepared.prompts.front();
+      job->path = write_hidden_states({folder, prompt.tags.tenant}, id, prompt.prompt, job->rows);
     } catch (const std::exception&) {
       job->failure = std::current_exception();
     }

@@ -113,12 +113,12 @@ Result<void> render_chat(PoolingRequest& request, const ServedModel& model) {
 
 // Instead of rows, where they are.
 Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
-                                 const std::vector<std::vector<TokenId>>& prompts, const std::string& folder,
+                                 const std::vector<std::vector<TokenId>>& prompts, const StatesPlace& place,
                                  std::uint64_t num_prompt_tokens) {
   std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
                                  json_string(head.model));
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    const auto path = write_hidden_states(folder, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
+    const auto path = write_hidden_states(place, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
     if (!path) return std::unexpected(path.error());
     body += fmt::format(R"({}{{"index":{},"object":"pooling","data":[],"kv_transfer_params":{}}})", i > 0 ? "," : "", i,
                         hidden_states_params(*path));
@@ -157,9 +157,9 @@ Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& 
     prompts.reserve(prepared.requests.size());
     for (const EngineRequest& each : prepared.requests) prompts.push_back(each.prompt);
     prepared.writes_files = true;
-    prepared.answer = [prompts = std::move(prompts), folder = context.options.hidden_states_folder,
+    prepared.answer = [prompts = std::move(prompts), place = StatesPlace{context.options.hidden_states_folder, std::string(context.tenant)},
                        num_tokens = prepared.num_prompt_tokens](const PooledHead& head, std::span<const PooledVector> answers) {
-      return files_answer(head, answers, prompts, folder, num_tokens);
+      return files_answer(head, answers, prompts, place, num_tokens);
     };
     return prepared;
   }

@@ -137,17 +137,31 @@ TEST_F(HiddenStatesHttp, AreRefusedWhereNobodyGetsThem) {
 TEST_F(HiddenStatesHttp, AreWrittenWholeOrNotAtAll) {
   const std::vector<TokenId> tokens{97, 98};
   const std::vector<float> rows{97, 0, 0, 0, 98, 0, 0, 0};
-  const auto path = write_hidden_states(folder, "x", tokens, rows);
+  const auto path = write_hidden_states({folder, ""}, "x", tokens, rows);
   ASSERT_TRUE(path) << path.error().to_string();
   expect_states(*path, "ab");
-  EXPECT_EQ(write_hidden_states(folder, "x", tokens, rows).error().field, "X-Request-Id") << "nobody's file is replaced";
+  EXPECT_EQ(write_hidden_states({folder, ""}, "x", tokens, rows).error().field, "X-Request-Id") << "nobody's file is replaced";
   // The disk is full.
   std::filesystem::create_symlink("/dev/full", folder + "/.full.tmp");
-  const auto full = write_hidden_states(folder, "full", tokens, rows);
+  const auto full = write_hidden_states({folder, ""}, "full", tokens, rows);
   ASSERT_FALSE(full.has_value());
   EXPECT_EQ(full.error().code, ErrorCode::io);
   EXPECT_NE(full.error().message.find("No space left"), std::string::npos) << full.error().message;
   EXPECT_EQ(num_files(), 1U);
+}
+
+TEST_F(HiddenStatesHttp, TenantsHaveFoldersOfTheirOwn) {
+  const std::vector<TokenId> tokens{97, 98};
+  const std::vector<float> rows{97, 0, 0, 0, 98, 0, 0, 0};
+  for (const char* tenant : {"", "a", ".."}) {
+    const auto path = write_hidden_states({folder, tenant}, "x", tokens, rows);
+    ASSERT_TRUE(path) << tenant << path.error().to_string();
+    EXPECT_TRUE(path->starts_with(folder + "/")) << *path;
+    expect_states(*path, "ab");
+    EXPECT_EQ(write_hidden_states({folder, tenant}, "x", tokens, rows).error().field, "X-Request-Id") << tenant;
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(write_hidden_states({folder, "a"}, "y", tokens, rows).error().code, ErrorCode::io) << "a folder that is gone is not made again";
 }
 
 }  // namespace
