@@ -53,6 +53,8 @@ class Connector {
   // they are finished, and `reported`, the order of their updates. Both are given in the order found: first the num_async requests that
   // wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
   virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
+  // Its blocks hold what nobody may read (Core::forget_blocks): what was stored of them is not to be loaded again.
+  virtual void forget(const RequestView& /*request*/) {}
   // In apply(): what kept the blocks of a finished request is over, and they are given back.
   virtual void sent(RequestId /*request*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet

@@ -206,6 +206,10 @@ class QUIRE_API Core {
   FinishEffect finish(RequestId id, RequestStatus status, const StepInput& input = {});
   void finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input = {});
 
+  // The blocks of this request hold what nobody may read (numbers that are none): the cache forgets their names, whoever else holds them,
+  // and the connector is told. For an id that is not known nothing happens.
+  void forget_blocks(RequestId id);
+
   // Forgets all cached prefixes. False, and nothing happens, while a request holds blocks; with `preempt_running` all running requests are
   // preempted first. An error when blocks are still held then (transfers), or the connector refuses.
   Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});

@@ -40,6 +40,7 @@ class QUIRE_API CoreCallWriter {
   void set_drafts(std::span<const Draft> drafts);
   void set_drafts_in_plan(std::span<const Draft> drafts);
   void finish(RequestId id, RequestStatus status, const StepInput& input = {});
+  void forget_blocks(RequestId id);
   void reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input = {});
   void end_pins();
   void reset_connector_cache();

@@ -112,6 +112,18 @@ TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
   expect_equal(sink.wait(good_id), expected(good, kPoison));
 }
 
+// A block of numbers that are none would end every request that finds it.
+TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
+  Collector sink;
+  EngineRequest bad = make_request(64, 10), again = bad, good = make_request(64, 2, 9);
+  bad.prompt.back() = kPoison;
+  EXPECT_EQ(sink.wait(engine->submit(bad, sink).value()).reason, FinishReason::error);
+  EXPECT_EQ(sink.wait(engine->submit(again, sink).value()).num_cached_tokens, 0U);
+  sink.wait(engine->submit(good, sink).value());
+  EXPECT_GT(sink.wait(engine->submit(good, sink).value()).num_cached_tokens, 0U) << "what is good is found";
+}
+
 TEST_P(EngineTest, StopDrainsThenRefuses) {
   const auto engine = start(GetParam(), {});
   Collector sink;

@@ -87,6 +87,10 @@ void CompositeConnector::order_failed(std::size_t num_async, std::span<RequestId
   for (const CompositeMember& member : members_) member.connector->order_failed(num_async, finishing, reported);
 }
 
+void CompositeConnector::forget(const RequestView& request) {
+  for (const CompositeMember& member : members_) member.connector->forget(request);
+}
+
 void CompositeConnector::sent(RequestId request) {
   for (const CompositeMember& member : members_) member.connector->sent(request);
 }

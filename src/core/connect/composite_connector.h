@@ -46,6 +46,7 @@ class CompositeConnector final : public Connector {
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
   void completed(const TransferCompletion& completion) override;
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override;
+  void forget(const RequestView& request) override;
   void sent(RequestId request) override;
   void step_output() override;
   bool reset() override;

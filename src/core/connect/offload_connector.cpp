@@ -109,6 +109,10 @@ std::span<const OffloadKey> OffloadConnector::keys_of(const RequestView& request
   return keys_;
 }
 
+void OffloadConnector::forget(const RequestView& request) {
+  for (const OffloadKey& key : keys_of(request, 0, request.block_hashes.size() / kNameBytes / factor_)) drop(key);
+}
+
 std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& request, std::size_t begin, std::size_t end) {
   keys_.clear();
   asked_.clear();

@@ -56,6 +56,7 @@ class OffloadConnector final : public Connector {
   // One that it does not know is passed over.
   void completed(const TransferCompletion& completion) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;
+  void forget(const RequestView& request) override;
   void sent(RequestId request) override;
   void step_output() override {}
   // What is in transfer leaves the tier when that is over, and is not found until then.

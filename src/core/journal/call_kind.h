@@ -19,9 +19,10 @@ enum class CallKind : std::uint8_t {
   reset_encoder_cache,
   set_pause_state,
   make_stats,
-  set_swap_costs
+  set_swap_costs,
+  forget_blocks
 };
 
-inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 1};
+inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 2};
 
 }  // namespace quire

@@ -111,7 +111,7 @@ struct Call {
 };
 
 void read_call(ReadForm& form, Call& call) {
-  form.in.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::set_swap_costs));
+  form.in.choice(call.kind, static_cast<std::uint8_t>(CallKind::add), static_cast<std::uint8_t>(CallKind::forget_blocks));
   switch (call.kind) {
     case CallKind::add:
       return form(call.request, call.input);
@@ -139,6 +139,8 @@ void read_call(ReadForm& form, Call& call) {
       return form.in.choice(call.pause, 0, static_cast<std::uint8_t>(PauseState::paused_all));
     case CallKind::set_swap_costs:
       return form(call.costs);
+    case CallKind::forget_blocks:
+      return form(call.id);
     case CallKind::end_pins:
     case CallKind::reset_connector_cache:
     case CallKind::reset_encoder_cache:
@@ -202,6 +204,9 @@ const StepPlan* CoreCallReader::play(Core& core) {
       break;
     case CallKind::reset_prefix_cache:
       (void)core.reset_prefix_cache(call.preempt_running, call.reset_connector, call.input);
+      break;
+    case CallKind::forget_blocks:
+      core.forget_blocks(call.id);
       break;
     case CallKind::end_pins:
       core.end_pins();

@@ -120,6 +120,10 @@ void CoreCallWriter::finish(RequestId id, RequestStatus status, const StepInput&
   impl_->write(CallKind::finish, id, status, input);
 }
 
+void CoreCallWriter::forget_blocks(RequestId id) {
+  impl_->write(CallKind::forget_blocks, id);
+}
+
 void CoreCallWriter::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
   impl_->write(CallKind::reset_prefix_cache, preempt_running, reset_connector, input);
 }

@@ -154,6 +154,14 @@ void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vec
   s.ended.destroy_gone();
 }
 
+void Core::forget_blocks(RequestId id) {
+  State& s = *state_;
+  const Request* request = s.table.find_any(id);
+  if (request == nullptr) return;
+  for (const std::span<const BlockId> blocks : s.requests.group_blocks(*request)) s.kv.evict_blocks(blocks);
+  if (s.context.seams.connector != nullptr) s.context.seams.connector->forget(Requests::view(*request));
+}
+
 void Core::set_drafts(std::span<const Draft> drafts) {
   state_->drafts.set(drafts);
 }

@@ -47,6 +47,7 @@ struct ChoiceText {
   std::optional<TokenId> echoed{};                          // the prompt's first token: `prompt` goes before `logprobs`
   std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
   std::optional<FinishReason> finish{};                     // absent: more follows
+  bool tokens_as_ids = false;                               // beside log probabilities (TokenNames)
   bool calls_tools = false;                                 // a chat's answer ends with calls that are whole
   const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
   const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already

@@ -244,6 +244,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .prompt = choice.prompt_logprobs.get(),
                   .tells_prompt = request_.prompt_logprobs,
                   .finish = choice.finish,
+                  .tokens_as_ids = request_.tokens_as_ids,
                   .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
                   .cause = choice.cause};
   if (request_.return_token_ids) text.token_ids = &choice.tokens;

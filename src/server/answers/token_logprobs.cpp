@@ -14,10 +14,10 @@ namespace quire {
 namespace {
 
 // {"token": ..., "logprob": ..., "bytes": [...]; the caller closes it.
-void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLogprob& entry) {
-  const std::string_view bytes = tokenizer.token_bytes(entry.token);
+void open_chat_entry(std::string& out, const TokenNames& names, const TokenLogprob& entry) {
+  const std::string_view bytes = names.tokenizer.token_bytes(entry.token);
   out += R"({"token":)";
-  append_json_string(out, repair_utf8(bytes));
+  append_json_string(out, names.name(entry.token));
   out += R"(,"logprob":)";
   append_json_float(out, entry.logprob);
   out += R"(,"bytes":[)";
@@ -28,18 +28,26 @@ void open_chat_entry(std::string& out, const Tokenizer& tokenizer, const TokenLo
 
 }  // namespace
 
-void append_token_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
+std::string TokenNames::text(TokenId token) const {
+  return repair_utf8(tokenizer.token_bytes(token));
+}
+
+std::string TokenNames::name(TokenId token) const {
+  return by_id ? fmt::format("token_id:{}", token) : text(token);
+}
+
+void append_token_logprobs(std::string& out, const TokenNames& names, const std::vector<PositionLogprobs>& positions) {
   out += '[';
   bool first = true;
   for (const PositionLogprobs& position : positions) {
     const auto& entries = position.entries;
     if (entries.empty()) continue;
     if (!std::exchange(first, false)) out += ',';
-    open_chat_entry(out, tokenizer, entries.front());
+    open_chat_entry(out, names, entries.front());
     out += R"(,"top_logprobs":[)";
     for (std::size_t k = 1; k < entries.size(); ++k) {
       if (k > 1) out += ',';
-      open_chat_entry(out, tokenizer, entries[k]);
+      open_chat_entry(out, names, entries[k]);
       out += '}';
     }
     out += "]}";

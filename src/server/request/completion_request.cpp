@@ -236,7 +236,6 @@ void read_known_others(ObjectReader& reader, Api api) {
     reader.only(other, "null", "remove it; /docs lists the fields of this server");
   reader.only("spaces_between_special_tokens", "true", "remove it");
   reader.only("detokenize", "true", "remove it");
-  reader.only("return_tokens_as_token_ids", "false", "use /tokenize");
   reader.only("logits_processors", "[]", "use logit_bias");
   if (api == Api::completion) return;
   reader.only("best_of", "1", "use n");
@@ -348,6 +347,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   request.truncate_to = reader.integer("truncate_prompt_tokens", -1, kMaxInt);
   if (request.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or how many tokens to keep");
   request.return_token_ids = reader.boolean("return_token_ids", false);
+  request.tokens_as_ids = reader.boolean("return_tokens_as_token_ids", false);
   read_scheduling(reader, request);
   read_agent(reader, request);
   request.form = read_output_form(reader);

@@ -72,6 +72,7 @@ struct CompletionRequest {
   std::shared_ptr<const std::vector<TokenId>> known_beginning{};
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
+  bool tokens_as_ids = false;         // return_tokens_as_token_ids: of log probabilities
   std::optional<std::string> suffix;  // completion: what the answer leads to
   bool session = false;               // completion: more of its prompt may follow (/v1/requests/{id}/input)
   std::vector<std::string> ignored;   // names of fields that do not change the answer

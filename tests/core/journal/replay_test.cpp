@@ -58,6 +58,26 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
   EXPECT_EQ(met.size(), 13U) << "every call that answers was met";
 }
 
+TEST(Replay, ForgetsTheSameBlocks) {
+  CoreConfig config;
+  config.block_size = 4;
+  FullAttentionSpec spec;
+  spec.block_size = 4;
+  config.kv = {.num_blocks = 16, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  const std::vector<TokenId> prompt(12, 7);
+  CoreCallWriter calls;
+  calls.add({.id = RequestId{1}, .prompt = prompt});
+  calls.schedule();
+  calls.forget_blocks(RequestId{1});
+  calls.add({.id = RequestId{2}, .prompt = prompt});
+  calls.schedule();
+  const std::vector<std::uint8_t> bytes = calls.take();
+  const auto core = Core::create(config).value();
+  CoreCallReader reader(bytes);
+  while (reader.next().value()) reader.play(*core);
+  EXPECT_EQ(core->view(RequestId{2})->num_cached_tokens, 0) << "8 without it";
+}
+
 // The option that no recorded decision has, since it came later: CureOptions::early_loads.
 TEST(Replay, PlaysEarlyLoadsBack) {
   std::uint32_t num_other = 0;

@@ -10,6 +10,19 @@ using ForkTest = RunningServer;
 
 constexpr const char* kId = "X-Request-Id: mine\r\n";
 
+TEST_F(ForkTest, NoAnswerOfAChildIsLongerThanTheServerAllows) {
+  start({.generation_defaults = {.max_limit = 5}});
+  HttpClient parent(port), child(port);
+  parent.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "stream": true})", kId));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  engine.emit(RequestId{0}, "on");
+  child.send(HttpClient::post_text("/v1/requests/cmpl-mine/fork", R"({"max_tokens": 9})"));
+  ASSERT_TRUE(engine.wait_submitted(2));
+  EXPECT_EQ(engine.at(1).request.sampling.max_tokens, 5U);
+  for (std::uint64_t i = 0; i < 2; ++i) engine.end(RequestId{i}, FinishReason::stop);
+  EXPECT_EQ(child.receive().status, 200U);
+}
+
 TEST_F(ForkTest, ChildrenAnswerWithWhatTheParentPutOutAndGoOn) {
   start();
   HttpClient parent(port);

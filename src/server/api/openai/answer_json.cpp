@@ -18,18 +18,17 @@ namespace {
 
 // One list per key, all of the same length; top_logprobs holds the token itself, too.
 struct CompletionLists {
-  const Tokenizer& tokenizer;
+  TokenNames names;
   std::size_t offset;
   std::string tokens{}, values{}, tops{}, offsets{};
 
   // Without entries: nothing is known of it.
   void add(TokenId token, std::span<const TokenLogprob> entries) {
     const char* comma = tokens.empty() ? "" : ",";
-    const std::string text = repair_utf8(tokenizer.token_bytes(token));
     for (std::string* list : {&tokens, &values, &tops}) *list += comma;
-    append_json_string(tokens, text);
+    append_json_string(tokens, names.name(token));
     fmt::format_to(std::back_inserter(offsets), "{}{}", comma, offset);
-    offset += count_characters(text);
+    offset += count_characters(names.text(token));
     if (entries.empty()) {
       values += "null";
       tops += "null";
@@ -39,7 +38,7 @@ struct CompletionLists {
     for (std::size_t k = 0; k < entries.size(); ++k) {
       if (k > 0 && entries[k].token == token) continue;
       tops += k == 0 ? '{' : ',';
-      append_json_string(tops, repair_utf8(tokenizer.token_bytes(entries[k].token)));
+      append_json_string(tops, names.name(entries[k].token));
       tops += ':';
       append_json_float(tops, entries[k].logprob);
     }
@@ -47,8 +46,8 @@ struct CompletionLists {
   }
 };
 
-void append_completion_logprobs(std::string& out, const Tokenizer& tokenizer, const ChoiceText& choice) {
-  CompletionLists lists{tokenizer, choice.text_offset};
+void append_completion_logprobs(std::string& out, const TokenNames& names, const ChoiceText& choice) {
+  CompletionLists lists{names, choice.text_offset};
   if (choice.echoed) {
     lists.add(*choice.echoed, {});
     for (const PositionLogprobs& position : *choice.prompt) {
@@ -85,16 +84,16 @@ void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const 
   out += ']';
 }
 
-void append_logprobs(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice) {
+void append_logprobs(std::string& out, Api api, const TokenNames& names, const ChoiceText& choice) {
   out += R"(,"logprobs":)";
   if (choice.logprobs == nullptr) {
     out += "null";
   } else if (api == Api::chat) {
     out += R"({"content":)";
-    append_token_logprobs(out, tokenizer, *choice.logprobs);
+    append_token_logprobs(out, names, *choice.logprobs);
     out += '}';
   } else {
-    append_completion_logprobs(out, tokenizer, choice);
+    append_completion_logprobs(out, names, choice);
   }
 }
 
@@ -133,7 +132,7 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
     if (whole) out += R"(,"refusal":null)";
     out += '}';
   }
-  append_logprobs(out, api, tokenizer, choice);
+  append_logprobs(out, api, {tokenizer, choice.tokens_as_ids}, choice);
   append_finish(out, choice);
   if (choice.tells_prompt && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
   if (choice.token_ids != nullptr) out += fmt::format(R"(,"token_ids":[{}])", fmt::join(*choice.token_ids, ","));

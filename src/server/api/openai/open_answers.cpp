@@ -65,8 +65,11 @@ Reply fork_answer(Serving& serving, HttpRequest& request, const Wake& wake) {
   if (request.body.size() > kMaxInlineBytes)
     return serving.refuse({ErrorCode::invalid_argument, "", fmt::format("the body has {} bytes", request.body.size()),
                            "send choice, n, seed, max_tokens, stream"});
-  const auto call = parse_fork_call(request.body, serving.options().max_choices);
+  auto call = parse_fork_call(request.body, serving.options().max_choices);
   if (!call) return serving.refuse(call.error());
+  // No answer is longer, whatever was asked for; the parent's own limit is within it.
+  if (const auto most = serving.options().generation_defaults.max_limit; most && call->fork.max_tokens)
+    call->fork.max_tokens = std::min(*call->fork.max_tokens, *most);
   const std::string id(name_in(kForkPath, request.path()));
   const std::string tenant = serving.tenant_of(request);
   const auto parent = serving.find(tenant, id);

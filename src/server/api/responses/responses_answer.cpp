@@ -148,7 +148,7 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
 void ResponseWriter::add_logprobs(const AnswerEnd& end) {
   if (end.logprobs == nullptr || items_.size() != 1 || items_.front().kind != Kind::text) return;
   items_.front().logprobs.clear();
-  append_token_logprobs(items_.front().logprobs, *tokenizer_, *end.logprobs);
+  append_token_logprobs(items_.front().logprobs, {*tokenizer_}, *end.logprobs);
 }
 
 void ResponseWriter::end(std::string& events, const AnswerEnd& end) {

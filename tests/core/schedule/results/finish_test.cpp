@@ -5,6 +5,27 @@
 namespace quire::test {
 namespace {
 
+TEST(ForgetBlocks, NobodyFindsThem) {
+  ScriptedConnector connector;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  const Tokens prompt = CoreDriver::prompt(1, 12);
+  d.add(CoreDriver::request(1, prompt, 5));
+  d.step();
+  d.add(CoreDriver::request(2, prompt, 5));
+  d.step();
+  ASSERT_EQ(d.view(2).num_cached_tokens, 8) << "but the last block, of which a token must be computed";
+  (void)connector.take_log();
+  d.core->forget_blocks(RequestId{9});
+  d.core->forget_blocks(RequestId{1});
+  EXPECT_EQ(connector.take_log(), std::vector<std::string>{"forget 1"});
+  for (const BlockId block : d.blocks(1)) EXPECT_FALSE(d.cached(block));
+  d.core->check_invariants();
+  d.core->finish(RequestId{1}, RequestStatus::finished_error);
+  d.add(CoreDriver::request(3, prompt, 5));
+  d.step();
+  EXPECT_EQ(d.view(3).num_cached_tokens, 0);
+}
+
 TEST(Finish, InAnyState) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 1;

@@ -1,4 +1,6 @@
 // Completions over real sockets, with an engine played by hand.
+#include <fmt/format.h>
+
 #include <string>
 
 #include "server/running_server.h"
@@ -229,6 +231,28 @@ TEST_F(CompletionTest, LogprobsHaveBothShapes) {
   EXPECT_EQ(chat[0].at("token"), "a");
   EXPECT_EQ(chat[0].at("bytes").as_array()[0], 'a');
   EXPECT_EQ(chat[0].at("top_logprobs").as_array()[0].at("token"), "b");
+}
+
+TEST_F(CompletionTest, LogprobsCanNameTokensByTheirIds) {
+  engine.answer_with("éa");
+  start();
+  const auto plain = post("/v1/completions", R"({"prompt": "a", "logprobs": 1, "return_tokens_as_token_ids": true})")
+                         .json()
+                         .at("choices")
+                         .as_array()[0]
+                         .at("logprobs");
+  EXPECT_EQ(plain.at("tokens").as_array()[2], fmt::format("token_id:{}", int{'a'}));
+  EXPECT_TRUE(plain.at("top_logprobs").as_array()[2].as_object().contains(fmt::format("token_id:{}", int{'a'})));
+  const auto chat = post("/v1/chat/completions",
+                         R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "return_tokens_as_token_ids": true})")
+                        .json()
+                        .at("choices")
+                        .as_array()[0]
+                        .at("logprobs")
+                        .at("content")
+                        .as_array();
+  EXPECT_EQ(chat[2].at("token"), fmt::format("token_id:{}", int{'a'}));
+  EXPECT_EQ(chat[2].at("bytes").as_array()[0], 'a') << "whatever it is called";
 }
 
 TEST_F(CompletionTest, StreamedLogprobsAreThoseOfTheWholeAnswer) {
