@@ -4,6 +4,7 @@
 #include <string>
 
 #include "quire/error.h"
+#include "quire/hash_algorithm.h"
 
 namespace quire {
 
@@ -20,6 +21,9 @@ struct CacheOptions {
   std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;  // 0: a share of the memory that is left beside the weights
   KvDtype dtype = KvDtype::bf16;
   bool enable_prefix_caching = true;
+  HashAlgorithm hash = HashAlgorithm::canonical;
+  std::string hash_seed;          // servers with equal seeds and algorithms name equal blocks alike (vLLM's PYTHONHASHSEED)
+  bool lifo_free_blocks = false;  // reuse the block freed last first: hotter in the processor's caches, and prefixes are forgotten sooner
 };
 
 // Which waiting request goes first, and which running one gives way.
@@ -105,6 +109,9 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   PressureOptions pressure;
   KvSwapOptions kv_swap;
+  // With the three cures of what the fork does.
+  ContinuumOptions continuum{.pins_give_way = true, .pins_end_with_job = true, .jobless_in_order = true};
+  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   NgramOptions speculation;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;

@@ -11,10 +11,9 @@
 
 #include "quire/ids.h"
 #include "quire/multimodal.h"
+#include "quire/sampling.h"
 
 namespace quire {
-
-struct SamplingParams;
 
 // vLLM's RequestStatus, in its order: everything after `preempted` is finished.
 enum class RequestStatus : std::uint8_t {
@@ -38,13 +37,6 @@ constexpr bool is_finished(RequestStatus status) {
 
 // Why a request ended, as its client sees it.
 enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
-
-// Output that repeats a pattern of min..max_pattern_tokens tokens at least min_count times is stopped. min_count < 2 or max 0: off.
-struct RepetitionDetection {
-  std::int32_t min_pattern_tokens = 0;
-  std::int32_t max_pattern_tokens = 0;
-  std::int32_t min_count = 0;
-};
 
 // What a request belongs to, for those who schedule, count or explain by it.
 struct RequestTags {

@@ -12,6 +12,16 @@
 
 namespace quire {
 
+// Output that repeats a pattern of min..max_pattern_tokens tokens at least min_count times is stopped (vLLM: repetition_detection).
+// min_count < 2 or max 0: off.
+struct RepetitionDetection {
+  std::int32_t min_pattern_tokens = 0;
+  std::int32_t max_pattern_tokens = 0;
+  std::int32_t min_count = 0;
+
+  friend bool operator==(const RepetitionDetection&, const RepetitionDetection&) = default;
+};
+
 struct QUIRE_API SamplingParams {
   float temperature = 1.0F;         // 0 is greedy; [0, 2]
   float top_p = 1.0F;               // (0, 1]
@@ -31,7 +41,8 @@ struct QUIRE_API SamplingParams {
   bool ignore_eos = false;
   std::vector<TokenId> allowed_token_ids{};       // no others are drawn; empty: all
   std::vector<std::vector<TokenId>> bad_words{};  // behind all but the last token of one, as outputs, the last is not drawn; none is empty
-  PoolingParams pooling{};                        // of a request that draws no tokens (EngineRequest::pooling)
+  RepetitionDetection repetition{};  // 0 <= min_pattern_tokens <= max_pattern_tokens <= 256; min_count 2 to 1024 where it is on
+  PoolingParams pooling{};           // of a request that draws no tokens (EngineRequest::pooling)
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

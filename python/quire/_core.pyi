@@ -1086,7 +1086,7 @@ class Core:
         ValueError, naming the option and the remedy, for options that cannot be served.
         """
 
-    def add(self, prompt: Sequence[int], *, max_tokens: int = 16, min_tokens: int = 0, eos_ids: Sequence[int] = [], stop_token_ids: Sequence[int] = [], priority: int = 0, arrival_time: float = 0.0, cache_salt: str = '', lora_id: int = 0, lora_name: str = '', pooling: bool = False, skip_reading_prefix_cache: bool = False, id: int | None = None, now: float = 0.0) -> int:
+    def add(self, prompt: Sequence[int], *, max_tokens: int = 16, min_tokens: int = 0, eos_ids: Sequence[int] = [], stop_token_ids: Sequence[int] = [], priority: int = 0, arrival_time: float = 0.0, cache_salt: str = '', lora_id: int = 0, lora_name: str = '', pooling: bool = False, skip_reading_prefix_cache: bool = False, job: str = '', is_last_step: bool = False, tool: str = '', id: int | None = None, now: float = 0.0) -> int:
         """
         Puts a request into the waiting queue and returns its id.
 

@@ -32,12 +32,28 @@ Tokens tokens_of(nb::handle value) {
   return tokens;
 }
 
+// Nothing here would tell of them, or ask for what they bound.
+const CoreConfig& without_effect_refused(const CoreConfig& config) {
+  const std::pair<const char*, bool> given[] = {{"enable_kv_events", config.report.enable_kv_events},
+                                                {"kv_metrics_sample", config.report.kv_metrics_sample > 0.0},
+                                                {"include_finished_set", config.report.include_finished_set},
+                                                {"max_encoder_tokens", config.encoder.max_encoder_tokens > 0},
+                                                {"encoder_cache_size", config.encoder.encoder_cache_size > 0},
+                                                {"is_encoder_decoder", config.encoder.is_encoder_decoder},
+                                                {"disable_chunked_mm_input", config.encoder.disable_chunked_mm_input},
+                                                {"pipeline_parallel", config.parallel.pipeline_parallel}};
+  for (const auto& [option, is_given] : given)
+    if (is_given)
+      throw nb::value_error((std::string(option) + ": has no effect on quire.Core; leave it out (quire.vllm heeds it)").c_str());
+  return config;
+}
+
 // The core with what Python's manners need: ids given out here, results as {id: tokens}, misuse as exceptions.
 class PyCore {
  public:
   PyCore(const CoreConfig& config, const nb::object& connector)
       : connector_(connector.is_none() ? nullptr : std::make_unique<PyConnector>(connector)),
-        core_(value_or_raise(Core::create(config, {.connector = connector_.get()}))),
+        core_(value_or_raise(Core::create(without_effect_refused(config), {.connector = connector_.get()}))),
         max_plans_(config.limits.max_outstanding_plans),
         num_groups_(config.kv.groups.size()) {}
 
@@ -177,7 +193,9 @@ void bind_requests(Class& c) {
       "add",
       [](PyCore& self, const Tokens& prompt, std::uint32_t max_tokens, std::uint32_t min_tokens, const Tokens& eos_ids,
          const Tokens& stop_token_ids, std::int64_t priority, double arrival_time, const std::string& cache_salt, std::int64_t lora_id,
-         const std::string& lora_name, bool pooling, bool skip_reading_prefix_cache, std::optional<std::uint64_t> id, double now) {
+         const std::string& lora_name, bool pooling, bool skip_reading_prefix_cache, const std::string& job, bool is_last_step,
+         const std::string& tool, std::optional<std::uint64_t> id, double now) {
+        const RequestTags tags{.job = job, .is_last_step = is_last_step, .tool = tool};
         NewRequest shape;
         shape.max_tokens = max_tokens;
         shape.min_tokens = min_tokens;
@@ -190,12 +208,13 @@ void bind_requests(Class& c) {
         shape.lora_name = lora_name;
         shape.pooling = pooling;
         shape.skip_reading_prefix_cache = skip_reading_prefix_cache;
+        shape.tags = &tags;
         return self.add(prompt, shape, id, {.now = now});
       },
       nb::arg("prompt"), nb::kw_only(), nb::arg("max_tokens") = 16, nb::arg("min_tokens") = 0, nb::arg("eos_ids") = Tokens{},
       nb::arg("stop_token_ids") = Tokens{}, nb::arg("priority") = 0, nb::arg("arrival_time") = 0.0, nb::arg("cache_salt") = "",
       nb::arg("lora_id") = 0, nb::arg("lora_name") = "", nb::arg("pooling") = false, nb::arg("skip_reading_prefix_cache") = false,
-      nb::arg("id") = nb::none(), nb::arg("now") = 0.0,
+      nb::arg("job") = "", nb::arg("is_last_step") = false, nb::arg("tool") = "", nb::arg("id") = nb::none(), nb::arg("now") = 0.0,
       "Puts a request into the waiting queue and returns its id.\n\n"
       "prompt: token ids. It is computed by the steps that follow, sharing the blocks of equal prefixes that are in the cache (requests "
       "with\n"

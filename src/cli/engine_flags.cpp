@@ -52,6 +52,19 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
                       {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}});
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
                "Keep full blocks after use and find them again by hash (default on)");
+  add_choice<HashAlgorithm>(app, "--prefix-caching-hash-algo", cache.hash,
+                            "How blocks are named: canonical (ours), or as vLLM names them: sha256, sha256_cbor, xxhash, xxhash_cbor "
+                            "(xxhash: faster, but whoever tries can make two prompts of one name) (default canonical)",
+                            {{"canonical", HashAlgorithm::canonical},
+                             {"sha256", HashAlgorithm::sha256},
+                             {"sha256_cbor", HashAlgorithm::sha256_cbor},
+                             {"xxhash", HashAlgorithm::xxhash},
+                             {"xxhash_cbor", HashAlgorithm::xxhash_cbor}});
+  app.add_option("--prefix-caching-hash-seed", cache.hash_seed,
+                 "What the names begin with, as vLLM's PYTHONHASHSEED: servers of one seed name equal blocks alike (default none)")
+      ->type_name("TEXT");
+  app.add_flag("--kv-lifo", cache.lifo_free_blocks,
+               "Reuse the block that was freed last first, instead of the one unused longest: cached prefixes are forgotten sooner");
 }
 
 void add_pressure_flags(CLI::App& app, EngineOptions& options) {
@@ -70,6 +83,24 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
                  "Memory beside the KV cache, for blocks of preempted requests: they go on where they were, if that is faster than "
                  "computing again (default 0: computed again)")
       ->transform(bytes_flag());
+  add_choice<SwapChoice>(app, "--kv-swap-choice", options.kv_swap.choice,
+                         "Who is swapped: measured, where it is faster than computing again, or always, whoever finds room (default "
+                         "measured)",
+                         {{"measured", SwapChoice::measured}, {"always", SwapChoice::always}});
+  app.add_option("--max-forks", options.max_fork_family, "Open answers that descend from one by forks, itself among them")
+      ->capture_default_str();
+}
+
+void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum) {
+  app.add_option("--continuum-pin", continuum.pin_s, "With --scheduling-policy continuum: seconds for which the blocks of a turn are kept")
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--continuum-longest-tool", continuum.longest_tool_s,
+                 "They are not kept for a tool that takes longer, in the mean, than so many seconds")
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--continuum-max-jobs", continuum.max_jobs, "Jobs that are remembered between turns")->capture_default_str();
+  app.add_option("--continuum-max-tools", continuum.max_tools, "Tools whose times are remembered")->capture_default_str();
 }
 
 void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
@@ -79,6 +110,8 @@ void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
   app.add_option("--max-num-waiting", scheduler.max_num_waiting, "Waiting requests before clients get 429")->capture_default_str();
   app.add_option("--long-prefill-token-threshold", scheduler.long_prefill_token_threshold,
                  "Most prompt tokens of one request per step; 0: no limit");
+  app.add_flag("--scheduler-reserve-full-isl,!--no-scheduler-reserve-full-isl", scheduler.reserve_full_isl,
+               "Admit a request only when its whole prompt fits into the KV cache (default on)");
   app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", scheduler.enable_chunked_prefill,
                "Compute a prompt over several steps where the budget asks for it (default on)");
   add_choice<SchedulingPolicy>(
@@ -131,6 +164,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
   add_cache_flags(app, options.cache);
   add_scheduler_flags(app, options.scheduler);
+  add_continuum_flags(app, options.continuum);
   add_pressure_flags(app, options);
   add_speculation_flags(app, options.speculation);
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");

@@ -113,9 +113,8 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.loaded_give_way = true;
   config.cures.hits_before_loads = true;
   config.cures.unsure_drafts = true;
-  config.continuum.pins_give_way = true;
-  config.continuum.pins_end_with_job = true;
-  config.continuum.jobless_in_order = true;
+  config.continuum = options.continuum;
+  config.limits.max_fork_family = options.max_fork_family;
   config.report.count_common_prefix = false;
   config.report.log_stats = false;  // the engine counts for itself
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
@@ -129,6 +128,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.block_size = options.cache.block_size;
   config.kv = std::move(plan->config);
   config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;
+  config.prefix_cache.hash = options.cache.hash;
+  config.prefix_cache.hash_seed = options.cache.hash_seed;
+  config.prefix_cache.lifo_free_blocks = options.cache.lifo_free_blocks;
   return config;
 }
 

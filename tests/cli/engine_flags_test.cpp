@@ -35,7 +35,10 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
       "--served-model-name m --kv-cache-memory 2GiB --num-blocks 7 --block-size 32 --kv-cache-dtype f32 --no-enable-prefix-caching "
       "--max-num-seqs 3 --max-num-batched-tokens 64 --max-model-len 99 --max-num-waiting 5 --long-prefill-token-threshold 16 "
       "--no-enable-chunked-prefill --scheduling-policy priority --no-async-scheduling --threads 2 --seed 9 --activations f32 --isa "
-      "reference");
+      "reference --prefix-caching-hash-algo sha256_cbor --prefix-caching-hash-seed 0 --kv-lifo --no-scheduler-reserve-full-isl "
+      "--continuum-pin 3.5 --continuum-longest-tool 4 --continuum-max-jobs 11 --continuum-max-tools 12 --kv-watermark 0.01 "
+      "--kv-pressure-high 0.95 --kv-pressure-low 0.7 --kv-swap 1MiB --kv-swap-choice always --max-forks 8 "
+      "--speculative-config '{\"method\":\"ngram\",\"num_speculative_tokens\":3,\"prompt_lookup_max\":4,\"prompt_lookup_min\":2}'");
   EXPECT_EQ(options.model, "model.gguf");
   EXPECT_EQ(options.served_model_name, "m");
   EXPECT_EQ(options.cache.kv_cache_bytes, 2ULL << 30);
@@ -55,6 +58,22 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.seed, 9U);
   EXPECT_EQ(options.activations, ActivationMode::f32);
   EXPECT_EQ(options.isa, KernelIsa::reference);
+  EXPECT_EQ(options.cache.hash, HashAlgorithm::sha256_cbor);
+  EXPECT_EQ(options.cache.hash_seed, "0");
+  EXPECT_TRUE(options.cache.lifo_free_blocks);
+  EXPECT_FALSE(options.scheduler.reserve_full_isl);
+  EXPECT_EQ(options.continuum.pin_s, 3.5);
+  EXPECT_EQ(options.continuum.longest_tool_s, 4.0);
+  EXPECT_EQ(options.continuum.max_jobs, 11U);
+  EXPECT_EQ(options.continuum.max_tools, 12U);
+  EXPECT_TRUE(options.continuum.pins_give_way);
+  EXPECT_EQ(options.pressure.admission_watermark, 0.01);
+  EXPECT_EQ(options.pressure.pressure_high, 0.95);
+  EXPECT_EQ(options.pressure.pressure_low, 0.7);
+  EXPECT_EQ(options.kv_swap.bytes, 1U << 20);
+  EXPECT_EQ(options.kv_swap.choice, SwapChoice::always);
+  EXPECT_EQ(options.max_fork_family, 8U);
+  EXPECT_EQ(options.speculation, (NgramOptions{.num_speculative_tokens = 3, .prompt_lookup_min = 2, .prompt_lookup_max = 4}));
 }
 
 TEST(EngineFlags, SchedulingIsAsynchronousAndByArrivalUnlessToldOtherwise) {

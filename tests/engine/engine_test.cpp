@@ -124,6 +124,18 @@ TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
   EXPECT_GT(sink.wait(engine->submit(good, sink).value()).num_cached_tokens, 0U) << "what is good is found";
 }
 
+TEST_P(EngineTest, ARepeatedPatternEndsAnAnswer) {
+  const auto engine = start(GetParam(), {});
+  Collector sink;
+  EngineRequest request = make_request(10, 40);
+  request.sampling.ignore_eos = true;
+  request.sampling.allowed_token_ids = {5};
+  request.sampling.repetition = {.min_pattern_tokens = 2, .max_pattern_tokens = 3, .min_count = 4};
+  const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
+  EXPECT_EQ(answer.reason, FinishReason::repetition);
+  EXPECT_EQ(answer.tokens, std::vector<TokenId>(8, 5)) << "four times a pattern of two";
+}
+
 TEST_P(EngineTest, StopDrainsThenRefuses) {
   const auto engine = start(GetParam(), {});
   Collector sink;

@@ -47,6 +47,33 @@ TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
   EXPECT_EQ(served(""), "small");
 }
 
+TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
+  EngineOptions options;
+  options.cache.num_blocks = 50;
+  options.cache.hash = HashAlgorithm::sha256_cbor;
+  options.cache.hash_seed = "7";
+  options.cache.lifo_free_blocks = true;
+  options.scheduler.reserve_full_isl = false;
+  options.continuum.pin_s = 9.0;
+  options.continuum.longest_tool_s = 8.0;
+  options.max_fork_family = 5;
+  options.kv_swap = {.bytes = 4 * kBlockBytes, .choice = SwapChoice::always};
+  options.pressure = {.admission_watermark = 0.1, .pressure_high = 0.9, .pressure_low = 0.5};
+  const ModelInfo model = small_model();
+  const Result<EngineOptions> resolved = resolve_options(options, model, {1, 0});
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().to_string();
+  const CoreConfig config = core_config(*resolved, model);
+  EXPECT_EQ(config.prefix_cache.hash, HashAlgorithm::sha256_cbor);
+  EXPECT_EQ(config.prefix_cache.hash_seed, "7");
+  EXPECT_TRUE(config.prefix_cache.lifo_free_blocks);
+  EXPECT_FALSE(config.scheduler.reserve_full_isl);
+  EXPECT_EQ(config.continuum, options.continuum);
+  EXPECT_TRUE(config.continuum.pins_give_way) << "the cures stay on";
+  EXPECT_EQ(config.limits.max_fork_family, 5U);
+  EXPECT_EQ(config.swap, (SwapOptions{.num_swap_places = 4, .swap_choice = SwapChoice::always}));
+  EXPECT_EQ(config.pressure, options.pressure);
+}
+
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {
   EngineOptions options;
   options.cache.num_blocks = 5;

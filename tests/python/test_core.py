@@ -112,6 +112,8 @@ MISUSE = {
     "an unknown option": (TypeError, "no option", lambda core: quire.CoreConfig(nonsense=1)),
     "no blocks": (ValueError, "num_blocks", lambda core: make(num_blocks=0)),
     "no length": (ValueError, "max_model_len", lambda core: make(max_model_len=0)),
+    "events that nobody would see": (ValueError, "enable_kv_events", lambda core: make(enable_kv_events=True)),
+    "encoder inputs that nobody can add": (ValueError, "max_encoder_tokens", lambda core: make(max_encoder_tokens=64)),
 }
 
 
@@ -127,6 +129,14 @@ def test_misuse_raises_with_the_field_and_changes_nothing_else(what):
     run(core, limit=200)
     core.check_invariants()
     assert 1000 not in core
+
+
+def test_the_blocks_of_a_jobs_turn_stay_while_its_tool_runs():
+    core = make(policy=quire.SchedulingPolicy.CONTINUUM, pin_s=10.0, longest_tool_s=10.0, pins_end_with_job=True)
+    for turn, (last, held) in enumerate([(False, True), (True, False)]):
+        core.add([7] * 40, max_tokens=1, job="agent", tool="ls", is_last_step=last, now=float(turn))
+        core.apply(sampled(core.schedule(now=float(turn))), now=float(turn))
+        assert core.reset_prefix_cache() is not held, "a pin holds the blocks of a turn that another one follows"
 
 
 def test_everything_public_is_explained():

@@ -7,10 +7,10 @@ namespace quire {
 
 std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config) {
   std::vector<BlockHash> names;
-  if (!config.prefix_cache.enable_prefix_caching) return names;
+  if (!config.prefix_cache.enable_prefix_caching || hash_size(config.prefix_cache.hash) != sizeof(BlockHash)) return names;
   const auto hash = make_hash_function(
       {.algorithm = config.prefix_cache.hash, .seed = config.prefix_cache.hash_seed, .root = config.prefix_cache.root_hash});
-  QUIRE_CHECK(hash.has_value() && hash_size(config.prefix_cache.hash) == sizeof(BlockHash), "the core was made with this hash");
+  QUIRE_CHECK(hash.has_value(), "the core was made with this hash");
   names.reserve(request.prompt.size() / config.block_size);
   RequestContent content;
   content.tokens = request.prompt;

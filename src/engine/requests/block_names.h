@@ -8,7 +8,8 @@
 
 namespace quire {
 
-// One per full block, as the core of this configuration names them; none without prefix caching. Thread-safe.
+// One per full block, as the core of this configuration names them; none without prefix caching, nor where names are shorter: the core
+// makes those, and fast. Thread-safe.
 std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config);
 
 }  // namespace quire

@@ -36,7 +36,7 @@ void LiveFailures::end_failed(const WorkerResult& result) {
     const char* const failure = failure_of(request);
     if (failure == nullptr) continue;
     // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
-    if (!is_its_own_fault(request)) core_->forget_blocks(request.id);
+    if (!is_its_own_fault(request)) core_.forget_blocks(request.id);
     if (Searches::is_beam(request.id)) {
       if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure);
       continue;

@@ -14,7 +14,7 @@ namespace quire {
 
 class LiveFailures {
  public:
-  LiveFailures(const Core& core, LiveRequests& live, LiveForks& forks, LiveSearches& searches)
+  LiveFailures(Core& core, LiveRequests& live, LiveForks& forks, LiveSearches& searches)
       : core_(core), live_(live), forks_(forks), searches_(searches) {}
 
   // Those that the model gave nothing finite for, or nothing to choose. Before the core's apply(), so that it drops the token that stands
@@ -25,7 +25,7 @@ class LiveFailures {
   void end_unloaded(std::span<const RequestId> failed);
 
  private:
-  const Core& core_;
+  Core& core_;
   LiveRequests& live_;
   LiveForks& forks_;
   LiveSearches& searches_;

@@ -68,6 +68,7 @@ Result<void> LiveSessions::take_input(RequestId id, Live& live) {
                      .arrival_time = live_.now_s(),
                      .min_tokens = live.sampling.min_tokens,
                      .stop_token_ids = live.sampling.stop_token_ids,
+                     .repetition = live.sampling.repetition,
                      .sampling = &live.sampling};
   if (!live.sampling.ignore_eos) input.eos_ids = live_.eos_ids();
   if (Result<void> continued = core_.continue_session(id, &input, {.now = input.arrival_time}); !continued) {

@@ -60,13 +60,18 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   if (const double penalty = search.length_penalty; !(penalty >= -kMaxLengthPenalty && penalty <= kMaxLengthPenalty))
     return refuse("length_penalty", fmt::format("is {}", penalty), fmt::format("give {} to {}", -kMaxLengthPenalty, kMaxLengthPenalty));
   const SamplingParams& sampling = request.sampling;
-  const std::pair<const char*, bool> given[] = {
-      {"stop_token_ids", !sampling.stop_token_ids.empty()},        {"min_tokens", sampling.min_tokens > 0},
-      {"prompt_logprobs", sampling.prompt_logprobs.has_value()},   {"logit_bias", !sampling.logit_bias.empty()},
-      {"repetition_penalty", sampling.repetition_penalty != 1.0F}, {"presence_penalty", sampling.presence_penalty != 0.0F},
-      {"frequency_penalty", sampling.frequency_penalty != 0.0F},   {"job_id", !request.tags.job.empty()},
-      {"allowed_token_ids", !sampling.allowed_token_ids.empty()},  {"bad_words", !sampling.bad_words.empty()},
-      {"structured_output", request.structured_output.has_value()}};
+  const std::pair<const char*, bool> given[] = {{"stop_token_ids", !sampling.stop_token_ids.empty()},
+                                                {"min_tokens", sampling.min_tokens > 0},
+                                                {"prompt_logprobs", sampling.prompt_logprobs.has_value()},
+                                                {"logit_bias", !sampling.logit_bias.empty()},
+                                                {"repetition_penalty", sampling.repetition_penalty != 1.0F},
+                                                {"presence_penalty", sampling.presence_penalty != 0.0F},
+                                                {"frequency_penalty", sampling.frequency_penalty != 0.0F},
+                                                {"job_id", !request.tags.job.empty()},
+                                                {"allowed_token_ids", !sampling.allowed_token_ids.empty()},
+                                                {"bad_words", !sampling.bad_words.empty()},
+                                                {"repetition_detection", sampling.repetition.max_pattern_tokens > 0},
+                                                {"structured_output", request.structured_output.has_value()}};
   for (const auto& [field, is_given] : given)
     if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
   return {};

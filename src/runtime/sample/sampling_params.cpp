@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::uint32_t kMaxLogprobs = 20;
 constexpr float kMaxBias = 100.0F;
+// Every new token is compared with the outputs before it, once for each length of a pattern.
+constexpr std::int32_t kMaxPatternTokens = 256;
+constexpr std::int32_t kMaxRepetitions = 1024;
 
 std::unexpected<Error> out_of_range(const char* field, double seen, const char* range) {
   return fail(ErrorCode::invalid_argument, field, fmt::format("{} is out of range", seen), fmt::format("use a value {}", range));
@@ -18,6 +21,16 @@ std::unexpected<Error> out_of_range(const char* field, double seen, const char* 
 // NaN is in no range.
 bool within(float value, float low, float high) {
   return value >= low && value <= high;
+}
+
+Result<void> validate_repetition(const RepetitionDetection& repetition) {
+  const std::int32_t longest = repetition.max_pattern_tokens, shortest = repetition.min_pattern_tokens;
+  if (longest < 0 || longest > kMaxPatternTokens) return out_of_range("repetition_detection.max_pattern_size", longest, "from 0 to 256");
+  if (shortest < 0 || shortest > longest)
+    return out_of_range("repetition_detection.min_pattern_size", shortest, "from 0 to max_pattern_size");
+  if (longest > 0 && (repetition.min_count < 2 || repetition.min_count > kMaxRepetitions))
+    return out_of_range("repetition_detection.min_count", repetition.min_count, "from 2 to 1024");
+  return {};
 }
 
 Result<void> validate_ids(const SamplingParams& params) {
@@ -61,6 +74,7 @@ Result<void> SamplingParams::validate() const {
     if (count && *count > kMaxLogprobs) return out_of_range(field, *count, "from 0 to 20");
   if (max_tokens == 0) return out_of_range("max_tokens", 0, "of at least 1");
   if (min_tokens > max_tokens) return out_of_range("min_tokens", min_tokens, "of at most max_tokens");
+  if (auto valid = validate_repetition(repetition); !valid) return valid;
   return validate_ids(*this);
 }
 

@@ -95,6 +95,20 @@ void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingPar
   }
 }
 
+// vLLM's names.
+void read_repetition(ObjectReader& reader, RepetitionDetection& repetition) {
+  json::value* given = reader.find("repetition_detection");
+  if (given == nullptr) return;
+  if (!given->is_object())
+    return reader.reject("repetition_detection", "must be an object, not " + describe(*given),
+                         R"(send {"max_pattern_size": 20, "min_count": 3})");
+  ObjectReader inner(given->get_object(), "repetition_detection.");
+  repetition.max_pattern_tokens = static_cast<std::int32_t>(inner.integer("max_pattern_size", 0, 0, kMaxInt));
+  repetition.min_pattern_tokens = static_cast<std::int32_t>(inner.integer("min_pattern_size", 0, 0, kMaxInt));
+  repetition.min_count = static_cast<std::int32_t>(inner.integer("min_count", 0, 0, kMaxInt));
+  if (const auto done = inner.finish(); !done) reader.reject(done.error());
+}
+
 void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionRequest& request) {
   SamplingParams& sampling = request.sampling;
   sampling.temperature = static_cast<float>(reader.number("temperature", 1.0));
@@ -114,6 +128,7 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
     sampling.allowed_token_ids = read_tokens(reader, "allowed_token_ids", *ids, vocab_size);
     if (sampling.allowed_token_ids.empty()) reader.reject("allowed_token_ids", "is empty: no token is left", "leave it out");
   }
+  read_repetition(reader, sampling.repetition);
   read_bad_words(reader, request.bad_words);
   read_logit_bias(reader, vocab_size, sampling);
   read_stop(reader, request.stop);

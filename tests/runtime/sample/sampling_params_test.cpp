@@ -35,6 +35,9 @@ TEST(SamplingParams, EachFieldOutOfRangeIsNamed) {
       {"logit_bias", [](SamplingParams& p) { p.logit_bias = {{1, kNan}}; }},
       {"logit_bias", [](SamplingParams& p) { p.logit_bias = {{1, 101.0F}}; }},
       {"stop_token_ids", [](SamplingParams& p) { p.stop_token_ids = {-5}; }},
+      {"repetition_detection.max_pattern_size", [](SamplingParams& p) { p.repetition.max_pattern_tokens = 257; }},
+      {"repetition_detection.min_pattern_size", [](SamplingParams& p) { p.repetition = {3, 2, 2}; }},
+      {"repetition_detection.min_count", [](SamplingParams& p) { p.repetition = {0, 2, 1}; }},
   };
   for (const Case& c : cases) {
     SamplingParams params;

@@ -69,7 +69,8 @@ TEST(CompletionRequest, EverySamplingFieldArrives) {
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,
          "frequency_penalty": -0.3, "seed": 42, "logprobs": 3, "logit_bias": {"5": 1.5, "7": -100}, "max_tokens": 20, "min_tokens": 2,
          "stop_token_ids": [1, 2], "ignore_eos": true, "stop": ["a", "b"], "include_stop_str_in_output": true,
-         "skip_special_tokens": false, "cache_salt": "s", "priority": -3, "n": 2, "echo": false)");
+         "skip_special_tokens": false, "cache_salt": "s", "priority": -3, "n": 2, "echo": false,
+         "repetition_detection": {"max_pattern_size": 20, "min_pattern_size": 3, "min_count": 4})");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
   const SamplingParams& sampling = request->sampling;
   EXPECT_EQ(sampling.temperature, 0.5F);
@@ -86,12 +87,19 @@ TEST(CompletionRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(sampling.min_tokens, 2U);
   EXPECT_EQ(sampling.stop_token_ids, (std::vector<TokenId>{1, 2}));
   EXPECT_TRUE(sampling.ignore_eos);
+  EXPECT_EQ(sampling.repetition, (RepetitionDetection{.min_pattern_tokens = 3, .max_pattern_tokens = 20, .min_count = 4}));
   EXPECT_EQ(request->stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(request->include_stop);
   EXPECT_FALSE(request->skip_special_tokens);
   EXPECT_EQ(request->cache_salt, "s");
   EXPECT_EQ(request->priority, -3);
   EXPECT_EQ(request->n, 2U);
+}
+
+TEST(CompletionRequest, ARepetitionThatCannotBeLookedForIsNamed) {
+  EXPECT_EQ(wrong_field(completion(R"("repetition_detection": 3)")), "repetition_detection");
+  EXPECT_EQ(wrong_field(completion(R"("repetition_detection": {"max_pattern_size": -1})")), "repetition_detection.max_pattern_size");
+  EXPECT_EQ(wrong_field(completion(R"("repetition_detection": {"patterns": 1})")), "repetition_detection.patterns");
 }
 
 TEST(CompletionRequest, BestOfIsNUnlessItIsMore) {
