@@ -34,7 +34,7 @@ class Connector {
   virtual void bind(const Core& /*core*/) {}
   // SupportsHMA: whether it knows several cache groups, and lists with null blocks, which a window has passed.
   [[nodiscard]] virtual bool supports_groups() const { return false; }
-  // get_num_new_matched_tokens
+  // get_num_new_matched_tokens; not asked of a request that loads nothing (NewRequest::loads_nothing), nor of a fork with its share
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
   // update_state_after_alloc: all blocks of the request, in every group
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;

@@ -82,6 +82,10 @@ struct CureOptions {
   // takes its wrong drafts back all the same, from a request that has begun anew. With this option a window moves on over what is sure, and
   // what is dropped takes nothing back.
   bool unsure_drafts = false;
+  // With async scheduling a step may be under way that goes on behind the answer of a session. vLLM appends the token that it samples, and
+  // with the next input keeps the name of a block which that token, or the answer's last one, had filled, and its drafts: the block holds
+  // something else by then. With this option a session that waits for input takes no token, and what its next input replaces is forgotten.
+  bool cut_sessions = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };

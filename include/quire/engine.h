@@ -79,7 +79,9 @@ struct EngineRequest {
   std::optional<StructuredOutput> structured_output{};
 };
 
-// Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it.
+// Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of
+// a session is one, too: in the midst of the same answer, or behind it (then its first output has input_ended); of what its parent was
+// given and has not begun to answer it has nothing.
 struct EngineFork {
   std::uint32_t n = 1;
   std::optional<std::uint64_t> seed{};        // the i-th has this + i; nullopt: each has its own

@@ -39,7 +39,7 @@ enum class EventCause : std::uint8_t {
   below_low,       // pressure_low
   no_place,        // swap_declined
   no_gain,         // swap_declined: computing is as fast
-  failed_transfer  // swap_lost
+  failed_transfer  // swap_lost, unshared
 };
 
 // The bytes of a block's name, padded with zeros; all zeros: none.

@@ -70,6 +70,7 @@ struct NewRequest {
   bool structured_output = false;  // waits for its grammar
   bool resumable = false;          // a streaming session: more input may follow under the same id
   bool skip_reading_prefix_cache = false;
+  bool loads_nothing = false;  // the connector is not asked what it has; what is computed is stored as usual
 
   std::int64_t lora_id = 0;  // 0: the base model
   std::string_view lora_name{};
@@ -98,6 +99,7 @@ struct ForkRequest {
   std::optional<TokenId> next_token{};  // an output behind these that the parent need not have sampled
   std::optional<std::uint32_t> max_tokens{};  // outputs, those that it begins with among them; nullopt: the parent's
   bool resumable = false;                     // a streaming session
+  bool waits_for_input = false;               // that begins with its next input; it keeps its share until then
   const SamplingParams* sampling = nullptr;
 };
 

@@ -27,21 +27,15 @@ Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& wo
   return {};
 }
 
-Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector) {
+Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker) {
   const auto refuse = [](const char* field, const char* message) { return fail(ErrorCode::unsupported, field, message, "leave it out"); };
   if (request.structured_output && !(worker.token_masks && has_structured_output())) {
     return fail(ErrorCode::unsupported, "structured_output", "is not possible: this build of quire has no llguidance",
                 "build with it (QUIRE_GUIDANCE, as ./dev does), or ask for free output");
   }
-  if (request.session && has_connector)
-    return refuse("session", "is not served by an engine that loads and stores blocks (--kv-disk, --kv-dram)");
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
-  if (request.sampling.pooling.kind != PoolingKind::last && has_connector)
-    return refuse("pooling", "of more than the last token needs the whole prompt computed, and a connector may load blocks of it");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");
-  if (request.sampling.prompt_logprobs && has_connector)
-    return refuse("prompt_logprobs", "would be missing where blocks of the prompt are loaded instead of computed");
   return {};
 }
 

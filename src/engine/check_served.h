@@ -11,7 +11,7 @@ namespace quire {
 // Errors: `unsupported`, and the field of the configuration that asks for more.
 Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker);
 // The same of a request's fields.
-Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker, bool has_connector);
+Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker);
 // Errors: `invalid_argument` or `unsupported`, and the seam.
 Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker);
 

@@ -77,7 +77,6 @@ EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std
       core_config_(core_config(options, model)),
       model_(model),
       capabilities_(worker->capabilities()),
-      has_connector_(loop.seams.connector != nullptr),
       tiers_(std::move(tiers)),
       swap_(std::move(swap)),
       clock_(loop.seams.clock),
@@ -96,7 +95,7 @@ EngineImpl::~EngineImpl() {
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return std::unexpected(valid.error());
-  if (auto served = check_served(request, capabilities_, has_connector_); !served) return std::unexpected(served.error());
+  if (auto served = check_served(request, capabilities_); !served) return std::unexpected(served.error());
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
   submission.block_names = name_blocks(submission.request, core_config_);
@@ -105,10 +104,6 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
 
 Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
   if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
-  if (has_connector_) {
-    return fail(ErrorCode::unsupported, "parent", "is not forked by an engine that loads and stores blocks (--kv-disk, --kv-dram)",
-                "send the prompt again: what of it is cached is not computed anew");
-  }
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 

@@ -52,7 +52,6 @@ class EngineImpl final : public Engine {
   const CoreConfig core_config_;
   const ModelInfo model_;
   const WorkerCapabilities capabilities_;
-  const bool has_connector_;
   const KvTiers tiers_;
   const std::shared_ptr<KvSwap> swap_;  // may be null
   const std::shared_ptr<const Clock> clock_;

@@ -113,6 +113,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.loaded_give_way = true;
   config.cures.hits_before_loads = true;
   config.cures.unsure_drafts = true;
+  config.cures.cut_sessions = true;
   config.continuum = options.continuum;
   config.limits.max_fork_family = options.max_fork_family;
   config.report.count_common_prefix = false;

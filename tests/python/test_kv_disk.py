@@ -1,4 +1,6 @@
 """`quire serve --kv-disk`: the same answers as without, warm after kill -9, and refusals that say what to do."""
+import concurrent.futures
+import json
 import os
 import re
 import signal
@@ -107,6 +109,55 @@ def test_windowed_models_go_to_disk_and_back(tmp_path, monkeypatch, period, num_
         assert (text, told["refused_total"]) == (wanted["rivers"], 0)
         assert cached > 100 and cached == told["loaded_tokens_total"], "a cold process finds it"
     assert cache("verify", str(tmp_path / "kv"))[0] == 0
+
+
+# One at a time, and the same all at once.
+@pytest.mark.parametrize("flags", [
+    ("--kv-dram", "64MiB", "--kv-policy", "exact"),
+    ("--kv-swap", "64MiB"),
+    ("--kv-disk", "FOLDER", "--num-speculative-tokens", "3", "--prompt-lookup-min", "2", "--prompt-lookup-max", "3"),
+    ("--kv-dram", "64MiB", "--kv-disk", "FOLDER", "--kv-swap", "64MiB", "--async-scheduling"),
+], ids=["dram", "swap", "drafts", "all"])
+def test_answers_are_those_without_it_by_every_flag(tmp_path, wanted, flags):
+    with running(*TINY, *(flag.replace("FOLDER", str(tmp_path / "kv")) for flag in flags)) as url:
+        for topic in TOPICS:
+            assert ask(url, topic)[0] == wanted[topic]
+        with concurrent.futures.ThreadPoolExecutor(len(TOPICS)) as clients:
+            assert list(clients.map(lambda topic: ask(url, topic)[0], TOPICS)) == [wanted[topic] for topic in TOPICS]
+        text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+        if "--kv-swap" in flags:
+            assert float(re.search(r"^quire:kv_swap_places(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)[1]) > 0
+        if "exact" in flags:
+            assert float(re.search(r'^quire:kv_tier_loaded_bytes_total\{[^}]*tier="dram"[^}]*\} (\S+)$', text, re.MULTILINE)[1]) > 0
+        if "--num-speculative-tokens" in flags:
+            assert float(re.search(r"^vllm:spec_decode_num_accepted_tokens_total\S* (\S+)$", text, re.MULTILINE)[1]) > 0
+
+
+def kinds_of_answers(url):
+    """Several answers, log probabilities of the prompt, beams, and vectors of all tokens, to a prompt that a tier has if it was asked before."""
+    client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+
+    def complete(**fields):
+        done = client.completions.create(model="smol", prompt=prompt("rivers"), max_tokens=8, **fields)
+        return [(choice.text, getattr(choice, "prompt_logprobs", None)) for choice in done.choices]
+
+    drawn = complete(n=3, temperature=1, seed=5)
+    rows = complete(temperature=0, extra_body={"prompt_logprobs": 2})
+    beams = complete(n=3, extra_body={"use_beam_search": True})
+    pooled = urllib.request.Request(url + "/pooling", json.dumps({"model": "smol", "input": "rivers and bridges", "task": "token_embed"}).encode(),
+                                    {"Content-Type": "application/json"})
+    return drawn, rows, beams, json.load(urllib.request.urlopen(pooled))["data"]
+
+
+def test_requests_of_every_kind_beside_a_tier(tmp_path):
+    with running(*TINY, "--no-enable-prefix-caching") as url:
+        wanted = kinds_of_answers(url)
+    for flags in [("--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB"), ("--kv-dram", "64MiB")]:
+        with running(*TINY, *flags, "--kv-policy", "exact") as url:
+            for _ in range(2):
+                assert kinds_of_answers(url) == wanted
+                ask(url, "bees"), ask(url, "salt"), ask(url, "tides")  # the cache forgets the prompt
+            assert metrics(url)["loaded_bytes_total"] > 0
 
 
 def refusal(tmp_path, *flags, model=None):

@@ -8,7 +8,9 @@ import pytest
 from quire_server import running
 
 
-@pytest.fixture(scope="module", params=[[], ["--async-scheduling"]], ids=["sync", "async"])
+@pytest.fixture(scope="module", params=[[], ["--async-scheduling"],
+                                        ["--num-speculative-tokens", "3", "--prompt-lookup-min", "1", "--prompt-lookup-max", "3"],
+                                        ["--async-scheduling", "--kv-dram", "64MiB"]], ids=["sync", "async", "drafts", "tier"])
 def client(request):
     with running("--num-blocks", "300", *request.param) as url:
         yield openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=60)

@@ -87,6 +87,10 @@ class ToyTier final : public Connector, public Transport {
     for (const RequestId id : plan.preempted) forget_stores(id);
     for (const BlockTableDelta& delta : plan.table_deltas) {
       std::vector<BlockId>& table = known_[delta.id].table;
+      if (delta.update == TableUpdate::replace_one) {
+        table.at(delta.index) = delta.blocks[0];
+        continue;
+      }
       if (delta.update == TableUpdate::replace_all) table.clear();
       table.insert(table.end(), delta.blocks.begin(), delta.blocks.end());
     }

@@ -20,13 +20,14 @@ template <class Form>
 void fields(Form& form, NewRequest& request) {
   form(request.id, request.name, request.prompt, request.client_index, request.priority, request.arrival_time, request.max_tokens,
        request.min_tokens, request.eos_ids, request.stop_token_ids, request.repetition, request.pooling, request.structured_output,
-       request.resumable, request.skip_reading_prefix_cache, request.lora_id, request.lora_name, request.cache_salt, request.multimodal,
-       request.prompt_embeds, request.block_hashes, request.tags);
+       request.resumable, request.skip_reading_prefix_cache, request.loads_nothing, request.lora_id, request.lora_name, request.cache_salt,
+       request.multimodal, request.prompt_embeds, request.block_hashes, request.tags);
 }
 
 template <class Form>
 void fields(Form& form, ForkRequest& child) {
-  form(child.id, child.name, child.client_index, child.arrival_time, child.num_tokens, child.next_token, child.max_tokens, child.resumable);
+  form(child.id, child.name, child.client_index, child.arrival_time, child.num_tokens, child.next_token, child.max_tokens, child.resumable,
+       child.waits_for_input);
 }
 
 template <class Form>

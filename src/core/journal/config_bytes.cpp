@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 5};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 6};
 
 class ConfigWriter {
  public:

@@ -143,9 +143,9 @@ void fields(Form& form, Is<ContinuumOptions> auto& options) {
 template <class Form>
 void fields(Form& form, Is<CureOptions> auto& options) {
   auto& [forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
-         unsure_drafts] = options;
+         unsure_drafts, cut_sessions] = options;
   form(forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
-       unsure_drafts);
+       unsure_drafts, cut_sessions);
 }
 
 template <class Form>

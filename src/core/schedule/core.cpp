@@ -45,7 +45,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
       transfers(foundation, table, ended, open_transfers, swap),
-      failed_loads(context, kv, table, queues, ending, updates),
+      failed_loads(context, kv, table, queues, forks, ending, updates),
       results(foundation, slots, ending, drafts, sessions, updates, stats) {
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
   retired.reserve(given.scheduler.max_num_seqs);
@@ -107,7 +107,11 @@ Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const Ste
     s.context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
   s.jobs.join(created, input.now);
-  s.queues.waiting.prepend(created);
+  s.queues.num_waiting_for_input += created.status == RequestStatus::waiting_for_input ? 1 : 0;
+  if (created.status == RequestStatus::waiting_for_input)
+    s.queues.enqueue(created, input.now);
+  else
+    s.queues.waiting.prepend(created);
   s.requests.record(created, RequestEventKind::queued, input.now);
   ++s.context.totals.num_forks;
   return {};

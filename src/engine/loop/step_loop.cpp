@@ -23,8 +23,8 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       clock_(options_.seams.clock),
       live_(*core_,
             {.eos_ids = options_.eos_ids, .seed = options_.seed, .clock = clock_, .tools = options_.tools, .grammars = options_.grammars}),
-      forks_(*core_, live_),
       sessions_(*core_, live_),
+      forks_(*core_, live_, sessions_),
       searches_(*core_, live_),
       prompts_(live_, forks_),
       failures_(*core_, live_, forks_, searches_),
@@ -57,8 +57,6 @@ void StepLoop::add_request(Submission& submission) {
   live_.add_to_core(request, live);
   if (submission.request.session) sessions_.begin(live, submission);
   options_.tools->put(id, std::move(submission.request.name_tool));
-  // Its load may fail before it is planned; nor can it be forked.
-  if (core_->has_connector()) forks_.part(id);
 }
 
 void StepLoop::fork(const Fork& fork) {

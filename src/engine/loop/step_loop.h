@@ -138,8 +138,8 @@ class StepLoop {
   std::unique_ptr<Core> core_;
   std::shared_ptr<const Clock> clock_;
   LiveRequests live_;
-  LiveForks forks_;
   LiveSessions sessions_;
+  LiveForks forks_;
   LiveSearches searches_;
   PromptLogprobs prompts_;
   LiveFailures failures_;

@@ -10,11 +10,44 @@ namespace quire {
 Grammars::Grammars(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t vocab_size)
     : thread_(std::move(tokenizer), vocab_size), num_words_((vocab_size + 31) / 32) {}
 
-void Grammars::add(RequestId id, std::shared_ptr<const StructuredOutput> wanted) {
+void Grammars::add(RequestId id, std::shared_ptr<const StructuredOutput> wanted, bool restarts) {
   thread_.put(id, wanted);
   const bool begun = wanted->begin_after.empty();
-  answers_.insert_or_assign(id, Answer{.wanted = std::move(wanted), .begun = begun});
+  answers_.insert_or_assign(id, Answer{.wanted = std::move(wanted), .begun = begun, .restarts = restarts});
   ++num_compiling_;
+}
+
+void Grammars::add_beam(RequestId id, std::shared_ptr<const StructuredOutput> wanted) {
+  add(id, std::move(wanted));
+  answers_.at(id).is_beam = true;
+}
+
+void Grammars::follow(RequestId beam, RequestId next, TokenId token) {
+  const Answer& from = answers_.at(beam);
+  QUIRE_CHECK(from.is_beam && from.matcher != nullptr, "a beam that has been computed has its grammar");
+  Answer answer{.wanted = from.wanted,
+                .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                .begun = from.begun,
+                .is_beam = true,
+                .tail = from.tail};
+  if (answer.begun) {
+    if (!answer.matcher->is_over()) answer.matcher->accept(token);
+  } else {
+    const std::vector<TokenId>& marker = answer.wanted->begin_after;
+    answer.tail.push_back(token);
+    answer.begun = answer.tail == marker;
+    if (answer.tail.size() >= marker.size()) answer.tail.erase(answer.tail.begin());
+  }
+  answers_.insert_or_assign(next, std::move(answer));
+}
+
+void Grammars::restart(RequestId id) {
+  Answer& answer = answers_.at(id);
+  QUIRE_CHECK(answer.at_start != nullptr, "a session that has answered has its grammar");
+  answer = Answer{.wanted = answer.wanted,
+                  .matcher = std::make_unique<GrammarMatcher>(answer.at_start->clone()),
+                  .at_start = answer.at_start,
+                  .begun = answer.wanted->begin_after.empty()};
 }
 
 void Grammars::remove(RequestId id) {
@@ -33,6 +66,7 @@ std::vector<Grammars::Failure> Grammars::collect() {
     if (found == answers_.end()) continue;
     if (compiled.matcher) {
       found->second.matcher = std::make_unique<GrammarMatcher>(*std::move(compiled.matcher));
+      if (found->second.restarts) found->second.at_start = std::make_shared<const GrammarMatcher>(found->second.matcher->clone());
       --num_compiling_;
     } else {
       failures_.push_back({compiled.id, std::move(compiled.matcher.error())});
@@ -103,6 +137,7 @@ bool Grammars::should_advance(const RequestView& request) {
   const auto found = answers_.find(request.id);
   if (found == answers_.end()) return false;
   Answer& answer = found->second;
+  if (answer.is_beam) return false;
   const std::span<const TokenId> outputs = request.tokens.subspan(request.num_prompt_tokens);
   if (!answer.begun) {
     const std::vector<TokenId>& marker = answer.wanted->begin_after;
@@ -131,14 +166,16 @@ std::uint32_t Grammars::count_valid(RequestId id, std::span<const TokenId> draft
 
 bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs) {
   const auto found = answers_.find(parent);
+  if (found != answers_.end() && found->second.is_beam) return true;
   if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
   const Answer& from = found->second;
   if (from.matcher == nullptr) {
-    add(child, from.wanted);
+    add(child, from.wanted, from.restarts);
     return true;
   }
   answers_.insert_or_assign(child, Answer{.wanted = from.wanted,
                                           .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                                          .at_start = from.at_start,
                                           .begun = from.begun,
                                           .num_outputs = from.num_outputs,
                                           .begin = from.begin,

@@ -29,7 +29,14 @@ class Grammars final : public Grammar {
 
   // See GrammarThread; collect() is to follow.
   void notify_with(std::function<void()> notify) { thread_.notify_with(std::move(notify)); }
-  void add(RequestId id, std::shared_ptr<const StructuredOutput> wanted);
+  // `restarts`: restart() may follow.
+  void add(RequestId id, std::shared_ptr<const StructuredOutput> wanted, bool restarts = false);
+  // Of the first beam of a search. What a beam samples does not move its grammar on: follow() does, with the token that was chosen.
+  void add_beam(RequestId id, std::shared_ptr<const StructuredOutput> wanted);
+  // Another beam that goes on from one which has been computed.
+  void follow(RequestId beam, RequestId next, TokenId token);
+  // Another answer of a session begins.
+  void restart(RequestId id);
   // Unknown ones are ignored.
   void remove(RequestId id);
   [[nodiscard]] bool is_compiling() const { return num_compiling_ > 0; }
@@ -50,14 +57,16 @@ class Grammars final : public Grammar {
   bool should_advance(const RequestView& request) override;
   bool accept(RequestId id, std::span<const TokenId> tokens) override;
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;
-  // Only where the parent's output ends.
+  // Only where the parent's output ends; beams are not asked about, they follow().
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override;
 
  private:
   struct Answer {
     std::shared_ptr<const StructuredOutput> wanted;
-    std::unique_ptr<GrammarMatcher> matcher{};  // null: not compiled yet
+    std::unique_ptr<GrammarMatcher> matcher{};         // null: not compiled yet
+    std::shared_ptr<const GrammarMatcher> at_start{};  // where `matcher` began, if it restarts
     bool begun = false;
+    bool is_beam = false, restarts = false;
     std::size_t num_outputs = 0;  // looked through for the beginning
     std::size_t begin = 0;        // the first output that counts
     std::vector<TokenId> tail{};  // not begun: the last outputs, fewer than its beginning has

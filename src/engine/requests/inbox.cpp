@@ -39,7 +39,7 @@ Result<RequestId> Inbox::submit(Submission submission) {
   const std::uint32_t n = submission.request.n;
   if (Result<void> free = room(n); !free) return std::unexpected(std::move(free.error()));
   const RequestId id = open(n);
-  if (submission.request.session) open_.at(id) = {.takes_input = true, .num_tokens = submission.request.prompt.size()};
+  if (submission.request.session) open_.at(id) = {.is_session = true, .takes_input = true, .num_tokens = submission.request.prompt.size()};
   submission.id = id;
   submissions_.push_back({std::move(submission)});
   ++num_queued_;
@@ -55,7 +55,10 @@ Result<RequestId> Inbox::fork(Fork fork) {
   if (queued(fork.parent) != nullptr)
     return fail(ErrorCode::overloaded, "parent", fmt::format("request {} has not been taken yet", fork.parent.value), "try again");
   if (Result<void> free = room(fork.options.n); !free) return std::unexpected(std::move(free.error()));
+  const Open parent = open_.at(fork.parent);
   fork.first = open(fork.options.n);
+  for (std::uint32_t i = 0; parent.is_session && i < fork.options.n; ++i)
+    open_.at({fork.first.value + i}) = {.is_session = true, .takes_input = true, .num_tokens = parent.num_tokens};
   commands_.emplace_back(fork);
   has_news_ = true;
   wake_.notify_one();

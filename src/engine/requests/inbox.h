@@ -133,6 +133,7 @@ class Inbox {
   struct Open {
     bool waiting = true;  // not admitted yet
     bool ending = false;
+    bool is_session = false;
     bool takes_input = false;    // a session that has not been told its end
     std::size_t num_tokens = 0;  // of a session: that it has been given
   };

@@ -23,10 +23,11 @@ const char* failure_of(const RequestResult& result) {
   return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the model gave a pooled output that is not finite";
 }
 
-// What it asked for cannot be drawn.
-bool is_its_own_fault(const RequestResult& result) {
-  return std::ranges::any_of(result.samples,
-                             [](const SampleOutcome& sample) { return sample.status == SampleOutcome::Status::all_masked; });
+// Where what it asked for cannot be drawn.
+std::optional<Error> refusal_of(const RequestResult& result, const char* failure) {
+  const auto is_masked = [](const SampleOutcome& sample) { return sample.status == SampleOutcome::Status::all_masked; };
+  if (std::ranges::none_of(result.samples, is_masked)) return std::nullopt;
+  return Error{ErrorCode::invalid_argument, "", failure, "allow more tokens"};
 }
 
 }  // namespace
@@ -38,19 +39,22 @@ void LiveFailures::end_failed(const WorkerResult& result) {
     // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
     if (!is_its_own_fault(request)) core_.forget_blocks(request.id);
     if (Searches::is_beam(request.id)) {
-      if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure);
+      if (const auto search = searches_.search_of(request.id))
+        searches_.end(*search, FinishReason::error, failure, refusal_of(request, failure));
       continue;
     }
     Live& live = live_.at(request.id);
     if (live.ended || (live.session != nullptr && live.session->waits)) continue;
-    std::optional<Error> refusal;
-    if (is_its_own_fault(request)) refusal = Error{ErrorCode::invalid_argument, "", failure, "allow more tokens"};
-    live_.finish(request.id, live, FinishReason::error, failure, std::move(refusal));
+    live_.finish(request.id, live, FinishReason::error, failure, refusal_of(request, failure));
   }
 }
 
 void LiveFailures::end_refused(std::vector<Grammars::Failure> failures) {
   for (Grammars::Failure& failure : failures) {
+    if (const auto search = searches_.search_of(failure.id)) {
+      searches_.end(*search, FinishReason::error, failure.error.to_string(), failure.error);
+      continue;
+    }
     Live* live = live_.find_open(failure.id);
     if (live == nullptr) continue;
     forks_.part(failure.id);
@@ -64,10 +68,12 @@ void LiveFailures::end_unloaded(std::span<const RequestId> failed) {
   for (const RequestId id : failed) {
     const std::optional<RequestView> view = core_.view(id);
     if (!view || view->status != RequestStatus::running) continue;
-    if (const auto search = searches_.search_of(id))
+    if (const auto search = searches_.search_of(id)) {
       searches_.end(*search, FinishReason::error, kUnloaded);
-    else if (Live* live = live_.find_open(id); live != nullptr)
+    } else if (Live* live = live_.find_open(id); live != nullptr) {
+      forks_.part(id);
       live_.finish(id, *live, FinishReason::error, kUnloaded);
+    }
   }
 }
 

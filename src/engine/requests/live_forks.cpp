@@ -88,8 +88,6 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   if (parent == nullptr) return fail(ErrorCode::not_found, "parent", "the request has ended", "fork one before it ends");
   if (parent->search.has_value())
     return fail(ErrorCode::unsupported, "parent", "what a beam search finds is not known before it is over", "fork another request");
-  if (parent->session != nullptr)
-    return fail(ErrorCode::unsupported, "parent", "is a session: what comes next depends on its client", "fork another request");
   // Of one that is expected itself, the elder has what is computed.
   const std::optional<RequestId> elder = parent->elder;
   const RequestId id{fork.first.value + number};
@@ -103,13 +101,18 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
                             .arrival_time = live_.now_s(),
                             .num_tokens = elder.has_value() ? child.num_prompt_tokens : 0,
                             .max_tokens = child.sampling.max_tokens,
+                            .resumable = parent->session != nullptr,
+                            .waits_for_input = parent->session != nullptr && parent->session->waits,
                             .sampling = &child.sampling};
   if (Result<void> forked = core_.fork(elder.value_or(fork.parent), request, {.now = live_.now_s()}); !forked) return forked;
+  if (parent->session != nullptr) sessions_.fork(id, child, *parent->session);
   RequestOutput output;
   output.id = id;
-  const auto outputs = live_view(core_, id).tokens.subspan(child.num_prompt_tokens);
+  const RequestView view = live_view(core_, id);
+  const auto outputs = view.tokens.subspan(view.num_prompt_tokens);
   output.tokens.assign(outputs.begin(), outputs.end());
   if (child.sampling.logprobs.has_value()) output.logprobs.resize(outputs.size());
+  output.input_ended = request.waits_for_input;
   live_.send(child, std::move(output));
   return {};
 }

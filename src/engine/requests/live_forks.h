@@ -9,6 +9,7 @@
 
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_requests.h"
+#include "engine/requests/live_sessions.h"
 #include "quire/core.h"
 #include "quire/plan.h"
 
@@ -16,7 +17,7 @@ namespace quire {
 
 class LiveForks {
  public:
-  LiveForks(Core& core, LiveRequests& live) : core_(core), live_(live) {}
+  LiveForks(Core& core, LiveRequests& live, LiveSessions& sessions) : core_(core), live_(live), sessions_(sessions) {}
 
   // All but the first of the submission, which is live.
   void expect(const Submission& submission);
@@ -38,6 +39,7 @@ class LiveForks {
 
   Core& core_;
   LiveRequests& live_;
+  LiveSessions& sessions_;
   std::vector<RequestId> elders_;  // have siblings that are not forked yet
 };
 

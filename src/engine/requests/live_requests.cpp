@@ -87,6 +87,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   request.repetition = live.sampling.repetition;
   // What is made of rows of the prompt needs them computed; as in vLLM, only the last one's vector does with cached ones.
   request.skip_reading_prefix_cache = live.sampling.prompt_logprobs.has_value() || live.sampling.pooling.kind != PoolingKind::last;
+  request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
   return request;
 }
@@ -94,7 +95,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
 void LiveRequests::add_to_core(const NewRequest& request, const Live& live) {
   const Result<void> added = core_.add(request, {.now = now_s()});
   QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
-  if (live.structured_output != nullptr) options_.grammars->add(request.id, live.structured_output);
+  if (live.structured_output != nullptr) options_.grammars->add(request.id, live.structured_output, request.resumable);
 }
 
 void LiveRequests::end(RequestId id, Live& live, FinishReason reason, std::string error, std::optional<Error> refusal) {

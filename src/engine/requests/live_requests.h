@@ -84,6 +84,8 @@ class LiveRequests {
 
   [[nodiscard]] double now_s() const { return options_.clock->now_s(); }
   [[nodiscard]] const std::vector<TokenId>& eos_ids() const { return options_.eos_ids; }
+  // Null: no structured output is possible.
+  [[nodiscard]] Grammars* grammars() const { return options_.grammars.get(); }
   // Of a request without one of its own.
   [[nodiscard]] std::uint64_t seed_of(RequestId id) const;
 

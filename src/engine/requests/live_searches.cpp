@@ -1,5 +1,7 @@
 #include "engine/requests/live_searches.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/check.h"
@@ -31,7 +33,16 @@ void LiveSearches::advance(double now_s) {
   for (SearchStep& step : searches_.advance(now_s)) {
     live_.note_tokens(live_.at(step.search), step.num_tokens, now_s);
     for (std::uint32_t i = 0; i < step.best.size(); ++i) answer({step.search.value + i}, std::move(step.best[i]));
+    if (step.best.empty()) continue;
+    for (auto i = static_cast<std::uint32_t>(step.best.size()); i < step.width; ++i) end_unfound({step.search.value + i}, step.best.size());
   }
+}
+
+void LiveSearches::end_unfound(RequestId id, std::size_t num_found) {
+  Error error{ErrorCode::invalid_argument, "n", fmt::format("the grammar leaves {} answers", num_found), "ask for no more"};
+  std::string text = error.to_string();
+  live_.end(id, live_.at(id), FinishReason::error, std::move(text), std::move(error));
+  live_.forget(id);
 }
 
 void LiveSearches::answer(RequestId id, BeamSearch::Hypothesis found) {
@@ -50,12 +61,12 @@ void LiveSearches::answer(RequestId id, BeamSearch::Hypothesis found) {
   live_.forget(id);
 }
 
-void LiveSearches::end(RequestId search, FinishReason reason, const std::string& error) {
+void LiveSearches::end(RequestId search, FinishReason reason, const std::string& error, const std::optional<Error>& refusal) {
   const std::uint32_t width = searches_.width(search);
   searches_.end(search, live_.now_s());
   for (std::uint32_t i = 0; i < width; ++i) {
     const RequestId id{search.value + i};
-    live_.end(id, live_.at(id), reason, error);
+    live_.end(id, live_.at(id), reason, error, refusal);
     live_.forget(id);
   }
 }

@@ -14,7 +14,7 @@ namespace quire {
 
 class LiveSearches {
  public:
-  LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids()) {}
+  LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids(), live.grammars()) {}
 
   void add(Submission& submission);
   // Of an open beam; nullopt: its search has ended, or it is no beam.
@@ -28,10 +28,12 @@ class LiveSearches {
   // No block is held by beams that only wait for others. True: there were some.
   bool give_back(double now_s) { return searches_.give_back(now_s); }
   // All its answers end.
-  void end(RequestId search, FinishReason reason, const std::string& error = {});
+  void end(RequestId search, FinishReason reason, const std::string& error = {}, const std::optional<Error>& refusal = {});
 
  private:
   void answer(RequestId id, BeamSearch::Hypothesis found);
+  // A grammar left no answer for it.
+  void end_unfound(RequestId id, std::size_t num_found);
 
   LiveRequests& live_;
   Searches searches_;

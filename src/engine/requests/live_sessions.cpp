@@ -12,6 +12,12 @@ void LiveSessions::begin(Live& live, Submission& submission) {
   live.session->inputs = {std::make_move_iterator(submission.inputs.begin()), std::make_move_iterator(submission.inputs.end())};
 }
 
+void LiveSessions::fork(RequestId id, Live& child, const LiveSession& parent) {
+  child.session = std::make_unique<LiveSession>();
+  child.session->num_tokens = parent.num_tokens;
+  if (parent.waits) rest(id, *child.session);
+}
+
 bool LiveSessions::append(SessionTokens input) {
   Live* live = live_.find_open(input.id);
   if (live == nullptr || live->session == nullptr) return false;
@@ -75,6 +81,7 @@ Result<void> LiveSessions::take_input(RequestId id, Live& live) {
     continued.error().field = "session";
     return continued;
   }
+  if (live.structured_output != nullptr) live_.grammars()->restart(id);
   session.num_tokens += given.size();
   session.inputs.pop_front();
   session.waits = false;

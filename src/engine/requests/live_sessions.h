@@ -20,6 +20,8 @@ class LiveSessions {
 
   // The core has just taken it.
   void begin(Live& live, Submission& submission);
+  // It is where its parent is: in the midst of an answer, or behind it. What its parent was given and has not begun is not the child's.
+  void fork(RequestId id, Live& child, const LiveSession& parent);
   // More of its prompt; nothing to one that has ended. Whether the session went on, or ended.
   bool append(SessionTokens input);
   // A step's result is about to be taken; whether the step behind it has been begun.

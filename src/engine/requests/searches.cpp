@@ -14,7 +14,8 @@ constexpr double kBetweenBeams_s = 1e-6;
 
 }  // namespace
 
-Searches::Searches(Core& core, std::vector<TokenId> eos_ids) : core_(&core), eos_ids_(std::move(eos_ids)), sampling_(kMaxLogprobs + 1) {
+Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars)
+    : core_(&core), grammars_(grammars), eos_ids_(std::move(eos_ids)), sampling_(kMaxLogprobs + 1) {
   for (std::uint32_t count = 0; count <= kMaxLogprobs; ++count) {
     sampling_[count].temperature = 0.0F;
     sampling_[count].logprobs = count;
@@ -29,6 +30,7 @@ NewRequest Searches::request_of(RequestId id, const Search& search) const {
   request.arrival_time = search.arrival_s;
   request.max_tokens = 1;
   request.resumable = true;
+  request.structured_output = search.structured_output != nullptr;
   request.cache_salt = search.cache_salt;
   request.tags = &search.tags;
   request.sampling = search.sampling;
@@ -58,11 +60,16 @@ void Searches::add(Submission& submission, double now_s) {
                                                   .open = {{.id = new_beam(submission.id, 0)}},
                                                   .prompt = std::move(given.prompt),
                                                   .sampling = &sampling_[num_logprobs],
+                                                  .structured_output = nullptr,
                                                   .arrival_s = submission.arrival_s,
                                                   .priority = given.priority,
                                                   .cache_salt = std::move(given.cache_salt),
                                                   .tags = {.tenant = std::move(given.tags.tenant), .hints = std::move(given.tags.hints)}});
   QUIRE_CHECK(fresh, "an id is used once");
+  if (given.structured_output) {
+    place->second.structured_output = std::make_shared<const StructuredOutput>(*std::move(given.structured_output));
+    grammars_->add_beam(place->second.open[0].id, place->second.structured_output);
+  }
   NewRequest request = request_of(place->second.open[0].id, place->second);
   request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
                           submission.block_names.size() * sizeof(BlockHash)};
@@ -92,7 +99,7 @@ std::vector<SearchStep> Searches::advance(double now_s) {
     offers.reserve(search.open.size());
     for (Beam& beam : search.open) offers.push_back(std::move(beam.offer));
     search.beams.step(offers);
-    steps.push_back({.search = id, .num_tokens = static_cast<std::uint32_t>(offers.size())});
+    steps.push_back({.search = id, .width = search.width, .num_tokens = static_cast<std::uint32_t>(offers.size())});
     if (search.beams.is_over()) {
       steps.back().best = search.beams.best();
       end(id, now_s);
@@ -114,13 +121,18 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
       if (chosen[i].parent != parent) continue;
       search.open[i].id = new_beam(id, i);
-      const double arrival_s = search.arrival_s + kBetweenBeams_s * i;
-      if (!before[parent].in_core || !fork(before[parent], chosen[i], search.open[i].id, search, arrival_s, now_s))
-        add_anew(i, search.open[i].id, search, now_s);
+      go_on_from(before[parent], chosen[i], i, search, now_s);
     }
     close(before[parent], now_s);
   }
   search.num_missing = static_cast<std::uint32_t>(chosen.size());
+}
+
+void Searches::go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s) {
+  const RequestId child = search.open[beam].id;
+  if (search.structured_output != nullptr) grammars_->follow(parent.id, child, chosen.token);
+  const double arrival_s = search.arrival_s + kBetweenBeams_s * beam;
+  if (!parent.in_core || !fork(parent, chosen, child, search, arrival_s, now_s)) add_anew(beam, child, search, now_s);
 }
 
 // False: the core forks no requests of this kind.
@@ -153,6 +165,7 @@ void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, 
 
 void Searches::close(Beam& beam, double now_s) {
   beams_.erase(beam.id);
+  if (grammars_ != nullptr) grammars_->remove(beam.id);
   if (std::exchange(beam.in_core, false)) core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
 }
 

@@ -8,12 +8,14 @@
 //   offered -> given back  its blocks stood in the way of all others; the next beams are computed anew   give_back
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/requests/beam_search.h"
+#include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "quire/core.h"
 #include "quire/ids.h"
@@ -24,8 +26,9 @@ namespace quire {
 // Where a search is after a step.
 struct SearchStep {
   RequestId search;
+  std::uint32_t width = 1;
   std::uint32_t num_tokens = 0;  // computed and sampled after in it
-  // Best first; empty: it goes on.
+  // Best first; empty: it goes on. Fewer than it is wide only where a grammar leaves no more.
   std::vector<BeamSearch::Hypothesis> best{};
 };
 
@@ -33,7 +36,8 @@ class Searches {
  public:
   static constexpr std::uint32_t kMaxWidth = 10;  // two alternatives for each, of the 20 that are given
 
-  Searches(Core& core, std::vector<TokenId> eos_ids);
+  // `grammars` is null where none is possible.
+  Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars);
 
   // The search has the id of the submission, and its beams have ids that no client has.
   void add(Submission& submission, double now_s);
@@ -66,6 +70,7 @@ class Searches {
     // As every beam has them.
     std::vector<TokenId> prompt;
     const SamplingParams* sampling = nullptr;
+    std::shared_ptr<const StructuredOutput> structured_output;  // may be null
     double arrival_s = 0.0;
     std::int64_t priority = 0;
     std::string cache_salt;
@@ -78,12 +83,14 @@ class Searches {
 
   RequestId new_beam(RequestId search, std::uint32_t beam);
   void go_on(RequestId id, Search& search, double now_s);
+  void go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s);
   bool fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s, double now_s);
   void add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s);
   void close(Beam& beam, double now_s);
   [[nodiscard]] NewRequest request_of(RequestId id, const Search& search) const;
 
   Core* core_;
+  Grammars* grammars_;
   const std::vector<TokenId> eos_ids_;
   std::vector<SamplingParams> sampling_;  // by the number of logprobs: outlives every beam
   std::map<RequestId, Search> searches_;

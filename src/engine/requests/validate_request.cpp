@@ -70,8 +70,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
                                                 {"job_id", !request.tags.job.empty()},
                                                 {"allowed_token_ids", !sampling.allowed_token_ids.empty()},
                                                 {"bad_words", !sampling.bad_words.empty()},
-                                                {"repetition_detection", sampling.repetition.max_pattern_tokens > 0},
-                                                {"structured_output", request.structured_output.has_value()}};
+                                                {"repetition_detection", sampling.repetition.max_pattern_tokens > 0}};
   for (const auto& [field, is_given] : given)
     if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
   return {};
@@ -101,17 +100,14 @@ Result<void> check_pooling(const EngineRequest& request) {
 }
 
 // What comes next depends on its client, so nothing can be expected, prepared or shared.
-Result<void> check_session(const EngineRequest& request, const EngineOptions& options) {
+Result<void> check_session(const EngineRequest& request) {
   if (!request.session) return {};
   const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
                                                 {"beam_search", request.beam_search.has_value()},
                                                 {"pooling", request.pooling},
-                                                {"structured_output", request.structured_output.has_value()},
                                                 {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
   for (const auto& [field, is_given] : given)
     if (is_given) return fail(ErrorCode::unsupported, field, "is given, and a session has no such thing", "leave it out");
-  if (options.speculation.num_speculative_tokens > 0)
-    return fail(ErrorCode::unsupported, "session", "is not served beside drafts", "serve without --num-speculative-tokens");
   return {};
 }
 
@@ -159,7 +155,7 @@ Result<void> validate_request(EngineRequest& request, const EngineOptions& optio
   if (auto valid = request.sampling.validate(); !valid) return valid;
   if (auto valid = check_ids(request, vocab_size); !valid) return valid;
   if (auto valid = check_pooling(request); !valid) return valid;
-  if (auto valid = check_session(request, options); !valid) return valid;
+  if (auto valid = check_session(request); !valid) return valid;
   if (request.beam_search.has_value())
     if (auto valid = check_search(request, *request.beam_search, vocab_size); !valid) return valid;
   const std::uint32_t room = max_model_len - static_cast<std::uint32_t>(request.prompt.size());

@@ -62,6 +62,10 @@ std::span<std::uint64_t> names_in(const KvCache& cache) {
   return {reinterpret_cast<std::uint64_t*>(cache.keys(0)), cache.layout().total_bytes() / sizeof(std::uint64_t)};
 }
 
+bool is_allowed(std::uint64_t token, std::span<const std::uint32_t> allowed) {
+  return allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0;
+}
+
 float simulated_logit(std::span<const TokenId> history, TokenId token) {
   return static_cast<float>(extend(what_follows(history), token) >> 50U) / 1024.0F;
 }
@@ -72,13 +76,17 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
   return static_cast<TokenId>(what_follows(history) % vocab_size);
 }
 
-std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count) {
+std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count,
+                                              std::span<const std::uint32_t> allowed) {
   const std::uint64_t follows = what_follows(history);
   std::vector<TokenLogprob> likeliest;
   float logprob = -1.0F / static_cast<float>(history.size());
-  for (std::uint32_t i = 0; i < std::min(count, vocab_size); ++i) {
-    likeliest.push_back({static_cast<TokenId>((follows % vocab_size + i) % vocab_size), logprob, i + 1});
-    logprob -= static_cast<float>(follows >> (i % 20U * 3U) & 3U) / 4.0F;
+  for (std::uint32_t i = 0; i < vocab_size && likeliest.size() < count; ++i) {
+    const auto token = static_cast<std::uint32_t>((follows % vocab_size + i) % vocab_size);
+    if (!is_allowed(token, allowed)) continue;
+    const auto rank = static_cast<std::uint32_t>(likeliest.size());
+    likeliest.push_back({static_cast<TokenId>(token), logprob, rank + 1});
+    logprob -= static_cast<float>(follows >> (rank % 20U * 3U) & 3U) / 4.0F;
   }
   return likeliest;
 }
@@ -133,7 +141,7 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
   const auto first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
   for (std::uint32_t i = 0; i < vocab_size; ++i) {
     const std::uint32_t token = (first + i) % vocab_size;
-    if (allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0) return static_cast<TokenId>(token);
+    if (is_allowed(token, allowed)) return static_cast<TokenId>(token);
   }
   return -1;
 }
@@ -281,7 +289,7 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
   outcome.token = token;
   if (const auto count = params_[request.slot.value]->logprobs; count.has_value()) {
     outcome.logprobs.entries.push_back({token, -1.0F / static_cast<float>(history.size()), 1});
-    std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count), std::back_inserter(outcome.logprobs.entries));
+    std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count, allowed), std::back_inserter(outcome.logprobs.entries));
   }
   return outcome;
 }

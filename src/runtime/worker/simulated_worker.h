@@ -48,8 +48,9 @@ TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_si
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
 // The `count` tokens that are guessed to follow: one in four is wrong.
 std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
-// The `count` likeliest tokens without a mask; many are equally likely.
-std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
+// The `count` likeliest tokens, of those that a mask allows if there is one; many are equally likely.
+std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count,
+                                              std::span<const std::uint32_t> allowed = {});
 // What it says of `token` after this history, and of the `count` likeliest.
 PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count);
 // Its hidden row after this history.

@@ -82,8 +82,11 @@ Result<void> Completion::submit_all() {
 Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::shared_ptr<const AnswerShape> shape, Start start) const {
   if (request_.beam_search)
     return fail(ErrorCode::unsupported, "id", "is a beam search, and what it finds is known at its end", "fork an answer that is drawn");
-  if (request_.session)
-    return fail(ErrorCode::unsupported, "id", "is a session, and what comes next depends on its client", "fork another answer");
+  if (request_.session && !call.stream)
+    return fail(ErrorCode::invalid_argument, "stream", "is off, and the child of a session is a session", "send \"stream\": true as well");
+  if (request_.session && call.fork.n > 1)
+    return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}, and each session has a stream of its own", call.fork.n),
+                "fork one after the other");
   if (call.choice >= choices_.size())
     return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}", call.choice), fmt::format("there are {}", choices_.size()));
   const std::optional<RequestId> parent = choices_[call.choice].running;

@@ -137,15 +137,13 @@ Result<void> constrain_answer(CompletionRequest& request, const ServedModel& mod
     return {};
   }
   const bool is_required = use.choice == ToolUse::Choice::required;
-  if (request.beam_search && is_required)
-    return fail(ErrorCode::unsupported, "tool_choice", "is given with a beam search, which has no grammar", "draw tokens, or use auto");
   if (request.form && request.form->wanted.kind != StructuredOutput::Kind::json_schema) {
     return fail(ErrorCode::unsupported, request.form->field, "is given together with tools that are called instead",
                 "ask for one of them at a time");
   }
   // It says what a message looks like, and there will be none.
   if (is_required) request.form.reset();
-  if (request.beam_search || (!is_required && !request.form && !has_structured_output())) return {};
+  if (!is_required && !request.form && !has_structured_output()) return {};
   auto start = grammar_start(request, model, is_required || request.form);
   if (!start) return {};
   if (request.form) start->options.otherwise = schema_rule(request.form->wanted.text);

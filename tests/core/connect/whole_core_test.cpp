@@ -125,12 +125,14 @@ struct Play {
   std::vector<std::uint32_t> windows = {0};  // per cache group; 0: full attention
   OffloadConnectorOptions offload;
   double failed = 0.0;
+  double forks = 0.0;              // in a step
   TierContent* lasting = nullptr;  // what is there at the beginning, and at the end
 };
 
 struct Played {
-  std::map<RequestId, std::vector<TokenId>> outputs;
+  std::map<RequestId, std::vector<TokenId>> outputs;  // without those of children
   std::uint64_t num_preemptions = 0;
+  std::uint64_t num_forks = 0, num_copied_blocks = 0;
   OffloadCounters counters;
 };
 
@@ -173,6 +175,48 @@ class RandomRestores {
   std::vector<std::uint32_t> untold_;
 };
 
+// Children of any that is open: with a seed of their own each goes its own way, and writes to what it shares.
+class RandomForks {
+ public:
+  RandomForks(Core& core, FakeWorker& worker, Random& random) : core_(core), worker_(worker), random_(random) {}
+
+  void fork_one(std::uint64_t num_added) {
+    const std::uint64_t number = random_.below(num_added + children_.size());
+    const RequestId parent{number < num_added ? number + 1 : kFirst + number - num_added};
+    const auto view = core_.view(parent);
+    if (!view || is_finished(view->status)) return;
+    const RequestId id{kFirst + children_.size()};
+    ForkRequest child{.id = id, .arrival_time = static_cast<double>(id.value)};
+    if (random_.chance(0.5)) child.num_tokens = static_cast<std::uint32_t>(random_.between(view->num_prompt_tokens, view->tokens.size()));
+    if (random_.chance(0.3)) child.next_token = static_cast<TokenId>(random_.below(500));
+    if (!core_.fork(parent, child)) return;  // its outputs are there already
+    const RequestView forked = *core_.view(id);
+    children_.push_back(
+        {{forked.tokens.begin(), forked.tokens.end()}, forked.max_tokens - (forked.tokens.size() - forked.num_prompt_tokens)});
+    worker_.set_seed(id, id.value);
+  }
+  // Takes their outputs out.
+  void check(std::map<RequestId, std::vector<TokenId>>& outputs) const {
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      const RequestId id{kFirst + i};
+      EXPECT_EQ(outputs[id], worker_.expected(children_[i].tokens, 0, children_[i].num_outputs, id.value)) << "child " << i;
+      outputs.erase(id);
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kFirst = 10000;
+  struct Child {
+    std::vector<TokenId> tokens;
+    std::size_t num_outputs;
+  };
+
+  Core& core_;
+  FakeWorker& worker_;
+  Random& random_;
+  std::vector<Child> children_;
+};
+
 Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
   const CoreConfig config = tight_config(run);
   LastingPlaces places;
@@ -186,6 +230,7 @@ Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
   TierContent& content = lasting != nullptr ? *run.lasting : own_content;
   RandomCopies copies(worker, chances, run.failed, lasting, content);
   RandomRestores restores(*connector, content);
+  RandomForks forks(*core, worker, chances);
   Played played;
   std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
   std::uint64_t num_added = 0;
@@ -200,6 +245,7 @@ Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
       const NewRequest request{.id = RequestId{++num_added}, .prompt = prompt, .max_tokens = max_tokens};
       EXPECT_TRUE(core->add(request));
     }
+    if (run.forks > 0.0 && num_added > 0 && num_added < 120 && chances.chance(run.forks)) forks.fork_one(num_added);
     if (results.size() < (run.is_async ? 2U : 1U)) {
       const StepPlan& plan = core->schedule();
       for (const Transfer& transfer : plan.transfers)
@@ -230,6 +276,9 @@ Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
   connector->ledger().check_invariants();
   played.num_preemptions = core->counters().num_preemptions;
   played.counters = connector->counters();
+  played.num_forks = core->counters().num_forks;
+  played.num_copied_blocks = core->counters().num_copied_blocks;
+  forks.check(played.outputs);
   return played;
 }
 
@@ -336,6 +385,44 @@ TEST(OffloadWholeCore, ATierThatLastsServesSeveralGroups) {
       }
     }
   }
+}
+
+// Children share blocks whoever filled them: computed, loaded, or not stored yet when their last holder writes over them.
+TEST(OffloadWholeCore, ForksChangeNoToken) {
+  std::uint64_t seed = 500, num_forks = 0, num_copied_blocks = 0, num_preemptions = 0, num_loaded = 0, num_failed_loads = 0;
+  for (const std::vector<std::uint32_t>& windows : {std::vector{0U}, std::vector{0U}, std::vector{0U, 6U}, std::vector{3U, 14U, 0U}}) {
+    for (const bool is_async : {false, true}) {
+      for (const bool is_lasting : {false, true}) {
+        for (const double failed : {0.0, 0.2}) {
+          TierContent content;
+          Play run{.is_async = is_async,
+                   .windows = windows,
+                   .offload = {.cpu_bytes_to_use = seed % 2 == 0 ? 30U : 300U, .found_when_stored = is_lasting},
+                   .failed = failed,
+                   .forks = 0.2};
+          if (is_lasting) run.lasting = &content;
+          for (int round = 0; round < (is_lasting ? 2 : 1); ++round) {
+            const Played with = play_requests(run, true, ++seed);
+            run.forks = 0.0;
+            const Played without = play_requests(run, false, seed);
+            run.forks = 0.2;
+            ASSERT_FALSE(testing::Test::HasFailure()) << windows.size() << " groups, async " << is_async << ", seed " << seed;
+            EXPECT_EQ(with.outputs, without.outputs);
+            num_forks += with.num_forks;
+            num_copied_blocks += with.num_copied_blocks;
+            num_preemptions += with.num_preemptions;
+            num_loaded += with.counters.num_loaded;
+            num_failed_loads += with.counters.num_failed_loads;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_forks, 1000U) << "too little was met";
+  EXPECT_GT(num_copied_blocks, 200U);
+  EXPECT_GT(num_preemptions, 100U);
+  EXPECT_GT(num_loaded, 500U);
+  EXPECT_GT(num_failed_loads, 50U);
 }
 
 }  // namespace

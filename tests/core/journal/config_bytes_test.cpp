@@ -136,7 +136,7 @@ void change_config(CoreConfig& c, FieldChange& change) {
   change(a.pin_s, a.longest_tool_s, a.max_jobs, a.max_tools, a.pins_give_way, a.pins_end_with_job, a.jobless_in_order);
   auto& u = c.cures;
   change(u.forget_unwritten_blocks, u.discard_only_in_flight, u.reserve_windows_only, u.loaded_give_way, u.hits_before_loads);
-  change(u.early_loads, u.unsure_drafts);
+  change(u.early_loads, u.unsure_drafts, u.cut_sessions);
   change(c.pressure.admission_watermark, c.pressure.pressure_high, c.pressure.pressure_low);
   change(c.swap.num_swap_places, c.swap.swap_choice);
   auto& l = c.limits;

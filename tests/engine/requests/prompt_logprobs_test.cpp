@@ -222,24 +222,20 @@ class SilentWorker final : public SimulatedWorker {
   }
 };
 
-TEST(PromptLogprobsRefused, WhereTheWorkerHasNoneOrBlocksMayBeLoaded) {
+TEST(PromptLogprobsRefused, WhereTheWorkerHasNone) {
   EngineOptions options;
   options.cache.num_blocks = 20;
   options = resolve_options(options, simulated_model(), {1, 0}).value();
   auto worker = std::make_unique<SilentWorker>(SimulatedWorkerOptions{
       .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab});
-  const auto silent = make_engine(options, simulated_model(), std::move(worker)).value();
-  const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
-  const auto tiered = start(kModes[0], {.options = {}, .seams = {.connector = tier, .transport = tier}});
-  for (Engine* engine : {silent.get(), tiered.get()}) {
-    Collector sink;
-    const auto refused = engine->submit(asking(10, 3, 1), sink);
-    ASSERT_FALSE(refused.has_value());
-    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-    EXPECT_EQ(refused.error().field, "prompt_logprobs");
-    EXPECT_EQ(sink.wait(engine->submit(make_request(10, 3), sink).value()).tokens.size(), 3U);
-    engine->stop(10.0);
-  }
+  const auto engine = make_engine(options, simulated_model(), std::move(worker)).value();
+  Collector sink;
+  const auto refused = engine->submit(asking(10, 3, 1), sink);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.error().field, "prompt_logprobs");
+  EXPECT_EQ(sink.wait(engine->submit(make_request(10, 3), sink).value()).tokens.size(), 3U);
+  engine->stop(10.0);
 }
 
 }  // namespace

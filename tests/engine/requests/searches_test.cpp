@@ -253,7 +253,7 @@ TEST_P(SearchesTest, GoOnWhereAConnectorStoresWhatTheyGiveBack) {
   EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
 }
 
-// Where a connector may fill blocks nothing is forked: beams are requests of their own, whose prefix is cached or loaded.
+// Beams share what a connector has loaded like what they have computed.
 TEST_P(SearchesTest, GoOnBesideAConnector) {
   for (const double failed : {0.0, 0.3}) {
     EngineOptions options;
@@ -282,7 +282,7 @@ TEST_P(SearchesTest, GoOnBesideAConnector) {
     }
     EXPECT_EQ(num_errors > 0, failed > 0.0);
     EXPECT_EQ(engine->stop(60.0), 0U);
-    EXPECT_EQ(engine->stats().num_forks, 0U);
+    EXPECT_GT(engine->stats().num_forks, 100U);
     EXPECT_GT(engine->stats().num_loads, 10U) << "too little was met";
     EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/requests/naive_beams.h"
 #include "engine/simulated_engine.h"
 #include "runtime/grammar/grammar_matcher.h"
 #include "text/vocabulary.h"
@@ -61,6 +62,26 @@ Expected held(const EngineRequest& request, const GrammarCompiler& compiler) {
     begun = begun || (answer.tokens.size() >= marker.size() && std::equal(marker.rbegin(), marker.rend(), answer.tokens.rbegin()));
   }
   return answer;
+}
+
+// What may come behind these outputs; empty: anything.
+std::vector<std::uint32_t> allowed_behind(std::span<const TokenId> outputs, const StructuredOutput& grammar,
+                                          const GrammarCompiler& compiler) {
+  const auto marker = std::ranges::search(outputs, grammar.begin_after);
+  if (marker.empty() && !grammar.begin_after.empty()) return {};
+  GrammarMatcher matcher = compiler.compile(grammar).value();
+  for (auto token = marker.end(); token != outputs.end(); ++token) EXPECT_TRUE(matcher.accept(*token));
+  std::vector<std::uint32_t> allowed((kVocab + 31) / 32);
+  EXPECT_TRUE(matcher.fill(allowed));
+  return allowed;
+}
+
+std::vector<NaiveHypothesis> held_search(const EngineRequest& request, const GrammarCompiler& compiler) {
+  const NaiveSearch search{.prompt = request.prompt, .width = request.n, .max_tokens = request.sampling.max_tokens, .eos_ids = {kEos}};
+  return naive_beam_search(search, [&](std::span<const TokenId> history, std::uint32_t count) {
+    const auto allowed = allowed_behind(history.subspan(request.prompt.size()), *request.structured_output, compiler);
+    return simulated_likeliest(history, kVocab, count, allowed);
+  });
 }
 
 EngineRequest random_structured(Random& random) {
@@ -130,6 +151,78 @@ TEST_P(StructuredOutputTest, SiblingsAreHeldEachByItself) {
     for (std::uint64_t i = 0; i < request.n; ++i) expect_equal(sink.wait({first.value + i}), held(request, *compiler_));
   }
   EXPECT_EQ(engine->stats().num_forks, 3 * grammars().size()) << "of prompts that are computed once";
+}
+
+// Each beam is in its grammar by itself, also where its blocks were taken and it is computed anew. Of a search that the grammar leaves
+// fewer answers than it is wide the rest are refused.
+TEST_P(StructuredOutputTest, BeamsAreHeldToTheirGrammar) {
+  std::uint64_t num_unfound = 0, num_found = 0;
+  for (const std::uint32_t num_blocks : {200U, 24U}) {
+    Collector sink;
+    const auto engine = start(GetParam(), roomy(num_blocks));
+    Random random(num_blocks);
+    std::vector<std::pair<RequestId, EngineRequest>> asked;
+    for (std::uint32_t i = 0; i < 24; ++i) {
+      EngineRequest request = random_structured(random);
+      if (!request.structured_output) request.structured_output = grammars()[i % grammars().size()];
+      request.n = static_cast<std::uint32_t>(random.between(1, 5));
+      request.sampling.max_tokens = static_cast<std::uint32_t>(random.between(4, 20));
+      request.beam_search.emplace();
+      asked.emplace_back(engine->submit(request, sink).value(), request);
+    }
+    for (const auto& [id, request] : asked) {
+      const auto wanted = held_search(request, *compiler_);
+      for (std::uint32_t i = 0; i < request.n; ++i) {
+        const Collector::Answer answer = sink.wait(RequestId{id.value + i});
+        if (i < wanted.size()) EXPECT_EQ(answer.tokens, wanted[i].tokens) << answer.error;
+        if (i >= wanted.size()) EXPECT_EQ(answer.refusal.value_or(Error{}).field, "n") << answer.error;
+        ++(i < wanted.size() ? num_found : num_unfound);
+      }
+    }
+    EXPECT_EQ(engine->stop(10.0), 0U);
+    EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+  }
+  // Two answers are possible in all.
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  EngineRequest request{.prompt = {5, 6, 7}, .sampling = {}};
+  request.structured_output = StructuredOutput{.kind = Kind::regex, .text = "yes|no"};
+  request.n = 4;
+  request.beam_search.emplace();
+  const RequestId first = engine->submit(request, sink).value();
+  for (std::uint32_t i = 0; i < 4; ++i) num_unfound += sink.wait(RequestId{first.value + i}).refusal ? 1 : 0;
+  EXPECT_GE(num_unfound, 2U);
+  EXPECT_GT(num_found, 50U);
+}
+
+// Each answer of a session begins the grammar anew, and so do those of its children.
+TEST_P(StructuredOutputTest, EachAnswerOfASessionIsHeldByItself) {
+  Collector sink;
+  const auto engine = start(GetParam(), roomy());
+  for (const StructuredOutput& grammar : grammars()) {
+    EngineRequest request{.prompt = {5, 6, 7, 8, 9}, .sampling = {}};
+    request.sampling.temperature = 0.0F;
+    request.sampling.max_tokens = 40;
+    request.structured_output = grammar;
+    EngineRequest part = request;
+    request.session = true;
+    const RequestId id = engine->submit(request, sink).value();
+    std::vector<TokenId> wanted = held(part, *compiler_).tokens;
+    part.prompt.insert(part.prompt.end(), wanted.begin(), wanted.end());
+    (void)sink.wait_for_inputs(id, 1);
+    const RequestId child = engine->fork(id, {}, sink).value();
+    for (const RequestId session : {id, child}) {
+      const TokenId input = session == id ? 50 : 60;
+      EngineRequest next = part;
+      next.prompt.push_back(input);
+      std::vector<TokenId> all = wanted;
+      const std::vector<TokenId> more = held(next, *compiler_).tokens;
+      all.insert(all.end(), more.begin(), more.end());
+      ASSERT_TRUE(engine->append(session, {input}).has_value());
+      ASSERT_TRUE(engine->append(session, {}).has_value());
+      EXPECT_EQ(sink.wait(session).tokens, all);
+    }
+  }
 }
 
 TEST_P(StructuredOutputTest, AForkGoesOnInTheGrammarFromWhereItsParentIs) {

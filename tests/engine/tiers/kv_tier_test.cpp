@@ -284,21 +284,24 @@ TEST_P(KvTierTest, AResetForgetsIt) {
   engine->stop(60.0);
 }
 
-// Where blocks are loaded for a request alone, none is forked from it; several answers are several requests.
-TEST_P(KvTierTest, ForksAreRefusedAndSiblingsAreRequests) {
+// Blocks that have been loaded are shared like those that were computed, and what a child computes is stored under its names.
+TEST_P(KvTierTest, ForksShareWhatWasLoaded) {
   const test::TempFolder folder;
-  const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
-  Collector sink;
-  EngineRequest request = make_request(30, 10);
+  EngineRequest request = make_request(30, 12);
+  request.sampling.ignore_eos = true;
   request.n = 3;
-  const RequestId first = engine->submit(request, sink).value();
-  const auto forked = engine->fork(first, {}, sink);
-  ASSERT_FALSE(forked);
-  EXPECT_EQ(forked.error().code, ErrorCode::unsupported);
-  EXPECT_NE(forked.error().to_string().find("--kv-disk"), std::string::npos);
-  request.n = 1;
-  for (std::uint64_t i = 0; i < 3; ++i) expect_equal(sink.wait(RequestId{first.value + i}), expected(request));
-  engine->stop(60.0);
+  for (const bool is_warm : {false, true}) {
+    const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
+    wait_until_read(*engine);
+    Collector sink;
+    const RequestId first = engine->submit(request, sink).value();
+    for (std::uint32_t i = 0; i < 3; ++i) expect_equal(sink.wait(RequestId{first.value + i}), expected(request));
+    EXPECT_EQ(sink.wait(first).num_cached_tokens, is_warm ? 28U : 0U);
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    EXPECT_EQ(engine->stats().num_forks, 2U);
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).tokens_loaded, is_warm ? 28U : 0U) << "by the first of them alone";
+    EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+  }
 }
 
 std::string refusal_of(const Result<std::shared_ptr<DiskTier>>& tier) {

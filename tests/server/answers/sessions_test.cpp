@@ -99,7 +99,8 @@ TEST_F(SessionsHttp, WhatIsWrongIsNamed) {
   EXPECT_EQ(give(R"({"prompt": ""})").error_param(), "prompt");
   EXPECT_EQ(give(R"({"prompt": [100000]})").error_param(), "prompt");
   EXPECT_EQ(give(R"({"prompt": "x", "end": 3})").error_param(), "end");
-  EXPECT_EQ(post("/v1/requests/cmpl-s/fork", "{}").error_param(), "id");
+  EXPECT_EQ(post("/v1/requests/cmpl-s/fork", R"({"stream": false})").error_param(), "stream") << "its child is a session, too";
+  EXPECT_EQ(post("/v1/requests/cmpl-s/fork", R"({"stream": true, "n": 2})").error_param(), "n");
 }
 
 TEST_F(SessionsHttp, OtherAnswersTakeNoInput) {

@@ -31,7 +31,8 @@ void EarlyLoads::begin(StepId step) {
 
 // A late token may move a session on: it is to be in the queue where that is expected of it.
 bool EarlyLoads::may_ask(const Request& request, StepId step) const {
-  if (is_blocked(request) || request.resumable || request.num_in_flight > 0 || request.swapped != nullptr) return false;
+  if (is_blocked(request) || request.resumable || request.loads_nothing || request.num_in_flight > 0 || request.swapped != nullptr)
+    return false;
   if (request.num_computed_tokens != 0 || Requests::num_blocks(request) != 0 || budget_.exceeds_max_loras(request)) return false;
   return request.asked_early == kNeverScheduled || step.value - request.asked_early.value >= kStepsUntilAsked;
 }

@@ -15,9 +15,8 @@ Result<void> cannot(const char* what) {
   return fail(ErrorCode::unsupported, "parent", fmt::format("{} cannot be forked", what), "add a request with the same tokens");
 }
 
-Result<void> check_kind(const Request& parent, const CoreConfig& config, const CoreSeams& seams) {
+Result<void> check_kind(const Request& parent, const CoreConfig& config) {
   if (parent.pooling) return cannot("a pooling request");
-  if (seams.connector != nullptr) return cannot("a request whose blocks a connector may fill");
   if (config.encoder.is_encoder_decoder || config.kv.has_mamba_layers()) return cannot("a request of a model with states");
   return {};
 }
@@ -43,6 +42,7 @@ Result<void> check_counts(const ForkRequest& child, const Request& parent, const
     return fail(ErrorCode::invalid_argument, "num_tokens", fmt::format("is {}", num_tokens),
                 fmt::format("the parent has {} prompt tokens, and {} in all: fork between these", num_prompt, parent.tokens.size()));
   }
+  if (child.waits_for_input) return {};  // what it is to put out comes behind its input
   const NewRequest added = as_added(child, parent);
   const std::uint32_t num_outputs = num_tokens - num_prompt + (child.next_token.has_value() ? 1 : 0);
   if (const std::uint32_t most = max_tokens(added, config); num_outputs >= most && most > 0) {
@@ -55,9 +55,11 @@ Result<void> check_counts(const ForkRequest& child, const Request& parent, const
 }  // namespace
 
 Result<void> Forks::check(const Request& parent, const ForkRequest& child, std::size_t num_waiting) const {
-  if (auto valid = check_kind(parent, context_.config, context_.seams); !valid) return valid;
+  if (auto valid = check_kind(parent, context_.config); !valid) return valid;
   if (auto valid = check_request(as_added(child, parent), context_.config, context_.seams); !valid) return valid;
   if (auto valid = check_counts(child, parent, context_.config); !valid) return valid;
+  if (child.waits_for_input && !child.resumable)
+    return fail(ErrorCode::invalid_argument, "waits_for_input", "is given, and the child is no session", "make it resumable");
   return check_room(parent, num_waiting);
 }
 
@@ -101,6 +103,7 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.stop_token_ids = parent.stop_token_ids;
   r.repetition = parent.repetition;
   r.skip_reading_prefix_cache = parent.skip_reading_prefix_cache;
+  r.loads_nothing = parent.loads_nothing;
   r.lora_id = parent.lora_id;
   r.lora_name = parent.lora_name;
   r.cache_salt = parent.cache_salt;
@@ -110,6 +113,7 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.tags = {.tenant = parent.tags.tenant, .hints = parent.tags.hints};
   r.resumable = given.resumable;
   r.structured_output = parent.structured_output;
+  if (given.waits_for_input) r.status = RequestStatus::waiting_for_input;
   if (parent.status == RequestStatus::waiting_for_grammar) r.status = RequestStatus::waiting_for_grammar;
   r.sampling = given.sampling;
   requests_.reserve_memory(r, std::size_t{num_tokens} + 1);
@@ -123,11 +127,13 @@ void Forks::share_blocks(Request& parent, Request& child) {
   const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - 1);
   // Its own tokens in flight are written, and those of drafts may be again.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
-  if (parent.swapped != nullptr || num_computed <= 0 ||
+  // What a transfer is to fill holds nothing yet. The child is looked up in its turn, by when that may have come.
+  const bool awaits_blocks = parent.swapped != nullptr || parent.status == RequestStatus::waiting_for_remote_kv;
+  if (awaits_blocks || num_computed <= 0 ||
       !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed)))
     return;
   child.num_computed_tokens = num_computed;
-  sharing_.push_back(&child);
+  if (child.status != RequestStatus::waiting_for_input) sharing_.push_back(&child);
 }
 
 void Forks::join_family(Request& parent, Request& child) {
@@ -156,13 +162,26 @@ bool Forks::give_up_share(EventCause cause, const Request* beneficiary) {
   const auto newest = std::find_if(sharing_.rbegin(), sharing_.rend(), [&](const Request* request) { return request != beneficiary; });
   if (newest == sharing_.rend()) return false;
   Request& request = **newest;
+  sharing_.erase(std::next(newest).base());
+  begin_anew(request, cause);
+  return true;
+}
+
+void Forks::give_up_shares_of(std::span<const BlockId> sorted) {
+  std::erase_if(sharing_, [&](Request* request) {
+    const std::span<const BlockId> blocks = request->blocks.blocks(0);
+    if (std::ranges::none_of(blocks, [&](BlockId block) { return std::ranges::binary_search(sorted, block); })) return false;
+    begin_anew(*request, EventCause::failed_transfer);
+    return true;
+  });
+}
+
+void Forks::begin_anew(Request& request, EventCause cause) {
   QUIRE_CHECK(request.status == RequestStatus::waiting && request.num_in_flight == 0, "it has never run");
   if (context_.events.wanted())
     context_.events.on_event({.what = EventKind::unshared, .cause = cause, .owner = request.id, .amount = Requests::num_blocks(request)});
-  sharing_.erase(std::next(newest).base());
   kv_.free(request.blocks);
   request.num_computed_tokens = 0;
-  return true;
 }
 
 void Forks::plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) const {

@@ -6,7 +6,8 @@
 //   waiting -> waiting      give_up_share: its share is gone, and it begins as one that was just added
 //
 // A block that is not full is shared too, until somebody writes to it (group_manager.cpp). What the parent has in flight does not matter:
-// of tokens that are known, it is written before any later plan runs; a token that is not known yet is not the child's.
+// of tokens that are known, it is written before any later plan runs; a token that is not known yet is not the child's. Who filled a block
+// does not matter either, but a request whose blocks are being loaded has none to share yet, and a load that failed ends the share.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,6 +39,8 @@ class Forks {
   void leave_sharing(const Request& request);  // it waits no more
   // That of the one forked last, but not the beneficiary's; false: there is none.
   bool give_up_share(EventCause cause, const Request* beneficiary = nullptr);
+  // Those that hold one of these blocks of the first cache group, in which nothing has come.
+  void give_up_shares_of(std::span<const BlockId> sorted);
   // Of blocks that the tokens it was just given are written to.
   void plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) const;
 
@@ -48,6 +51,7 @@ class Forks {
   [[nodiscard]] Result<void> check_room(const Request& parent, std::size_t num_waiting) const;
   Request& create_request(const Request& parent, const ForkRequest& given);
   void share_blocks(Request& parent, Request& child);
+  void begin_anew(Request& request, EventCause cause);
   void join_family(Request& parent, Request& child);
 
   Context& context_;

@@ -52,6 +52,7 @@ struct Request {
   bool structured_output = false;
   bool resumable = false;
   bool skip_reading_prefix_cache = false;
+  bool loads_nothing = false;       // the connector is not asked about it
   Slot slot = kNoSlot;              // while running
   std::uint32_t num_in_flight = 0;  // outstanding plans that name it
 

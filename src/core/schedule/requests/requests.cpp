@@ -40,6 +40,7 @@ Request& Requests::create(const NewRequest& given) {
   r.status = r.structured_output ? RequestStatus::waiting_for_grammar : RequestStatus::waiting;
   r.resumable = given.resumable;
   r.skip_reading_prefix_cache = given.skip_reading_prefix_cache;
+  r.loads_nothing = given.loads_nothing;
   r.lora_id = given.lora_id;
   r.lora_name = given.lora_name;
   r.cache_salt = given.cache_salt;

@@ -92,12 +92,21 @@ bool Sessions::go_on(Request& session, RequestStatus before) {
   return true;
 }
 
+// Named blocks end before: they are full of tokens that were known, and computed, before the last of the answer was.
+void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
+  session.num_computed_tokens = num_kept;
+  session.num_output_placeholders = 0;
+  session.draft_tokens.clear();
+  session.hashes.resize(std::min(session.hashes.size(), static_cast<std::size_t>(num_kept) / context_.config.block_size));
+}
+
 // The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
 void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
   QUIRE_CHECK(num_kept >= 0, "a count");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
+  if (context_.config.cures.cut_sessions) forget_behind(session, num_kept);
   for (const MultimodalFeature& feature : input.features)
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());

@@ -27,6 +27,8 @@ class Sessions {
 
  private:
   void take_input(Request& session, const SessionUpdate& input);
+  // What it has beyond its first tokens, under CureOptions::cut_sessions.
+  void forget_behind(Request& session, std::int32_t num_kept) const;
 
   Context& context_;
   Requests& requests_;

@@ -23,6 +23,7 @@ void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid)
   std::ranges::sort(invalid_);
   to_evict_.clear();
   marked_.clear();
+  forks_.give_up_shares_of(invalid_);
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;

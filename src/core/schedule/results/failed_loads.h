@@ -3,6 +3,7 @@
 //
 //   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
 //   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
+//   waiting -> same, without its share                  a fork that has not run, in either case
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,7 @@
 #include "core/kv/encoder_cache_order.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/context.h"
+#include "core/schedule/requests/forks.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/queues.h"
 #include "core/schedule/requests/request.h"
@@ -22,8 +24,9 @@ namespace quire {
 
 class FailedLoads {
  public:
-  FailedLoads(Context& context, KvCacheManager& kv, const RequestTable& table, Queues& queues, Ending& ending, Updates& updates)
-      : context_(context), kv_(kv), table_(table), queues_(queues), ending_(ending), updates_(updates) {}
+  FailedLoads(Context& context, KvCacheManager& kv, const RequestTable& table, Queues& queues, Forks& forks, Ending& ending,
+              Updates& updates)
+      : context_(context), kv_(kv), table_(table), queues_(queues), forks_(forks), ending_(ending), updates_(updates) {}
 
   // Before the plan's results are taken: those of requests that hold an invalid block are not.
   void find(const PlanArena& arena, std::span<const BlockId> invalid);
@@ -44,6 +47,7 @@ class FailedLoads {
   KvCacheManager& kv_;
   const RequestTable& table_;
   Queues& queues_;
+  Forks& forks_;
   Ending& ending_;
   Updates& updates_;
   std::vector<Request*> failed_;                 // their results are skipped

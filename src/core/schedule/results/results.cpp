@@ -17,10 +17,16 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
       updates_.add_token(result.sampled[num_taken].token);
     const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
-    if (request.known && !request.finished() && !request.load_failed) take_one(arena, i, updates_.tokens_from(begin), pooled);
+    if (request.known && !request.finished() && !request.load_failed && !is_late(request))
+      take_one(arena, i, updates_.tokens_from(begin), pooled);
   }
   QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
   remove_stopped();
+}
+
+// Of a step that was begun before its session's answer was known to be over.
+bool Results::is_late(const Request& request) const {
+  return context_.config.cures.cut_sessions && request.status == RequestStatus::waiting_for_input;
 }
 
 void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {

@@ -48,6 +48,7 @@ class Results {
   void take(const PlanArena& arena, const StepResult& result);
 
  private:
+  [[nodiscard]] bool is_late(const Request& request) const;
   void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
   void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
   std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it

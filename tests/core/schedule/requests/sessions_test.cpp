@@ -261,5 +261,48 @@ TEST(Sessions, EachInputBringsItsOwnRules) {
   EXPECT_EQ(d.step({{1, {82}}}).updates.at(0).stop_token, 82);
 }
 
+// The step under way when an answer ends has computed its last token, and sampled one that nobody asked for.
+TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
+  CoreConfig config = async_config();
+  config.cures.cut_sessions = true;
+  CoreDriver d(config);
+  begin(d, 1, 5, 9);
+  d.plan();
+  d.plan();
+  d.apply({{1, {30}}});
+  d.plan();
+  const Outcome stop = d.apply({{1, {kStop}}});
+  EXPECT_TRUE(stop.updates.at(0).session_waits);
+  const Outcome late = d.apply({{1, {55}}});
+  EXPECT_TRUE(late.updates.empty());
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 1003, 1004, 30, kStop}));
+  go_on(d, 1, {61, 62});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 1003, 1004, 30, kStop, 61, 62})) << "it has been computed";
+  EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
+  EXPECT_EQ(d.view(1).num_output_placeholders, 0);
+  EXPECT_TRUE(d.view(1).draft_tokens.empty());
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 2U);
+  d.apply();
+}
+
+// Without async scheduling the last token of an answer has filled a block that holds something else after the next input.
+TEST(CutSessions, ABlockIsNamedByWhatItHolds) {
+  for (const bool cuts : {false, true}) {
+    CoreConfig config = sync_config();
+    config.cures.cut_sessions = cuts;
+    CoreDriver d(config);
+    begin(d, 1, 3, 9);
+    d.step({{1, {kStop}}});
+    ASSERT_EQ(d.view(1).tokens.size(), 4U);
+    const std::vector<std::uint8_t> before(d.view(1).block_hashes.begin(), d.view(1).block_hashes.end());
+    go_on(d, 1, {61});
+    const std::vector<std::uint8_t> after(d.view(1).block_hashes.begin(), d.view(1).block_hashes.end());
+    EXPECT_EQ(before.size(), after.size());
+    EXPECT_EQ(before == after, !cuts) << "vLLM keeps the name";
+    d.step();
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

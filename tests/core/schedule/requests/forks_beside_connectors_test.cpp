@@ -1,0 +1,130 @@
+// What a child shares where a connector fills blocks, and what the connector is told of it.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::Ids;
+using test::scheduled_ids;
+using test::ScriptedConnector;
+using test::sync_config;
+using test::Tokens;
+
+void must_fork(CoreDriver& d, std::uint64_t parent, std::uint64_t child) {
+  const auto forked = d.core->fork(RequestId{parent}, {.id = RequestId{child}, .arrival_time = static_cast<double>(child)}, {.now = d.now});
+  ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
+  d.core->check_invariants();
+}
+
+TEST(ForksBesideConnectors, AChildSharesWhatWasLoadedAndIsNotLookedUp) {
+  ScriptedConnector connector;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+  d.add(1, 11, 20);
+  d.step();
+  connector.log.clear();
+  must_fork(d, 1, 2);
+  EXPECT_EQ(d.blocks(2), d.blocks(1));
+  EXPECT_EQ(d.view(2).num_computed_tokens, 11U);
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2}));
+  EXPECT_EQ(d.scheduled(2), 1U);
+  const std::vector<std::string> log = connector.take_log();
+  EXPECT_TRUE(std::ranges::none_of(log, [](const std::string& line) { return line.starts_with("match"); }));
+  EXPECT_TRUE(
+      std::ranges::any_of(log, [](const std::string& line) { return line.starts_with("allocated 2 ") && line.ends_with("external=0"); }));
+  d.apply();
+}
+
+TEST(ForksBesideConnectors, OfBlocksThatAreBeingLoadedNothingIsShared) {
+  ScriptedConnector connector;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  d.add(1, 11, 20);
+  EXPECT_TRUE(d.plan().scheduled.empty());
+  must_fork(d, 1, 2);
+  EXPECT_TRUE(d.blocks(2).empty());
+  d.apply();
+  connector.matches[RequestId{2}] = {};  // not known yet: ask again
+  EXPECT_TRUE(d.plan().scheduled.empty());
+  const RequestId received[] = {RequestId{1}};
+  d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+  must_fork(d, 1, 3);
+  EXPECT_TRUE(d.blocks(3).empty()) << "they have come, and are not taken yet";
+  connector.matches.clear();
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 3U);
+  EXPECT_EQ(d.blocks(2)[0], d.blocks(1)[0]) << "found by its name";
+  EXPECT_EQ(d.blocks(3)[1], d.blocks(1)[1]);
+  d.apply();
+}
+
+// What the parent was said to have is not there: the parent is cut or ends, and a child that has not run begins as if it were added.
+TEST(ForksBesideConnectors, AChildGivesUpAShareThatWasNotLoaded) {
+  for (const KvLoadFailurePolicy policy : {KvLoadFailurePolicy::fail, KvLoadFailurePolicy::recompute}) {
+    ScriptedConnector connector;
+    CoreConfig config = sync_config();
+    config.kv_load_failure = policy;
+    CoreDriver d(config, {.connector = &connector});
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+    d.add(1, 11, 20);
+    d.plan();
+    must_fork(d, 1, 2);
+    const std::vector<BlockId> bad{d.blocks(1)[1]};
+    EXPECT_EQ(d.blocks(2)[1], bad[0]);
+    d.apply({}, {.has_connector_output = true, .invalid_blocks = bad});
+    EXPECT_TRUE(d.blocks(2).empty());
+    EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+    d.core->check_invariants();
+    while (d.known(2)) d.step();
+  }
+}
+
+TEST(ForksBesideConnectors, WhoLoadsNothingIsNotLookedUpButToldOf) {
+  ScriptedConnector connector;
+  CoreDriver d(sync_config(), {.connector = &connector});
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  const Tokens prompt = CoreDriver::prompt(1, 11);
+  NewRequest request = CoreDriver::request(1, prompt, 20);
+  request.loads_nothing = true;
+  d.add(request);
+  d.plan();
+  EXPECT_EQ(d.scheduled(1), 11U);
+  EXPECT_EQ(connector.take_log(), (std::vector<std::string>{"allocated 1 blocks=[1 2 3] external=0", "planned 11"}));
+  d.apply();
+}
+
+// A child of a session that waits is one that waits, with its share; who lacks blocks while nothing runs gets that back.
+TEST(ForksOfSessions, OneThatWaitsHasChildrenThatWait) {
+  CoreDriver d(sync_config());
+  const Tokens prompt = CoreDriver::prompt(1, 6);
+  NewRequest request = CoreDriver::request(1, prompt, 3);
+  request.resumable = true;
+  d.add(request);
+  d.step({{1, {test::kStop}}});
+  const ForkRequest child{.id = RequestId{2}, .arrival_time = 2.0, .resumable = true, .waits_for_input = true};
+  ASSERT_TRUE(d.core->fork(RequestId{1}, child, {.now = d.now}).has_value());
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_input);
+  EXPECT_EQ(d.blocks(2), d.blocks(1));
+  EXPECT_EQ(d.core->counters().num_unfinished, 0U) << "both wait";
+  d.step();
+  EXPECT_EQ(d.scheduled(2), 0U);
+  const Tokens input{61, 62};
+  const SessionInput more{.tokens = input, .arrival_time = 9.0};
+  ASSERT_TRUE(d.core->continue_session(RequestId{2}, &more, {.now = d.now}).has_value());
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(d.scheduled(2), 2U);
+  EXPECT_EQ(plan.copies.size(), 1U) << "of the block that both were in";
+  d.apply();
+  EXPECT_EQ(d.blocks(1).size(), 2U);
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
+  const auto refused = d.core->fork(RequestId{1}, {.id = RequestId{3}, .waits_for_input = true}, {.now = d.now});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().field, "waits_for_input");
+}
+
+}  // namespace
+}  // namespace quire

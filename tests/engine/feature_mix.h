@@ -1,0 +1,273 @@
+#pragma once
+// Features of engines and of requests, any of them together: what an engine is made with, what a request asks for, and what it must get,
+// which is what it gets alone from a plain engine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/collector.h"
+#include "engine/create.h"
+#include "runtime/model/tiny_model.h"
+#include "text/vocabulary.h"
+
+namespace quire::test {
+
+// The first so many are of an engine, the others of a request.
+enum class Feature : std::uint8_t {
+  dram,
+  disk,
+  swap,
+  windows,
+  drafts,
+  int8,
+  async,
+  chunks,
+  priorities,
+  continuum,
+  n,
+  beams,
+  session,
+  grammar,
+  tools,
+  prompt_logprobs,
+  pooling,
+  hidden,
+  tenant,
+  fork
+};
+inline constexpr std::size_t kNumFeatures = 20, kFirstOfRequests = 10;
+
+struct FeatureText {
+  const char* name;
+  const char* how;
+};
+inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--kv-dram`"},
+                                                            {"disk tier", "`--kv-disk`"},
+                                                            {"swap", "`--kv-swap`"},
+                                                            {"windows", "a model with sliding windows"},
+                                                            {"drafts", "`--num-speculative-tokens`"},
+                                                            {"int8", "`--activations int8`"},
+                                                            {"async", "`--async-scheduling`"},
+                                                            {"chunks", "`--long-prefill-token-threshold`"},
+                                                            {"priorities", "`--scheduling-policy priority`, `priority`"},
+                                                            {"CONTINUUM", "`--scheduling-policy continuum`, `job_id`"},
+                                                            {"n", "`n`, `best_of`"},
+                                                            {"beams", "`use_beam_search`"},
+                                                            {"session", "`session`"},
+                                                            {"grammar", "`response_format`, `structured_outputs`"},
+                                                            {"tools", "`tools`: a grammar that begins within the answer"},
+                                                            {"prompt rows", "`prompt_logprobs`, `echo` with `logprobs`"},
+                                                            {"pooling", "`/v1/embeddings`, the mean of all tokens"},
+                                                            {"all rows", "`/pooling` of all tokens, hidden states"},
+                                                            {"tenant", "`cache_salt`, `--tenant-secret`"},
+                                                            {"fork", "`POST /v1/requests/{id}/fork`"}};
+
+class FeatureSet {
+ public:
+  FeatureSet() = default;
+  FeatureSet(std::initializer_list<Feature> features) {
+    for (const Feature feature : features) add(feature);
+  }
+  void add(Feature feature) { bits_ |= 1U << static_cast<std::uint32_t>(feature); }
+  [[nodiscard]] bool has(Feature feature) const { return (bits_ >> static_cast<std::uint32_t>(feature) & 1U) != 0; }
+  [[nodiscard]] FeatureSet of_engine() const { return FeatureSet(bits_ & kEngineBits); }
+  [[nodiscard]] FeatureSet of_request() const { return FeatureSet(bits_ & ~kEngineBits); }
+  [[nodiscard]] bool empty() const { return bits_ == 0; }
+  [[nodiscard]] std::string name() const {
+    std::string text;
+    for (std::size_t i = 0; i < kNumFeatures; ++i)
+      if (has(static_cast<Feature>(i))) text += (text.empty() ? "" : " + ") + std::string(kFeatureTexts[i].name);
+    return text.empty() ? "plain" : text;
+  }
+  friend auto operator<=>(const FeatureSet&, const FeatureSet&) = default;
+
+ private:
+  static constexpr std::uint32_t kEngineBits = (1U << kFirstOfRequests) - 1;
+  explicit FeatureSet(std::uint32_t bits) : bits_(bits) {}
+  std::uint32_t bits_ = 0;
+};
+
+// A letter for each byte, and one that ends an answer; two layers with full attention and four with windows of 24 tokens.
+inline std::string write_windowed_model(const std::string& path) {
+  ModelConfig config = tiny::small_llama();
+  config.architecture = "qwen2";
+  config.num_layers = 6;
+  config.qkv_bias = true;
+  const boost::json::value json{{"model_type", "qwen2"},        {"vocab_size", 300},          {"hidden_size", 256},
+                                {"intermediate_size", 256},     {"num_hidden_layers", 6},     {"num_attention_heads", 4},
+                                {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
+                                {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
+                                {"max_window_layers", 2},       {"eos_token_id", 256}};
+  tiny::write_hf_folder(path, json, tiny::make_tensors(config, false, "BF16"));
+  boost::json::object vocab;
+  for (unsigned byte = 0; byte < 256; ++byte) vocab[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
+  const boost::json::value tokenizer{{"added_tokens", boost::json::array{{{"id", 256}, {"content", "<|end|>"}, {"special", true}}}},
+                                     {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+                                     {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", boost::json::array{}}}}};
+  tiny::write_file(path + "/tokenizer.json", boost::json::serialize(tokenizer));
+  return path;
+}
+
+struct Made {
+  EngineOptions options;
+  EngineSeams seams;
+};
+
+// So few blocks that requests are preempted where several run, and tiers are needed.
+inline Made make_options(FeatureSet set, const std::string& model, const std::string& folder) {
+  Made made;
+  EngineOptions& options = made.options;
+  options.model = model;
+  options.num_threads = 2;
+  options.cache.block_size = 4;
+  options.cache.num_blocks = set.has(Feature::windows) ? 130 : 60;
+  options.scheduler.max_model_len = 128;
+  options.scheduler.max_num_seqs = 8;
+  options.scheduler.async_scheduling = set.has(Feature::async);
+  if (set.has(Feature::chunks)) options.scheduler.long_prefill_token_threshold = 8;
+  if (set.has(Feature::priorities)) options.scheduler.policy = SchedulingPolicy::priority;
+  if (set.has(Feature::continuum)) options.scheduler.policy = SchedulingPolicy::continuum;
+  if (set.has(Feature::int8)) options.activations = ActivationMode::int8;
+  if (set.has(Feature::drafts)) options.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+  if (set.has(Feature::swap)) options.kv_swap = {.bytes = std::uint64_t{16} << 20U, .choice = SwapChoice::always};
+  if (set.has(Feature::dram)) made.seams.kv_dram = {.bytes = std::uint64_t{16} << 20U, .policy = KvTierPolicy::exact};
+  if (set.has(Feature::disk))
+    made.seams.kv_disk = {.folder = folder, .budget_bytes = std::uint64_t{64} << 20U, .policy = KvTierPolicy::exact};
+  return made;
+}
+
+inline EngineOptions plain_options(bool is_int8, const std::string& model) {
+  EngineOptions options = make_options({}, model, {}).options;
+  if (is_int8) options.activations = ActivationMode::int8;
+  options.cache.num_blocks = 400;
+  options.cache.enable_prefix_caching = false;
+  return options;
+}
+
+// A request with these features. `text` says which prompt: some begin alike.
+inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) {
+  EngineRequest request;
+  Random random(text);
+  for (TokenId i = 0; i < static_cast<TokenId>(9 + text * 7 % 23); ++i)
+    request.prompt.push_back(60 + (i * 7 + static_cast<TokenId>(text % 2)) % 40);
+  for (std::uint64_t i = random.between(1, 9); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.between(40, 120)));
+  SamplingParams& sampling = request.sampling;
+  sampling.temperature = set.has(Feature::n) && !set.has(Feature::beams) && !set.has(Feature::fork) ? 1.0F : 0.0F;
+  sampling.seed = 5;
+  sampling.max_tokens = set.has(Feature::beams) ? 6 : 9;
+  sampling.ignore_eos = !set.has(Feature::grammar) && !set.has(Feature::tools);
+  if (set.has(Feature::n) || set.has(Feature::beams)) request.n = 3;
+  if (set.has(Feature::beams)) request.beam_search.emplace();
+  request.session = set.has(Feature::session);
+  if (set.has(Feature::grammar)) request.structured_output = {.kind = StructuredOutput::Kind::regex, .text = "[a-m]{3,30}( [n-z]+)+"};
+  if (set.has(Feature::tools))
+    request.structured_output = {.kind = StructuredOutput::Kind::regex, .text = "[a-f0-9]{4,20}", .begin_after = {tool_mark.value_or(0)}};
+  if (set.has(Feature::prompt_logprobs)) sampling.prompt_logprobs = 3;
+  request.pooling = set.has(Feature::pooling) || set.has(Feature::hidden);
+  if (set.has(Feature::pooling)) sampling.pooling.kind = PoolingKind::mean;
+  if (set.has(Feature::hidden)) sampling.pooling.kind = PoolingKind::all;
+  if (!request.pooling) sampling.logprobs = 2;
+  if (request.pooling) sampling.max_tokens = 1;
+  if (set.has(Feature::tenant)) request.cache_salt = "somebody";
+  return request;
+}
+
+using Bits = std::vector<std::uint32_t>;
+
+// Tokens, and the log probabilities that there are: a child has none of what it began with.
+inline Bits bits_of(const Collector::Answer& answer, std::size_t first_logprobs = 0) {
+  Bits bits;
+  for (const TokenId token : answer.tokens) bits.push_back(static_cast<std::uint32_t>(token));
+  const auto add = [&bits](const std::vector<PositionLogprobs>& positions, std::size_t first) {
+    for (std::size_t i = std::min(first, positions.size()); i < positions.size(); ++i)
+      for (const TokenLogprob& entry : positions[i].entries)
+        bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob), entry.rank});
+  };
+  add(answer.logprobs, first_logprobs);
+  if (answer.prompt_logprobs != nullptr) add(*answer.prompt_logprobs, 0);
+  for (const float number : answer.pooled) bits.push_back(std::bit_cast<std::uint32_t>(number));
+  if (!answer.error.empty()) bits.push_back(UINT32_MAX);
+  return bits;
+}
+
+// What comes after the first part of a session, of each of them.
+inline std::vector<TokenId> next_input(std::uint32_t text) {
+  return {70, 71, static_cast<TokenId>(60 + text % 30), 90};
+}
+
+// What requests get alone, one after the other, from an engine without anything. Remembered.
+class Alone {
+ public:
+  Alone(const std::string& model, bool is_int8) {
+    auto engine = create_engine(plain_options(is_int8, model), nullptr, nullptr);
+    EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
+    engine_ = std::move(*engine);
+  }
+  // Whether it takes such a request, and forks it where that is of the set.
+  bool takes(FeatureSet set) {
+    const auto [known, is_new] = taken_.try_emplace(set, false);
+    if (!is_new) return known->second;
+    const bool is_forked = set.has(Feature::fork);
+    if (is_forked && (set.has(Feature::beams) || set.has(Feature::pooling) || set.has(Feature::hidden))) return false;
+    const EngineRequest request = make_mixed(set, 0, 0);
+    const auto id = engine_->submit(request, sink_);
+    known->second = id.has_value();
+    for (std::uint32_t i = 0; id && i < request.n; ++i) engine_->finish({id->value + i}, FinishReason::abort);
+    return known->second;
+  }
+  [[nodiscard]] Engine& engine() { return *engine_; }
+  // The token with which this prompt's answer begins: tools are called behind it.
+  TokenId tool_mark(std::uint32_t text) { return answers({}, text).at(0).tokens.at(0); }
+
+  // Of each of its answers; a child of it gets the first one, but for the log probabilities.
+  std::vector<Collector::Answer> answers(FeatureSet set, std::uint32_t text) {
+    set = set.of_request();
+    const std::pair key(set, text);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(text)) : std::nullopt;
+    EngineRequest request = make_mixed(set, text, mark);
+    std::vector<Collector::Answer> all;
+    if (request.beam_search) {
+      const RequestId first = engine_->submit(request, sink_).value();
+      for (std::uint32_t i = 0; i < request.n; ++i) all.push_back(sink_.wait({first.value + i}));
+    } else if (request.session) {
+      all.push_back(session(request, text));
+    } else {
+      const std::uint32_t n = std::exchange(request.n, 1);
+      for (std::uint32_t i = 0; i < n; ++i, ++*request.sampling.seed) all.push_back(sink_.wait(engine_->submit(request, sink_).value()));
+    }
+    return known_[key] = all;
+  }
+
+ private:
+  Collector::Answer answer(EngineRequest request) { return sink_.wait(engine_->submit(std::move(request), sink_).value()); }
+  // Each part as a request that has all before it as its prompt.
+  Collector::Answer session(EngineRequest request, std::uint32_t text) {
+    request.session = false;
+    Collector::Answer all = answer(request);
+    request.prompt.insert(request.prompt.end(), all.tokens.begin(), all.tokens.end());
+    const std::vector<TokenId> input = next_input(text);
+    request.prompt.insert(request.prompt.end(), input.begin(), input.end());
+    const Collector::Answer more = answer(request);
+    all.tokens.insert(all.tokens.end(), more.tokens.begin(), more.tokens.end());
+    all.logprobs.insert(all.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
+    return all;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  Collector sink_;
+  std::map<std::pair<FeatureSet, std::uint32_t>, std::vector<Collector::Answer>> known_;
+  std::map<FeatureSet, bool> taken_;
+};
+
+}  // namespace quire::test

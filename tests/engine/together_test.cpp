@@ -1,0 +1,308 @@
+// Everything with everything: random pairs and triples of features on a real model, each request against the same one alone on a plain
+// engine, bit for bit. QUIRE_TEST_ROUNDS says how many rounds, 48 if unset. And docs/together.md, which says what goes with what, is what
+// engines say: QUIRE_RECORD_TOGETHER=1 engine_test --gtest_filter='Together.*' writes it anew, from the root of the repository.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "engine/feature_mix.h"
+#include "runtime/tier/tier_support.h"
+#include "support/sanitized.h"
+
+namespace quire::test {
+namespace {
+
+constexpr std::uint32_t kRoundsPerEngine = 8, kTexts = 6;
+
+std::uint32_t num_rounds() {
+  const char* rounds = std::getenv("QUIRE_TEST_ROUNDS");
+  if (rounds != nullptr) return static_cast<std::uint32_t>(std::strtoul(rounds, nullptr, 10));
+  return kSanitized ? 16 : 48;
+}
+
+// What cannot both be, since one option or field says which.
+bool is_one_choice(Feature a, Feature b) {
+  const std::set pair{a, b};
+  return pair == std::set{Feature::priorities, Feature::continuum} || pair == std::set{Feature::pooling, Feature::hidden} ||
+         pair == std::set{Feature::grammar, Feature::tools};
+}
+
+bool is_possible(FeatureSet set) {
+  for (std::size_t a = 0; a < kNumFeatures; ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      if (set.has(static_cast<Feature>(a)) && set.has(static_cast<Feature>(b)) &&
+          is_one_choice(static_cast<Feature>(a), static_cast<Feature>(b)))
+        return false;
+  return has_structured_output() || !(set.has(Feature::grammar) || set.has(Feature::tools));
+}
+
+Feature draw_feature(Random& random, bool of_engine) {
+  return static_cast<Feature>(of_engine ? random.below(kFirstOfRequests)
+                                        : kFirstOfRequests + random.below(kNumFeatures - kFirstOfRequests));
+}
+
+// What was met, so that a run that meets nothing fails.
+struct MetTogether {
+  std::uint64_t num_rounds = 0, num_answers = 0, num_preemptions = 0, num_loads = 0, num_forks = 0, num_swapped = 0, num_accepted = 0;
+  std::set<FeatureSet> sets;
+};
+
+// An engine with some features, and requests of any kind beside each other in it.
+class Mixed {
+ public:
+  Mixed(FeatureSet engine, const std::string& model, Alone& alone) : set_(engine), alone_(alone) {
+    const Made made = make_options(engine, model, folder_.path() + "/kv");
+    auto created = create_engine(made.options, nullptr, nullptr, made.seams);
+    EXPECT_TRUE(created.has_value()) << engine.name() << ": " << created.error().to_string();
+    if (created) engine_ = std::move(*created);
+  }
+
+  void ask(FeatureSet set, std::uint32_t text, Random& random) {
+    const bool has_tools = set.has(Feature::tools);
+    EngineRequest request = make_mixed(set, text, has_tools ? std::optional(alone_.tool_mark(text)) : std::nullopt);
+    if (set_.has(Feature::priorities)) request.priority = static_cast<std::int64_t>(random.below(3)) - 1;
+    if (set_.has(Feature::continuum) && !request.beam_search)
+      request.tags = {.job = fmt::format("job {}", text), .is_last_step = random.chance(0.2), .tool = "ls"};
+    Asked& asked = asked_.emplace_back(Asked{.set = set, .text = text, .n = request.n});
+    const auto id = engine_->submit(request, sink_);
+    ASSERT_TRUE(id.has_value()) << set.name() << ": " << id.error().to_string();
+    asked.id = *id;
+    if (set.has(Feature::fork)) fork(asked, random);
+    if (!request.session) return;
+    give_input(asked.id, text);
+    if (asked.child) give_input(*asked.child, text);
+  }
+
+  void expect_all(MetTogether& met) {
+    for (const Asked& asked : asked_) {
+      const std::vector<Collector::Answer> wanted = alone_.answers(asked.set, asked.text);
+      for (std::uint32_t i = 0; i < asked.n; ++i)
+        EXPECT_EQ(bits_of(sink_.wait({asked.id.value + i})), bits_of(wanted.at(i))) << what(asked) << ", answer " << i;
+      if (asked.child) expect_child(asked, wanted.at(0));
+      met.num_answers += asked.n + (asked.child ? 1 : 0);
+    }
+    asked_.clear();
+  }
+
+  void forget_cached() {
+    engine_->reset_prefix_cache({.preempt_running = false, .external = false}, [](const Result<bool>&) {});
+  }
+
+  void stop(MetTogether& met) {
+    EXPECT_EQ(engine_->stop(60.0), 0U);
+    const EngineStats stats = engine_->stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks) << set_.name();
+    met.num_preemptions += stats.num_preemptions;
+    met.num_loads += stats.num_loads;
+    met.num_forks += stats.num_forks;
+    if (stats.kv_swap) met.num_swapped += stats.kv_swap->num_in;
+    if (stats.speculation) met.num_accepted += stats.speculation->num_accepted_tokens;
+  }
+
+ private:
+  struct Asked {
+    FeatureSet set;
+    std::uint32_t text = 0;
+    RequestId id{};
+    std::uint32_t n = 1;
+    std::optional<RequestId> child{};
+  };
+
+  // Where the parent is then, which may be its end.
+  void fork(Asked& asked, Random& random) {
+    sink_.wait_for_tokens(asked.id, random.below(4));
+    Result<RequestId> child = engine_->fork(asked.id, {}, sink_);
+    while (!child && child.error().code == ErrorCode::overloaded) child = engine_->fork(asked.id, {}, sink_);
+    if (child) asked.child = *child;
+  }
+
+  void give_input(RequestId id, std::uint32_t text) {
+    // A child that came too late is none.
+    if (engine_->append(id, next_input(text))) (void)engine_->append(id, {});
+  }
+
+  void expect_child(const Asked& asked, Collector::Answer wanted) {
+    Collector::Answer got = sink_.wait(*asked.child);
+    if (got.error.find("has ended") != std::string::npos || got.error.find("outputs are there already") != std::string::npos) return;
+    const auto first = static_cast<std::size_t>(std::ranges::count_if(got.logprobs, [](const auto& one) { return one.entries.empty(); }));
+    got.prompt_logprobs = wanted.prompt_logprobs = nullptr;
+    EXPECT_EQ(bits_of(got, first), bits_of(wanted, first)) << what(asked) << ", its child: " << got.error;
+  }
+
+  [[nodiscard]] std::string what(const Asked& asked) const {
+    return fmt::format("{} beside {}, text {}", asked.set.name(), set_.name(), asked.text);
+  }
+
+  FeatureSet set_;
+  Alone& alone_;
+  TempFolder folder_;
+  std::unique_ptr<Engine> engine_;
+  Collector sink_;
+  std::vector<Asked> asked_;
+};
+
+// Both in one request, or where that is refused in one each.
+void ask_both(Mixed& mixed, Alone& alone, FeatureSet set, Random& random) {
+  const auto text = [&] { return static_cast<std::uint32_t>(random.below(kTexts)); };
+  if (alone.takes(set)) return mixed.ask(set, text(), random);
+  for (std::size_t i = kFirstOfRequests; i < kNumFeatures; ++i)
+    if (set.has(static_cast<Feature>(i))) mixed.ask({static_cast<Feature>(i)}, text(), random);
+}
+
+void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Random& random, MetTogether& met) {
+  Mixed mixed(engine, model, alone);
+  for (std::uint32_t round = 0; round < kRoundsPerEngine && !testing::Test::HasFailure(); ++round) {
+    FeatureSet request;
+    do {
+      request = FeatureSet{draw_feature(random, false)};
+      if (random.chance(0.6)) request.add(draw_feature(random, false));
+    } while (!is_possible(request));
+    ask_both(mixed, alone, request, random);
+    for (std::uint64_t i = random.below(3); i > 0; --i) mixed.ask({}, static_cast<std::uint32_t>(random.below(kTexts)), random);
+    if (random.chance(0.6)) ask_both(mixed, alone, request, random);
+    mixed.expect_all(met);
+    if (random.chance(0.4)) mixed.forget_cached();
+    FeatureSet all = engine;
+    for (std::size_t i = kFirstOfRequests; i < kNumFeatures; ++i)
+      if (request.has(static_cast<Feature>(i))) all.add(static_cast<Feature>(i));
+    met.sets.insert(all);
+    ++met.num_rounds;
+  }
+  mixed.stop(met);
+}
+
+TEST(Together, EachRequestGetsWhatItGetsAlone) {
+  const char* real = std::getenv("QUIRE_TEST_MODEL");
+  if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  const tiny::TempFolder folder;
+  const std::string windowed = write_windowed_model(folder.file("windowed"));
+  Alone alone[] = {{real, false}, {real, true}, {windowed, false}, {windowed, true}};
+  MetTogether met;
+  for (std::uint64_t seed = 0; met.num_rounds < num_rounds() && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    FeatureSet engine;
+    do {
+      engine = FeatureSet{draw_feature(random, true)};
+      if (random.chance(0.7)) engine.add(draw_feature(random, true));
+    } while (!is_possible(engine));
+    const bool is_windowed = engine.has(Feature::windows);
+    play_engine(engine, is_windowed ? windowed : real, alone[(is_windowed ? 2 : 0) + (engine.has(Feature::int8) ? 1 : 0)], random, met);
+  }
+  fmt::print("{} rounds, {} answers, {} sets of features, {} preemptions, {} loads, {} forks, {} swapped back, {} drafts accepted\n",
+             met.num_rounds, met.num_answers, met.sets.size(), met.num_preemptions, met.num_loads, met.num_forks, met.num_swapped,
+             met.num_accepted);
+  RecordProperty("rounds", static_cast<int>(met.num_rounds));
+  EXPECT_GT(met.num_forks, 0U) << "too little was met";
+  if (met.num_rounds < 500) return;
+  EXPECT_GT(met.num_loads, 100U);
+  EXPECT_GT(met.num_swapped, 10U);
+  EXPECT_GT(met.num_accepted, 100U);
+  EXPECT_GT(met.num_preemptions, 100U);
+}
+
+// Of a pair: empty where it goes, else why not.
+class Pairs {
+ public:
+  explicit Pairs(const std::string& model) : model_(model), alone_(model, false) {}
+
+  std::string refusal(Feature a, Feature b) {
+    if (is_one_choice(a, b)) return "one option or field says which of them it is";
+    const bool is_a_engine = static_cast<std::size_t>(a) < kFirstOfRequests, is_b_engine = static_cast<std::size_t>(b) < kFirstOfRequests;
+    if (!is_a_engine) return of_request({a, b}, alone_.engine());
+    const tiny::TempFolder folder;
+    FeatureSet engine{a};
+    if (is_b_engine) engine.add(b);
+    const Made made = make_options(engine, model_, folder.file("kv"));
+    const auto created = create_engine(made.options, nullptr, nullptr, made.seams);
+    if (!created) return words(created.error());
+    if (is_b_engine) return {};
+    return of_request({b}, **created);
+  }
+
+ private:
+  static std::string words(const Error& error) { return fmt::format("`{}` {}; {}", error.field, error.message, error.remedy); }
+
+  std::string of_request(FeatureSet set, Engine& engine) {
+    Collector sink;
+    const EngineRequest request = make_mixed(set, 0, 70);
+    const auto id = engine.submit(request, sink);
+    if (!id) return words(id.error());
+    std::string refusal;
+    if (set.has(Feature::fork)) refusal = of_fork(*id, engine, sink);
+    for (std::uint32_t i = 0; i < request.n; ++i) engine.finish({id->value + i}, FinishReason::abort);
+    for (std::uint32_t i = 0; i < request.n; ++i) (void)sink.wait({id->value + i});
+    return refusal;
+  }
+
+  // The parent cannot have ended: nothing runs meanwhile.
+  std::string of_fork(RequestId parent, Engine& engine, Collector& sink) {
+    engine.pause({.mode = PauseMode::keep, .clear_cache = false}, [](const Result<bool>&) {});
+    Result<RequestId> child = engine.fork(parent, {}, sink);
+    while (!child && child.error().code == ErrorCode::overloaded) child = engine.fork(parent, {}, sink);
+    std::string refusal;
+    if (!child) {
+      refusal = words(child.error());
+    } else {
+      engine.resume([](const Result<bool>&) {});
+      if (sink.wait_for_end(*child, 200)) refusal = sink.wait(*child).error;
+      engine.finish(*child, FinishReason::abort);
+      (void)sink.wait(*child);
+    }
+    engine.resume([](const Result<bool>&) {});
+    return refusal;
+  }
+
+  std::string model_;
+  Alone alone_;
+};
+
+std::string together_page(Pairs& pairs) {
+  std::string page =
+      "# What goes with what\n\n"
+      "Each pair of features below, in one engine, and where both are asked of a request in one request. `+`: together, and each request "
+      "gets\n"
+      "what it gets alone, bit for bit; a letter: not in one request, for the reason below (side by side in one engine they go). This page "
+      "is\n"
+      "written by a test (`tests/engine/together_test.cpp`), which also plays random pairs and triples on a real model and compares.\n\n"
+      "| | feature | how |";
+  std::string line = "\n|---|---|---|";
+  for (std::size_t i = 1; i < kNumFeatures; ++i) {
+    page += fmt::format(" {} |", i);
+    line += "---|";
+  }
+  page += line + "\n";
+  std::vector<std::string> reasons;
+  for (std::size_t b = 0; b < kNumFeatures; ++b) {
+    page += fmt::format("| {} | {} | {} |", b + 1, kFeatureTexts[b].name, kFeatureTexts[b].how);
+    for (std::size_t a = 0; a + 1 < kNumFeatures; ++a) {
+      const std::string refusal = a < b ? pairs.refusal(static_cast<Feature>(a), static_cast<Feature>(b)) : "";
+      if (!refusal.empty() && std::ranges::find(reasons, refusal) == reasons.end()) reasons.push_back(refusal);
+      const auto at = std::ranges::find(reasons, refusal) - reasons.begin();
+      page += a >= b ? "   |" : refusal.empty() ? " + |" : fmt::format(" {} |", static_cast<char>('a' + at));
+    }
+    page += "\n";
+  }
+  page += "\n";
+  for (std::size_t i = 0; i < reasons.size(); ++i) page += fmt::format("- **{}**: {}\n", static_cast<char>('a' + i), reasons[i]);
+  return page;
+}
+
+TEST(Together, ThePageSaysWhatEnginesSay) {
+  if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
+  constexpr const char* kPage = "docs/together.md";
+  const tiny::TempFolder folder;
+  Pairs pairs(write_windowed_model(folder.file("windowed")));
+  const std::string page = together_page(pairs);
+  if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;
+  std::ostringstream kept;
+  kept << std::ifstream(kPage).rdbuf();
+  EXPECT_EQ(kept.str(), page) << kPage << " is read from the root of the repository";
+}
+
+}  // namespace
+}  // namespace quire::test
