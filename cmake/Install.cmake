@@ -12,6 +12,7 @@ install(TARGETS quire_lib quire_flags ${QUIRE_LLGUIDANCE_LIBS} ${rooms} EXPORT q
 if(TARGET quire_shared)
   install(TARGETS quire_shared EXPORT quireTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+install(TARGETS quire_example_connectors LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
 install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT quireTargets NAMESPACE quire:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 configure_package_config_file(cmake/quireConfig.cmake.in "${CMAKE_BINARY_DIR}/quireConfig.cmake"

@@ -55,6 +55,10 @@ class Connector {
   virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
   // Its blocks hold what nobody may read (Core::forget_blocks): what was stored of them is not to be loaded again.
   virtual void forget(const RequestView& /*request*/) {}
+  // In apply(): what the request has computed behind so many of its tokens came of blocks that a load was to fill and has not
+  // (CureOptions::unloaded_begin_anew). It is not to be stored: a store of it that was refused or not asked for yet is to be forgotten.
+  // None has begun. The request has ended, ends now, or begins anew.
+  virtual void spoiled(const RequestView& /*request*/, std::uint32_t /*num_good_tokens*/) {}
   // In apply(): what kept the blocks of a finished request is over, and they are given back.
   virtual void sent(RequestId /*request*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet

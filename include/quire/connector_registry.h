@@ -39,6 +39,10 @@ struct NamedConnector {
   ConnectorParameters parameters = {};
 };
 
+// What a connector stands for: "MultiConnector,connectors=A:key=value|B" for A and B, as vLLM's does, any other for itself. Errors name the
+// field `kv_connector`.
+QUIRE_API Result<std::vector<NamedConnector>> expand_connectors(std::span<const NamedConnector> connectors);
+
 // "NAME[,key=value...]". Errors name the field `kv_connector`.
 QUIRE_API Result<NamedConnector> parse_named_connector(std::string_view text);
 
@@ -46,6 +50,9 @@ QUIRE_API Result<NamedConnector> parse_named_connector(std::string_view text);
 struct ConnectorContext {
   const CoreConfig* config = nullptr;
   std::uint64_t bytes_per_block = 0;  // of a block in all layers of its cache group; of the largest group
+  // OffloadingConnector stores no more at a time, and gives way to computing, as KvTierPolicy::measured says. What loads cost it is told by
+  // the engine alone.
+  bool is_measured = false;
 };
 
 // The scheduler's half and the worker's.
@@ -90,8 +97,9 @@ class QUIRE_API ConnectorRegistry final : public ConnectorNames {
   Result<void> add(const std::string& name, ConnectorFactory factory) override;
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override;
   Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) override;
-  // Opened when a name is asked for that is not known yet. It stays open to the end of the process.
-  void add_library(std::string path);
+  // Opened when a name is asked for that is not known yet. It stays open to the end of the process. `is_default`: after all others, and
+  // what has the name of something that is there already is passed over.
+  void add_library(std::string path, bool is_default = false);
 
   // Errors: `kv_connector`, the name is not known (the message lists those that are) or the parameters are wrong; `kv_connector_library`,
   // a file that is missing, is no such library, or is of another version.
@@ -116,7 +124,11 @@ class QUIRE_API ConnectorRegistry final : public ConnectorNames {
   std::map<std::string, ConnectorFactory> factories_;
   std::map<std::string, OffloadTierFactory> tiers_;
   std::map<std::string, EvictionPolicyFactory> policies_;
-  std::vector<std::string> libraries_;  // not opened yet
+  struct Library {
+    std::string path;
+    bool is_default;
+  };
+  std::vector<Library> libraries_;  // not opened yet; those that are default last
 };
 
 // Reads parameters one by one; finish() says what was wrong with them: a value that is no such thing, or a name that nobody has read.

@@ -139,6 +139,7 @@ struct CoreCounters {
   std::uint64_t num_copied_blocks = 0;  // for forks
   bool is_admission_stopped = false;    // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;
+  std::uint64_t num_pressure_preemptions = 0;  // PressureOptions::pressure_preempts
   // SwapOptions. Of requests that were swapped out: those that came back, and those that are computed again after all.
   std::uint32_t num_used_swap_places = 0;
   std::uint64_t num_swapped_out = 0, num_swapped_out_blocks = 0;
@@ -149,6 +150,8 @@ struct CoreCounters {
   // Look-ups of requests never preempted, and of preempted ones that came back. Both count each retry of an admission.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
+  // Asked of the connector for requests that were admitted or began to load, and what it then was to load.
+  std::uint64_t external_query_tokens = 0, external_hit_tokens = 0;
 };
 
 // Draft tokens proposed after a step, per request.
@@ -160,6 +163,7 @@ struct Draft {
 // What moving and computing cost here, as measured; 0: not known, and then SwapChoice::measured swaps nothing.
 struct SwapCosts {
   double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
+  double far_out_bytes_per_s = 0.0, far_in_bytes_per_s = 0.0;  // SwapOptions::num_far_places
   double prefill_tokens_per_s = 0.0;
 };
 
@@ -197,6 +201,9 @@ class QUIRE_API Core {
   // Takes the oldest outstanding plan's result. Errors (nothing has changed then): a result that does not match the plan, transfers of
   // requests that are not known, blocks out of range.
   Result<const StepOutcome*> apply(const StepResult& result, const StepInput& input = {});
+  // With CureOptions::unloaded_begin_anew, before apply(): of whom the result says that they ran on blocks which were not loaded, so that
+  // it will not be taken of these.
+  [[nodiscard]] std::vector<RequestId> spoiled_by(const StepResult& result) const;
 
   // Drafts for the next plan (vLLM: update_draft_token_ids); those of unknown or finished requests are ignored.
   void set_drafts(std::span<const Draft> drafts);

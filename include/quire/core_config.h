@@ -12,8 +12,6 @@
 
 namespace quire {
 
-enum class KvLoadFailurePolicy : std::uint8_t { fail, recompute };
-
 // How blocks are named, found again and reused.
 struct PrefixCacheOptions {
   bool enable_prefix_caching = true;
@@ -86,6 +84,12 @@ struct CureOptions {
   // with the next input keeps the name of a block which that token, or the answer's last one, had filled, and its drafts: the block holds
   // something else by then. With this option a session that waits for input takes no token, and what its next input replaces is forgotten.
   bool cut_sessions = false;
+  // A request that ran on blocks which then were not loaded is cut back in vLLM to the first of them, and goes on there. With async
+  // scheduling the step in flight has run on them too, and its token is taken; the blocks stay in the prefix cache meanwhile, so that
+  // others may find them and what was computed on them; and with several cache groups it cannot be done at all. With this option the
+  // request, and whoever has found such a block, begins anew like a preempted one: nothing of it is found, taken or stored, and nothing
+  // more is loaded for it. Under KvLoadFailurePolicy::fail they end, in any number of groups.
+  bool unloaded_begin_anew = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;
 };
@@ -95,6 +99,7 @@ struct CureOptions {
 // where a transfer failed. The worker must carry out transfers; not for models with states, nor for sessions.
 struct SwapOptions {
   std::uint32_t num_swap_places = 0;  // blocks
+  std::uint32_t num_far_places = 0;   // of these the last, which are slower: used where no other is free
   SwapChoice swap_choice = SwapChoice::off;
 
   friend bool operator==(const SwapOptions&, const SwapOptions&) = default;

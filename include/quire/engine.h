@@ -132,6 +132,8 @@ struct KvTierStats {
   std::uint64_t num_stored_at_end = 0;                        // of which so many were when the machine was idle thereafter
   std::uint64_t num_computed_tokens = 0;                      // not loaded, because computing them is faster
   double load_bytes_per_s = 0.0, compute_tokens_per_s = 0.0;  // measured; 0: not yet
+  std::uint64_t num_taken_blocks = 0;    // of the stored ones, those that came from the tier above as they cooled there
+  std::uint64_t num_dropped_blocks = 0;  // evicted before they were in the tier below, where blocks move down
   // It fails, hangs or is gone: nothing is loaded, or stored, until a trial succeeds.
   bool loads_left_out = false, stores_left_out = false;
   std::uint64_t num_times_left_out = 0;
@@ -139,7 +141,7 @@ struct KvTierStats {
 
 // Of preempted requests whose blocks lie outside of the KV cache (KvSwapOptions). The rates are measured; 0: not yet.
 struct KvSwapStats {
-  std::uint32_t num_places = 0, num_used_places = 0;  // blocks
+  std::uint32_t num_places = 0, num_far_places = 0, num_used_places = 0;  // blocks; far: in files
   std::uint64_t place_bytes = 0;
   std::uint64_t num_out = 0, num_out_blocks = 0;                   // requests, and the blocks that were stored for them
   std::uint64_t num_in = 0, num_in_blocks = 0, num_in_tokens = 0;  // that came back, and what they did not compute again
@@ -147,6 +149,7 @@ struct KvSwapStats {
   std::uint64_t num_no_place = 0, num_no_gain = 0;  // not swapped: no room; or computing again is as fast
   std::uint64_t num_refused_blocks = 0;             // the bytes are others than were stored
   double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
+  double far_out_bytes_per_s = 0.0, far_in_bytes_per_s = 0.0;
 };
 
 // Of drafts (NgramOptions).
@@ -176,6 +179,7 @@ struct EngineStats {
   std::optional<SpeculationStats> speculation{};
   bool is_admission_stopped = false;  // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;
+  std::uint64_t num_pressure_preemptions = 0;  // PressureOptions::pressure_preempts
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_forks = 0;
@@ -185,6 +189,8 @@ struct EngineStats {
   std::uint64_t generation_tokens = 0;
   std::uint64_t prefix_cache_queries = 0;  // tokens
   std::uint64_t prefix_cache_hits = 0;     // tokens
+  // The same, of tiers and connectors, behind what the cache has.
+  std::uint64_t external_prefix_cache_queries = 0, external_prefix_cache_hits = 0;
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
   bool is_paused = false;

@@ -33,7 +33,11 @@ struct KvDramOptions {
   std::uint64_t bytes = 0;              // 0: no tier
   std::string eviction_policy = "lru";  // who goes when it is full: as parse_offload_policy(), or of the registry's
   KvTierPolicy policy = KvTierPolicy::measured;
-  EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
+  bool join_loads =
+      false;  // a request loads blocks that another one is loading, too, instead of waiting for these (OffloadConnectorOptions)
+  std::int64_t store_threshold = 0;        // times that a block is asked for before it is stored; below 2: all are (OffloadOptions)
+  std::int64_t max_tracker_size = 64'000;  // names that are counted for that
+  EvictionPolicyFactory own_policy = {};   // instead of eviction_policy
 };
 
 // A tier on disk below the KV cache (docs/tiers.md): blocks are stored there as they fill, and found again, also by the next process.
@@ -42,7 +46,13 @@ struct KvDiskOptions {
   std::uint64_t budget_bytes = 0;       // of everything in the folder; 0: a quarter of what is free there or its own, at most 64 GiB
   std::string eviction_policy = "lru";  // who goes when it is full: as parse_offload_policy(), or of the registry's
   KvTierPolicy policy = KvTierPolicy::measured;
-  std::uint64_t bytes_per_second = 0;     // at most, read and written each; 0: as fast as the disk is
+  std::uint64_t bytes_per_second = 0;  // at most, read and written each; 0: as fast as the disk is
+  // Beside KvDramOptions: each block is stored in both tiers as it fills. Else, with KvTierPolicy::measured, in host memory alone, and it
+  // moves down to the folder as it cools: when it is about to be evicted there.
+  bool write_through = false;
+  bool join_loads = false;           // as in KvDramOptions
+  std::int64_t store_threshold = 0;  // as in KvDramOptions
+  std::int64_t max_tracker_size = 64'000;
   EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
@@ -52,6 +62,7 @@ struct ConnectorChoice {
   std::shared_ptr<ConnectorRegistry> registry = {};  // null: quire's own names
   std::vector<NamedConnector> connectors = {};       // in this order; empty: none
   bool loads_longest = false;                        // from the one that has most, instead
+  KvTierPolicy policy = KvTierPolicy::exact;         // of OffloadingConnector
 };
 
 // What a builder was given; each may be null. The engine keeps them to its end.
@@ -72,8 +83,9 @@ class QUIRE_API EngineBuilder {
   explicit EngineBuilder(EngineOptions options) : options_(std::move(options)) {}
 
   // One says what is loaded and stored, the other does it: both are needed. With sliding windows only if it supports_groups(). A request
-  // that waits for blocks which then could not be loaded computes them; one that ran on them at once (ExternalMatch::load_async is false)
-  // ends in error, and with several cache groups such a load must not fail.
+  // whose blocks could not be loaded computes them, or ends in error (EngineOptions::kv_load_failure): also one that ran on them at once
+  // (ExternalMatch::load_async is false), and all that it has computed on them is forgotten. poll() must tell of such a load's end with the
+  // step that waited for it.
   EngineBuilder& connector(std::shared_ptr<Connector> connector, std::shared_ptr<Transport> transport) {
     seams_.connector = std::move(connector);
     seams_.transport = std::move(transport);
@@ -84,8 +96,9 @@ class QUIRE_API EngineBuilder {
     seams_.choice = std::move(choice);
     return *this;
   }
-  // quire's own connector and transport, to host memory. Where both tiers are given, all is stored in both, and a request loads from the
-  // one that has more of its prompt. Errors name `kv_dram`: room for no block.
+  // quire's own connector and transport, to host memory. Where both tiers are given, blocks move from this one down to disk as they cool,
+  // and a request loads the parts of its prompt from where they are (KvDiskOptions::write_through: all is stored in both, and it loads from
+  // the one that has more). Errors name `kv_dram`: room for no block.
   EngineBuilder& kv_dram(KvDramOptions options) {
     seams_.kv_dram = std::move(options);
     return *this;

@@ -35,7 +35,7 @@ enum class EventCause : std::uint8_t {
   replaced,        // unpinned: a later turn of the job was pinned
   job_over,        // unpinned: pins_end_with_job
   ended_by_host,   // unpinned, unshared, gave_way, swap_lost: a reset of the prefix cache, or end_pins()
-  above_high,      // pressure_high, admission_blocked
+  above_high,      // pressure_high, admission_blocked, preempted
   below_low,       // pressure_low
   no_place,        // swap_declined
   no_gain,         // swap_declined: computing is as fast

@@ -2,6 +2,7 @@
 // Which blocks are evicted from a tier when others need room. A policy keeps the order of the resident slots; the ledger of the tier says
 // which of them may go. Decisions of quire's own lru and arc are those of vLLM's CachePolicy classes (v0.19.0). Others come from a host
 // (OffloadOptions::own_policy) or from a library (connector_registry.h). One thread; nothing may throw.
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -51,6 +52,10 @@ class EvictionPolicy {
   // to `slots` in order; false, and nothing changed, if the policy has not that many to give. They have their keys still. Asked for 0 of
   // them, too, when there is room.
   virtual bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) = 0;
+
+  // Appends evictable slots that look as if they would be evicted next, the first one first, `most` at most: what a lower tier takes while
+  // it is still here. Fewer, or none, where the policy cannot say. Nothing changes.
+  virtual void append_next(std::size_t /*most*/, std::vector<std::uint32_t>& /*slots*/) const {}
 
   [[nodiscard]] virtual bool is_evictable(std::uint32_t slot) const = 0;
   [[nodiscard]] virtual std::uint32_t num_resident() const = 0;

@@ -66,6 +66,8 @@ struct PressureOptions {
   // Above `pressure_high` nobody is admitted until there are fewer than `pressure_low`; both 0: off. Who holds blocks that were loaded for
   // him is admitted all the same; and so is, while nothing runs and nothing is being loaded, whoever fits, whatever the watermark.
   double pressure_high = 0.0, pressure_low = 0.0;
+  // Above `pressure_high` those who would give way first are also preempted, until it is that or less, or one is left that runs.
+  bool pressure_preempts = false;
 
   friend bool operator==(const PressureOptions&, const PressureOptions&) = default;
 };
@@ -88,8 +90,13 @@ struct TraceOptions {
 
 // Memory for the blocks of preempted requests, beside the KV cache (SwapOptions).
 struct KvSwapOptions {
-  std::uint64_t bytes = 0;  // 0: none, and what is preempted is computed again
+  std::uint64_t bytes = 0;  // 0: none; without a folder either, what is preempted is computed again
   SwapChoice choice = SwapChoice::measured;
+  // Where the memory is full, or there is none: files in "quire-swap" in this folder, which end with the engine. Empty: none.
+  std::string folder = {};
+  std::uint64_t folder_bytes = std::uint64_t{4} << 30;  // at most, as `du` counts it
+
+  [[nodiscard]] bool is_on() const { return bytes > 0 || !folder.empty(); }
 };
 
 // Drafts of an answer that repeats what its prompt or itself has said (vLLM's method "ngram", with its names): the last tokens are looked
@@ -102,6 +109,12 @@ struct NgramOptions {
   friend bool operator==(const NgramOptions&, const NgramOptions&) = default;
 };
 
+// What becomes of requests whose blocks a tier or connector could not load (vLLM's kv_load_failure_policy).
+enum class KvLoadFailurePolicy : std::uint8_t {
+  fail,      // they end in error
+  recompute  // their tokens are computed here
+};
+
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
   std::string served_model_name;  // empty: the name of the file or folder
@@ -112,6 +125,7 @@ struct EngineOptions {
   // With the three cures of what the fork does.
   ContinuumOptions continuum{.pins_give_way = true, .pins_end_with_job = true, .jobless_in_order = true};
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
+  KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::recompute;
   NgramOptions speculation;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;

@@ -55,8 +55,8 @@ struct TransferCompletion {
 // What a connector adds to a plan.
 class TransferList {
  public:
-  // `transfer.id` is ignored; its views are copied. nullopt: as many transfers are open as may be (CoreLimits::max_open_transfers), so ask
-  // again with the next plan, or never.
+  // `transfer.id` is ignored; its views are copied. nullopt: ask again with the next plan, or never. As many transfers are open as may be
+  // (CoreLimits::max_open_transfers); or it is a store, and it is not known yet whether a load came that the step in flight needs.
   virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 
  protected:

@@ -485,6 +485,13 @@ class CoreConfig:
     def pressure_low(self, arg: float, /) -> None: ...
 
     @property
+    def pressure_preempts(self) -> bool:
+        """Above pressure_high requests are preempted, too."""
+
+    @pressure_preempts.setter
+    def pressure_preempts(self, arg: bool, /) -> None: ...
+
+    @property
     def num_blocks(self) -> int:
         """KV-cache blocks, the null block (id 0) included."""
 

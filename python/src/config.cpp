@@ -122,6 +122,8 @@ void bind_pressure(Class& c) {
   option(c, "pressure_high", &CoreConfig::pressure, &PressureOptions::pressure_high,
          "While more than this share of the blocks is referenced nobody is admitted; 0: off.");
   option(c, "pressure_low", &CoreConfig::pressure, &PressureOptions::pressure_low, "Until less than this share is.");
+  option(c, "pressure_preempts", &CoreConfig::pressure, &PressureOptions::pressure_preempts,
+         "Above pressure_high requests are preempted, too.");
 }
 
 void bind_engine(Class& c) {

@@ -79,6 +79,10 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("--kv-pressure-low", options.pressure.pressure_low, "Until they hold less than this share (default 0.8)")
       ->type_name("SHARE")
       ->needs(high);
+  app.add_flag("--kv-pressure-preempt", options.pressure.pressure_preempts,
+               "Above --kv-pressure-high, preempt those who were admitted last, too, until it is that or less; one request always runs "
+               "(default off)")
+      ->needs(high);
   app.add_option("--kv-swap", options.kv_swap.bytes,
                  "Memory beside the KV cache, for blocks of preempted requests: they go on where they were, if that is faster than "
                  "computing again (default 0: computed again)")
@@ -101,6 +105,13 @@ void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum) {
       ->capture_default_str();
   app.add_option("--continuum-max-jobs", continuum.max_jobs, "Jobs that are remembered between turns")->capture_default_str();
   app.add_option("--continuum-max-tools", continuum.max_tools, "Tools whose times are remembered")->capture_default_str();
+  CLI::Option* const folder = app.add_option("--kv-swap-disk", options.kv_swap.folder,
+                                             "The same, to files in this folder, which go with the process: where --kv-swap is full or not "
+                                             "given")
+                                  ->type_name("DIR");
+  app.add_option("--kv-swap-disk-budget", options.kv_swap.folder_bytes, "Most that these files take (default 4GiB)")
+      ->transform(bytes_flag())
+      ->needs(folder);
 }
 
 void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/kv_lines.h"
+#include "cli/tier_flags.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
 #include "quire/server.h"
@@ -31,11 +32,7 @@ struct ServeFlags {
   std::vector<std::string> tenant_keys;
   std::string tenant_keys_file;
   LogOptions log;
-  KvDramOptions kv_dram;
-  KvDiskOptions kv_disk;
-  std::vector<std::string> kv_connectors;
-  std::vector<std::string> kv_connector_libraries;
-  bool kv_connector_longest = false;
+  TierFlags tiers;
 };
 
 void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
@@ -52,11 +49,17 @@ Error as_flag(Error error) {
   if (error.field == "kv_disk") error.field = "--kv-disk";
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
   if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
+  if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
+  if (error.field == "store_threshold") error.field = "--kv-store-threshold";
+  if (error.field == "max_tracked_keys") error.field = "--kv-max-tracker-size";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   if (error.field == "kv_swap") error.field = "--kv-swap";
+  if (error.field == "kv_swap_disk") error.field = "--kv-swap-disk";
+  if (error.field == "kv_swap_disk_budget") error.field = "--kv-swap-disk-budget";
   if (error.field == "pressure.admission_watermark") error.field = "--kv-watermark";
   if (error.field == "pressure.pressure_high") error.field = "--kv-pressure-high";
+  if (error.field == "pressure.pressure_preempts") error.field = "--kv-pressure-preempt";
   for (const auto& [field, flag] :
        {std::pair("generation_config", "--generation-config"), std::pair("override_generation_config", "--override-generation-config")})
     if (error.field == field || error.field.starts_with(std::string(field) + "."))
@@ -126,35 +129,21 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags) {
   return options;
 }
 
-Result<ConnectorChoice> connectors_of(const ServeFlags& flags) {
-  ConnectorChoice choice{.registry = std::make_shared<ConnectorRegistry>(), .connectors = {}, .loads_longest = flags.kv_connector_longest};
-  for (const std::string& path : flags.kv_connector_libraries) choice.registry->add_library(path);
-  for (const std::string& text : flags.kv_connectors) {
-    auto connector = parse_named_connector(text);
-    if (!connector) return std::unexpected(as_flag(connector.error()));
-    choice.connectors.push_back(*std::move(connector));
-  }
-  return choice;
-}
-
 Result<int> serve(const ServeFlags& flags) {
-  if (!flags.kv_connector_libraries.empty() && flags.kv_connectors.empty() && flags.kv_disk.folder.empty())
-    return fail(ErrorCode::invalid_argument, "--kv-connector-library", "nothing of it is asked for",
-                "name a connector of it with --kv-connector, or an eviction policy with --kv-disk-policy");
   const auto options = server_options_of(flags);
   if (!options.has_value()) return std::unexpected(options.error());
-  auto connectors = connectors_of(flags);
-  if (!connectors.has_value()) return std::unexpected(connectors.error());
+  auto connectors = connectors_of(flags.tiers);
+  if (!connectors.has_value()) return std::unexpected(as_flag(connectors.error()));
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
   EngineOptions engine_options = flags.engine;
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
-  auto engine = start_engine(engine_options, logger, flags.kv_disk, flags.kv_dram, *std::move(connectors));
+  auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors));
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
-  print_ready(**server, *options, **engine, flags.kv_disk.folder,
+  print_ready(**server, *options, **engine, flags.tiers.kv_disk.folder,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
   const std::uint32_t aborted = (*engine)->stop(0.0);
@@ -221,55 +210,6 @@ void add_key_flags(CLI::App& app, ServeFlags& flags) {
       ->envname("QUIRE_TENANT_SECRET");
 }
 
-void add_tier_flags(CLI::App& app, KvDramOptions& kv_dram, KvDiskOptions& kv_disk) {
-  app.add_option(
-         "--kv-dram", kv_dram.bytes,
-         "Keep KV blocks in so much host memory too. For a KV cache on a device: here --kv-cache-memory does more with the same memory "
-         "(default: none)")
-      ->transform(bytes_flag());
-  CLI::Option* const folder =
-      app.add_option("--kv-disk", kv_disk.folder,
-                     "Keep KV blocks in this folder too: prompts find what fell out of memory, or what an earlier run has computed, also "
-                     "with sliding windows. One model and one process per folder; docs/tiers.md")
-          ->type_name("DIR");
-  app.add_option(
-         "--kv-disk-budget", kv_disk.budget_bytes,
-         "Most that the folder takes of the file system, taken at once where that can promise it (default auto: a quarter of what is "
-         "free there, at most 64GiB)")
-      ->transform(bytes_flag())
-      ->needs(folder);
-  app.add_option("--kv-disk-policy", kv_disk.eviction_policy,
-                 "Which blocks go when the folder is full: lru, arc (vLLM's), arc_paper (ARC as published), s3fifo, or one of a "
-                 "--kv-connector-library")
-      ->capture_default_str()
-      ->needs(folder);
-  app.add_option("--kv-disk-bandwidth", kv_disk.bytes_per_second,
-                 "Bytes per second that are read from the folder at most, and written to it (default 0: as fast as the disk is)")
-      ->transform(bytes_flag())
-      ->needs(folder);
-  app.add_option_function<std::string>(
-         "--kv-policy",
-         [&](const std::string& name) { kv_dram.policy = kv_disk.policy = name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured; },
-         "exact: store and load when vLLM's connector would. measured: compute what would take longer to load, and let no step wait for a "
-         "store (default measured)")
-      ->check(CLI::IsMember({"exact", "measured"}));
-}
-
-void add_connector_flags(CLI::App& app, ServeFlags& flags) {
-  CLI::Option* const connector =
-      app.add_option(
-             "--kv-connector", flags.kv_connectors,
-             "Who else keeps KV blocks, such as OffloadingConnector,cpu_bytes_to_use=1000000000; repeatable: all store, and a request "
-             "loads from the first that has something, from --kv-dram and --kv-disk before all others; docs/embedding.md")
-          ->type_name("NAME[,key=value...]");
-  app.add_option("--kv-connector-library", flags.kv_connector_libraries,
-                 "A shared library with connectors, tiers or eviction policies of other names; repeatable")
-      ->type_name("PATH");
-  app.add_flag("--kv-connector-longest", flags.kv_connector_longest,
-               "A request loads from the connector (or the tiers) that has most of its prompt")
-      ->needs(connector);
-}
-
 void add_log_flags(CLI::App& app, ServeFlags& flags) {
   add_choice<LogLevel>(
       app, "--log-level", flags.log.level, "Least important lines of the log on stderr (default info)",
@@ -319,8 +259,7 @@ Command add_serve_command(CLI::App& app) {
   flags->server.handle_signals = true;
   add_engine_flags(*command, flags->engine);
   add_name_flags(*command, *flags);
-  add_tier_flags(*command, flags->kv_dram, flags->kv_disk);
-  add_connector_flags(*command, *flags);
+  add_tier_flags(*command, flags->engine, flags->tiers);
   add_server_flags(*command, flags->server);
   add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);

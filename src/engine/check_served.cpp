@@ -54,8 +54,9 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
   const bool is_plain = config.kv.groups.size() == 1 && is_full_attention(config.kv.groups[0].spec);
   if (!is_plain && !seams.connector->supports_groups())
-    return fail(ErrorCode::unsupported, "connector", "the model has sliding windows, and this connector knows none (supports_groups)",
-                "use a model without windows, or no connector");
+    return fail(ErrorCode::unsupported, "connector",
+                "the model has sliding windows, and one of the connectors knows none (supports_groups)",
+                "use a model without windows, or OffloadingConnector, --kv-disk or --kv-dram, which know them");
   return {};
 }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/digest.h"
 #include "base/usable_cores.h"
 #include "base/usable_memory.h"
@@ -13,6 +15,7 @@
 #include "engine/tiers/disk_tier.h"
 #include "engine/tiers/dram_tier.h"
 #include "engine/tiers/kv_swap.h"
+#include "engine/tiers/named_tier.h"
 #include "engine/tiers/tier_check.h"
 #include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
@@ -26,15 +29,22 @@ std::string describe_naming(const PrefixCacheOptions& names) {
                      to_hex(names.root_hash));
 }
 
+// Blocks, from host memory to disk, as they cool.
+bool moves_down(const EngineSeams& seams) {
+  return seams.kv_dram.bytes > 0 && !seams.kv_disk.folder.empty() && !seams.kv_disk.write_through &&
+         seams.kv_disk.policy == KvTierPolicy::measured;
+}
+
 // Before the model is loaded: what the disk's folder holds is looked up meanwhile. The nearest first; none: none is asked for.
 Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const EngineOptions& options, const KvLayout& layout,
                            const EngineSeams& seams) {
   KvTiers tiers;
+  std::shared_ptr<DramTier> dram;
   const CoreConfig config = core_config(options, model);
   if (seams.kv_dram.bytes > 0) {
     auto tier = DramTier::create(seams.kv_dram, config, layout);
     if (!tier) return std::unexpected(std::move(tier.error()));
-    tiers.push_back(*std::move(tier));
+    tiers.push_back(dram = *std::move(tier));
   }
   if (!seams.kv_disk.folder.empty()) {
     if (Result<void> checked = check_tier(config, "kv_disk"); !checked) return std::unexpected(std::move(checked.error()));
@@ -42,6 +52,7 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
     if (!fingerprint) return std::unexpected(fingerprint.error());
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
     if (!tier) return std::unexpected(std::move(tier.error()));
+    if (dram != nullptr && moves_down(seams)) (*tier)->take_from(dram);
     tiers.push_back(*std::move(tier));
   }
   return tiers;
@@ -66,17 +77,23 @@ Result<void> find_policies(EngineSeams& seams) {
 }
 
 // Those that are asked for by name.
-Result<std::vector<ConnectorHalves>> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout,
-                                                     const EngineSeams& seams) {
+Result<KvTiers> make_connectors(const ModelInfo& model, const EngineOptions& options, const KvLayout& layout, const EngineSeams& seams) {
   std::uint64_t bytes_per_block = 0;
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group)
     bytes_per_block = std::max(bytes_per_block, layout.group_block_bytes(group));
   CoreConfig config = core_config(options, model);
-  std::vector<ConnectorHalves> made;
-  for (const NamedConnector& connector : seams.choice.connectors) {
-    auto halves = seams.choice.registry->create(connector, {.config = &config, .bytes_per_block = bytes_per_block});
+  const auto connectors = expand_connectors(seams.choice.connectors);
+  if (!connectors) return std::unexpected(connectors.error());
+  KvTiers made;
+  for (const NamedConnector& connector : *connectors) {
+    auto halves = seams.choice.registry->create(
+        connector, {.config = &config, .bytes_per_block = bytes_per_block, .is_measured = seams.choice.policy == KvTierPolicy::measured});
     if (!halves) return std::unexpected(std::move(halves.error()));
-    made.push_back(*std::move(halves));
+    // Its name tells them apart in metrics.
+    const auto is_same = [&](const std::shared_ptr<KvTier>& other) { return other->stats().name.starts_with(connector.name); };
+    const auto num_same = std::ranges::count_if(made, is_same);
+    const std::string name = num_same == 0 ? connector.name : fmt::format("{}_{}", connector.name, num_same + 1);
+    made.push_back(std::make_shared<NamedTier>(name, *std::move(halves), seams.choice.policy, bytes_per_block));
   }
   return made;
 }
@@ -104,11 +121,15 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!tiers) return std::unexpected(std::move(tiers.error()));
   auto others = make_connectors(*header, *resolved, plan->layout, seams);
   if (!others) return std::unexpected(std::move(others.error()));
-  if (Result<void> connected = connect_tiers(*tiers, seams, *std::move(others)); !connected)
+  std::vector<ConnectorHalves> halves;
+  for (const std::shared_ptr<KvTier>& other : *others)
+    halves.push_back({.connector = KvTier::connector_of(other), .transport = KvTier::transport_of(other)});
+  if (Result<void> connected = connect_tiers(*tiers, seams, std::move(halves), moves_down(seams)); !connected)
     return std::unexpected(std::move(connected.error()));
+  tiers->insert(tiers->end(), others->begin(), others->end());
   std::shared_ptr<Transport> transport = seams.transport;
   std::shared_ptr<KvSwap> swap;
-  if (resolved->kv_swap.bytes > 0) {
+  if (resolved->kv_swap.is_on()) {
     auto created = KvSwap::create(resolved->kv_swap, plan->layout);
     if (!created) return std::unexpected(std::move(created.error()));
     swap = *std::move(created);

@@ -23,7 +23,8 @@ EventSink* tell_events(StepLoop::Options& loop) {
 // As the trace names it: "dram+disk", "connector" for one that is no tier, "disk+connector", nothing where there is none.
 std::string describe_connector(const EngineSeams& seams, const KvTiers& tiers) {
   std::string names;
-  for (const auto& tier : tiers) names += (names.empty() ? "" : "+") + tier->stats().name;
+  for (const auto& tier : tiers)
+    if (tier->is_own()) names += (names.empty() ? "" : "+") + tier->stats().name;
   const bool has_other = !seams.choice.connectors.empty() || (names.empty() && seams.connector != nullptr);
   return has_other ? names + (names.empty() ? "connector" : "+connector") : names;
 }
@@ -36,7 +37,9 @@ TracedTier traced(const KvTierStats& tier) {
 
 // Exact ones load in the steps in which vLLM's connector would.
 bool load_early(const KvTiers& tiers) {
-  return !tiers.empty() && std::ranges::all_of(tiers, [](const auto& tier) { return tier->policy() == KvTierPolicy::measured; });
+  const auto is_own = [](const auto& tier) { return tier->is_own(); };
+  const auto is_exact = [](const auto& tier) { return tier->is_own() && tier->policy() == KvTierPolicy::exact; };
+  return std::ranges::any_of(tiers, is_own) && std::ranges::none_of(tiers, is_exact);
 }
 
 }  // namespace

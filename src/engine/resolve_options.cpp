@@ -76,9 +76,12 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   if (!plan) return std::unexpected(plan.error());
   options.cache.num_blocks = plan->layout.num_blocks;
   max_model_len = plan->max_model_len;
-  if (options.kv_swap.bytes > 0 && num_swap_places(options.kv_swap, plan->layout) == 0)
+  if (options.kv_swap.bytes > 0 && num_near_swap_places(options.kv_swap, plan->layout) == 0)
     return fail(ErrorCode::invalid_argument, "kv_swap", fmt::format("{} bytes hold no block", options.kv_swap.bytes),
                 fmt::format("give at least {} bytes", plan->layout.bytes_per_block()));
+  if (!options.kv_swap.folder.empty() && num_far_swap_places(options.kv_swap, plan->layout) == 0)
+    return fail(ErrorCode::invalid_argument, "kv_swap_disk_budget",
+                fmt::format("{} bytes have no room for a block", options.kv_swap.folder_bytes), "give more, such as 4GiB");
   if (max_model_len < 2) {
     return fail(ErrorCode::invalid_argument, "max_model_len", fmt::format("is {}", max_model_len),
                 "a prompt and one output need at least 2");
@@ -118,14 +121,17 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.limits.max_fork_family = options.max_fork_family;
   config.report.count_common_prefix = false;
   config.report.log_stats = false;  // the engine counts for itself
-  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.cures.unloaded_begin_anew = true;
+  config.kv_load_failure = options.kv_load_failure;
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one. A beam ends
   // when the last of those that go on from it is there: one more.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs + 1;
   config.pressure = options.pressure;
   config.speculation.num_spec_tokens = options.speculation.num_speculative_tokens;
-  if (options.kv_swap.bytes > 0)
-    config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout), .swap_choice = options.kv_swap.choice};
+  if (options.kv_swap.is_on())
+    config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout),
+                   .num_far_places = num_far_swap_places(options.kv_swap, plan->layout),
+                   .swap_choice = options.kv_swap.choice};
   config.block_size = options.cache.block_size;
   config.kv = std::move(plan->config);
   config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;

@@ -65,6 +65,7 @@ struct Setup {
   ModelInfo model = simulated_model();
   EngineSeams seams = {};
   KvTiers tiers = {};
+  bool bears_garbage = false;
   // Stands before the memory that preempted requests are swapped to.
   std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)> swap_through = {};
 };
@@ -79,12 +80,14 @@ inline std::vector<std::uint32_t> group_windows(const ModelInfo& model, const En
 
 // Null: nothing is swapped. As many places as the engine's options say, for blocks as the simulated worker has them.
 inline std::shared_ptr<KvSwap> simulated_swap(const EngineOptions& options, const ModelInfo& model) {
-  if (options.kv_swap.bytes == 0) return nullptr;
+  if (!options.kv_swap.is_on()) return nullptr;
   KvLayout layout = plan_kv_layout(model, options).value();
-  const std::uint32_t num_places = num_swap_places(options.kv_swap, layout);
+  const std::uint32_t num_near = num_near_swap_places(options.kv_swap, layout);
   layout.page_bytes = {std::uint64_t{options.cache.block_size} * sizeof(std::uint64_t)};
   for (KvGroupLayout& group : layout.groups) group.layers.resize(1);
-  return KvSwap::create({.bytes = num_places * layout.page_bytes[0], .choice = options.kv_swap.choice}, layout).value();
+  KvSwapOptions swap = options.kv_swap;
+  swap.bytes = num_near * layout.page_bytes[0];
+  return KvSwap::create(swap, layout).value();
 }
 
 inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
@@ -100,6 +103,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .num_blocks = options.cache.num_blocks,
                                 .vocab_size = kVocab,
                                 .poison = setup.poison,
+                                .bears_garbage = setup.bears_garbage,
                                 .before_step = std::move(setup.before_step),
                                 .num_spec_tokens = mode.num_drafts,
                                 .num_threads = mode.worker_threads,

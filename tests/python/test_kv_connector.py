@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from quire_server import running
-from test_kv_disk import TINY, TOPICS, ask, prompt, refusal, wanted  # noqa: F401
+from test_kv_disk import TINY, TOPICS, ask, counter, of_tier, prompt, refusal, wanted  # noqa: F401
 
 SIZE = "cpu_bytes_to_use=100000000"
 
@@ -45,6 +45,20 @@ def test_answers_are_those_without_it(tmp_path, wanted, connectors):  # noqa: F8
             assert text == wanted[topic]
             total += cached
         assert total > 16 * 4 * len(TOPICS), "the memory of the cache holds two prompts"
+
+
+# Those of quire's own library are there without being asked for; the longest match counts, and what each did is told.
+def test_connectors_by_name_are_counted(tmp_path, wanted):  # noqa: F811
+    library()
+    both = f"MultiConnector,connectors=OffloadingConnector:{SIZE}:join_loads=1|ExampleConnector:shared_storage_path={tmp_path / 'kv'}"
+    with running(*TINY, "--kv-connector", both, "--kv-connector-longest", "--kv-policy", "measured") as url:
+        for _ in range(2):
+            for topic in TOPICS:
+                assert ask(url, topic)[0] == wanted[topic]
+        offloading, example = of_tier(url, "OffloadingConnector"), of_tier(url, "ExampleConnector")
+        assert offloading["stored_blocks_total"] > 0 and example["stored_blocks_total"] > 0
+        assert offloading["places"] > 0 and example["failed_total"] == 0
+        assert counter(url, "vllm:external_prefix_cache_hits_total") == offloading["loaded_tokens_total"] + example["loaded_tokens_total"] > 0
 
 
 def test_a_folder_stands_beside_connectors(tmp_path, wanted):  # noqa: F811

@@ -160,6 +160,61 @@ def test_requests_of_every_kind_beside_a_tier(tmp_path):
             assert metrics(url)["loaded_bytes_total"] > 0
 
 
+def of_tier(url, tier):
+    text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+    return {name: float(value) for name, value in re.findall(rf'^quire:kv_tier_(\w+)\{{[^}}]*tier="{tier}"\}} (\S+)$', text, re.MULTILINE)}
+
+
+def counter(url, name):
+    text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+    return float(re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", text, re.MULTILINE).group(1))
+
+
+# Thirty blocks in memory, of a hundred and more.
+@pytest.mark.parametrize("more", [(), ("--kv-disk-write-through",), ("--kv-policy", "exact", "--kv-dram-policy", "arc")])
+def test_memory_stands_above_a_folder(tmp_path, wanted, more):
+    tiers = ("--kv-dram", "11MiB", "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB", "--kv-disk-bandwidth", "1GiB")
+    with running(*TINY, *tiers, "--kv-join-loads", "--kv-load-failure-policy", "fail", *more) as url:
+        total = 0
+        for _ in range(3):
+            for topic in TOPICS:
+                text, cached = ask(url, topic)
+                assert text == wanted[topic]
+                total += cached
+        dram, disk = of_tier(url, "dram"), of_tier(url, "disk")
+        assert total > 16 * 4 * len(TOPICS), (dram, disk)
+        assert dram["stored_blocks_total"] > 30 and disk["stored_blocks_total"] > 0, (dram, disk)
+        assert (disk["taken_blocks_total"] > 0) == (not more) and disk["taken_blocks_total"] <= disk["stored_blocks_total"], (dram, disk)
+        assert dram["refused_total"] == disk["refused_total"] == disk["failed_total"] == 0
+        assert counter(url, "vllm:external_prefix_cache_hits_total") == dram["loaded_tokens_total"] + disk["loaded_tokens_total"]
+    assert cache("verify", str(tmp_path / "kv"))[0] == 0
+
+
+def test_a_block_is_stored_when_it_is_asked_for_again(tmp_path, wanted):
+    flags = ("--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB", "--kv-policy", "exact", "--kv-store-threshold", "2",
+             "--kv-max-tracker-size", "1000")
+    with running(*TINY, *flags) as url:
+        for topic in TOPICS:
+            assert ask(url, topic)[0] == wanted[topic]
+        assert metrics(url)["stored_blocks_total"] == 0
+        for topic in TOPICS:
+            assert ask(url, topic)[0] == wanted[topic]
+        wait_until_stored(url, 10)
+
+
+# Four at once in a cache for two: who is preempted goes to memory, and to files where that is full.
+@pytest.mark.parametrize("swap", [(), ("--kv-swap", "4MiB"), ("--kv-swap", "4MiB", "--kv-swap-disk", "FOLDER", "--kv-swap-disk-budget", "64MiB")])
+def test_answers_under_pressure_are_those_without(tmp_path, wanted, swap):
+    marks = ("--kv-watermark", "0.01", "--kv-pressure-high", "0.9", "--kv-pressure-low", "0.5", "--kv-pressure-preempt")
+    swap = [str(tmp_path / "swap") if flag == "FOLDER" else flag for flag in swap]
+    with running(*TINY, *marks, *swap) as url:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = dict(zip(TOPICS, pool.map(lambda topic: ask(url, topic)[0], TOPICS)))
+        assert answers == wanted
+        assert counter(url, "quire:admission_stops_total") > 0
+    assert not (tmp_path / "swap" / "quire-swap" / "quire-blocks").exists()
+
+
 def refusal(tmp_path, *flags, model=None):
     binary, default = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not default:

@@ -17,21 +17,23 @@
 #include <vector>
 
 #include "quire/connector.h"
+#include "quire/core.h"
 #include "quire/plan.h"
 #include "quire/transport.h"
 
 namespace quire::test {
 
 struct ToyFaults {
-  double failed = 0.0;  // share of transfers that fail; a load that is waited for then leaves garbage in its first block
+  double failed = 0.0;  // share of transfers that fail; a load then leaves garbage in its first block
   double twice = 0.0;   // share whose end is told twice
   double never = 0.0;   // share that does not end
 };
 
 struct ToyOptions {
   std::uint32_t block_size = 16;
-  double load_async = 1.0;          // share of loads that the request waits for
-  std::uint32_t longest_us = 2000;  // a transfer
+  std::vector<std::uint32_t> windows = {0};  // tokens, by cache group; 0: none
+  double load_async = 1.0;                   // share of loads that the request waits for
+  std::uint32_t longest_us = 2000;           // a transfer
   std::uint64_t seed = 1;
   ToyFaults faults = {};
 };
@@ -42,10 +44,15 @@ class ToyTier final : public Connector, public Transport {
 
   // The scheduler's half: on the engine thread.
 
+  void bind(const Core& core) override { core_ = &core; }
+  [[nodiscard]] bool supports_groups() const override { return true; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     const std::uint32_t first = num_local_tokens / options_.block_size;
-    std::uint32_t end = first;
-    while (end < num_named(request) && places_.contains(name_of(request, end))) ++end;
+    std::uint32_t end = num_named(request);
+    // The last token runs anew, and its window is the longest one's.
+    if (has_windows() && end * options_.block_size == request.tokens.size() && end > 0) --end;
+    while (end > first && !has_all(request, first, end)) --end;
+    end = std::max(end, first);
     Found& found = found_[request.id];
     found = {.first = first, .load_async = chance(options_.load_async)};
     return {.num_tokens = (end - first) * options_.block_size, .load_async = found.load_async && end > first};
@@ -53,8 +60,10 @@ class ToyTier final : public Connector, public Transport {
 
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
     Known& known = known_[request.id];
-    known.names.clear();
-    for (std::uint32_t i = 0; i < num_named(request); ++i) known.names.push_back(name_of(request, i));
+    known.tables.resize(blocks.size());
+    known.names.assign(blocks.size(), {});
+    for (std::uint32_t group = 0; group < blocks.size(); ++group)
+      for (std::uint32_t i = 0; i < num_named(request); ++i) known.names[group].push_back(name_of(request, i, group));
     if (num_external_tokens == 0) return;
     const Found& found = found_.at(request.id);
     Moving load{.request = request.id, .direction = TransferDirection::load};
@@ -62,9 +71,16 @@ class ToyTier final : public Connector, public Transport {
     const std::uint32_t count = (num_external_tokens + options_.block_size - 1) / options_.block_size;
     // The last block is computed on, so the whole of it is needed at once.
     if (num_external_tokens % options_.block_size != 0 && !found.load_async) load.need = TransferNeed::step;
-    for (std::uint32_t i = found.first; i < found.first + count; ++i) load.add(known.names[i], blocks[0][i], places_.at(known.names[i]));
-    ++known.num_loading;
-    pending_.push_back(std::move(load));
+    for (load.group = 0; load.group < blocks.size(); ++load.group) {
+      Moving of_group = load;
+      for (std::uint32_t i = found.first; i < found.first + count; ++i) {
+        const std::string& name = known.names[load.group][i];
+        if (blocks[load.group][i] != kNullBlock && places_.contains(name)) of_group.add(name, blocks[load.group][i], places_.at(name));
+      }
+      if (of_group.blocks.empty()) continue;
+      ++known.num_loading;
+      pending_.push_back(std::move(of_group));
+    }
   }
 
   bool finished(const RequestView& request, GroupBlocks blocks) override {
@@ -74,19 +90,28 @@ class ToyTier final : public Connector, public Transport {
     forget_stores(request.id);
     const bool is_good = request.status == RequestStatus::finished_stopped || request.status == RequestStatus::finished_length;
     if (known.num_loading > 0 || !is_good) return false;
-    Moving store{.request = request.id, .direction = TransferDirection::store};
-    for (std::uint32_t i = 0; i < std::min(num_named(request), request.num_computed_tokens / options_.block_size); ++i)
-      add_new(store, name_of(request, i), blocks[0][i]);
-    if (store.blocks.empty()) return false;
-    store.is_last = true;
-    pending_.push_back(std::move(store));
-    return true;
+    bool stores = false;
+    for (std::uint32_t group = 0; group < blocks.size(); ++group) {
+      Moving store{.request = request.id, .direction = TransferDirection::store};
+      store.group = group;
+      for (std::uint32_t i = 0; i < std::min(num_named(request), request.num_computed_tokens / options_.block_size); ++i)
+        add_new(store, name_of(request, i, group), blocks[group][i]);
+      if (store.blocks.empty()) continue;
+      store.is_last = true;
+      pending_.push_back(std::move(store));
+      stores = true;
+    }
+    return stores;
   }
+
+  void spoiled(const RequestView& request, std::uint32_t /*num_good_tokens*/) override { forget_stores(request.id); }
 
   void planned(const StepPlan& plan) override {
     for (const RequestId id : plan.preempted) forget_stores(id);
     for (const BlockTableDelta& delta : plan.table_deltas) {
-      std::vector<BlockId>& table = known_[delta.id].table;
+      Known& known = known_[delta.id];
+      known.tables.resize(std::max<std::size_t>(known.tables.size(), delta.group + 1));
+      std::vector<BlockId>& table = known.tables[delta.group];
       if (delta.update == TableUpdate::replace_one) {
         table.at(delta.index) = delta.blocks[0];
         continue;
@@ -101,11 +126,15 @@ class ToyTier final : public Connector, public Transport {
     ++num_plans_;
     std::erase_if(pending_, [&](const Moving& moving) {
       if (moving.not_before > num_plans_) return false;
+      if (moving.direction == TransferDirection::store && !moving.is_last && !holds_blocks(moving)) {
+        for (const std::string& name : moving.names) storing_.erase(name);
+        return true;
+      }
       const auto id = transfers.add({.id = {},
                                      .request = moving.request,
                                      .direction = moving.direction,
                                      .need = moving.need,
-                                     .group = 0,
+                                     .group = moving.group,
                                      .blocks = moving.blocks,
                                      .places = moving.places});
       if (id) moving_[*id] = moving;
@@ -145,7 +174,7 @@ class ToyTier final : public Connector, public Transport {
     const std::lock_guard lock(mutex_);
     Queued& queued = queue_[transfer.id];
     queued.direction = transfer.direction;
-    queued.is_awaited = transfer.need == TransferNeed::nothing;
+    queued.group = transfer.group;
     queued.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
     queued.places.assign(transfer.places.begin(), transfer.places.end());
     queued.due = std::chrono::steady_clock::now() + std::chrono::microseconds(draw() % (options_.longest_us + 1));
@@ -188,14 +217,15 @@ class ToyTier final : public Connector, public Transport {
     bool load_async = false;
   };
   struct Known {
-    std::vector<std::string> names;  // of the prompt's full blocks
-    std::vector<BlockId> table;
-    std::uint32_t num_loading = 0;  // loads under way, or failed: what is computed on top is not to be stored
+    std::vector<std::vector<std::string>> names;  // by cache group, of the prompt's full blocks
+    std::vector<std::vector<BlockId>> tables;     // by cache group
+    std::uint32_t num_loading = 0;                // loads under way, or failed: what is computed on top is not to be stored
   };
   struct Moving {
     RequestId request;
     TransferDirection direction;
     TransferNeed need = TransferNeed::nothing;
+    std::uint32_t group = 0;
     std::vector<std::string> names = {};
     std::vector<BlockId> blocks = {};
     std::vector<std::uint64_t> places = {};
@@ -209,11 +239,11 @@ class ToyTier final : public Connector, public Transport {
   };
   struct Queued {
     TransferDirection direction;
+    std::uint32_t group = 0;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
     std::chrono::steady_clock::time_point due;
     bool is_lost = false;
-    bool is_awaited = false;  // nothing runs on the blocks before the end is known
   };
   struct Over {
     TransferCompletion completion;
@@ -221,9 +251,22 @@ class ToyTier final : public Connector, public Transport {
   };
 
   static std::uint32_t num_named(const RequestView& request) { return static_cast<std::uint32_t>(request.block_hashes.size() / 32); }
-  static std::string name_of(const RequestView& request, std::uint32_t index) {
+  static std::string name_of(const RequestView& request, std::uint32_t index, std::uint32_t group) {
     const auto bytes = request.block_hashes.subspan(std::size_t{index} * 32, 32);
-    return {bytes.begin(), bytes.end()};
+    return std::string(bytes.begin(), bytes.end()) + static_cast<char>(group);
+  }
+  bool has_windows() const {
+    return std::ranges::any_of(options_.windows, [](std::uint32_t window) { return window > 0; });
+  }
+  // What tokens behind block `end` attend to, from block `first` on.
+  bool has_all(const RequestView& request, std::uint32_t first, std::uint32_t end) const {
+    for (std::uint32_t group = 0; group < options_.windows.size(); ++group) {
+      const std::uint32_t window = options_.windows[group], tokens = end * options_.block_size;
+      const std::uint32_t begin = window == 0 || window > tokens ? 0 : (tokens - window + 1) / options_.block_size;
+      for (std::uint32_t i = std::max(first, begin); i < end; ++i)
+        if (!places_.contains(name_of(request, i, group))) return false;
+    }
+    return true;
   }
   // The engine thread's draws, and those under mutex_.
   bool chance(double share) { return std::uniform_real_distribution<>()(random_) < share; }
@@ -231,7 +274,13 @@ class ToyTier final : public Connector, public Transport {
   bool draws(double share) { return std::uniform_real_distribution<>()(mover_random_) < share; }
 
   void add_new(Moving& store, const std::string& name, BlockId block) {
-    if (!places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++);
+    if (block != kNullBlock && !places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++);
+  }
+
+  // A window lets go of them.
+  bool holds_blocks(const Moving& moving) const {
+    const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);
+    return std::ranges::all_of(moving.blocks, [&](BlockId block) { return std::ranges::find(held, block) != held.end(); });
   }
 
   // Not begun yet; of one request, or of all.
@@ -248,12 +297,15 @@ class ToyTier final : public Connector, public Transport {
   void store_computed(const ScheduledRequest& scheduled) {
     const Known& known = known_[scheduled.id];
     if (known.num_loading > 0) return;
-    Moving store{.request = scheduled.id, .direction = TransferDirection::store};
-    const std::size_t num_computed = scheduled.num_computed_tokens / options_.block_size;
-    for (std::size_t i = 0; i < std::min({num_computed, known.names.size(), known.table.size()}); ++i)
-      add_new(store, known.names[i], known.table[i]);
-    store.not_before = num_plans_ + 3;
-    if (!store.blocks.empty()) pending_.push_back(std::move(store));
+    for (std::uint32_t group = 0; group < std::min(known.names.size(), known.tables.size()); ++group) {
+      Moving store{.request = scheduled.id, .direction = TransferDirection::store};
+      store.group = group;
+      const std::size_t num_computed = scheduled.num_computed_tokens / options_.block_size;
+      for (std::size_t i = 0; i < std::min({num_computed, known.names[group].size(), known.tables[group].size()}); ++i)
+        add_new(store, known.names[group][i], known.tables[group][i]);
+      store.not_before = num_plans_ + 3;
+      if (!store.blocks.empty()) pending_.push_back(std::move(store));
+    }
   }
 
   void move() {
@@ -300,7 +352,7 @@ class ToyTier final : public Connector, public Transport {
     const bool fails = draws(options_.faults.failed);
     bool is_missing = false;  // what the load was to bring could not be stored
     for (std::size_t i = 0; i < queued.blocks.size(); ++i) {
-      const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);
+      const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);  // tensors are shared by all groups, as the test's worker has it
       std::vector<std::byte>& content = content_[queued.places[i]];
       is_missing |= queued.direction == TransferDirection::load && content.empty();
       if (queued.direction == TransferDirection::load)
@@ -313,13 +365,14 @@ class ToyTier final : public Connector, public Transport {
     over.completion.outcome = TransferOutcome::failed;
     if (is_missing) return over;
     if (queued.direction == TransferDirection::load) {
-      if (queued.is_awaited) std::ranges::fill(pages_.page(0, queued.blocks.front()), std::byte{0x5A});
+      std::ranges::fill(pages_.page(0, queued.blocks.front()), std::byte{0x5A});
       over.bad = {queued.blocks.front()};
     }
     return over;
   }
 
   const ToyOptions options_;
+  const Core* core_ = nullptr;
   std::mt19937_64 random_;
   std::map<RequestId, Found> found_;
   std::map<RequestId, Known> known_;

@@ -37,6 +37,7 @@ bool CompositeConnector::is_better(const ExternalMatch& match, const ExternalMat
 }
 
 ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_t num_local_tokens) {
+  if (choice_ == CompositeChoice::stacked) return match_stacked(request, num_local_tokens);
   ExternalMatch best{.num_tokens = 0, .load_async = false};
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const ExternalMatch match = members_[i].connector->match(request, num_local_tokens);
@@ -48,8 +49,42 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
   return best;
 }
 
+// One that has nothing may have what comes behind another's.
+ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std::uint32_t num_local_tokens) {
+  std::vector<Part> parts;
+  ExternalMatch all{.num_tokens = 0, .load_async = false};
+  const auto has_part = [&](std::size_t i) { return std::ranges::find(parts, i, &Part::member) != parts.end(); };
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (has_part(i)) continue;
+      const ExternalMatch match = members_[i].connector->match(request, num_local_tokens + *all.num_tokens);
+      if (!match.num_tokens) return {.num_tokens = std::nullopt, .load_async = false};
+      if (*match.num_tokens == 0 || (!parts.empty() && match.load_async != all.load_async)) continue;
+      parts.push_back({.member = i, .num_tokens = *match.num_tokens});
+      all = {.num_tokens = *all.num_tokens + *match.num_tokens, .load_async = match.load_async};
+      has_grown = true;
+    }
+  }
+  if (!parts.empty()) parts_[request.id.value] = std::move(parts);
+  return all;
+}
+
+void CompositeConnector::allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
+  const auto found = parts_.find(request.id.value);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    std::uint32_t num_tokens = 0, num_left = num_external_tokens;
+    for (const Part& part : found == parts_.end() ? std::span<const Part>() : std::span<const Part>(found->second)) {
+      if (part.member == i) num_tokens = std::min(part.num_tokens, num_left);
+      num_left -= std::min(part.num_tokens, num_left);
+    }
+    members_[i].connector->allocated(request, num_tokens > 0 ? blocks : GroupBlocks(no_blocks_), num_tokens);
+  }
+}
+
 void CompositeConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
   no_blocks_.resize(blocks.size());
+  if (choice_ == CompositeChoice::stacked) return allocated_stacked(request, blocks, num_external_tokens);
   const auto found = chosen_.find(request.id.value);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const bool is_chosen = found != chosen_.end() && found->second == i;
@@ -61,6 +96,7 @@ bool CompositeConnector::finished(const RequestView& request, GroupBlocks blocks
   bool keeps = false;
   for (const CompositeMember& member : members_) keeps |= member.connector->finished(request, blocks);
   chosen_.erase(request.id.value);
+  parts_.erase(request.id.value);
   return keeps;
 }
 
@@ -89,6 +125,10 @@ void CompositeConnector::order_failed(std::size_t num_async, std::span<RequestId
 
 void CompositeConnector::forget(const RequestView& request) {
   for (const CompositeMember& member : members_) member.connector->forget(request);
+}
+
+void CompositeConnector::spoiled(const RequestView& request, std::uint32_t num_good_tokens) {
+  for (const CompositeMember& member : members_) member.connector->spoiled(request, num_good_tokens);
 }
 
 void CompositeConnector::sent(RequestId request) {

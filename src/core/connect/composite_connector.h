@@ -5,7 +5,7 @@
 //                question chooses again or the request ends
 //   allocated    the chosen one sees the blocks and the external tokens, the others no blocks and none
 //   finished     blocks are kept where any of them keeps them
-//   sent, step_output, reset    all; a reset is done where all have done it
+//   spoiled, sent, step_output, reset    all; a reset is done where all have done it
 // A transfer's end is told to the one that asked for it. The core keeps a finished request's blocks until all its transfers are over,
 // whoever asked for them: that is vLLM's count of further saves.
 #include <cstdint>
@@ -27,8 +27,11 @@ struct CompositeMember {
 
 // From whom a request loads when several have something.
 enum class CompositeChoice : std::uint8_t {
-  first,   // as vLLM: the first, however little it has
-  longest  // the one with the most tokens, of those with as many the first
+  first,    // as vLLM: the first, however little it has
+  longest,  // the one with the most tokens, of those with as many the first
+  // The first that has something, then one that has what comes behind it, and so on, each at most once: for tiers among which the blocks
+  // of a prompt are spread. All must load in one way (ExternalMatch::load_async).
+  stacked
 };
 
 class CompositeConnector final : public Connector {
@@ -47,23 +50,32 @@ class CompositeConnector final : public Connector {
   void completed(const TransferCompletion& completion) override;
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override;
   void forget(const RequestView& request) override;
+  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override;
   void sent(RequestId request) override;
   void step_output() override;
   bool reset() override;
 
   // Requests and transfers of which it remembers something; none when all is over.
-  [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size(); }
+  [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size() + parts_.size(); }
 
  private:
   class MembersTransfers;
 
+  struct Part {
+    std::size_t member;
+    std::uint32_t num_tokens;
+  };
+
+  ExternalMatch match_stacked(const RequestView& request, std::uint32_t num_local_tokens);
+  void allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens);
   [[nodiscard]] bool is_better(const ExternalMatch& match, const ExternalMatch& best) const;
 
   std::vector<CompositeMember> members_;
   CompositeChoice choice_;
-  std::unordered_map<std::uint64_t, std::size_t> chosen_;  // member, by request
-  std::unordered_map<std::uint64_t, std::size_t> owners_;  // member, by open transfer
-  std::vector<std::span<const BlockId>> no_blocks_;        // by group
+  std::unordered_map<std::uint64_t, std::size_t> chosen_;       // member, by request
+  std::unordered_map<std::uint64_t, std::vector<Part>> parts_;  // stacked: in the order of the tokens, by request
+  std::unordered_map<std::uint64_t, std::size_t> owners_;       // member, by open transfer
+  std::vector<std::span<const BlockId>> no_blocks_;             // by group
 };
 
 }  // namespace quire

@@ -214,6 +214,9 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
 // Of blocks [first, end) of a group.
 void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first,
                                  std::uint32_t end) {
+  // Another tier brings what comes behind, and a window has passed these by then.
+  while (first < end && blocks[first] == kNullBlock) first += factor_;
+  if (first >= end) return;
   const std::uint32_t first_key = first / factor_;
   const std::span<const OffloadKey> keys = keys_of(request, group, first_key, end / factor_);
   const auto slots = ledger_->prepare_load(keys);
@@ -270,6 +273,8 @@ void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracke
     return;
   }
   tracked.next_stored = end;
+  if (places_ != nullptr)
+    for (const OffloadKey& key : store->evicted) places_->left(key);
   if (store->keys.empty()) return;
   add_stores(request.id, *store, tracked);
   ledger_->touch(keys_of(request, 0, end));

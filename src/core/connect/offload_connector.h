@@ -20,6 +20,7 @@
 // makes of them. One thread.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -57,6 +58,7 @@ class OffloadConnector final : public Connector {
   void completed(const TransferCompletion& completion) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;
   void forget(const RequestView& request) override;
+  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override;
   void sent(RequestId request) override;
   void step_output() override {}
   // What is in transfer leaves the tier when that is over, and is not found until then.
@@ -69,6 +71,16 @@ class OffloadConnector final : public Connector {
   // The same. From now on no load begins that takes longer than computing its tokens, behind all others that are under way; all begin while
   // one of the costs is not known.
   void set_costs(const TierCosts& costs) { costs_ = costs; }
+
+  // For whom moves blocks between this tier and another one, between two calls of the core (offload_moves.cpp; factor() is 1).
+  // Keys that look as if they would be evicted next, `most` at most.
+  void append_next(std::size_t most, std::vector<OffloadKey>& keys) const { ledger_->append_next(most, keys); }
+  // What a transfer would carry for the key's place, which stays as it is until release(); nullopt: the tier has no such block.
+  std::optional<std::uint64_t> hold(const OffloadKey& key);
+  void release(const OffloadKey& key);
+  // A place for a block that comes from another tier; nullopt: it is here already, or there is no room. adopted() is to follow.
+  std::optional<OffloadSlot> adopt(const OffloadKey& key);
+  void adopted(const OffloadKey& key, bool is_stored);
 
   [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
   void clear_events() { ledger_->clear_events(); }
@@ -133,6 +145,7 @@ class OffloadConnector final : public Connector {
   void end_load(const Moving& load, const TransferCompletion& completion);
   void drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked);
   void fail_store(const Moving& store);
+  void fail_spoiled(RequestId request, std::vector<Moving>& stores);
   // Leaves the tier, now or when nobody loads it any more.
   void drop(const OffloadKey& key);
   void forget_if_over(RequestId request);

@@ -12,6 +12,8 @@ class TierPlaces {
   // What transfers carry for a place from now on, which is to hold this block, or was found to: what they carried before means nothing any
   // more. Called by the connector's thread, in the middle of a step.
   virtual std::uint64_t assign(std::uint64_t place, const OffloadKey& key) = 0;
+  // The block has gone, for others need its place.
+  virtual void left(const OffloadKey& /*key*/) {}
 };
 
 }  // namespace quire

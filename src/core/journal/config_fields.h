@@ -143,21 +143,21 @@ void fields(Form& form, Is<ContinuumOptions> auto& options) {
 template <class Form>
 void fields(Form& form, Is<CureOptions> auto& options) {
   auto& [forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
-         unsure_drafts, cut_sessions] = options;
+         unsure_drafts, cut_sessions, unloaded_begin_anew] = options;
   form(forget_unwritten_blocks, discard_only_in_flight, reserve_windows_only, loaded_give_way, hits_before_loads, early_loads,
-       unsure_drafts, cut_sessions);
+       unsure_drafts, cut_sessions, unloaded_begin_anew);
 }
 
 template <class Form>
 void fields(Form& form, Is<PressureOptions> auto& options) {
-  auto& [admission_watermark, pressure_high, pressure_low] = options;
-  form(admission_watermark, pressure_high, pressure_low);
+  auto& [admission_watermark, pressure_high, pressure_low, pressure_preempts] = options;
+  form(admission_watermark, pressure_high, pressure_low, pressure_preempts);
 }
 
 template <class Form>
 void fields(Form& form, Is<SwapOptions> auto& options) {
-  auto& [num_swap_places, swap_choice] = options;
-  form(num_swap_places, swap_choice);
+  auto& [num_swap_places, num_far_places, swap_choice] = options;
+  form(num_swap_places, num_far_places, swap_choice);
 }
 
 template <class Form>

@@ -38,6 +38,10 @@ void ArcPaperPolicy::admit(const OffloadKey& key, bool is_full, std::vector<std:
   queues_.announce(is_back ? kT2 : kT1);
 }
 
+void ArcPaperPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+  queues_.append_oldest(queues_.size(kT1) > target_t1_size_ ? kT1 : kT2, most, slots);
+}
+
 void ArcPaperPolicy::move_target(GhostKeys::List hit) {
   const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
   const auto b2 = static_cast<double>(ghosts_.size(GhostKeys::List::b2));

@@ -64,6 +64,14 @@ bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incomin
   return true;
 }
 
+void ArcPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+  const std::size_t end = slots.size() + most;
+  const auto target = static_cast<std::uint32_t>(target_t1_size_);
+  const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
+  t1_.append_oldest(std::min<std::size_t>(most, above_target), slots);
+  t2_.append_oldest(end - slots.size(), slots);
+}
+
 void ArcPolicy::evict_oldest(RecencyOrder& order, GhostKeys::List ghosts, std::uint32_t count, std::vector<std::uint32_t>& slots) {
   for (; count > 0; --count) {
     const std::uint32_t slot = order.oldest_evictable();

@@ -24,6 +24,7 @@ class ArcPolicy final : public EvictionPolicy {
   void touch_absent(const OffloadKey& key) override;
   void set_evictable(std::uint32_t slot, bool evictable) override { of(slot).set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
+  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override;
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return t1_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return t1_.size() + t2_.size(); }

@@ -20,6 +20,7 @@ class LruPolicy final : public EvictionPolicy {
   void touch(std::uint32_t slot, bool /*ready*/) override { order_.touch(slot); }
   void set_evictable(std::uint32_t slot, bool evictable) override { order_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
+  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override { order_.append_oldest(most, slots); }
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return order_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return order_.size(); }

@@ -262,6 +262,15 @@ bool OffloadLedger::discard(const OffloadKey& key) {
   return true;
 }
 
+void OffloadLedger::append_next(std::size_t most, std::vector<OffloadKey>& keys) const {
+  std::vector<std::uint32_t> slots;
+  policy_->append_next(most, slots);
+  for (const std::uint32_t slot : slots) {
+    QUIRE_CHECK(slot < num_slots_ && ref_counts_[slot] == 0, "only evictable slots are given");
+    keys.push_back(index_.key_of(slot));
+  }
+}
+
 void OffloadLedger::add_event(std::span<const OffloadKey> keys, bool removed) {
   if (!enable_events_ || keys.empty()) return;
   QUIRE_CHECK(event_keys_.size() <= max_pending_event_keys_, "pending events are bounded");

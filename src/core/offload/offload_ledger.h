@@ -52,6 +52,9 @@ class OffloadLedger {
   // The key leaves the tier as an evicted one does. False, and nothing happens: it is not there, or being stored or loaded.
   bool discard(const OffloadKey& key);
 
+  // Appends keys that look as if they would be evicted next, as EvictionPolicy::append_next().
+  void append_next(std::size_t most, std::vector<OffloadKey>& keys) const;
+
   // What happened since the last clear_events(), oldest first. Reading takes nothing away: vLLM's take_events, too, forgets its events
   // only once it was read to the end.
   [[nodiscard]] std::size_t num_events() const { return events_.size(); }

@@ -43,6 +43,10 @@ void RecencyOrder::link_evictable(std::uint32_t slot) {
   older == kNoIndex ? evictable_.push_front(slot) : evictable_.push_back(slot);
 }
 
+void RecencyOrder::append_oldest(std::size_t most, std::vector<std::uint32_t>& slots) const {
+  for (std::uint32_t slot = evictable_.front(); slot != kNoIndex && most > 0; slot = evictable_.next(slot), --most) slots.push_back(slot);
+}
+
 void RecencyOrder::check_invariants() const {
   std::uint32_t expected = evictable_.front();
   std::uint32_t count = 0;

@@ -28,6 +28,8 @@ class RecencyOrder {
   [[nodiscard]] std::uint32_t oldest_evictable() const { return evictable_.front(); }
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const { return evictable_.linked(slot); }
   [[nodiscard]] const IndexList& all() const { return all_; }
+  // Evictable ones, `most` at most.
+  void append_oldest(std::size_t most, std::vector<std::uint32_t>& slots) const;
 
   // A slot is added as not evictable.
   void push_newest(std::uint32_t slot) { all_.push_back(slot); }

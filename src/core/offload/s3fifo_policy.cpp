@@ -55,6 +55,10 @@ bool S3FifoPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incomi
   return true;
 }
 
+void S3FifoPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+  queues_.append_oldest(queues_.size(kSmall) >= small_size_ ? kSmall : kMain, most, slots);
+}
+
 std::uint32_t S3FifoPolicy::take_victim() {
   for (;;) {
     const bool prefers_small = queues_.size(kSmall) >= small_size_;

@@ -24,6 +24,8 @@ class S3FifoPolicy final : public EvictionPolicy {
   void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
+  // As things are: uses may still save one of them.
+  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override;
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }
   [[nodiscard]] PolicySnapshot snapshot() const override;

@@ -25,6 +25,12 @@ class SlotQueues {
   [[nodiscard]] std::uint32_t oldest_evictable(Queue queue) const { return of(queue).oldest_evictable(); }
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const { return orders_[0].is_evictable(slot); }
   [[nodiscard]] const IndexList& all(Queue queue) const { return of(queue).all(); }
+  // Evictable ones, those of `queue` first.
+  void append_oldest(Queue queue, std::size_t most, std::vector<std::uint32_t>& slots) const {
+    const std::size_t end = slots.size() + most;
+    of(queue).append_oldest(most, slots);
+    of(queue == Queue::first ? Queue::second : Queue::first).append_oldest(end - slots.size(), slots);
+  }
 
   // Into which queue the next key goes: one insert() or replace() follows for each, in the same order.
   void announce(Queue queue);

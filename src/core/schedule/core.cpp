@@ -30,10 +30,13 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       pressure(context, kv, queues),
       forks(context, kv, table, requests),
       giving_way(context, requests, queues, policy, forks, swap),
+      unloaded(kv, plans, queues),
       encoder(context),
       budget(context),
       ending(foundation, slots, ended, policy, forks, encoder, swap),
       preemption(foundation, slots, policy, encoder, budget, swap),
+      relief(foundation, pressure, giving_way, preemption),
+      giving_back(foundation, unloaded, preemption, forks, swap, budget),
       running_loop(foundation, giving_way, forks, encoder, budget, preemption),
       look_up(context, kv, requests),
       early_loads(foundation, budget, look_up, pressure),
@@ -45,7 +48,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
       transfers(foundation, table, ended, open_transfers, swap),
-      failed_loads(context, kv, table, queues, forks, ending, updates),
+      failed_loads(foundation, table, forks, ending, unloaded, updates),
       results(foundation, slots, ending, drafts, sessions, updates, stats) {
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
   retired.reserve(given.scheduler.max_num_seqs);

@@ -17,9 +17,11 @@
 #include "core/schedule/loops/admission_room.h"
 #include "core/schedule/loops/admitting.h"
 #include "core/schedule/loops/early_loads.h"
+#include "core/schedule/loops/giving_back.h"
 #include "core/schedule/loops/giving_way.h"
 #include "core/schedule/loops/preemption.h"
 #include "core/schedule/loops/pressure.h"
+#include "core/schedule/loops/relief.h"
 #include "core/schedule/loops/running.h"
 #include "core/schedule/loops/step_budget.h"
 #include "core/schedule/loops/waiting.h"
@@ -27,6 +29,7 @@
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/moves/swap.h"
 #include "core/schedule/moves/transfers.h"
+#include "core/schedule/moves/unloaded.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/drafts.h"
 #include "core/schedule/requests/encoder_inputs.h"
@@ -80,10 +83,13 @@ struct Core::State {
   Pressure pressure;
   Forks forks;
   GivingWay giving_way;
+  Unloaded unloaded;
   EncoderScheduler encoder;
   StepBudget budget;
   Ending ending;
   Preemption preemption;
+  Relief relief;
+  GivingBack giving_back;
   RunningLoop running_loop;
   LookUp look_up;
   EarlyLoads early_loads;

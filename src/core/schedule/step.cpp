@@ -13,6 +13,7 @@ const StepPlan& Core::schedule(const StepInput& input) {
   PlanArena& arena = s.plans.begin();
   s.begin_call(input);
   s.begin_step(arena);
+  s.relief.give(arena);
   s.running_loop.schedule(arena);
   if (s.waiting_loop.schedule(arena)) s.early_loads.begin(arena.plan().step);
   s.complete(arena);
@@ -79,6 +80,16 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
   return &s.outcome;
 }
 
+std::vector<RequestId> Core::spoiled_by(const StepResult& result) const {
+  State& s = *state_;
+  std::vector<RequestId> ids;
+  const std::vector<BlockId> not_loaded = s.transfers.find_not_loaded(result);
+  if (not_loaded.empty() || !s.context.config.cures.unloaded_begin_anew) return ids;
+  s.unloaded.find(nullptr, not_loaded);
+  for (const Unloaded::Spoiled& spoiled : s.unloaded.spoiled()) ids.push_back(spoiled.request->id);
+  return ids;
+}
+
 void Core::State::take(const StepResult& result) {
   const PlanArena& arena = plans.pop();
   for (Request* request : arena.requests()) {
@@ -90,7 +101,7 @@ void Core::State::take(const StepResult& result) {
   if (result.has_connector_output && (!result.invalid_blocks.empty() || transfers.lost_loads()))
     failed_loads.find(arena, result.invalid_blocks);
   results.take(arena, result);
-  failed_loads.handle();
+  if (failed_loads.handle()) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
   if (result.has_connector_output) transfers.take(result);
   report(arena);
 }

@@ -187,11 +187,10 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
-  take_drafts(result);
+  take_drafts(outcome, result);
   count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
-  failures_.end_unloaded(outcome.failed_loads);
   for (const RequestId id : outcome.retired) live_.forget(id);
   searches_.advance(ran_s);
   if (sessions_.advance()) look_for_news();
@@ -228,9 +227,10 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
 }
 
 // With asynchronous scheduling the worker keeps them, and the next plan has places for them.
-void StepLoop::take_drafts(const WorkerResult& result) {
+void StepLoop::take_drafts(const StepOutcome& outcome, const WorkerResult& result) {
   drafts_.clear();
   for (const RequestResult& request : result.requests) {
+    if (std::ranges::find(outcome.failed_loads, request.id) != outcome.failed_loads.end()) continue;
     if (options_.async_scheduling && options_.grammars != nullptr) options_.grammars->expect(request.id, request.drafts);
     if (!options_.async_scheduling && !request.drafts.empty()) drafts_.push_back({request.id, request.drafts});
   }
@@ -258,6 +258,10 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     if (!update.tokens.empty()) request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
     const std::size_t num_samples = request == result.requests.end() ? 0 : request->samples.size();
     QUIRE_CHECK(update.tokens.size() <= num_samples, "an update without its samples");
+    if (update.finished && update.reason == FinishReason::error) {  // KvLoadFailurePolicy::fail
+      failures_.end_unloaded(update.id);
+      continue;
+    }
     if (Searches::is_beam(update.id)) {
       searches_.take_offer(update, request->samples[0].logprobs);
       continue;

@@ -128,7 +128,7 @@ class StepLoop {
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
   [[nodiscard]] StepResult for_core(const WorkerResult& result);
-  void take_drafts(const WorkerResult& result);
+  void take_drafts(const StepOutcome& outcome, const WorkerResult& result);
   void provide_masks();
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
   void take_admissions(const StepOutcome& outcome, double now_s);

@@ -33,19 +33,24 @@ std::optional<Error> refusal_of(const RequestResult& result, const char* failure
 }  // namespace
 
 void LiveFailures::end_failed(const WorkerResult& result) {
+  std::optional<std::vector<RequestId>> spoiled;
   for (const RequestResult& request : result.requests) {
     const char* const failure = failure_of(request);
     if (failure == nullptr) continue;
+    if (!spoiled.has_value()) spoiled = core_.spoiled_by(result.step);
+    const std::optional<RequestView> view = core_.view(request.id);
+    if (std::ranges::find(*spoiled, request.id) != spoiled->end() || (view && view->discard_latest_async_tokens)) continue;
+    std::optional<Error> refusal = refusal_of(request, failure);
     // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
-    if (!is_its_own_fault(request)) core_.forget_blocks(request.id);
+    if (!refusal) core_.forget_blocks(request.id);
     if (Searches::is_beam(request.id)) {
       if (const auto search = searches_.search_of(request.id))
-        searches_.end(*search, FinishReason::error, failure, refusal_of(request, failure));
+        searches_.end(*search, FinishReason::error, failure, std::move(refusal));
       continue;
     }
     Live& live = live_.at(request.id);
     if (live.ended || (live.session != nullptr && live.session->waits)) continue;
-    live_.finish(request.id, live, FinishReason::error, failure, refusal_of(request, failure));
+    live_.finish(request.id, live, FinishReason::error, failure, std::move(refusal));
   }
 }
 
@@ -63,18 +68,13 @@ void LiveFailures::end_refused(std::vector<Grammars::Failure> failures) {
   }
 }
 
-void LiveFailures::end_unloaded(std::span<const RequestId> failed) {
+void LiveFailures::end_unloaded(RequestId id) {
   constexpr const char* kUnloaded = "the blocks of its prompt could not be loaded";
-  for (const RequestId id : failed) {
-    const std::optional<RequestView> view = core_.view(id);
-    if (!view || view->status != RequestStatus::running) continue;
-    if (const auto search = searches_.search_of(id)) {
-      searches_.end(*search, FinishReason::error, kUnloaded);
-    } else if (Live* live = live_.find_open(id); live != nullptr) {
-      forks_.part(id);
-      live_.finish(id, *live, FinishReason::error, kUnloaded);
-    }
-  }
+  if (const auto search = searches_.search_of(id)) return searches_.end(*search, FinishReason::error, kUnloaded);
+  Live* live = live_.find_open(id);
+  if (live == nullptr) return;
+  forks_.part(id);
+  live_.end(id, *live, FinishReason::error, kUnloaded);
 }
 
 }  // namespace quire

@@ -1,6 +1,5 @@
 #pragma once
 // Requests that cannot go on: what the model gave, what their grammar costs, what was not loaded. Belongs to the engine thread.
-#include <span>
 #include <vector>
 
 #include "engine/requests/grammars.h"
@@ -18,11 +17,11 @@ class LiveFailures {
       : core_(core), live_(live), forks_(forks), searches_(searches) {}
 
   // Those that the model gave nothing finite for, or nothing to choose. Before the core's apply(), so that it drops the token that stands
-  // for the failure.
+  // for the failure. What was drawn from blocks that were not loaded is dropped in any case, and says nothing of the model.
   void end_failed(const WorkerResult& result);
   void end_refused(std::vector<Grammars::Failure> failures);
-  // What ran on blocks that were not loaded has computed nothing good. Who only waited for them is computed instead.
-  void end_unloaded(std::span<const RequestId> failed);
+  // The core has ended it, for its blocks were not loaded (KvLoadFailurePolicy::fail).
+  void end_unloaded(RequestId id);
 
  private:
   Core& core_;

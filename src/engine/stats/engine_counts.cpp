@@ -69,11 +69,14 @@ void EngineCounts::take(const CoreCounters& counters) {
   stats_.num_preemptions = counters.num_preemptions;
   stats_.is_admission_stopped = counters.is_admission_stopped;
   stats_.num_admission_stops = counters.num_admission_stops;
+  stats_.num_pressure_preemptions = counters.num_pressure_preemptions;
   stats_.num_evicted_blocks = counters.num_evicted_blocks;
   stats_.num_forks = counters.num_forks;
   stats_.num_copied_blocks = counters.num_copied_blocks;
   stats_.prefix_cache_queries = counters.prefix_query_tokens;
   stats_.prefix_cache_hits = counters.prefix_hit_tokens;
+  stats_.external_prefix_cache_queries = counters.external_query_tokens;
+  stats_.external_prefix_cache_hits = counters.external_hit_tokens;
 }
 
 }  // namespace quire

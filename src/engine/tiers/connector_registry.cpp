@@ -27,7 +27,8 @@ Result<OffloadTier> make_memory_tier(const ConnectorParameters& parameters, cons
     return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use",
                 fmt::format("{} bytes have room for {} blocks of {}", bytes, num_places, context.bytes_per_block),
                 "give room for 1 to 2^32");
-  auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = context.bytes_per_block});
+  auto transport = MemoryTransport::create(
+      {.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = context.bytes_per_block, .gives_way = context.is_measured});
   if (!transport) return std::unexpected(std::move(transport.error()));
   return OffloadTier{.num_places = static_cast<std::uint32_t>(num_places), .transport = *std::move(transport)};
 }
@@ -60,7 +61,8 @@ Result<void> open_library(const std::string& path, ConnectorNames& names) {
 // Remembers the first name that could not be added, which a library has no way to tell of.
 class CheckedNames final : public ConnectorNames {
  public:
-  explicit CheckedNames(ConnectorNames& names) : names_(names) {}
+  // `passes_over`: names that are taken.
+  CheckedNames(ConnectorNames& names, bool passes_over) : names_(names), passes_over_(passes_over) {}
   Result<void> add(const std::string& name, ConnectorFactory factory) override { return noted(names_.add(name, std::move(factory))); }
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override {
     return noted(names_.add_tier(name, std::move(factory)));
@@ -72,11 +74,12 @@ class CheckedNames final : public ConnectorNames {
 
  private:
   Result<void> noted(Result<void> added) {
-    if (first_error && !added) first_error = added;
+    if (first_error && !added && !passes_over_) first_error = added;
     return added;
   }
 
   ConnectorNames& names_;
+  bool passes_over_;
 };
 
 }  // namespace
@@ -99,6 +102,28 @@ Result<NamedConnector> parse_named_connector(std::string_view text) {
   return parsed;
 }
 
+Result<std::vector<NamedConnector>> expand_connectors(std::span<const NamedConnector> connectors) {
+  std::vector<NamedConnector> all;
+  for (const NamedConnector& connector : connectors) {
+    if (connector.name != "MultiConnector") {
+      all.push_back(connector);
+      continue;
+    }
+    const auto list = connector.parameters.find("connectors");
+    if (list == connector.parameters.end() || connector.parameters.size() != 1)
+      return fail(ErrorCode::invalid_argument, "kv_connector", "MultiConnector takes one parameter, connectors",
+                  "give MultiConnector,connectors=NAME:key=value|NAME, or each connector by itself");
+    for (const auto part : std::views::split(list->second, '|')) {
+      std::string text(part.begin(), part.end());
+      std::ranges::replace(text, ':', ',');
+      auto parsed = parse_named_connector(text);
+      if (!parsed) return std::unexpected(std::move(parsed.error()));
+      all.push_back(*std::move(parsed));
+    }
+  }
+  return all;
+}
+
 ConnectorRegistry::ConnectorRegistry()
     : factories_{{"OffloadingConnector",
                   [this](const auto& parameters, const auto& context) { return make_offloading(parameters, context); }}},
@@ -118,18 +143,19 @@ Result<void> ConnectorRegistry::add_policy(const std::string& name, EvictionPoli
   return add_to(policies_, name, std::move(factory), "eviction_policy", "a policy");
 }
 
-void ConnectorRegistry::add_library(std::string path) {
-  libraries_.push_back(std::move(path));
+void ConnectorRegistry::add_library(std::string path, bool is_default) {
+  const auto first_default = std::ranges::find(libraries_, true, &Library::is_default);
+  libraries_.insert(is_default ? libraries_.end() : first_default, Library{.path = std::move(path), .is_default = is_default});
 }
 
 template <class Factory>
 Result<Factory> ConnectorRegistry::find(const std::map<std::string, Factory>& known, const std::string& name, const char* field,
                                         const char* kind) {
   while (!known.contains(name) && !libraries_.empty()) {
-    const std::string path = libraries_.front();
+    const Library library = libraries_.front();
     libraries_.erase(libraries_.begin());
-    CheckedNames names(*this);
-    if (Result<void> opened = open_library(path, names); !opened) return std::unexpected(std::move(opened.error()));
+    CheckedNames names(*this, library.is_default);
+    if (Result<void> opened = open_library(library.path, names); !opened) return std::unexpected(std::move(opened.error()));
     if (!names.first_error) return std::unexpected(names.first_error.error());
   }
   if (const auto found = known.find(name); found != known.end()) return found->second;
@@ -154,6 +180,8 @@ Result<ConnectorHalves> ConnectorRegistry::make_offloading(const ConnectorParame
   options.eviction_policy = reader.text("eviction_policy", options.eviction_policy);
   options.store_threshold = reader.number("store_threshold", options.store_threshold);
   options.max_tracker_size = reader.number("max_tracker_size", options.max_tracker_size);
+  options.join_loads = reader.number("join_loads", 0) != 0;
+  if (context.is_measured) options.max_storing_blocks = std::max(1U, context.config->kv.num_blocks / 4);
   const std::string spec = reader.text("spec_name", "CPUOffloadingSpec");
   if (Result<void> read = reader.read(); !read) return std::unexpected(std::move(read.error()));
   auto policy = this->policy(options.eviction_policy);
@@ -186,9 +214,11 @@ Result<ConnectorHalves> ConnectorRegistry::create(const NamedConnector& connecto
 
 Result<ConnectorHalves> ConnectorRegistry::create(std::span<const NamedConnector> connectors, bool loads_longest,
                                                   const ConnectorContext& context) {
-  if (connectors.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "none is given", "give one");
+  const auto expanded = expand_connectors(connectors);
+  if (!expanded) return std::unexpected(expanded.error());
+  if (expanded->empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "none is given", "give one");
   JoinedConnectors all;
-  for (const NamedConnector& connector : connectors) {
+  for (const NamedConnector& connector : *expanded) {
     Result<ConnectorHalves> halves = create(connector, context);
     if (!halves) return halves;
     all.add(*std::move(halves));

@@ -80,7 +80,14 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
   return transport_.assign(static_cast<std::uint32_t>(place), key);
 }
 
+void DiskTier::take_from(std::shared_ptr<DramTier> upper) {
+  upper->count_dropped_beside(connector_->ledger());
+  spill_ = std::make_unique<TierSpill>(std::move(upper), *connector_, store_, group_bytes_);
+  connector_->serve({.loads = service_.loads, .stores = false});
+}
+
 void DiskTier::notify_with(const std::function<void()>& notify) {
+  if (spill_ != nullptr) spill_->notify_with(notify);
   const std::lock_guard lock(mutex_);
   notify_ = notify;
 }
@@ -124,9 +131,10 @@ void DiskTier::find_restored() {
 bool DiskTier::tend(double compute_tokens_per_s) {
   const bool took = take_restored();
   const TierService before = std::exchange(service_, watch_.service());
-  if (service_ != before) connector_->serve(service_);
+  if (service_ != before) connector_->serve({.loads = service_.loads, .stores = service_.stores && spill_ == nullptr});
+  const bool has_spilled = spill_ != nullptr && spill_->tend(service_.stores);
   const bool costs_differ = policy_ == KvTierPolicy::measured && take_costs(compute_tokens_per_s);
-  return took || service_ != before || costs_differ;
+  return took || service_ != before || has_spilled || costs_differ;
 }
 
 // Empty places first, so that stores need not wait for the rest.
@@ -180,6 +188,8 @@ KvTierStats DiskTier::stats() const {
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = costs_.load_bytes_per_s,
           .compute_tokens_per_s = costs_.compute_tokens_per_s,
+          .num_taken_blocks = spill_ == nullptr ? 0 : spill_->num_spilled(),
+          .num_dropped_blocks = 0,
           .loads_left_out = !service_.loads,
           .stores_left_out = !service_.stores,
           .num_times_left_out = watch_.num_times_left_out()};

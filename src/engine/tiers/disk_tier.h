@@ -17,6 +17,7 @@
 #include "core/connect/tier_places.h"
 #include "engine/stats/rate.h"
 #include "engine/tiers/kv_tier.h"
+#include "engine/tiers/tier_spill.h"
 #include "engine/tiers/tier_watch.h"
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
@@ -41,6 +42,11 @@ class DiskTier final : public KvTier, private TierPlaces {
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
+  // Before the engine runs: it stores nothing of the KV cache itself, but what cools in `upper`, which lives as long.
+  void take_from(std::shared_ptr<DramTier> upper);
+  // What cools in memory is what comes here.
+  [[nodiscard]] bool takes_from_above() const { return spill_ != nullptr; }
+
   Connector& connector() override { return *connector_; }
   Transport& transport() override { return transport_; }
   void notify_with(const std::function<void()>& notify) override;
@@ -62,6 +68,7 @@ class DiskTier final : public KvTier, private TierPlaces {
   DiskTransport transport_;
   TierWatch watch_;
   std::unique_ptr<OffloadConnector> connector_;
+  std::unique_ptr<TierSpill> spill_;  // may be null
   const KvTierPolicy policy_;
   const std::uint64_t budget_bytes_;
   const std::vector<std::uint64_t> group_bytes_;  // of a block, by cache group

@@ -43,6 +43,10 @@ std::uint64_t DramTier::assign(std::uint64_t place, const OffloadKey& key) {
   return transport_->assign(static_cast<std::uint32_t>(place), key);
 }
 
+void DramTier::left(const OffloadKey& key) {
+  if (lower_ != nullptr && lower_->ref_count(key).value_or(-1) < 0) ++num_dropped_;
+}
+
 bool DramTier::tend(double compute_tokens_per_s) {
   const MemoryTransportStats moved = transport_->stats();
   const auto bytes = static_cast<double>(moved.bytes_loaded - std::exchange(bytes_loaded_, moved.bytes_loaded));
@@ -74,7 +78,8 @@ KvTierStats DramTier::stats() const {
           .num_stored_at_end = connector_->counters().num_stored_at_end,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = load_rate_.per_second(),
-          .compute_tokens_per_s = costs_.compute_tokens_per_s};
+          .compute_tokens_per_s = costs_.compute_tokens_per_s,
+          .num_dropped_blocks = num_dropped_};
 }
 
 }  // namespace quire

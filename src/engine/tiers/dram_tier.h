@@ -25,13 +25,22 @@ class DramTier final : public KvTier, private TierPlaces {
   [[nodiscard]] KvTierPolicy policy() const override { return options_.policy; }
   [[nodiscard]] KvTierStats stats() const override;
 
+  // For what moves its blocks down (tier_spill.h).
+  [[nodiscard]] OffloadConnector& offload() { return *connector_; }
+  [[nodiscard]] MemoryTransport& memory() { return *transport_; }
+  // From now on blocks that leave and that `lower`, which outlives it, does not hold are counted as dropped.
+  void count_dropped_beside(const OffloadLedger& lower) { lower_ = &lower; }
+
  private:
   DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options);
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override;
+  void left(const OffloadKey& key) override;
 
   const std::unique_ptr<MemoryTransport> transport_;
   std::unique_ptr<OffloadConnector> connector_;
   const KvDramOptions options_;
+  const OffloadLedger* lower_ = nullptr;  // null: nothing moves down
+  std::uint64_t num_dropped_ = 0;
   Rate load_rate_;
   TierCosts costs_;
   std::uint64_t bytes_loaded_ = 0;

@@ -3,15 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "quire/cache_folder.h"
+#include "runtime/tier/tier_files.h"
 #include "runtime/transport/routed_transport.h"
 
 namespace quire {
 namespace {
 
 constexpr std::uint64_t kTrialBytes = std::uint64_t{4} << 20U;  // some milliseconds
+constexpr double kPatience_s = 5.0;  // of a disk that moves nothing: then what was to come back is computed again
 constexpr std::uint32_t kMostSwapPlaces = 1U << 24U;
 
 std::uint64_t largest_block_bytes(const KvLayout& layout) {
@@ -24,66 +29,132 @@ double per_second(std::uint64_t bytes, double seconds) {
   return seconds > 0.0 ? static_cast<double>(bytes) / seconds : 0.0;
 }
 
-}  // namespace
-
-std::uint32_t num_swap_places(const KvSwapOptions& options, const KvLayout& layout) {
-  const std::uint64_t block_bytes = largest_block_bytes(layout);
-  return block_bytes == 0 ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(options.bytes / block_bytes, kMostSwapPlaces));
+std::string swap_folder(const KvSwapOptions& options) {
+  return (std::filesystem::path(options.folder) / "quire-swap").string();
 }
 
-Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, const KvLayout& layout) {
-  auto transport = MemoryTransport::create({.num_places = num_swap_places(options, layout), .block_bytes = largest_block_bytes(layout)});
-  if (!transport) return fail(transport.error().code, "kv_swap", transport.error().message, "give it other memory, or none");
-  std::shared_ptr<KvSwap> swap(new KvSwap(*std::move(transport)));
-  swap->calibrate();
-  return swap;
+// Not those of a process that still runs.
+void remove_swap_files(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "quire-table", error)) return;
+  if (auto opened = CacheFolder::open(folder)) (void)(*opened)->drop();
 }
 
-// Blocks of one page each.
-void KvSwap::calibrate() {
+// Of a swap folder nobody reads what an earlier process has left.
+Result<std::shared_ptr<DiskStore>> open_files(const KvSwapOptions& options, const KvLayout& layout) {
+  const std::string folder = swap_folder(options);
+  remove_swap_files(folder);
+  auto files = open_tier_folder(folder, TierIo::automatic);
+  if (!files) return fail(files.error().code, "kv_swap_disk", files.error().message, files.error().remedy);
+  auto store = DiskStore::open(*std::move(files),
+                               {.budget_bytes = options.folder_bytes, .block_bytes = largest_block_bytes(layout), .fingerprint = {}});
+  if (!store) return fail(store.error().code, "kv_swap_disk", store.error().message, store.error().remedy);
+  return std::shared_ptr<DiskStore>(*std::move(store));
+}
+
+// How fast blocks of one page each are moved to places of this transport and back.
+SwapCosts calibrate(Transport& transport, std::uint64_t block_bytes, std::uint32_t num_places, std::uint64_t first_place) {
   KvLayout layout;
-  layout.page_bytes = {transport_->block_bytes()};
+  layout.page_bytes = {block_bytes};
   layout.groups.push_back({.spec = {}, .block_size = 1, .kernel_block_size = 1, .layers = {0}});
-  layout.num_blocks =
-      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrialBytes / transport_->block_bytes(), 1, transport_->num_places()));
+  layout.num_blocks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrialBytes / block_bytes, 1, num_places));
   std::vector<std::byte> memory(layout.total_bytes(), std::byte{1});
   std::vector<BlockId> blocks;
   std::vector<std::uint64_t> places;
   for (std::uint32_t i = 0; i < layout.num_blocks; ++i) {
     blocks.push_back(BlockId{i});
-    places.push_back(i);
+    places.push_back(first_place + i);
   }
-  transport_->attach({.layout = &layout, .tensors = {memory.data()}}, [] {});
+  transport.attach({.layout = &layout, .tensors = {memory.data()}}, [] {});
+  SwapCosts costs;
   std::uint64_t id = 0;
   for (int round = 0; round < 2; ++round)
     for (const TransferDirection direction : {TransferDirection::store, TransferDirection::load}) {
-      transport_->start(
-          {.id = TransferId{id}, .request = {}, .direction = direction, .tier = kSwapTier, .blocks = blocks, .places = places});
-      transport_->wait(TransferId{id++});
+      transport.start({.id = TransferId{id}, .request = {}, .direction = direction, .tier = kSwapTier, .blocks = blocks, .places = places});
+      transport.wait(TransferId{id++});
+      std::vector<TransferCompletion> over;
+      transport.poll(over);
+      const bool is_good = over.size() == 1 && over[0].outcome == TransferOutcome::done;
+      double& rate = direction == TransferDirection::store ? costs.out_bytes_per_s : costs.in_bytes_per_s;
+      rate = is_good ? per_second(over[0].bytes, over[0].seconds) : 0.0;
     }
-  std::vector<TransferCompletion> over;
-  transport_->poll(over);
-  transport_->detach();
+  transport.detach();
+  return costs;
+}
+
+}  // namespace
+
+std::uint32_t num_near_swap_places(const KvSwapOptions& options, const KvLayout& layout) {
+  const std::uint64_t block_bytes = largest_block_bytes(layout);
+  return block_bytes == 0 ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(options.bytes / block_bytes, kMostSwapPlaces));
+}
+
+std::uint32_t num_far_swap_places(const KvSwapOptions& options, const KvLayout& layout) {
+  if (options.folder.empty()) return 0;
+  return std::min(places_within(options.folder_bytes, padded_to_page(largest_block_bytes(layout))),
+                  kMostSwapPlaces - num_near_swap_places(options, layout));
+}
+
+KvSwap::Folder::~Folder() {
+  if (!path.empty()) remove_swap_files(path);
+}
+
+KvSwap::KvSwap(std::shared_ptr<MemoryTransport> memory, std::shared_ptr<DiskStore> store, std::string folder)
+    : folder_{std::move(folder)}, memory_(std::move(memory)), store_(std::move(store)) {}
+
+Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, const KvLayout& layout) {
+  const std::uint64_t block_bytes = largest_block_bytes(layout);
+  std::shared_ptr<MemoryTransport> memory;
+  if (const std::uint32_t num_near = num_near_swap_places(options, layout); num_near > 0) {
+    auto made = MemoryTransport::create({.num_places = num_near, .block_bytes = block_bytes});
+    if (!made) return fail(made.error().code, "kv_swap", made.error().message, "give it other memory, or none");
+    memory = *std::move(made);
+    calibrate(*memory, block_bytes, num_near, 0);
+  }
+  std::shared_ptr<DiskStore> store;
+  if (!options.folder.empty()) {
+    auto opened = open_files(options, layout);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    store = *std::move(opened);
+  }
+  std::shared_ptr<KvSwap> swap(new KvSwap(memory, store, store == nullptr ? std::string() : swap_folder(options)));
+  if (store == nullptr) return swap;
+  SwapTransport trial(nullptr, store, kPatience_s);
+  const SwapCosts costs = calibrate(trial, block_bytes, store->num_places(), 0);
+  swap->measured_ = {.far_out_bytes_per_s = costs.out_bytes_per_s, .far_in_bytes_per_s = costs.in_bytes_per_s};
+  swap->transport_ = std::make_shared<SwapTransport>(memory, store, kPatience_s);
+  return swap;
 }
 
 std::shared_ptr<Transport> KvSwap::transport_beside(std::shared_ptr<Transport> others) const {
   auto routed = std::make_shared<RoutedTransport>(std::move(others));
-  routed->add(kSwapTier, transport_);
+  if (transport_ != nullptr)
+    routed->add(kSwapTier, transport_);
+  else
+    routed->add(kSwapTier, memory_);
   return routed;
 }
 
 SwapCosts KvSwap::costs(double prefill_tokens_per_s) const {
-  const MemoryTransportStats moved = transport_->stats();
-  return {.out_bytes_per_s = per_second(moved.bytes_stored, moved.seconds_stored),
-          .in_bytes_per_s = per_second(moved.bytes_loaded, moved.seconds_loaded),
-          .prefill_tokens_per_s = prefill_tokens_per_s};
+  SwapCosts costs = measured_;
+  costs.prefill_tokens_per_s = prefill_tokens_per_s;
+  if (memory_ == nullptr) return costs;
+  const MemoryTransportStats moved = memory_->stats();
+  costs.out_bytes_per_s = per_second(moved.bytes_stored, moved.seconds_stored);
+  costs.in_bytes_per_s = per_second(moved.bytes_loaded, moved.seconds_loaded);
+  return costs;
 }
 
 KvSwapStats KvSwap::stats(const CoreCounters& counters) const {
   const SwapCosts measured = costs(0.0);
-  return {.num_places = transport_->num_places(),
+  const std::uint32_t num_near = memory_ == nullptr ? 0 : memory_->num_places();
+  const std::uint32_t num_far = store_ == nullptr ? 0 : store_->num_places();
+  const std::uint64_t num_refused =
+      (memory_ == nullptr ? 0 : memory_->stats().num_refused) + (store_ == nullptr ? 0 : store_->stats().num_refused);
+  return {.num_places = num_near + num_far,
+          .num_far_places = num_far,
           .num_used_places = counters.num_used_swap_places,
-          .place_bytes = transport_->block_bytes(),
+          .place_bytes = memory_ == nullptr ? store_->block_bytes() : memory_->block_bytes(),
           .num_out = counters.num_swapped_out,
           .num_out_blocks = counters.num_swapped_out_blocks,
           .num_in = counters.num_swapped_in,
@@ -92,9 +163,11 @@ KvSwapStats KvSwap::stats(const CoreCounters& counters) const {
           .num_lost = counters.num_swaps_lost,
           .num_no_place = counters.num_swaps_no_place,
           .num_no_gain = counters.num_swaps_no_gain,
-          .num_refused_blocks = transport_->stats().num_refused,
+          .num_refused_blocks = num_refused,
           .out_bytes_per_s = measured.out_bytes_per_s,
-          .in_bytes_per_s = measured.in_bytes_per_s};
+          .in_bytes_per_s = measured.in_bytes_per_s,
+          .far_out_bytes_per_s = measured.far_out_bytes_per_s,
+          .far_in_bytes_per_s = measured.far_in_bytes_per_s};
 }
 
 }  // namespace quire

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others) {
+Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others, bool are_stacked) {
   if (tiers.empty() && others.empty()) return {};
   if (seams.connector != nullptr || seams.transport != nullptr) {
     const char* const field = tiers.empty() ? "kv_connector" : tiers[0]->stats().name == "dram" ? "kv_dram" : "kv_disk";
@@ -15,7 +15,7 @@ Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector
   JoinedConnectors all;
   for (const std::shared_ptr<KvTier>& tier : tiers)
     all.add({.connector = KvTier::connector_of(tier), .transport = KvTier::transport_of(tier)});
-  all.merge(CompositeChoice::longest);
+  all.merge(are_stacked ? CompositeChoice::stacked : CompositeChoice::longest);
   for (ConnectorHalves& other : others) all.add(std::move(other));
   ConnectorHalves one = all.as_one(seams.choice.loads_longest ? CompositeChoice::longest : CompositeChoice::first);
   seams.connector = std::move(one.connector);

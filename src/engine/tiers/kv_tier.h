@@ -24,6 +24,8 @@ class KvTier {
   // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
   virtual bool tend(double /*compute_tokens_per_s*/) { return false; }
   [[nodiscard]] virtual KvTierPolicy policy() const = 0;
+  // One of quire's own tiers, and not a connector that was asked for by name.
+  [[nodiscard]] virtual bool is_own() const { return true; }
   // The engine's thread.
   [[nodiscard]] virtual KvTierStats stats() const = 0;
 
@@ -36,8 +38,9 @@ class KvTier {
 using KvTiers = std::vector<std::shared_ptr<KvTier>>;
 
 // Makes them, and the others behind them, the connector and the transport of an engine: one, or several as one. Then all is stored in each.
-// Of the tiers a request loads from the one that has most of its prompt. Together they are the first connector, and it loads from the first
+// Of the tiers a request loads from the one that has most of its prompt; where blocks move down (`are_stacked`), from each what it has.
+// Together they are the first connector, and it loads from the first
 // that has something, or as ConnectorChoice::loads_longest says. Errors: there is a connector or a transport already.
-Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others = {});
+Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others = {}, bool are_stacked = false);
 
 }  // namespace quire

@@ -26,6 +26,9 @@ OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, const TierOp
   const bool is_measured = options.policy == KvTierPolicy::measured;
   return {.cpu_bytes_to_use = bytes,
           .eviction_policy = options.eviction_policy,
+          .store_threshold = options.store_threshold,
+          .max_tracker_size = options.max_tracker_size,
+          .join_loads = options.join_loads,
           .found_when_stored = is_measured,
           .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0,
           .own_policy = options.own_policy};

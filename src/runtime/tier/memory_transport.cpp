@@ -101,6 +101,31 @@ MemoryTransportStats MemoryTransport::stats() const {
   return stats_;
 }
 
+bool MemoryTransport::read(std::uint64_t number, std::span<std::byte> into) {
+  const auto at = static_cast<std::uint32_t>(number);
+  Lock lock(mutex_);
+  QUIRE_CHECK(at < places_.size(), "a place that there is");
+  Place& place = places_[at];
+  const bool is_held = place.state == PlaceState::held && place.stored_name == place.name;
+  if (place.generation != number >> 32U || !is_held) {
+    ++stats_.num_absent;
+    return false;
+  }
+  ++place.num_loads;
+  const Place stored = place;
+  lock.unlock();
+  const std::span<const std::byte> bytes = memory_of(at).first(into.size());
+  const bool is_good = checksum_of(at, stored, bytes) == stored.checksum;
+  if (is_good) std::ranges::copy(bytes, into.begin());
+  lock.lock();
+  --place.num_loads;
+  if (!is_good) {
+    place.state = PlaceState::empty;
+    ++stats_.num_refused;
+  }
+  return is_good;
+}
+
 void MemoryTransport::attach(const KvPages& pages, std::function<void()> notify) {
   QUIRE_CHECK(!store_thread_.joinable(), "attached once");
   for (std::size_t group = 0; group < pages.layout->groups.size(); ++group)

@@ -53,6 +53,9 @@ class MemoryTransport final : public Transport {
   // What Transfer::places says of a place that holds this name, or is to hold it, from now on; what was said of the place before fails. A
   // place that nobody asked this for has no name and goes by its own number. Any thread.
   [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
+  // Copies what lies in a place, of which a transfer carries this number: all that was stored, and as it was stored, or false. Nothing may
+  // be stored there meanwhile. Any thread.
+  bool read(std::uint64_t number, std::span<std::byte> into);
   [[nodiscard]] std::uint32_t num_places() const { return static_cast<std::uint32_t>(places_.size()); }
   [[nodiscard]] std::uint64_t block_bytes() const { return block_bytes_; }
   // Any thread.

@@ -193,6 +193,7 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   transfers_.before_attention(0);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
+  is_spoiled_.assign(options_.limits.max_num_seqs, false);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { verify(request); });
   if (options_.clock != nullptr) options_.clock->now += options_.step_time(plan);
 }
@@ -249,9 +250,18 @@ void SimulatedWorker::verify(const ScheduledRequest& request) {
     for (std::uint32_t group = 0; group < tables_.num_groups(); ++group) {
       if (position < window_begin(group, request.num_computed_tokens)) continue;
       const auto place = static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position));
-      QUIRE_CHECK(kv_[place] == in_group(name, group), "a block does not hold what the plan says");
+      const bool is_right = kv_[place] == in_group(name, group);
+      QUIRE_CHECK(is_right || options_.bears_garbage, "a block does not hold what the plan says");
+      if (!is_right) return spoil(request);
     }
   }
+}
+
+void SimulatedWorker::spoil(const ScheduledRequest& request) {
+  is_spoiled_[request.slot.value] = true;
+  for (std::uint32_t position = request.num_computed_tokens; position < request.num_computed_tokens + request.num_tokens; ++position)
+    for (std::uint32_t group = 0; group < tables_.num_groups(); ++group)
+      kv_[static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position))] = 0;
 }
 
 // A token, and as long as that is the draft that was computed behind it, the next one too: what comes out does not depend on the drafts.
@@ -287,6 +297,11 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     return outcome;
   }
   outcome.token = token;
+  if (is_spoiled_[request.slot.value]) {
+    outcome.token = (token + 1) % static_cast<TokenId>(options_.vocab_size);
+    if (history.size() % 3 == 0) outcome.status = SampleOutcome::Status::not_finite;
+    return outcome;
+  }
   if (const auto count = params_[request.slot.value]->logprobs; count.has_value()) {
     outcome.logprobs.entries.push_back({token, -1.0F / static_cast<float>(history.size()), 1});
     std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count, allowed), std::back_inserter(outcome.logprobs.entries));

@@ -31,6 +31,9 @@ struct SimulatedWorkerOptions {
   std::uint32_t vocab_size = 0;
   // After this token a row has no distribution, as if the model had given NaN; -1: never.
   TokenId poison = -1;
+  // A row that attends to a block with something else in it does not stop the program: it draws a wrong token, or none, and writes to its
+  // blocks what is as bad. For loads that fail.
+  bool bears_garbage = false;
   // Called before each step on the thread that runs it; may be empty.
   std::function<void(const StepPlan&)> before_step = {};
   std::uint32_t num_spec_tokens = 0;          // drafts per step that it proposes, some of them wrong, and verifies
@@ -76,6 +79,7 @@ class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows
   void update_batch(const StepPlan& plan);
   void write(const ScheduledRequest& request);
   void verify(const ScheduledRequest& request);
+  void spoil(const ScheduledRequest& request);
   // The first position that token `position` attends to in a group.
   [[nodiscard]] std::uint32_t window_begin(std::uint32_t group, std::uint32_t position) const;
   void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
@@ -95,6 +99,7 @@ class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows
   std::span<std::uint64_t> kv_;  // all of them
   TransferRunner transfers_;
   std::vector<const SamplingParams*> params_;
+  std::vector<bool> is_spoiled_;  // by slot: in this step
   Pooler pooler_;
   ThreadPool pool_;
   StepTask task_;  // last: it uses all the others

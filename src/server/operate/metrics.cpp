@@ -75,6 +75,7 @@ void write_tiers(Writer& out, const std::vector<KvTierStats>& tiers) {
 
 void write_swap(Writer& out, const KvSwapStats& swap) {
   out.gauge("quire:kv_swap_places", "Places for blocks of preempted requests.", swap.num_places);
+  out.gauge("quire:kv_swap_far_places", "Of the places, those in files.", swap.num_far_places);
   out.gauge("quire:kv_swap_used_places", "Places in use.", swap.num_used_places);
   out.counter("quire:kv_swap_out_requests_total", "Preempted requests whose blocks were put aside.", swap.num_out);
   out.counter("quire:kv_swap_out_blocks_total", "Blocks put aside.", swap.num_out_blocks);
@@ -88,6 +89,8 @@ void write_swap(Writer& out, const KvSwapStats& swap) {
   out.counter("quire:kv_swap_refused_total", "Blocks whose bytes were not those that were put aside.", swap.num_refused_blocks);
   out.gauge("quire:kv_swap_out_bytes_per_second", "How fast blocks are put aside, measured.", swap.out_bytes_per_s);
   out.gauge("quire:kv_swap_in_bytes_per_second", "How fast blocks are brought back, measured.", swap.in_bytes_per_s);
+  out.gauge("quire:kv_swap_far_out_bytes_per_second", "The same, to files.", swap.far_out_bytes_per_s);
+  out.gauge("quire:kv_swap_far_in_bytes_per_second", "The same, from files.", swap.far_in_bytes_per_s);
 }
 
 void write_speculation(Writer& out, const SpeculationStats& drafts) {
@@ -107,6 +110,10 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("vllm:kv_cache_usage_perc", "KV cache blocks in use; 1 means all of them.", used);
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", engine.prefix_cache_queries);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", engine.prefix_cache_hits);
+  out.counter("vllm:external_prefix_cache_queries_total",
+              "Prompt tokens that tiers and connectors were asked for, behind the prefix cache.", engine.external_prefix_cache_queries);
+  out.counter("vllm:external_prefix_cache_hits_total", "Prompt tokens that they had, and that were loaded.",
+              engine.external_prefix_cache_hits);
   out.counter("vllm:num_preemptions_total", "Requests put back to be computed again.", engine.num_preemptions);
   out.counter("quire:forks_total", "Requests forked from another one.", engine.num_forks);
   out.counter("quire:copied_blocks_total", "KV cache blocks copied because forks shared them.", engine.num_copied_blocks);
@@ -133,6 +140,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:kv_pressure", "Share of the KV cache blocks that requests hold.", used);
   out.gauge("quire:admission_stopped", "1 while the pressure admits nobody (--kv-pressure-high).", engine.is_admission_stopped ? 1 : 0);
   out.counter("quire:admission_stops_total", "Times that the pressure stopped admission.", engine.num_admission_stops);
+  out.counter("quire:pressure_preemptions_total", "Requests preempted for the pressure alone (--kv-pressure-preempt).",
+              engine.num_pressure_preemptions);
   if (engine.speculation) write_speculation(out, *engine.speculation);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   write_tiers(out, engine.kv_tiers);

@@ -28,8 +28,11 @@ class ToldMember final : public Connector {
   std::vector<std::uint64_t> completions, sent_requests;
   std::vector<Transfer> plans;  // for the next plan
 
-  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override {
+  std::uint32_t local = 0, spoiled_tokens = 0;
+
+  ExternalMatch match(const RequestView& /*request*/, std::uint32_t num_local_tokens) override {
     ++num_asked;
+    local = num_local_tokens;
     return answer;
   }
   void allocated(const RequestView& /*request*/, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
@@ -42,6 +45,7 @@ class ToldMember final : public Connector {
   }
   void completed(const TransferCompletion& completion) override { completions.push_back(completion.transfer.value); }
   void sent(RequestId request) override { sent_requests.push_back(request.value); }
+  void spoiled(const RequestView& /*request*/, std::uint32_t num_good_tokens) override { spoiled_tokens = num_good_tokens; }
   void step_output() override {}
   bool reset() override { return resets; }
 };
@@ -111,6 +115,37 @@ std::string replay(ToldComposite& composite, std::istream& words) {
   }
   for (const auto& member : composite.members_of) words >> word, member->resets = word == "1";
   return fmt::format("{:d}", static_cast<int>(composite.connector.reset()));
+}
+
+// The first has the beginning, the last the end, and the one between them nothing.
+TEST(CompositeConnector, StackedEachLoadsWhatItHasBehindTheOthers) {
+  ToldComposite composite(3, CompositeChoice::stacked);
+  composite.members_of[0]->answer = {.num_tokens = 8, .load_async = true};
+  composite.members_of[2]->answer = {.num_tokens = 16, .load_async = true};
+  EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 4)), "24a");
+  EXPECT_EQ(composite.members_of[0]->local, 4U);
+  EXPECT_EQ(composite.members_of[2]->local, 12U);
+  EXPECT_EQ(composite.members_of[1]->local, 28U) << "asked again behind both";
+  EXPECT_EQ(composite.allocated(1, 9, 24), "9:8 0:0 9:16");
+  EXPECT_EQ(composite.allocated(1, 9, 0), "0:0 0:0 0:0");
+  composite.connector.finished(ToldComposite::request(1), {});
+  EXPECT_EQ(composite.connector.num_tracked(), 0U);
+}
+
+TEST(CompositeConnector, StackedNobodyAnswersBeforeAllKnow) {
+  ToldComposite composite(2, CompositeChoice::stacked);
+  composite.members_of[0]->answer = {.num_tokens = 8, .load_async = true};
+  composite.members_of[1]->answer = {.num_tokens = std::nullopt, .load_async = false};
+  EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 0)), "?");
+  composite.members_of[1]->answer = {.num_tokens = 4, .load_async = false};
+  EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 0)), "8a") << "one way of loading for a request";
+  EXPECT_EQ(composite.allocated(1, 2, 8), "2:8 0:0");
+}
+
+TEST(CompositeConnector, AllHearWhatIsSpoiled) {
+  ToldComposite composite(2);
+  composite.connector.spoiled(ToldComposite::request(7), 12);
+  for (const auto& member : composite.members_of) EXPECT_EQ(member->spoiled_tokens, 12U);
 }
 
 TEST(CompositeConnector, AnswersAndTellsAsVllmsDoes) {

@@ -218,6 +218,71 @@ TEST(OffloadConnector, BlocksFromBeforeAreLoaded) {
   }
 }
 
+// Two tiers of one core's blocks, of which the second gets what the first holds.
+TEST(OffloadConnector, ABlockMovesFromOneTierToAnother) {
+  test::LastingPlaces upper_places, lower_places;
+  OffloadDriver upper({.cpu_bytes_to_use = 2}, test::sync_config(), &upper_places);
+  const auto lower = OffloadConnector::create({.cpu_bytes_to_use = 1}, test::sync_config(), 1, &lower_places).value();
+  for (std::uint32_t slot = 0; slot < 2; ++slot) upper.connector->restore(OffloadSlot{slot}, nullptr);
+  lower->restore(OffloadSlot{0}, nullptr);
+  upper.add(1, 1, 9, 1);
+  upper.run();
+  std::vector<OffloadKey> next;
+  upper.connector->append_next(9, next);
+  ASSERT_EQ(next.size(), 2U);
+  EXPECT_FALSE(lower->hold(next[0])) << "it is not there";
+  EXPECT_TRUE(lower->adopt(next[0]));
+  EXPECT_FALSE(lower->adopt(next[0])) << "it is coming";
+  EXPECT_FALSE(lower->adopt(next[1])) << "there is no room";
+  EXPECT_TRUE(upper.connector->hold(next[0]));
+  upper.add(2, 2, 9, 1);
+  upper.run();
+  EXPECT_TRUE(upper.connector->ledger().contains(next[0])) << "held: not evicted";
+  upper.connector->release(next[0]);
+  lower->adopted(next[0], true);
+  EXPECT_TRUE(lower->hold(next[0]));
+  lower->release(next[0]);
+  EXPECT_TRUE(lower->reset());
+  EXPECT_EQ(lower->ledger().num_free(), 1U);
+}
+
+TEST(OffloadConnector, ABlockThatFailsToMoveOrIsResetMeanwhileIsNotKept) {
+  test::LastingPlaces places;
+  const auto lower = OffloadConnector::create({.cpu_bytes_to_use = 2}, test::sync_config(), 1, &places).value();
+  for (std::uint32_t slot = 0; slot < 2; ++slot) lower->restore(OffloadSlot{slot}, nullptr);
+  OffloadKey one, other;
+  other.hash[0] = 1;
+  lower->adopt(one);
+  lower->adopted(one, false);
+  EXPECT_EQ(lower->ledger().num_free(), 2U);
+  lower->adopt(one);
+  lower->adopt(other);
+  lower->adopted(other, true);
+  EXPECT_TRUE(lower->hold(other));
+  lower->reset();
+  EXPECT_FALSE(lower->hold(other)) << "it goes when it is released";
+  lower->release(other);
+  lower->adopted(one, true);
+  EXPECT_EQ(lower->ledger().num_free(), 2U);
+  EXPECT_EQ(lower->num_tracked(), 0U);
+}
+
+// A store that was decided upon, of blocks which then turn out to be worth nothing.
+TEST(OffloadConnector, WhatIsSpoiledIsNotStored) {
+  OffloadDriver o;
+  o.add(1, 1, 12, 2);
+  o.plan();
+  EXPECT_EQ(o.connector->num_tracked(), 2U) << "a store is to begin with the next plan";
+  o.connector->spoiled(o.d.view(1), 4);
+  EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
+  o.apply();
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 0U);
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 2U) << "decided upon anew, from the first one behind the good ones on";
+}
+
 TEST(OffloadConnector, ABlockIsFoundWhenItsStoreIsOver) {
   for (const bool found_when_stored : {false, true}) {
     OffloadDriver o({.cpu_bytes_to_use = 8, .found_when_stored = found_when_stored});

@@ -136,9 +136,9 @@ void change_config(CoreConfig& c, FieldChange& change) {
   change(a.pin_s, a.longest_tool_s, a.max_jobs, a.max_tools, a.pins_give_way, a.pins_end_with_job, a.jobless_in_order);
   auto& u = c.cures;
   change(u.forget_unwritten_blocks, u.discard_only_in_flight, u.reserve_windows_only, u.loaded_give_way, u.hits_before_loads);
-  change(u.early_loads, u.unsure_drafts, u.cut_sessions);
-  change(c.pressure.admission_watermark, c.pressure.pressure_high, c.pressure.pressure_low);
-  change(c.swap.num_swap_places, c.swap.swap_choice);
+  change(u.early_loads, u.unsure_drafts, u.cut_sessions, u.unloaded_begin_anew);
+  change(c.pressure.admission_watermark, c.pressure.pressure_high, c.pressure.pressure_low, c.pressure.pressure_preempts);
+  change(c.swap.num_swap_places, c.swap.num_far_places, c.swap.swap_choice);
   auto& l = c.limits;
   change(l.max_outstanding_plans, l.max_fork_family, l.max_open_transfers, l.max_loras);
   auto& r = c.report;
@@ -216,7 +216,7 @@ TEST(ConfigBytes, ThoseOfAVersionStay) {
   CoreConfig config = config_of_all_kinds();
   change_config(config, change);
   const std::vector<std::uint8_t> bytes = encode(config);
-  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "51434605");
+  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "51434606");
   EXPECT_EQ(to_hex(Sha256::of(std::as_bytes(std::span(bytes)))), "4b35402ccf8680126a68adf3995923242a4f77673008d6c0931c8f86b2edca02")
       << "configurations that were written down can no longer be read: raise the version in config_bytes.cpp";
 }

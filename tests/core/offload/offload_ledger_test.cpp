@@ -1,6 +1,9 @@
 // What callers may rely on beyond vLLM's decisions: errors as values, bounds, no allocation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/random.h"
 #include "core/offload/offload_support.h"
 #include "support/count_allocations.h"
 
@@ -97,6 +100,35 @@ TEST_P(OffloadLedgerTest, EventsBeyondTheBoundAreLostAndCounted) {
   ledger->clear_events();
   ledger.put({5});
   EXPECT_EQ(ledger->num_events(), 2U) << "one left, one came";
+}
+
+// What looks as if it were next is what goes, but where a use saves it (arc_paper and s3fifo count uses).
+TEST_P(OffloadLedgerTest, WhatIsToGoNextIsKnownBefore) {
+  NumberLedger ledger(GetParam(), 8);
+  Random random(5);
+  int num_right = 0, num_evictions = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Numbers wanted = {static_cast<int>(random.below(40))};
+    if (random.chance(0.3)) ledger->touch(keys({static_cast<int>(random.below(40))}));
+    std::vector<OffloadKey> all, first;
+    ledger->append_next(100, all);
+    ledger->append_next(1, first);
+    EXPECT_LE(all.size(), 8U);
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      EXPECT_EQ(ledger->ref_count(all[k]), 0) << "only what can go";
+      EXPECT_EQ(std::ranges::count(all, all[k]), 1);
+    }
+    if (!all.empty()) EXPECT_EQ(number(first.at(0)), number(all[0]));
+    const std::optional<PreparedStore> store = ledger->prepare_store(keys(wanted));
+    if (store && !store->evicted.empty()) {
+      ++num_evictions;
+      num_right += number(store->evicted[0]) == number(all.at(0)) ? 1 : 0;
+    }
+    ledger->complete_store(keys(wanted));
+  }
+  EXPECT_GT(num_evictions, 100);
+  const bool is_certain = GetParam() == OffloadPolicy::lru || GetParam() == OffloadPolicy::arc;
+  EXPECT_GE(num_right, is_certain ? num_evictions : 1);
 }
 
 TEST_P(OffloadLedgerTest, WithoutEventsNoneAreKept) {

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "engine/simulated_engine.h"
+#include "runtime/tier/tier_support.h"
 #include "support/small_cache.h"
 #include "support/toy_tier.h"
 
@@ -38,6 +40,29 @@ TEST_P(KvSwapTest, TokensAreThoseWithoutPressure) {
   EXPECT_GT(stats.kv_swap->num_in_tokens, stats.kv_swap->num_in_blocks);
   EXPECT_EQ(stats.kv_swap->num_refused_blocks, 0U);
   EXPECT_GT(stats.kv_swap->out_bytes_per_s, 0.0);
+}
+
+// In memory and on disk, and on disk alone; the files end with the engine, and what another process has left makes no difference.
+TEST_P(KvSwapTest, PlacesMayBeInFiles) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{16 * 20}}) {
+    const test::TempFolder folder;
+    EngineOptions options = swapping();
+    options.kv_swap.bytes = bytes;
+    options.kv_swap.folder = folder.path();
+    options.kv_swap.folder_bytes = 2 << 20;
+    for (std::uint64_t run = 0; run < 2; ++run) {
+      auto engine = start(GetParam(), {.options = options});
+      EXPECT_EQ(engine->stats().kv_swap->num_places - engine->stats().kv_swap->num_far_places, bytes / 16);
+      EXPECT_GT(engine->stats().kv_swap->num_far_places, 100U);
+      const EngineStats stats = run_random(*engine, 1 + run);
+      EXPECT_GT(stats.kv_swap->num_out, 20U);
+      EXPECT_GT(stats.kv_swap->num_in, 10U);
+      EXPECT_EQ(stats.kv_swap->num_refused_blocks, 0U);
+      EXPECT_LE(folder.disk_bytes(), options.kv_swap.folder_bytes + 8192);
+      engine.reset();
+      EXPECT_FALSE(std::filesystem::exists(folder.path() + "/quire-swap/quire-blocks"));
+    }
+  }
 }
 
 TEST_P(KvSwapTest, WhatIsMeasuredDecides) {
@@ -101,7 +126,7 @@ TEST_P(KvSwapTest, AConnectorHasItsOwnTransfersBesideThem) {
 
 TEST_P(KvSwapTest, PressureKeepsRequestsWaitingAndAllGetTheirTokens) {
   EngineOptions options = swapping();
-  options.pressure = {.admission_watermark = 0.05, .pressure_high = 0.7, .pressure_low = 0.4};
+  options.pressure = {.admission_watermark = 0.05, .pressure_high = 0.7, .pressure_low = 0.4, .pressure_preempts = true};
   const auto engine = start(GetParam(), {.options = options});
   const EngineStats stats = run_random(*engine, 4);
   EXPECT_GT(stats.num_admission_stops, 3U);

@@ -119,6 +119,39 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
   }
 }
 
+// Twenty places in memory, and what has to leave them is found on disk: by this engine, part of a prompt here and part there, and by the
+// next.
+TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
+  for (const std::vector<std::uint32_t>& windows : {std::vector<std::uint32_t>{0}, {10, 10, 0}}) {
+    const test::TempFolder folder;
+    quire::Setup setup{.options = tier_options(), .model = windowed_tier_model(windows)};
+    setup.options.cache.num_blocks = windows.size() > 1 ? 110 : 60;
+    const CoreConfig config = tier_config(setup.model, setup.options);
+    const auto dram = DramTier::create({.bytes = 20 * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::measured}, config,
+                                       tier_layout(config.kv.groups.size()))
+                          .value();
+    const auto disk = open_tier_in(folder.path(), 16 << 20, 1, KvTierPolicy::measured, config).value();
+    disk->take_from(dram);
+    setup.tiers = {dram, disk};
+    ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams, {}, true));
+    const std::unique_ptr<Engine> engine = start(GetParam(), setup);
+    while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Collector sink;
+    for (std::uint32_t round = 0; round < 30 && (round < 2 || engine->stats().kv_tiers.at(1).num_loaded_blocks == 0); ++round)
+      expect_random_answers(*engine, sink, 80 + round % 2, kTierRequests);
+    EXPECT_EQ(engine->stop(60.0), 0U);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+    EXPECT_EQ(stats.num_open_transfers, 0U);
+    const KvTierStats below = stats.kv_tiers.at(1);
+    EXPECT_GT(below.num_taken_blocks, 0U);
+    EXPECT_EQ(below.num_stored_blocks >= below.num_taken_blocks, true) << "nothing else goes there";
+    EXPECT_GT(below.num_loaded_blocks, 0U);
+    EXPECT_EQ(below.num_refused_blocks + stats.kv_tiers.at(0).num_refused_blocks, 0U);
+    EXPECT_LE(folder.disk_bytes(), 16U << 20U);
+  }
+}
+
 // Whole requests go to memory when they are preempted, and blocks to the disk as they fill.
 TEST_P(KvTierTest, SwapGoesOnBesideATier) {
   for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::measured}) {

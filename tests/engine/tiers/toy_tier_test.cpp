@@ -19,10 +19,13 @@ class ToyTierTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ToyTierTest, testing::ValuesIn(kModes), mode_name);
 
 struct ToyEngine {
-  ToyEngine(const Mode& mode, test::ToyOptions toy, EngineOptions options = small_cache()) {
+  ToyEngine(const Mode& mode, test::ToyOptions toy, EngineOptions options = small_cache(), ModelInfo model = simulated_model()) {
     toy.block_size = options.cache.block_size;
+    toy.windows = group_windows(model, resolve_options(options, model, {1, 0}).value());
     tier = std::make_shared<test::ToyTier>(toy);
-    engine = start(mode, {.options = std::move(options), .seams = {.connector = tier, .transport = tier}});
+    engine = start(
+        mode,
+        {.options = std::move(options), .model = std::move(model), .seams = {.connector = tier, .transport = tier}, .bears_garbage = true});
   }
   // Random requests of few families; how each ended is counted by reason.
   void run(std::uint64_t seed) {
@@ -75,13 +78,53 @@ TEST_P(ToyTierTest, WhatWaitsForBlocksThatDoNotComeIsComputed) {
   EXPECT_GT(toy.engine->stats().num_failed_transfers, 10U);
 }
 
-TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeEndsInError) {
-  ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 7, .faults = {.failed = 0.3}});
-  toy.run(19);
-  EXPECT_GT(toy.num_errors, 0U);
-  EXPECT_LT(toy.num_errors, kSmallRequests / 2);
-  EXPECT_EQ(toy.engine->stop(60.0), 0U);
-  EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
+// Full attention alone, beside windows, and windows alone.
+std::vector<std::vector<std::uint32_t>> window_mixes() {
+  return {{0}, {10, 10, 0}, {14}};
+}
+
+ModelInfo with_windows(const std::vector<std::uint32_t>& windows) {
+  ModelInfo model = simulated_model();
+  model.num_layers = static_cast<std::uint32_t>(windows.size());
+  model.sliding_windows = windows;
+  return model;
+}
+
+EngineOptions windowed_cache(const std::vector<std::uint32_t>& windows, KvLoadFailurePolicy policy) {
+  EngineOptions options = small_cache();
+  options.cache.num_blocks = windows.size() > 1 ? 110 : 60;
+  options.kv_load_failure = policy;
+  return options;
+}
+
+// What has run on garbage, and what others have made of that, is nowhere: not in an answer, the cache or the tier.
+TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeIsComputedAnew) {
+  for (const std::vector<std::uint32_t>& windows : window_mixes()) {
+    for (const double load_async : {0.0, 0.5}) {
+      ToyEngine toy(GetParam(), {.load_async = load_async, .seed = 7, .faults = {.failed = 0.3}},
+                    windowed_cache(windows, KvLoadFailurePolicy::recompute), with_windows(windows));
+      for (std::uint64_t round = 0; round < 10 && (round < 2 || toy.engine->stats().num_failed_transfers < 20); ++round)
+        toy.run(19 + round);
+      EXPECT_EQ(toy.num_errors, 0U);
+      EXPECT_EQ(toy.engine->stop(60.0), 0U);
+      EXPECT_GE(toy.engine->stats().num_failed_transfers, 20U) << "too little was met";
+      EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
+      EXPECT_EQ(toy.engine->stats().num_awaiting_transfers, 0U);
+    }
+  }
+}
+
+TEST_P(ToyTierTest, UnderFailItEndsInErrorAndTheOthersDoNot) {
+  for (const std::vector<std::uint32_t>& windows : window_mixes()) {
+    ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 7, .faults = {.failed = 0.3}}, windowed_cache(windows, KvLoadFailurePolicy::fail),
+                  with_windows(windows));
+    std::uint32_t num_rounds = 0;
+    while (num_rounds < 10 && toy.num_errors == 0) toy.run(19 + num_rounds++);
+    EXPECT_GT(toy.num_errors, 0U);
+    EXPECT_LT(toy.num_errors, num_rounds * kSmallRequests / 2);
+    EXPECT_EQ(toy.engine->stop(60.0), 0U);
+    EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
+  }
 }
 
 TEST_P(ToyTierTest, AnEndToldTwiceIsPassedOver) {

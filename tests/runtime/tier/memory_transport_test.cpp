@@ -56,6 +56,27 @@ TEST_F(MemoryTransportTest, APlaceThatWasNeverAssignedGoesByItsNumber) {
   EXPECT_TRUE(transport_->stats().seconds_stored > 0.0 && transport_->stats().seconds_loaded > 0.0);
 }
 
+TEST_F(MemoryTransportTest, WhatLiesInAPlaceIsReadAsItWasStoredOrNotAtAll) {
+  cache_.fill(BlockId{1}, 5);
+  OffloadKey name;
+  name.hash[0] = 9;
+  const std::uint64_t number = transport_->assign(2, name);
+  std::vector<std::byte> bytes(9000);
+  EXPECT_FALSE(transport_->read(number, bytes)) << "nothing is there yet";
+  ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
+  EXPECT_TRUE(transport_->read(number, bytes));
+  EXPECT_TRUE(std::ranges::equal(bytes, transport_->memory_of(2).first(9000)));
+  EXPECT_FALSE(transport_->read(number, std::span(bytes).first(6000))) << "a block of another size";
+  ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
+  transport_->memory_of(2)[17] ^= std::byte{1};
+  EXPECT_FALSE(transport_->read(number, bytes)) << "flipped";
+  EXPECT_EQ(transport_->stats().num_refused, 2U);
+  ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
+  EXPECT_TRUE(transport_->read(number, bytes));
+  (void)transport_->assign(2, name);
+  EXPECT_FALSE(transport_->read(number, bytes)) << "the number means nothing any more";
+}
+
 TEST_F(MemoryTransportTest, WhatWasNotStoredThereIsAbsent) {
   EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::failed) << "nothing was";
   EXPECT_EQ(store(0, BlockId{1}, 0), TransferOutcome::done);

@@ -20,6 +20,8 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   engine.num_copied_blocks = 5;
   engine.prefix_cache_queries = 100;
   engine.prefix_cache_hits = 48;
+  engine.external_prefix_cache_queries = 52;
+  engine.external_prefix_cache_hits = 32;
   engine.prompt_tokens = 90;
   engine.prompt_tokens_cached = 32;
   engine.is_paused = true;
@@ -33,6 +35,8 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
         "quire:copied_blocks_total{engine=\"0\",model_name=\"m\\\"x\"} 5\n",
         "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\\\"x\"} 100\n",
         "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\\\"x\"} 48\n",
+        "vllm:external_prefix_cache_queries_total{engine=\"0\",model_name=\"m\\\"x\"} 52\n",
+        "vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"m\\\"x\"} 32\n",
         "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\\\"x\"} 90\n",
         "vllm:prompt_tokens_cached_total{engine=\"0\",model_name=\"m\\\"x\"} 32\n", "quire:paused{engine=\"0\",model_name=\"m\\\"x\"} 1\n",
         "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\\\"x\"} 0.5\n",
@@ -101,6 +105,8 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                              .num_computed_tokens = 9,
                              .load_bytes_per_s = 1.5,
                              .compute_tokens_per_s = 2.5,
+                             .num_taken_blocks = 13,
+                             .num_dropped_blocks = 14,
                              .stores_left_out = true,
                              .num_times_left_out = 10});
   const std::string text = metrics_text(engine, {}, "m");
@@ -119,6 +125,8 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                            "failed_total 7",
                            "held_back_total 8",
                            "stored_at_end_total 12",
+                           "taken_blocks_total 13",
+                           "dropped_total 14",
                            "computed_tokens_total 9",
                            "load_bytes_per_second 1.5",
                            "compute_tokens_per_second 2.5",

@@ -24,6 +24,11 @@ void Pressure::change(bool is_stopped) {
                             .total = num_blocks});
 }
 
+bool Pressure::is_above_high() const {
+  const double high = context_.config.pressure.pressure_high;
+  return high > 0.0 && kv_.usage() > high;
+}
+
 bool Pressure::holds_back(const Request& request) const {
   const bool takes_all_anew = request.swapped != nullptr || Requests::num_blocks(request) == 0;
   return is_stopped_ && takes_all_anew && !is_idle();

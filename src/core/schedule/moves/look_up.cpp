@@ -63,6 +63,7 @@ void LookUp::note_load(Request& request, const Computed& computed) {
 
 bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
+  if (request.loads_nothing) return true;
   const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
   if (!match.num_tokens) return false;
   // At least one token must run unless all are awaited.
@@ -98,6 +99,8 @@ void LookUp::count(const Request& request, const KvHit& hit) {
 void LookUp::notify_connector(const Request& request, const Computed& computed) {
   if (context_.seams.connector == nullptr) return;
   context_.seams.connector->allocated(Requests::view(request), requests_.group_blocks(request), computed.num_external);
+  context_.totals.external_query_tokens += computed.num_connector_queries;
+  context_.totals.external_hit_tokens += computed.num_external;
   if (!context_.config.report.log_stats || computed.num_connector_queries == 0) return;
   PrefixCacheStats& stats = connector_stats_;
   const bool preempted = request.num_preemptions > 0;

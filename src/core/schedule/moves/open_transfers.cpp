@@ -23,6 +23,7 @@ std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
   entry.places.assign(transfer.places.begin(), transfer.places.end());
   ++next_id_.value;
   count(entry, 1);
+  num_needed_ += is_needed(entry) ? 1 : 0;
   const Entry& kept = entries_.emplace_back(std::move(entry));
   Transfer opened = transfer;
   opened.id = kept.id;
@@ -40,6 +41,7 @@ void OpenTransfers::close(TransferId id) {
   const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
   QUIRE_CHECK(found != entries_.end() && found->id == id, "only an open transfer is closed");
   count(*found, -1);
+  num_needed_ -= is_needed(*found) ? 1 : 0;
   spare_.push_back(std::move(*found));
   entries_.erase(found);
 }
@@ -74,6 +76,7 @@ void OpenTransfers::check_invariants() const {
     for (const BlockId block : entries_[i].blocks) ++touching[block.value];
   }
   QUIRE_CHECK(touching == num_touching_ && entries_.size() <= max_open_, "the transfers of each block are counted");
+  QUIRE_CHECK(num_needed_ == static_cast<std::size_t>(std::ranges::count_if(entries_, is_needed)), "loads that a step needs are counted");
 }
 
 }  // namespace quire

@@ -35,6 +35,8 @@ class OpenTransfers {
   [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
   // That may be opened besides.
   [[nodiscard]] std::size_t num_left() const { return max_open_ - entries_.size(); }
+  // Of those, loads that a step does not run without.
+  [[nodiscard]] std::size_t num_needed() const { return num_needed_; }
   // An open load fills the block.
   [[nodiscard]] bool is_being_loaded(BlockId block) const;
   // Open transfers that touch the block, loads from `first_new` on left out: appended to `fences` where they are not in it yet.
@@ -45,10 +47,14 @@ class OpenTransfers {
 
  private:
   void count(const Entry& entry, std::int32_t by);
+  [[nodiscard]] static bool is_needed(const Entry& entry) {
+    return entry.direction == TransferDirection::load && entry.need != TransferNeed::nothing;
+  }
 
   std::uint32_t max_open_;
   TransferId next_id_{0};
-  std::vector<Entry> entries_;               // open, by rising id
+  std::vector<Entry> entries_;  // open, by rising id
+  std::size_t num_needed_ = 0;
   std::vector<Entry> spare_;                 // their memory is used again
   std::vector<std::uint32_t> num_touching_;  // open transfers, by block
 };

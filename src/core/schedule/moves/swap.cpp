@@ -11,20 +11,24 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
     : context_(context), kv_(kv), open_transfers_(open), requests_(requests), queues_(queues) {
   for (const KvCacheGroup& group : context.config.kv.groups)
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
-  for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) free_places_.push_back(place - 1);
+  for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) give_place(place - 1);
+}
+
+std::uint32_t Swap::take_place() {
+  std::vector<std::uint32_t>& places = free_places_.empty() ? free_far_places_ : free_places_;
+  const std::uint32_t place = places.back();
+  places.pop_back();
+  return place;
 }
 
 bool Swap::take_out(Request& victim, bool was_planned) {
   if (!is_on() || !may_move(victim, was_planned)) return false;
   const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens));
-  if (num_own > free_places_.size() || !may_begin()) return decline(victim, EventCause::no_place, context_.totals.num_swaps_no_place);
+  if (num_own > num_free_places() || !may_begin()) return decline(victim, EventCause::no_place, context_.totals.num_swaps_no_place);
   if (!is_worth_it(victim)) return decline(victim, EventCause::no_gain, context_.totals.num_swaps_no_gain);
   SwappedBlocks& swapped = make(victim);
   kv_.take_out(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), swapped.blocks);
-  for (std::size_t i = 0; i < swapped.blocks.size(); ++i) {
-    swapped.places.push_back(free_places_.back());
-    free_places_.pop_back();
-  }
+  for (std::size_t i = 0; i < swapped.blocks.size(); ++i) swapped.places.push_back(take_place());
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
@@ -48,16 +52,27 @@ bool Swap::may_move(const Request& victim, bool was_planned) const {
 // What others hold too is not computed again either way, as long as they do.
 bool Swap::is_worth_it(const Request& victim) const {
   if (context_.config.swap.swap_choice == SwapChoice::always) return true;
-  if (costs_.out_bytes_per_s <= 0.0 || costs_.in_bytes_per_s <= 0.0 || costs_.prefill_tokens_per_s <= 0.0) return false;
+  const bool has_near = context_.config.swap.num_far_places < context_.config.swap.num_swap_places;
+  if (has_near && (costs_.out_bytes_per_s <= 0.0 || costs_.in_bytes_per_s <= 0.0)) return false;
+  if (costs_.prefill_tokens_per_s <= 0.0) return false;
   double bytes = 0.0;
   std::int64_t num_tokens = 0;
+  std::uint64_t num_blocks = 0;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
     const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), group);
     bytes += static_cast<double>(group_bytes_[group]) * num_own;
+    num_blocks += num_own;
     num_tokens = std::max(num_tokens, std::int64_t{num_own} * kv_.block_size(group));
   }
   const auto to_compute = static_cast<double>(std::min<std::int64_t>(num_tokens, victim.num_computed_tokens));
-  return bytes / costs_.out_bytes_per_s + bytes / costs_.in_bytes_per_s < to_compute / costs_.prefill_tokens_per_s;
+  // What finds no near place.
+  const std::uint64_t num_far = num_blocks - std::min<std::uint64_t>(num_blocks, free_places_.size());
+  const double far_bytes = num_blocks == 0 ? 0.0 : bytes * static_cast<double>(num_far) / static_cast<double>(num_blocks);
+  if (far_bytes > 0.0 && (costs_.far_out_bytes_per_s <= 0.0 || costs_.far_in_bytes_per_s <= 0.0)) return false;
+  const double near_bytes = bytes - far_bytes;
+  double seconds = near_bytes > 0.0 ? near_bytes / costs_.out_bytes_per_s + near_bytes / costs_.in_bytes_per_s : 0.0;
+  if (far_bytes > 0.0) seconds += far_bytes / costs_.far_out_bytes_per_s + far_bytes / costs_.far_in_bytes_per_s;
+  return seconds < to_compute / costs_.prefill_tokens_per_s;
 }
 
 bool Swap::decline(const Request& victim, EventCause cause, std::uint64_t& counter) {
@@ -78,8 +93,7 @@ SwappedBlocks& Swap::make(Request& request) {
 
 void Swap::release(SwappedBlocks& swapped) {
   QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "nobody moves or wants these blocks");
-  for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place)
-    free_places_.push_back(static_cast<std::uint32_t>(*place));
+  for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place) give_place(static_cast<std::uint32_t>(*place));
   swapped.blocks.clear();
   swapped.places.clear();
   const auto found = std::ranges::find(swapped_, &swapped, &std::unique_ptr<SwappedBlocks>::get);
@@ -235,6 +249,7 @@ bool Swap::any_out() const {
 void Swap::check_invariants() const {
   std::vector<std::uint32_t> num_owners(context_.config.swap.num_swap_places, 0);
   for (const std::uint32_t place : free_places_) ++num_owners[place];
+  for (const std::uint32_t place : free_far_places_) ++num_owners[place];
   std::size_t num_open = 0;
   for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
     for (const std::uint64_t place : swapped->places) ++num_owners[static_cast<std::size_t>(place)];

@@ -62,9 +62,7 @@ class Swap {
   // Whose transfers are open though no request waits for loads.
   [[nodiscard]] std::uint32_t num_awaiting() const;
   [[nodiscard]] bool any_out() const;
-  [[nodiscard]] std::uint32_t num_used_places() const {
-    return context_.config.swap.num_swap_places - static_cast<std::uint32_t>(free_places_.size());
-  }
+  [[nodiscard]] std::uint32_t num_used_places() const { return context_.config.swap.num_swap_places - num_free_places(); }
   [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
   // Stops the program if the books do not agree.
   void check_invariants() const;
@@ -74,6 +72,12 @@ class Swap {
     TransferId id;
     SwappedBlocks* swapped;
   };
+  [[nodiscard]] std::uint32_t num_free_places() const { return static_cast<std::uint32_t>(free_places_.size() + free_far_places_.size()); }
+  [[nodiscard]] bool is_far(std::uint32_t place) const {
+    return place >= context_.config.swap.num_swap_places - context_.config.swap.num_far_places;
+  }
+  std::uint32_t take_place();
+  void give_place(std::uint32_t place) { (is_far(place) ? free_far_places_ : free_places_).push_back(place); }
   [[nodiscard]] bool may_begin() const { return open_transfers_.num_left() >= (to_begin_.size() + 1) * context_.num_groups; }
   [[nodiscard]] bool may_move(const Request& victim, bool was_planned) const;
   [[nodiscard]] bool is_worth_it(const Request& victim) const;
@@ -93,7 +97,7 @@ class Swap {
   Queues& queues_;
   std::vector<std::uint64_t> group_bytes_;  // of a block
   SwapCosts costs_;
-  std::vector<std::uint32_t> free_places_;  // last in, first out
+  std::vector<std::uint32_t> free_places_, free_far_places_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
   std::vector<SwappedBlocks*> to_begin_;  // within a step
   std::vector<Open> open_;

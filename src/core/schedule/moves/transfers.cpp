@@ -22,12 +22,14 @@ std::unexpected<Error> wrong_list(const char* field, std::string message) {
 // Opens transfers on the connector's behalf.
 class TransferOpener final : public TransferList {
  public:
-  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena, std::vector<RequestId>& refused)
-      : open_(&open), table_(&table), arena_(&arena), refused_(&refused) {}
+  // `holds_stores`: what is to be stored may be worth nothing.
+  TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena, std::vector<RequestId>& refused, bool holds_stores)
+      : open_(&open), table_(&table), arena_(&arena), refused_(&refused), holds_stores_(holds_stores) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
     Request* request = table_->find(transfer.request);
     QUIRE_CHECK(request != nullptr, "a transfer is for a request that is known");
-    const std::optional<Transfer> opened = open_->open(transfer);
+    const bool is_held_back = holds_stores_ && transfer.direction == TransferDirection::store;
+    const std::optional<Transfer> opened = is_held_back ? std::nullopt : open_->open(transfer);
     request->had_transfer = true;
     if (!opened) {
       request->lacks_transfer = true;
@@ -45,6 +47,7 @@ class TransferOpener final : public TransferList {
   RequestTable* table_;
   PlanArena* arena_;
   std::vector<RequestId>* refused_;
+  bool holds_stores_;
 };
 
 }  // namespace
@@ -57,7 +60,9 @@ void Transfers::plan(PlanArena& arena) {
     if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
   refused_.clear();
-  TransferOpener opener(open_, table_, arena, refused_);
+  // A step in flight needs a load whose end is not known: what was computed on it is not to be stored yet.
+  const bool holds_stores = context_.config.cures.unloaded_begin_anew && open_.num_needed() > 0;
+  TransferOpener opener(open_, table_, arena, refused_, holds_stores);
   if (context_.seams.connector != nullptr) context_.seams.connector->plan_transfers(arena.plan(), opener);
   if (open_.num_open() > 0) find_fences(arena, first_new);
   arena.seal_transfers();
@@ -92,7 +97,7 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
       return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
     const bool load_failed =
         all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
-    if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open)) {
+    if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open) && !context_.config.cures.unloaded_begin_anew) {
       return fail(ErrorCode::unsupported, "completions",
                   fmt::format("a load failed that no request waits for, and there are {} cache groups", kv_.num_groups()),
                   "let requests wait for their loads (load_async) with several cache groups");
@@ -115,7 +120,7 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
     if (request == nullptr || !HoldLedger::holds(*request, Holder::transfer))
       return wrong_list("finished_sending", fmt::format("request {} is not a finished one whose blocks are kept", id.value));
   }
-  if (!result.invalid_blocks.empty() && kv_.num_groups() != 1) {
+  if (!result.invalid_blocks.empty() && kv_.num_groups() != 1 && !context_.config.cures.unloaded_begin_anew) {
     return fail(ErrorCode::unsupported, "invalid_blocks", fmt::format("there are {} cache groups", kv_.num_groups()),
                 "failed loads can be mended with one cache group only");
   }
@@ -176,6 +181,19 @@ void Transfers::end_failed_load(const OpenTransfers::Entry& load, std::span<cons
     request->lost_load = true;
     lost_loads_ = true;
   }
+}
+
+std::vector<BlockId> Transfers::find_not_loaded(const StepResult& result) const {
+  std::vector<BlockId> blocks(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  for (const TransferCompletion& completion : result.completions) {
+    const OpenTransfers::Entry* open = open_.find(completion.transfer);
+    if (open == nullptr || completion.outcome != TransferOutcome::failed || open->direction != TransferDirection::load ||
+        open->tier == kSwapTier || is_awaited(*open))
+      continue;
+    const std::span<const BlockId> bad = completion.bad_blocks.empty() ? std::span<const BlockId>(open->blocks) : completion.bad_blocks;
+    blocks.insert(blocks.end(), bad.begin(), bad.end());
+  }
+  return blocks;
 }
 
 bool Transfers::is_awaited(const OpenTransfers::Entry& load) const {

@@ -43,6 +43,8 @@ class Transfers {
   [[nodiscard]] StepResult take_completions(const StepResult& result, std::span<const RequestId> finished);
   // A load of the last take_completions() failed, and its request can keep nothing of it.
   [[nodiscard]] bool lost_loads() const { return lost_loads_; }
+  // Blocks that somebody ran on, and that the result, which need not be checked, says were not loaded.
+  [[nodiscard]] std::vector<BlockId> find_not_loaded(const StepResult& result) const;
   // Those that are over.
   void take(const StepResult& result);
 

@@ -161,25 +161,27 @@ void Forks::leave_sharing(const Request& request) {
 bool Forks::give_up_share(EventCause cause, const Request* beneficiary) {
   const auto newest = std::find_if(sharing_.rbegin(), sharing_.rend(), [&](const Request* request) { return request != beneficiary; });
   if (newest == sharing_.rend()) return false;
-  Request& request = **newest;
-  sharing_.erase(std::next(newest).base());
-  begin_anew(request, cause);
+  give_up_share_of(**newest, cause);
   return true;
 }
 
 void Forks::give_up_shares_of(std::span<const BlockId> sorted) {
-  std::erase_if(sharing_, [&](Request* request) {
-    const std::span<const BlockId> blocks = request->blocks.blocks(0);
-    if (std::ranges::none_of(blocks, [&](BlockId block) { return std::ranges::binary_search(sorted, block); })) return false;
-    begin_anew(*request, EventCause::failed_transfer);
-    return true;
-  });
+  const auto holds_one = [&](const Request* request) {
+    return std::ranges::any_of(request->blocks.blocks(0), [&](BlockId block) { return std::ranges::binary_search(sorted, block); });
+  };
+  for (auto found = std::ranges::find_if(sharing_, holds_one); found != sharing_.end(); found = std::ranges::find_if(sharing_, holds_one))
+    give_up_share_of(**found, EventCause::failed_transfer);
 }
 
-void Forks::begin_anew(Request& request, EventCause cause) {
+bool Forks::is_sharing(const Request& request) const {
+  return std::ranges::find(sharing_, &request) != sharing_.end();
+}
+
+void Forks::give_up_share_of(Request& request, EventCause cause) {
   QUIRE_CHECK(request.status == RequestStatus::waiting && request.num_in_flight == 0, "it has never run");
   if (context_.events.wanted())
     context_.events.on_event({.what = EventKind::unshared, .cause = cause, .owner = request.id, .amount = Requests::num_blocks(request)});
+  leave_sharing(request);
   kv_.free(request.blocks);
   request.num_computed_tokens = 0;
 }

@@ -41,6 +41,8 @@ class Forks {
   bool give_up_share(EventCause cause, const Request* beneficiary = nullptr);
   // Those that hold one of these blocks of the first cache group, in which nothing has come.
   void give_up_shares_of(std::span<const BlockId> sorted);
+  [[nodiscard]] bool is_sharing(const Request& request) const;
+  void give_up_share_of(Request& request, EventCause cause);  // it is_sharing()
   // Of blocks that the tokens it was just given are written to.
   void plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) const;
 

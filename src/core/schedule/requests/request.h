@@ -83,6 +83,7 @@ struct Request {
   bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped
+  bool loads_nothing = false;       // what it lacks is computed: it ran on blocks that were not loaded
 
   std::uint32_t max_tokens = 0;
   std::uint32_t min_tokens = 0;

@@ -65,12 +65,18 @@ Result<void> check_pressure(const PressureOptions& pressure) {
                 fmt::format("is {}, and pressure_low is {}", pressure.pressure_high, pressure.pressure_low),
                 "give shares of the blocks, the lower one first, such as 0.8 and 0.95; or 0 twice");
   }
+  if (pressure.pressure_preempts && pressure.pressure_high == 0.0)
+    return fail(ErrorCode::invalid_argument, "pressure.pressure_preempts", "there is no mark above which to preempt",
+                "give pressure_high and pressure_low, such as 0.95 and 0.8");
   return {};
 }
 
 Result<void> check_swap(const CoreConfig& config) {
   if (config.swap.swap_choice == SwapChoice::off) return {};
   if (const auto valid = check_range("swap.num_swap_places", config.swap.num_swap_places, 1, kMaxSwapPlaces); !valid) return valid;
+  if (config.swap.num_far_places > config.swap.num_swap_places)
+    return fail(ErrorCode::invalid_argument, "swap.num_far_places",
+                fmt::format("is {} of {} places", config.swap.num_far_places, config.swap.num_swap_places), "give no more than there are");
   if (config.kv.has_mamba_layers() || config.encoder.is_encoder_decoder)
     return fail(ErrorCode::unsupported, "swap.swap_choice", "the states of this model's layers cannot be moved", "turn it off");
   return {};

@@ -23,27 +23,55 @@ void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid)
   std::ranges::sort(invalid_);
   to_evict_.clear();
   marked_.clear();
-  forks_.give_up_shares_of(invalid_);
+  has_found_ = true;
+  if (begins_anew()) {
+    unloaded_.find(&arena, invalid);
+    invalid_.assign(unloaded_.bad_blocks().begin(), unloaded_.bad_blocks().end());
+  } else {
+    forks_.give_up_shares_of(invalid_);
+  }
+  find_waiting(arena);
+  num_failed_async_ = failed_.size();
+  marked_.clear();
+  if (begins_anew())
+    take_spoiled();
+  else
+    find_running(arena);
+}
+
+void FailedLoads::find_waiting(const PlanArena& arena) {
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
+  const bool keeps_all_blocks = context_.num_groups == 1 && is_full_attention(context_.config.kv.groups[0].spec);
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
+    if (begins_anew()) marked_.clear();  // who has an invalid block too does not rely on the other one
+    const bool can_be_cut = keeps_all_blocks || !begins_anew();
     // What a lost load leaves is given back when the last load of its request is over.
-    if (request.lost_load ? !recompute : cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
+    if (request.lost_load ? !recompute : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
       (recompute ? request.failed_receiving : request.load_failed) = true;
       if (!recompute) failed_.push_back(&request);
     }
   };
   queues_.skipped_waiting.for_each(look);
   if (context_.config.cures.early_loads) queues_.waiting.for_each(look);
-  num_failed_async_ = failed_.size();
-  marked_.clear();
+}
+
+void FailedLoads::find_running(const PlanArena& arena) {
   for (Request* request : queues_.running) {
     if (cut_at_invalid_block(*request, num_scheduled_tokens(arena, *request), true)) {
       request->load_failed = true;
       failed_.push_back(request);
     }
   }
-  if (!recompute) evict_invalid();
+  if (context_.config.kv_load_failure == KvLoadFailurePolicy::fail) evict_invalid();
+}
+
+void FailedLoads::take_spoiled() {
+  for (const Unloaded::Spoiled& spoiled : unloaded_.spoiled()) {
+    if (!spoiled.request->known || spoiled.request->finished()) continue;
+    spoiled.request->load_failed = true;
+    failed_.push_back(spoiled.request);
+  }
 }
 
 bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict) {
@@ -81,15 +109,21 @@ void FailedLoads::evict_invalid() {
   kv_.evict_blocks(evicted_);
 }
 
-void FailedLoads::handle() {
+bool FailedLoads::handle() {
   ids_.clear();
   for (Request* request : failed_) {
     QUIRE_CHECK(request->load_failed && request->known, "its result was skipped");
     request->load_failed = false;
     ids_.push_back(request->id);
   }
-  if (context_.config.kv_load_failure == KvLoadFailurePolicy::fail && !failed_.empty()) finish();
+  const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
+  const bool has_spoiled = std::exchange(has_found_, false) && begins_anew();
+  if (has_spoiled && context_.seams.connector != nullptr)
+    for (const Unloaded::Spoiled& spoiled : unloaded_.spoiled())
+      if (spoiled.request->known) context_.seams.connector->spoiled(Requests::view(*spoiled.request), spoiled.num_good_tokens);
+  if (!recompute && !failed_.empty()) finish();
   failed_.clear();
+  return has_spoiled;
 }
 
 void FailedLoads::finish() {

@@ -1,6 +1,8 @@
 #pragma once
 // Blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
 //
+// With cures.unloaded_begin_anew what ran on them is found by Unloaded.
+//
 //   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
 //   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
 //   waiting -> same, without its share                  a fork that has not run, in either case
@@ -11,6 +13,7 @@
 
 #include "core/kv/encoder_cache_order.h"
 #include "core/kv/kv_cache_manager.h"
+#include "core/schedule/moves/unloaded.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/forks.h"
 #include "core/schedule/requests/plan_arena.h"
@@ -24,14 +27,20 @@ namespace quire {
 
 class FailedLoads {
  public:
-  FailedLoads(Context& context, KvCacheManager& kv, const RequestTable& table, Queues& queues, Forks& forks, Ending& ending,
-              Updates& updates)
-      : context_(context), kv_(kv), table_(table), queues_(queues), forks_(forks), ending_(ending), updates_(updates) {}
+  FailedLoads(const Foundation& base, const RequestTable& table, Forks& forks, Ending& ending, Unloaded& unloaded, Updates& updates)
+      : context_(base.context),
+        kv_(base.kv),
+        table_(table),
+        queues_(base.queues),
+        forks_(forks),
+        ending_(ending),
+        unloaded_(unloaded),
+        updates_(updates) {}
 
   // Before the plan's results are taken: those of requests that hold an invalid block are not.
   void find(const PlanArena& arena, std::span<const BlockId> invalid);
-  // After: what becomes of the requests that were found.
-  void handle();
+  // After: what becomes of the requests that were found. True: those who were spoiled are to give back what they have (Unloaded).
+  bool handle();
   // As they were found, by the handle() before.
   [[nodiscard]] std::span<const RequestId> ids() const { return ids_; }
 
@@ -39,6 +48,10 @@ class FailedLoads {
   // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
   // True: it holds an invalid block.
   bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
+  void find_waiting(const PlanArena& arena);
+  void find_running(const PlanArena& arena);
+  void take_spoiled();
+  [[nodiscard]] bool begins_anew() const { return context_.config.cures.unloaded_begin_anew; }
   void add_to_evict(BlockId block);
   void evict_invalid();
   void finish();
@@ -49,7 +62,9 @@ class FailedLoads {
   Queues& queues_;
   Forks& forks_;
   Ending& ending_;
+  Unloaded& unloaded_;
   Updates& updates_;
+  bool has_found_ = false;                       // since the last handle()
   std::vector<Request*> failed_;                 // their results are skipped
   std::size_t num_failed_async_ = 0;             // the first so many of them wait for their blocks
   std::vector<RequestId> ids_;                   // as they were found

@@ -11,7 +11,7 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
   std::size_t num_taken = 0;
   std::size_t num_pooled = 0;
   for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
-    const Request& request = *arena.requests()[i];
+    Request& request = *arena.requests()[i];
     const std::size_t begin = updates_.num_tokens();
     for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken)
       updates_.add_token(result.sampled[num_taken].token);
@@ -19,6 +19,8 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
     num_pooled += pooled ? 1 : 0;
     if (request.known && !request.finished() && !request.load_failed && !is_late(request))
       take_one(arena, i, updates_.tokens_from(begin), pooled);
+    else if (request.load_failed && context_.config.cures.unloaded_begin_anew && updates_.num_tokens() > begin)
+      drop_tokens(request, static_cast<std::int32_t>(arena.plan().scheduled[i].drafts.size()));
   }
   QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
   remove_stopped();
@@ -64,6 +66,12 @@ void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, st
   request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
   if (request.num_output_placeholders > 0) request.num_output_placeholders -= num_rejected;
   stats_.count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
+}
+
+// They were drawn from what was not loaded, and are awaited no more.
+void Results::drop_tokens(Request& request, std::int32_t num_drafts) {
+  if (std::exchange(request.discard_latest_async_tokens, false)) return;
+  request.num_output_placeholders = std::max(request.num_output_placeholders - 1 - num_drafts, 0);
 }
 
 std::optional<Stop> Results::take_tokens(Request& request, std::span<const TokenId>& tokens) {

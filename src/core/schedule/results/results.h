@@ -51,6 +51,7 @@ class Results {
   [[nodiscard]] bool is_late(const Request& request) const;
   void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
   void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
+  static void drop_tokens(Request& request, std::int32_t num_drafts);
   std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it
   bool handle_stopped(Request& request, const Stop& stop);                              // false: a session that goes on
   void remove_stopped();

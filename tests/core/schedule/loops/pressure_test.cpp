@@ -23,8 +23,9 @@ class PressureEvents final : public EventSink {
   void on_event(const Event& event) override {
     if (event.what == EventKind::pressure_high || event.what == EventKind::pressure_low) marks.push_back(event);
     if (event.what == EventKind::admission_blocked) blocked.push_back(event);
+    if (event.what == EventKind::preempted) preempted.push_back(event);
   }
-  std::vector<Event> marks, blocked;
+  std::vector<Event> marks, blocked, preempted;
 };
 
 // 20 blocks of 4 tokens.
@@ -114,6 +115,40 @@ TEST(Pressure, AnAdmissionMayStopTheNextOneOfTheSameStep) {
   for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 16, 4);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "4 blocks are below 0.3, 8 above";
   d.apply();
+}
+
+// Nobody lacks a block when 4 is preempted.
+TEST(Pressure, AboveTheMarkTheLastOneIsPreemptedIfAskedFor) {
+  for (const bool preempts : {false, true}) {
+    PressureEvents events;
+    CoreDriver d(pressed_config({.pressure_high = 0.8, .pressure_low = 0.4, .pressure_preempts = preempts}), {.events = &events});
+    for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 16, 20);
+    d.step();
+    d.add(5, 4, 4);
+    d.step();  // each takes its fifth block
+    EXPECT_EQ(d.core->counters().num_pressure_preemptions, 0U);
+    d.plan();
+    EXPECT_EQ(d.view(4).status, preempts ? RequestStatus::preempted : RequestStatus::running);
+    EXPECT_EQ(d.view(3).status, RequestStatus::running) << "15 of 20 blocks are not above the mark";
+    ASSERT_EQ(events.preempted.size(), preempts ? 1U : 0U);
+    if (preempts) EXPECT_EQ(events.preempted[0].cause, EventCause::above_high);
+    EXPECT_EQ(d.core->counters().num_pressure_preemptions, preempts ? 1U : 0U);
+    d.apply();
+    d.plan();
+    EXPECT_EQ(d.scheduled(5), 0U) << "not below 0.4 yet";
+    d.apply();
+  }
+}
+
+TEST(Pressure, TheOnlyOneThatRunsIsNotPreempted) {
+  CoreDriver d(pressed_config({.pressure_high = 0.2, .pressure_low = 0.1, .pressure_preempts = true}));
+  d.add(1, 40, 3);
+  for (int i = 0; i < 3; ++i) {
+    d.plan();
+    EXPECT_GT(d.scheduled(1), 0U);
+    d.apply();
+  }
+  EXPECT_TRUE(d.core->all_blocks_free());
 }
 
 TEST(Pressure, OptionsOutOfRangeAreRefused) {

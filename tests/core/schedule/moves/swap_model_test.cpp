@@ -33,6 +33,7 @@ CoreConfig random_swap_config(Random& random) {
   config.swap.num_swap_places = static_cast<std::uint32_t>(random.between(1, 60));
   if (random.chance(0.2)) config.limits.max_open_transfers = static_cast<std::uint32_t>(random.between(1, 3));
   if (random.chance(0.3)) config.pressure = {.admission_watermark = 0.1, .pressure_high = 0.9, .pressure_low = 0.6};
+  config.pressure.pressure_preempts = config.pressure.pressure_high > 0.0 && random.chance(0.5);
   return config;
 }
 

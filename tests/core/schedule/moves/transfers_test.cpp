@@ -40,6 +40,8 @@ TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
   EXPECT_EQ(outcome.stats->connector_prefix_cache->requests, 1U);
   EXPECT_EQ(outcome.stats->connector_prefix_cache->queries, 10U);
   EXPECT_EQ(outcome.stats->connector_prefix_cache->hits, 8U);
+  EXPECT_EQ(d.core->counters().external_query_tokens, 10U);
+  EXPECT_EQ(d.core->counters().external_hit_tokens, 8U);
   d.step();
   EXPECT_EQ(connector.take_log(), std::vector<std::string>{"planned 0"}) << "nothing is told without a connector's output";
 }

@@ -32,7 +32,8 @@ class GroupLoader final : public Connector {
   ExternalMatch match(const RequestView& /*request*/, std::uint32_t num_local_tokens) override {
     ++num_matches;
     first_block = num_local_tokens / kBlockSize;
-    return {.num_tokens = matches ? 8 - num_local_tokens : 0, .load_async = matches && need == TransferNeed::nothing};
+    if (!matches || num_local_tokens >= 8) return {.num_tokens = 0, .load_async = false};
+    return {.num_tokens = 8 - num_local_tokens, .load_async = need == TransferNeed::nothing};
   }
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
     for (std::uint32_t group = 0; group < blocks.size() && num_external_tokens > 0; ++group)
@@ -41,7 +42,7 @@ class GroupLoader final : public Connector {
   }
   bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
   void planned(const StepPlan& /*plan*/) override {}
-  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
+  void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
     ids.clear();
     for (const auto& [whose, blocks] : std::exchange(loads, {})) {
       const std::vector<std::uint64_t> places(blocks.size(), 0);
@@ -54,10 +55,21 @@ class GroupLoader final : public Connector {
                                      .places = places});
       ids.push_back(*id);
     }
+    if (asks_to_store && plan.step.value > 0) try_to_store(plan.scheduled[0].id, transfers);
   }
+  void try_to_store(RequestId request, TransferList& transfers) {
+    const BlockId block[] = {BlockId{1}};
+    const std::uint64_t place[] = {0};
+    Transfer store{.id = {}, .request = request, .direction = TransferDirection::store, .blocks = block, .places = place};
+    num_refused_stores += transfers.add(store) ? 0 : 1;
+  }
+  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { spoiled_tokens[request.id.value] = num_good_tokens; }
   void step_output() override {}
   bool reset() override { return true; }
 
+  bool asks_to_store = false;
+  std::uint32_t num_refused_stores = 0;
+  std::map<std::uint64_t, std::uint32_t> spoiled_tokens;  // by request: the good ones
   std::uint32_t num_matches = 0, first_block = 0;
   std::map<std::pair<RequestId, std::uint32_t>, std::vector<BlockId>> loads;
 };
@@ -108,7 +120,7 @@ TEST(LostLoads, WhatTheCacheHasIsFoundAgain) {
   d.apply();
 }
 
-// Whoever has run on it has read what was not there.
+// Whoever has run on it has read what was not there. vLLM cannot go on then.
 TEST(LostLoads, ALoadThatAStepNeedsMustNotFailWithSeveralGroups) {
   GroupLoader connector;
   connector.need = TransferNeed::step;
@@ -122,6 +134,81 @@ TEST(LostLoads, ALoadThatAStepNeedsMustNotFailWithSeveralGroups) {
   EXPECT_EQ(applied.error().code, ErrorCode::unsupported);
   const TransferCompletion done[] = {{.transfer = connector.ids[0]}, {.transfer = connector.ids[1]}};
   d.apply({}, {.completions = done});
+}
+
+// The same, cured: request 2 has found what 1 was about to load, 3 what 1 had computed on it, in the plan behind.
+struct Spoiled {
+  explicit Spoiled(KvLoadFailurePolicy policy, bool asks_to_store = false) {
+    connector.asks_to_store = asks_to_store;
+    connector.need = TransferNeed::step;
+    config.kv_load_failure = policy;
+    config.cures.unloaded_begin_anew = true;
+    config.scheduler.async_scheduling = true;
+    config.limits.max_outstanding_plans = 2;
+    d.emplace(config, CoreSeams{.connector = &connector});
+    d->add(CoreDriver::request(1, prompt, 3));
+    d->add(CoreDriver::request(2, prompt, 3));
+    d->plan();
+    failed.push_back({.transfer = connector.ids.at(0), .outcome = TransferOutcome::failed});
+    failed.push_back({.transfer = connector.ids.at(1)});
+    connector.matches = false;
+    d->add(CoreDriver::request(3, prompt, 3));
+    d->add(4, 9, 3);
+    d->plan();
+    EXPECT_EQ(d->view(3).num_computed_tokens, 14U);
+  }
+  GroupLoader connector;
+  CoreConfig config = windowed(true);
+  const Tokens prompt = CoreDriver::prompt(1, 14);
+  std::optional<CoreDriver> d;
+  std::vector<TransferCompletion> failed;
+};
+
+TEST(LostLoads, CuredWhoeverRanOnItBeginsAnewAndTheTokensInFlightAreDropped) {
+  Spoiled spoiled(KvLoadFailurePolicy::recompute);
+  CoreDriver& d = *spoiled.d;
+  const std::vector<RequestId> ids = d.core->spoiled_by({.step = StepId{0}, .completions = spoiled.failed});
+  EXPECT_EQ(Ids(values(ids)).size(), 3U);
+  EXPECT_TRUE(d.apply({}, {.completions = spoiled.failed}).updates.empty());
+  EXPECT_EQ(values(d.snapshot().running), std::vector<std::uint64_t>{4});
+  EXPECT_EQ(values(d.snapshot().waiting), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(d.view(1).num_computed_tokens, 0U);
+  const std::uint32_t num_matches = spoiled.connector.num_matches;
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(spoiled.connector.num_matches, num_matches) << "nothing is loaded for them any more";
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 0U) << "nor found";
+  const Outcome late = d.apply();
+  ASSERT_EQ(late.updates.size(), 1U) << "what 1, 2 and 3 had in flight is dropped";
+  EXPECT_EQ(late.updates[0].id, 4U);
+  std::size_t num_outputs = 0;
+  for (int i = 0; i < 4; ++i) {
+    d.plan();
+    for (const Update& update : d.apply().updates) num_outputs += update.tokens.size();
+  }
+  EXPECT_EQ(num_outputs, 3U * 3U + 2U);
+  d.apply();
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(LostLoads, CuredUnderFailTheyEndAndTheOthersGoOn) {
+  Spoiled spoiled(KvLoadFailurePolicy::fail);
+  CoreDriver& d = *spoiled.d;
+  const Outcome outcome = d.apply({}, {.completions = spoiled.failed});
+  ASSERT_EQ(outcome.updates.size(), 3U);
+  for (const Update& update : outcome.updates) EXPECT_EQ(update.status, RequestStatus::finished_error);
+  EXPECT_EQ(d.apply().updates.at(0).id, 4U);
+  d.add(CoreDriver::request(5, spoiled.prompt, 1));
+  EXPECT_EQ(d.plan().scheduled.back().num_computed_tokens, 0U) << "no block of theirs is found";
+  d.apply();
+}
+
+TEST(LostLoads, CuredNothingIsStoredBeforeItIsKnownWhetherALoadCame) {
+  Spoiled spoiled(KvLoadFailurePolicy::recompute, true);
+  EXPECT_EQ(spoiled.connector.num_refused_stores, 1U) << "in the plan behind that which needs the load";
+  spoiled.d->apply({}, {.completions = spoiled.failed});
+  spoiled.d->plan();
+  EXPECT_EQ(spoiled.connector.num_refused_stores, 1U);
+  EXPECT_EQ(spoiled.connector.spoiled_tokens, (std::map<std::uint64_t, std::uint32_t>{{1, 0}, {2, 0}, {3, 0}}));
 }
 
 TEST(LostLoads, ALoadThatFailsWhenItsRequestHasEndedHarmsNobody) {

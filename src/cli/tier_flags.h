@@ -1,0 +1,28 @@
+#pragma once
+// The flags of `quire serve` that say where KV blocks are kept besides the KV cache: tiers, and connectors by name.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "quire/engine_builder.h"
+#include "quire/error.h"
+#include "quire/options.h"
+
+namespace quire {
+
+struct TierFlags {
+  KvDramOptions kv_dram = {};
+  KvDiskOptions kv_disk = {};
+  std::vector<std::string> kv_connectors = {};
+  std::vector<std::string> kv_connector_libraries = {};
+  bool kv_connector_longest = false;
+  KvTierPolicy policy = KvTierPolicy::measured;
+};
+
+// Both outlive the app.
+void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags);
+
+// Errors name `kv_connector` or `kv_connector_library`.
+Result<ConnectorChoice> connectors_of(const TierFlags& flags);
+
+}  // namespace quire

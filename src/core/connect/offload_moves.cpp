@@ -1,0 +1,40 @@
+// Blocks that move between two tiers. A block is held where it comes from, as if it were loaded, and in storage where it goes.
+#include "base/check.h"
+#include "core/connect/offload_connector.h"
+
+namespace quire {
+
+std::optional<std::uint64_t> OffloadConnector::hold(const OffloadKey& key) {
+  QUIRE_CHECK(factor_ == 1, "a key has one place");
+  if (ledger_->ref_count(key).value_or(-1) < 0 || doomed_.contains(key)) return std::nullopt;
+  const auto slots = ledger_->prepare_load({&key, 1});
+  QUIRE_CHECK(slots.has_value(), "what is stored can be loaded");
+  return number_of((*slots)[0].value);
+}
+
+void OffloadConnector::release(const OffloadKey& key) {
+  QUIRE_CHECK(ledger_->complete_load({&key, 1}).has_value(), "what was held is there");
+  if (doomed_.contains(key) && ledger_->discard(key)) doomed_.erase(key);
+}
+
+std::optional<OffloadSlot> OffloadConnector::adopt(const OffloadKey& key) {
+  QUIRE_CHECK(factor_ == 1, "a key has one place");
+  const std::optional<PreparedStore> store = ledger_->prepare_store({&key, 1});
+  if (!store || store->keys.empty()) return std::nullopt;
+  const OffloadSlot slot = store->slots[0];
+  assign(slot.value, key);
+  ++counters_.num_stored;
+  return slot;
+}
+
+void OffloadConnector::adopted(const OffloadKey& key, bool is_stored) {
+  if (is_stored) {
+    std::vector<OffloadKey> keys = {key};
+    return end_stores(keys);
+  }
+  ++counters_.num_failed_stores;
+  ledger_->complete_store({&key, 1}, false);
+  doomed_.erase(key);
+}
+
+}  // namespace quire

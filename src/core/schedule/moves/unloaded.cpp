@@ -1,0 +1,130 @@
+#include "core/schedule/moves/unloaded.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// Of the tokens that a plan gives the request; null: it gives none.
+const ScheduledRequest* find_scheduled(const PlanArena& arena, const Request& request) {
+  const auto found = std::ranges::find(arena.requests(), &request);
+  if (found == arena.requests().end()) return nullptr;
+  return &arena.plan().scheduled[static_cast<std::size_t>(found - arena.requests().begin())];
+}
+
+}  // namespace
+
+// Until nothing is found any more: one finds what another has computed, in the same plan or a later one.
+void Unloaded::find(const PlanArena* applied, std::span<const BlockId> not_loaded) {
+  is_bad_.assign(kv_.pool().num_blocks(), false);
+  bad_.clear();
+  spoiled_.clear();
+  bool has_grown = false;
+  for (const BlockId block : not_loaded) has_grown |= spoil(block);
+  while (has_grown) {
+    has_grown = look_at_running(applied);
+    if (applied != nullptr) has_grown |= look_at(*applied);
+    for (std::uint32_t i = 0; i < plans_.size(); ++i) has_grown |= look_at(plans_.at(i));
+  }
+  std::ranges::sort(bad_);
+}
+
+bool Unloaded::spoil(BlockId block) {
+  if (block == kNullBlock || is_bad_[block.value]) return false;
+  is_bad_[block.value] = true;
+  bad_.push_back(block);
+  return true;
+}
+
+bool Unloaded::spoil(Request& request, std::uint32_t num_good_tokens) {
+  const auto found = std::ranges::find(spoiled_, &request, &Spoiled::request);
+  if (found == spoiled_.end()) {
+    spoiled_.push_back({&request, num_good_tokens});
+    return true;
+  }
+  if (found->num_good_tokens <= num_good_tokens) return false;
+  found->num_good_tokens = num_good_tokens;
+  return true;
+}
+
+const Unloaded::Spoiled* Unloaded::find_spoiled(const Request& request) const {
+  const auto found = std::ranges::find(spoiled_, &request, &Spoiled::request);
+  return found == spoiled_.end() ? nullptr : &*found;
+}
+
+std::size_t Unloaded::first_bad(std::span<const BlockId> blocks, std::uint32_t group, std::uint32_t num_tokens) const {
+  const std::uint32_t block_size = kv_.block_size(group);
+  const std::size_t num_blocks = std::min<std::size_t>((num_tokens + block_size - 1) / block_size, blocks.size());
+  const auto found = std::ranges::find_if(blocks.first(num_blocks), [this](BlockId block) { return is_bad(block); });
+  return found == blocks.begin() + static_cast<std::ptrdiff_t>(num_blocks) ? blocks.size()
+                                                                           : static_cast<std::size_t>(found - blocks.begin());
+}
+
+// The tables that a request began with say what it has found, also where it holds nothing of that any more.
+bool Unloaded::look_at(const PlanArena& arena) {
+  bool has_grown = false;
+  for (const BlockCopy& copy : arena.plan().copies)
+    if (is_bad(copy.source)) has_grown |= spoil(copy.destination);
+  for (const BlockTableDelta& delta : arena.plan().table_deltas) {
+    const auto scheduled = std::ranges::find(arena.plan().scheduled, delta.id, &ScheduledRequest::id);
+    if (scheduled == arena.plan().scheduled.end()) continue;
+    Request& request = *arena.requests()[static_cast<std::size_t>(scheduled - arena.plan().scheduled.begin())];
+    has_grown |= look_at_delta(request, delta, scheduled->num_computed_tokens);
+  }
+  return has_grown;
+}
+
+bool Unloaded::look_at_delta(Request& request, const BlockTableDelta& delta, std::uint32_t num_computed_tokens) {
+  bool has_grown = false;
+  const std::uint32_t block_size = kv_.block_size(delta.group);
+  std::span<const BlockId> blocks = delta.blocks;
+  if (delta.update == TableUpdate::replace_all) {
+    const std::size_t bad = first_bad(blocks, delta.group, num_computed_tokens);
+    if (bad < blocks.size()) has_grown |= spoil(request, static_cast<std::uint32_t>(bad) * block_size);
+  }
+  const Spoiled* const spoiled = find_spoiled(request);
+  if (spoiled == nullptr) return has_grown;
+  if (delta.update == TableUpdate::replace_all)
+    blocks = blocks.subspan(std::min<std::size_t>(spoiled->num_good_tokens / block_size, blocks.size()));
+  for (const BlockId block : blocks) has_grown |= spoil(block);
+  return has_grown;
+}
+
+bool Unloaded::look_at_running(const PlanArena* applied) {
+  bool has_grown = false;
+  for (Request* request : queues_.running) {
+    const auto num_planned = num_planned_tokens(*request, applied);
+    const auto num_known = static_cast<std::uint32_t>(std::max(request->num_computed_tokens, 0));
+    const std::uint32_t num_before = num_known - std::min(num_known, num_planned);
+    for (std::uint32_t group = 0; group < kv_.num_groups(); ++group) {
+      const std::span<const BlockId> blocks = request->blocks.blocks(group);
+      const std::size_t bad = first_bad(blocks, group, num_before);
+      if (bad < blocks.size()) has_grown |= spoil(*request, static_cast<std::uint32_t>(bad) * kv_.block_size(group));
+    }
+    const Spoiled* const spoiled = find_spoiled(*request);
+    for (std::uint32_t group = 0; spoiled != nullptr && group < kv_.num_groups(); ++group) {
+      const std::span<const BlockId> blocks = request->blocks.blocks(group);
+      const std::size_t num_good = spoiled->num_good_tokens / kv_.block_size(group);
+      for (const BlockId block : blocks.subspan(std::min(num_good, blocks.size()))) has_grown |= spoil(block);
+    }
+  }
+  return has_grown;
+}
+
+std::uint32_t Unloaded::num_planned_tokens(const Request& request, const PlanArena* applied) const {
+  const auto num_tokens = [&](const PlanArena& arena) {
+    const ScheduledRequest* const scheduled = find_scheduled(arena, request);
+    return scheduled == nullptr ? 0U : scheduled->num_tokens;
+  };
+  std::uint32_t total = applied == nullptr ? 0U : num_tokens(*applied);
+  for (std::uint32_t i = 0; i < plans_.size(); ++i) total += num_tokens(plans_.at(i));
+  return total;
+}
+
+bool Unloaded::holds_bad(const Request& request) const {
+  for (std::uint32_t group = 0; group < kv_.num_groups(); ++group)
+    if (std::ranges::any_of(request.blocks.blocks(group), [this](BlockId block) { return is_bad(block); })) return true;
+  return false;
+}
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+#pragma once
+// A connector that was asked for by name (--kv-connector), as the engine counts it beside its own tiers; and where it is quire's offloading
+// connector, under KvTierPolicy::measured, it is told what loading costs, as these are.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "core/connect/offload_connector.h"
+#include "engine/stats/rate.h"
+#include "engine/tiers/kv_tier.h"
+#include "quire/connector_registry.h"
+
+namespace quire {
+
+class NamedTier final : public KvTier, private Connector {
+ public:
+  // `block_bytes`: of a place, where it has places. What it is told and answers is the connector's.
+  NamedTier(std::string name, ConnectorHalves halves, KvTierPolicy policy, std::uint64_t block_bytes);
+
+  Connector& connector() override { return *this; }
+  Transport& transport() override { return *halves_.transport; }
+  bool tend(double compute_tokens_per_s) override;
+  [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
+  [[nodiscard]] bool is_own() const override { return false; }
+  [[nodiscard]] KvTierStats stats() const override;
+
+ private:
+  struct Moving {
+    TransferDirection direction;
+    std::uint64_t num_blocks;
+  };
+  struct Moved {
+    std::uint64_t num_blocks = 0, bytes = 0;
+    double seconds = 0.0;
+  };
+  class CountedTransfers;
+
+  void bind(const Core& core) override { halves_.connector->bind(core); }
+  [[nodiscard]] bool supports_groups() const override { return halves_.connector->supports_groups(); }
+  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
+    return halves_.connector->match(request, num_local_tokens);
+  }
+  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
+  bool finished(const RequestView& request, GroupBlocks blocks) override { return halves_.connector->finished(request, blocks); }
+  void planned(const StepPlan& plan) override { halves_.connector->planned(plan); }
+  void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
+  void completed(const TransferCompletion& completion) override;
+  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
+    halves_.connector->order_failed(num_async, finishing, reported);
+  }
+  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { halves_.connector->spoiled(request, num_good_tokens); }
+  void sent(RequestId request) override { halves_.connector->sent(request); }
+  void step_output() override { halves_.connector->step_output(); }
+  bool reset() override { return halves_.connector->reset(); }
+
+  const std::string name_;
+  const ConnectorHalves halves_;
+  OffloadConnector* const offload_;  // null: it is another one
+  const KvTierPolicy policy_;
+  const std::uint64_t block_bytes_;
+  std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
+  std::array<Moved, 2> moved_{};                      // by direction
+  Moved measured_;                                    // of what was loaded, by the last tend()
+  std::uint64_t num_failed_blocks_ = 0, num_external_tokens_ = 0;
+  Rate load_rate_;
+  TierCosts costs_;
+};
+
+}  // namespace quire
