@@ -62,6 +62,7 @@ quire_room(cli cli DEPS base text server_http LINKS server engine tier LIBS CLI1
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)
 include(cmake/TemplateTests.cmake)
+include(cmake/AgentTests.cmake)
 
 # A unity build (presets gcc-check and lint) compiles a room's files together, so a file-local name is used once in a room. These files
 # stay by themselves: each repeats the words of a sibling on purpose (two file formats of one config, Jinja's filters and methods).

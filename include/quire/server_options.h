@@ -61,6 +61,7 @@ struct QUIRE_API ServerOptions {
   std::uint32_t log_slow_ms = 10'000;               // requests that take longer are warnings in the log; 0: none are
   std::vector<std::string> served_model_aliases{};  // further names of the model, besides EngineOptions::served_model_name
   std::string chat_template{};                      // instead of the model's own; empty: that one
+  bool strict_fields = false;                       // a field that would be ignored (X-Quire-Ignored-Fields) is refused
   GenerationDefaults generation_defaults{};         // of requests that do not say it themselves
   std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
   bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so

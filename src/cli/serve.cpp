@@ -176,6 +176,8 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
                  "Answers of /v1/responses kept in memory, so that clients may go on from them; 0: none")
       ->transform(bytes_flag())
       ->default_str("64MiB");
+  app.add_flag("--strict-fields", server.strict_fields,
+               "Refuse requests with fields, or tools, that would be ignored (default: X-Quire-Ignored-Fields names them)");
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 

@@ -1,5 +1,6 @@
-// Bodies of /v1/messages: the first byte says whether only tokens are counted. Whatever comes, there is a chat that can be read as one, or
-// an error with a message, in the shape of that API too.
+// Bodies of /v1/messages: the first byte says whether only tokens are counted, and whether fields may be of a beta. Whatever comes, there
+// is a chat that can be read as one, or an error with a message, in the shape of that API too.
+#include <boost/json/serialize.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,6 +16,9 @@
 #include "text/utf8.h"
 
 namespace quire {
+
+namespace json = boost::json;
+
 namespace {
 
 void check_refusal(const Error& error) {
@@ -23,13 +27,18 @@ void check_refusal(const Error& error) {
   QUIRE_CHECK(response.status >= 400 && response.body.starts_with(R"({"type":"error")") && is_valid_utf8(response.body));
 }
 
-void check_message(std::string_view body, bool counts_only) {
+void check_message(std::string_view body, MessagesCall call) {
   auto object = parse_object(body);
   if (!object) return check_refusal(object.error());
   std::vector<std::string> ignored;
-  auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
-  if (!chat) return check_refusal(chat.error());
-  const auto request = parse_completion_request(Api::chat, std::move(*chat), {.max_choices = 16, .vocab_size = 1000});
+  auto translated = chat_of_messages(std::move(*object), call, ignored);
+  if (!translated) return check_refusal(translated.error());
+  json::object& chat = translated->chat;
+  const std::size_t num_messages = chat.at("messages").as_array().size();
+  const auto count = [](const json::object& counted) -> Result<std::size_t> { return json::serialize(counted).size(); };
+  QUIRE_CHECK(apply_context_edits(translated->edits, chat, count).has_value());
+  QUIRE_CHECK(chat.at("messages").as_array().size() == num_messages);
+  const auto request = parse_completion_request(Api::chat, std::move(chat), {.max_choices = 16, .vocab_size = 1000});
   if (!request) return check_refusal(request.error());
   QUIRE_CHECK(!request->chat.messages.empty() && request->n == 1 && request->sampling.validate().has_value());
 }
@@ -39,6 +48,6 @@ void check_message(std::string_view body, bool counts_only) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  quire::check_message({reinterpret_cast<const char*>(data) + 1, size - 1}, data[0] % 2 == 0);
+  quire::check_message({reinterpret_cast<const char*>(data) + 1, size - 1}, {.counts_only = data[0] % 2 == 0, .is_beta = data[0] % 4 < 2});
   return 0;
 }

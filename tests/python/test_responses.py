@@ -116,7 +116,7 @@ def test_log_probabilities(client):
 
 def test_errors(client):
     for more, field in (({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, "input[0].content[0].type"),
-                        ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"background": True}, "background"),
+                        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"), ({"background": True}, "background"),
                         ({"input": [{"type": "function_call_output", "call_id": "gone", "output": "x"}]}, "input"),
                         ({"max_output_tokens": 10**8}, "max_output_tokens"),
                         ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "nonsense"}}}}, "text.format")):

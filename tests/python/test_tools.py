@@ -188,7 +188,7 @@ def test_a_form_or_a_call(client):
     ({"tools": [function("f", {"type": "string"})]}, "tools[0].function.parameters.type"),
     ({"tools": [function("a b", {})]}, "tools[0].function.name"),
     ({"tools": [*TOOLS, TOOLS[0]]}, "tools[2].function.name"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "cook"}}}, "tool_choice"),
     ({"tools": [], "tool_choice": "required"}, "tool_choice"),
     ({"messages": [*QUESTION, {"role": "tool", "tool_call_id": "x", "content": "y"}]}, "messages[1].tool_call_id"),

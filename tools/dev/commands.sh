@@ -154,6 +154,15 @@ test_clients() {
     "$CLIENTS/bin/python" -m pytest -q -p no:cacheprovider -rs --junitxml=build/reports/clients.xml tests/clients
 }
 
+# Whole loops of agents' clients. Prints the table that docs/clients.md keeps.
+test_agents() {
+  need_agents
+  say "Testing with Claude Code, Codex, opencode, qwen-code, aider and mini-swe-agent"
+  cmake --build build/release --target quire_scripted_server >/dev/null
+  QUIRE_SCRIPTED_SERVER="$PWD/build/release/quire_scripted_server" QUIRE_AGENTS_NODE="$AGENTS/node" QUIRE_AGENTS_PYTHON="$AGENTS" \
+    "$VENV/bin/python" -m pytest -q -p no:cacheprovider -rs --junitxml=build/reports/agents.xml tests/agents
+}
+
 # stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
 STAGES=()
 stage() {
@@ -238,6 +247,7 @@ test_more() {
   stage "vLLM beside quire, with its grammars" ./dev oracle fuzz --scenarios 1000 --profile grammar
   stage "vLLM's own tests" ./dev oracle tests
   stage "other clients" test_clients
+  stage "agents' loops" test_agents
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
 }

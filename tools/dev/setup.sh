@@ -132,6 +132,26 @@ need_clients() {
   touch "$stamp"
 }
 
+# What people run agents with, each Python one in an environment of its own. Binaries come inside the packages: no install script runs.
+readonly AGENTS="$CACHE/agents"
+
+need_agents() {
+  local pins stamp name
+  pins=$(cat tools/requirements-aider.txt tools/requirements-mini.txt tests/agents/package-lock.json | sha256sum | cut -c1-16)
+  stamp="$AGENTS/.ready-$pins"
+  [ -e "$stamp" ] && return 0
+  say "Installing the agents of docs/clients.md (1.5 GB, npm and PyPI) in .cache/agents"
+  command -v npm >/dev/null || need_apt nodejs npm
+  mkdir -p "$AGENTS/node"
+  cp tests/agents/package.json tests/agents/package-lock.json "$AGENTS/node"
+  (cd "$AGENTS/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
+  for name in aider mini; do
+    [ -x "$AGENTS/$name/bin/python" ] || /usr/bin/python3 -m venv "$AGENTS/$name"
+    "$AGENTS/$name/bin/pip" install --disable-pip-version-check -q --no-deps -r "tools/requirements-$name.txt"
+  done
+  touch "$stamp"
+}
+
 need_model() {
   [ -f "$MODEL" ] && return 0
   need_python tools

@@ -137,13 +137,21 @@ PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint3
   return logprobs;
 }
 
-TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
-  const auto first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
+namespace {
+
+// The first that a mask allows, from `first` on and going round; -1: it allows none.
+TokenId next_allowed(std::uint32_t first, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
   for (std::uint32_t i = 0; i < vocab_size; ++i) {
     const std::uint32_t token = (first + i) % vocab_size;
     if (is_allowed(token, allowed)) return static_cast<TokenId>(token);
   }
   return -1;
+}
+
+}  // namespace
+
+TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
+  return next_allowed(static_cast<std::uint32_t>(simulated_token(history, vocab_size)), vocab_size, allowed);
 }
 
 SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
@@ -291,7 +299,8 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     outcome.status = SampleOutcome::Status::not_finite;
     return outcome;
   }
-  const TokenId token = simulated_token(history, options_.vocab_size, allowed);
+  const TokenId said = options_.next_token ? options_.next_token(history) : simulated_token(history, options_.vocab_size);
+  const TokenId token = next_allowed(static_cast<std::uint32_t>(said), options_.vocab_size, allowed);
   if (token < 0) {
     outcome.status = SampleOutcome::Status::all_masked;
     return outcome;

@@ -36,6 +36,9 @@ struct SimulatedWorkerOptions {
   bool bears_garbage = false;
   // Called before each step on the thread that runs it; may be empty.
   std::function<void(const StepPlan&)> before_step = {};
+  // What the model says after a history, instead of simulated_token(): a function of it. Called on the thread that runs the step. Log
+  // probabilities and drafts are not this model's.
+  std::function<TokenId(std::span<const TokenId> history)> next_token = {};
   std::uint32_t num_spec_tokens = 0;          // drafts per step that it proposes, some of them wrong, and verifies
   std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: on a thread of its own
   std::vector<std::uint32_t> windows = {};    // tokens, by cache group; 0: none; empty: one group without

@@ -325,7 +325,7 @@ std::string Completion::ignored_fields() const {
 
 AnswerSource::TokenCounts Completion::num_tokens() const {
   const Usage so_far = usage();
-  return {so_far.prompt_tokens, so_far.completion_tokens};
+  return {.prompt = so_far.prompt_tokens, .cached = so_far.cached_tokens, .output = so_far.completion_tokens};
 }
 
 std::string Completion::whole_answer() {

@@ -99,10 +99,12 @@ Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wa
 Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
   return read_body(request, num_bytes, wake,
-                   [this, read = std::move(read), begin, id = request.id, tenant = tenant_of(request)](std::string body) -> Then {
-                     auto parsed = read(std::move(body), context(tenant));
+                   [this, read = std::move(read), begin, id = request.id, tenant = tenant_of(request), session = request.session,
+                    is_beta = request.is_beta](std::string body) -> Then {
+                     const RequestContext caller{*model_, *options_, tenant, session, is_beta};
+                     auto parsed = read(std::move(body), caller);
                      if (!parsed) return refusal(parsed.error());
-                     auto prepared = prepare_completion(*std::move(parsed), context(tenant));
+                     auto prepared = prepare_completion(*std::move(parsed), caller);
                      if (!prepared) return refusal(prepared.error());
                      return [this, begin, id, kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
                        return begin(*this, std::move(*kept), id, then_wake);

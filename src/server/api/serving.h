@@ -52,7 +52,7 @@ class Serving {
   // Of a request that has been let in.
   [[nodiscard]] std::string tenant_of(const HttpRequest& request) const { return keys_.tenant_of(request.authorization).value(); }
   // Any thread. `tenant` must outlive it.
-  [[nodiscard]] RequestContext context(std::string_view tenant) const { return {*model_, *options_, tenant}; }
+  [[nodiscard]] RequestContext context(std::string_view tenant) const { return {*model_, *options_, tenant, {}, false}; }
 
   // Any thread.
   [[nodiscard]] Reply refuse(const Error& error) const;

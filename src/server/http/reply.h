@@ -21,6 +21,7 @@ class AnswerSource {
  public:
   struct TokenCounts {
     std::uint64_t prompt = 0;
+    std::uint64_t cached = 0;  // of the prompt's, found in the prefix cache
     std::uint64_t output = 0;
   };
 

@@ -54,6 +54,16 @@ bool is_request_id(std::string_view text) {
   return !text.empty() && text.size() <= kMaxBytes && std::ranges::all_of(text, allowed);
 }
 
+// Headers in which agents name their sessions: Claude Code, Codex, opencode and those that follow them.
+constexpr const char* kSessionHeaders[] = {"X-Claude-Code-Session-Id", "session_id",        "session-id", "X-Session-Id",
+                                           "x-opencode-session",       "x-session-affinity"};
+
+std::string session_of(const http::request_header<>& header) {
+  for (const char* name : kSessionHeaders)
+    if (const auto value = header[name]; is_request_id({value.data(), value.size()})) return text_of(value);
+  return {};
+}
+
 HttpResponse not_http(const std::string& why) {
   return error_response(400, {ErrorCode::invalid_argument, "", "this is not HTTP/1.1: " + why, "speak HTTP/1.1"});
 }
@@ -95,6 +105,8 @@ void take_head(const RequestParser& parser, const tcp::socket& socket, const Ser
   request.authorization = text_of(header[http::field::authorization]);
   // Anthropic's clients.
   if (const auto key = text_of(header["x-api-key"]); request.authorization.empty() && !key.empty()) request.authorization = "Bearer " + key;
+  request.session = session_of(header);
+  request.is_beta = header.count("anthropic-beta") > 0;
   const auto id = header[kRequestId];
   if (is_request_id({id.data(), id.size()})) request.id = text_of(id);
   request.content_type = text_of(header[http::field::content_type]);

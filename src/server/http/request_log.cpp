@@ -18,6 +18,7 @@ void RequestLog::ended(const EndedRequest& request) {
                   {"path", request.path},
                   {"status", std::uint64_t{request.status}},
                   {"prompt_tokens", request.prompt_tokens},
+                  {"cached_tokens", request.cached_tokens},
                   {"output_tokens", request.output_tokens},
                   {"ms", ms}});
   if (is_overload) turned_away(request);

@@ -20,6 +20,7 @@ struct EndedRequest {
   std::string_view path;  // without the query, which may hold anything
   unsigned status = 0;
   std::uint64_t prompt_tokens = 0;  // 0 where none were submitted
+  std::uint64_t cached_tokens = 0;  // of these, found in the prefix cache
   std::uint64_t output_tokens = 0;
   std::chrono::steady_clock::duration duration{};
 };

@@ -94,6 +94,7 @@ void Session::end_exchange() {
                          .path = exchange_.path,
                          .status = exchange_.status,
                          .prompt_tokens = exchange_.tokens.prompt,
+                         .cached_tokens = exchange_.tokens.cached,
                          .output_tokens = exchange_.tokens.output,
                          .duration = std::chrono::steady_clock::now() - exchange_.start});
   exchange_.status = 0;

@@ -233,14 +233,16 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
     if (const auto done = inner.finish(request.ignored); !done) return reader.reject(done.error());
   }
   read_tags(reader, request.tags);
-  if (request.tags.job.empty() && request.tags.is_last_step)
+  // What a client wants to share cached prefixes is a conversation: a job, where none is named.
+  if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
+  if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)
     reader.reject("is_last_step", "is given without job_id", "send the job_id as well");
 }
 
 // What OpenAI's and vLLM's clients may send and this server does not do.
 void read_known_others(ObjectReader& reader, Api api) {
-  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "request_id", "store",
-                           "service_tier", "prediction"})
+  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_retention", "request_id", "store", "service_tier",
+                           "prediction", "verbosity", "web_search_options"})
     reader.ignore(hint);
   reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
   reader.only("truncation_side", "\"left\"", "the last tokens are kept");
@@ -262,8 +264,6 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("function_call", "\"none\"", "use tool_choice");
   reader.only("modalities", R"(["text"])", "this server gives text");
   reader.only("audio", "null", "this server gives text");
-  reader.only("web_search_options", "null", "remove it");
-  reader.only("verbosity", "\"medium\"", "remove it");
   reader.only("mm_processor_kwargs", "{}", "this server reads text");
 }
 

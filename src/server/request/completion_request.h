@@ -66,6 +66,7 @@ struct CompletionRequest {
   std::string cache_salt;
   std::int64_t priority = 0;  // smaller goes first
   RequestTags tags;
+  std::string session_key;                     // an agent's own name of its session: its job, where tags name none; may be empty
   std::optional<std::int64_t> truncate_to;     // the last tokens of a prompt; -1: as many as fit
   std::shared_ptr<const AnswerShape> shape{};  // set by the API that has read it
   // Of an earlier turn: where the prompt's text begins with theirs it is made of them, so that their cached blocks are found.

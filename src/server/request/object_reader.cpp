@@ -207,14 +207,15 @@ void ObjectReader::add_ignored(std::string_view name, std::vector<std::string>& 
   std::ranges::replace_if(shown, [](char c) { return c <= ' ' || c >= '\x7F' || c == ','; }, '?');
 }
 
-Result<void> ObjectReader::finish(std::vector<std::string>& ignored) {
+Result<void> ObjectReader::finish(std::vector<std::string>& ignored, bool is_beta) {
   for (const std::string_view hint : hints_) add_ignored(hint, ignored);
+  for (const std::string& part : left_out_) add_ignored(part, ignored);
   for (const auto& [key, value] : *object_) {
     if (error_) break;
     const std::string_view name(key.data(), key.size());
     if (is_known(name) || value.is_null()) continue;
     if (ignored.size() == kMaxIgnored) break;  // no slips, and each costs a look at all names
-    if (const auto nearest = nearest_name(name, known_))
+    if (const auto nearest = is_beta ? std::nullopt : nearest_name(name, known_))
       reject(name.substr(0, kMaxNameBytes), "is not a field of this request", fmt::format("did you mean '{}'?", *nearest));
     else
       add_ignored(name, ignored);

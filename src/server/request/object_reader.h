@@ -37,6 +37,8 @@ class ObjectReader {
 
   // Known to clients, without meaning here: any value will do, and finish() names it.
   void ignore(std::string_view name);
+  // A part that is left out ("tools[4]:web_search"): finish() names it, too.
+  void leave_out(std::string part) { left_out_.push_back(std::move(part)); }
   // Known to clients, not offered here: refused unless it is `neutral` (JSON text) or null.
   void only(std::string_view name, std::string_view neutral, std::string_view remedy);
 
@@ -45,9 +47,10 @@ class ObjectReader {
 
   // The first error; last of all a field that nobody asked for: it would be no error to leave it out, but may be a slip.
   [[nodiscard]] Result<void> finish();
-  // The first error; last of all a field that nobody asked for and whose name is nearly one that is known. Appends the names of the others,
-  // and of ignore(), to `ignored`: at most kMaxIgnored of them, with what cannot stand in a header replaced by '?'.
-  [[nodiscard]] Result<void> finish(std::vector<std::string>& ignored);
+  // The first error; last of all a field that nobody asked for and whose name is nearly one that is known, unless `is_beta`: such a client
+  // knows fields that this server does not. Appends the names of the others, of leave_out() and of ignore() to `ignored`: at most
+  // kMaxIgnored of them, with what cannot stand in a header replaced by '?'.
+  [[nodiscard]] Result<void> finish(std::vector<std::string>& ignored, bool is_beta = false);
   [[nodiscard]] bool failed() const { return error_.has_value(); }
 
  private:
@@ -57,6 +60,7 @@ class ObjectReader {
   void add_ignored(std::string_view name, std::vector<std::string>& ignored) const;
 
   std::vector<std::string_view> known_, hints_;
+  std::vector<std::string> left_out_;
   std::optional<Error> error_;
 };
 

@@ -6,12 +6,14 @@
 #include <span>
 #include <utility>
 
+#include "base/digest.h"
 #include "quire/detokenizer.h"
 #include "server/http/tenants.h"
 #include "server/request/answer_grammar.h"
 #include "server/request/served_model.h"
 #include "text/bash_tool.h"
 #include "text/tool_calls/answer_parser.h"
+
 namespace quire {
 
 namespace {
@@ -67,11 +69,34 @@ Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const Ser
               "ask for fewer of them, for fewer choices, or of a shorter prompt");
 }
 
+// A job of the engine's is no longer than this: longer names of sessions are known by their hash.
+constexpr std::size_t kMaxJobBytes = 64;
+
+std::string job_of(std::string_view session) {
+  return session.size() <= kMaxJobBytes ? std::string(session) : to_hex(Sha256::of(std::as_bytes(std::span(session))));
+}
+
+// A beam search has no job.
+void name_job(CompletionRequest& request, const RequestContext& context) {
+  if (!request.tags.job.empty() || request.beam_search) return;
+  request.tags.job = job_of(request.session_key.empty() ? context.session : request.session_key);
+}
+
+// --strict-fields: nothing is ignored.
+Result<void> check_ignored(const CompletionRequest& request, const ServerOptions& options) {
+  if (!options.strict_fields || request.ignored.empty()) return {};
+  return fail(ErrorCode::unsupported, request.ignored.front(), "would be ignored, and this server refuses that (--strict-fields)",
+              "leave it out");
+}
+
 Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const RequestContext& context) {
-  const auto& [model, options, tenant] = context;
+  const ServedModel& model = context.model;
+  const ServerOptions& options = context.options;
+  if (const auto heeded = check_ignored(parsed, options); !heeded) return std::unexpected(heeded.error());
   if (const auto named = model.check_name(parsed.model); !named) return std::unexpected(named.error());
-  parsed.tags.tenant = tenant;
-  parsed.cache_salt = salt_of(options.tenant_secret, tenant, std::move(parsed.cache_salt));
+  parsed.tags.tenant = context.tenant;
+  name_job(parsed, context);
+  parsed.cache_salt = salt_of(options.tenant_secret, context.tenant, std::move(parsed.cache_salt));
   auto prompts = model.encode_prompts(parsed);
   if (!prompts) return std::unexpected(prompts.error());
   auto bad_words = model.encode_bad_words(parsed.bad_words);

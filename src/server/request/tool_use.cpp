@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/http/nearest_name.h"
+
 namespace quire {
 
 namespace json = boost::json;
@@ -34,7 +36,7 @@ Result<Tool> read_tool(const json::value& value, std::size_t index) {
   if (!value.is_object()) return std::unexpected(wrong_tool(index, "", "must be an object, not " + describe(value)));
   const json::value* kind = value.get_object().if_contains("type");
   if (kind != nullptr && *kind != "function")
-    return std::unexpected(wrong_tool(index, ".type", "is " + describe(*kind), "only functions are called here", ErrorCode::unsupported));
+    return std::unexpected(wrong_tool(index, ".type", "is " + describe(*kind), "did you mean \"function\"?"));
   const json::value* function = value.get_object().if_contains("function");
   if (function == nullptr) return Tool{};
   if (!function->is_object()) return std::unexpected(wrong_tool(index, ".function", "must be an object, not " + describe(*function)));
@@ -60,10 +62,17 @@ Result<Tool> read_tool(const json::value& value, std::size_t index) {
               .strict = strict != nullptr && *strict == true};
 }
 
-void read_tools(ObjectReader& reader, const json::array& sent, std::vector<Tool>& tools) {
+// What is left out is not in `sent` any more.
+void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tools) {
   std::set<std::string_view> names;
   tools.reserve(sent.size());
+  std::size_t num_foreign = 0;
   for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (const std::string_view type = foreign_type(sent[i]); !type.empty()) {
+      reader.leave_out(fmt::format("tools[{}]:{}", i, type));
+      ++num_foreign;
+      continue;
+    }
     auto tool = read_tool(sent[i], i);
     if (!tool) return reader.reject(tool.error());
     if (tool->name.empty()) continue;
@@ -72,6 +81,11 @@ void read_tools(ObjectReader& reader, const json::array& sent, std::vector<Tool>
       return reader.reject(
           wrong_tool(i, ".function.name", fmt::format("'{}' is there twice", tools.back().name), "give each tool a name of its own"));
   }
+  if (num_foreign == 0) return;
+  json::array functions;
+  for (json::value& tool : sent)
+    if (foreign_type(tool).empty()) functions.push_back(std::move(tool));
+  sent = std::move(functions);
 }
 
 // The name in {"type": "function", "function": {"name": ...}}, or in the same without the inner object.
@@ -89,7 +103,8 @@ void restrict_tools(ObjectReader& reader, ToolUse& use, const std::vector<std::s
   for (const std::string_view name : names) {
     const Tool* tool = find_tool(use.tools, name);
     if (tool == nullptr)
-      return reader.reject("tool_choice", fmt::format("names '{}', which is none of the tools", name.substr(0, 200)), "name one of them");
+      return reader.reject("tool_choice", fmt::format("names '{}', which is none of the client's functions", name.substr(0, 200)),
+                           "name one of them");
     left.push_back(*tool);
   }
   use.tools = std::move(left);
@@ -107,7 +122,11 @@ void read_allowed_tools(ObjectReader& reader, const json::value& choice, ToolUse
     return reader.reject("tool_choice.allowed_tools.mode", "is " + describe(*mode), "use auto or required");
   use.choice = mode != nullptr && *mode == "required" ? ToolUse::Choice::required : ToolUse::Choice::automatic;
   std::vector<std::string_view> names;
-  for (const json::value& tool : tools->get_array()) names.push_back(chosen_name(tool));
+  for (const json::value& tool : tools->get_array())
+    if (foreign_type(tool).empty()) names.push_back(chosen_name(tool));
+  if (names.empty() && use.choice == ToolUse::Choice::required)
+    return reader.reject("tool_choice", "demands a tool that the server would have to run", "allow a function", ErrorCode::unsupported);
+  if (names.empty()) use.choice = ToolUse::Choice::none;
   restrict_tools(reader, use, names);
 }
 
@@ -121,7 +140,9 @@ void read_choice(ObjectReader& reader, const json::value* choice, ToolUse& use, 
   const json::value* type = choice->is_object() ? choice->get_object().if_contains("type") : nullptr;
   if (*choice != "required" && type == nullptr)
     return reader.reject("tool_choice", "is " + describe(*choice), "use auto, none, required or a function's name");
-  if (use.tools.empty()) return reader.reject("tool_choice", "is given without a function to call", "send tools", ErrorCode::unsupported);
+  if (use.tools.empty())
+    return reader.reject("tool_choice", "is given without a function to call", "send functions: this server runs no tools",
+                         ErrorCode::unsupported);
   use.choice = ToolUse::Choice::required;
   if (*choice == "required") return;
   if (*type == "allowed_tools") return read_allowed_tools(reader, *choice, use);
@@ -134,14 +155,21 @@ void read_choice(ObjectReader& reader, const json::value* choice, ToolUse& use, 
 
 }  // namespace
 
+std::string_view foreign_type(const json::value& tool) {
+  const json::value* type = tool.is_object() ? tool.get_object().if_contains("type") : nullptr;
+  if (type == nullptr || !type->is_string()) return {};
+  const std::string_view name = type->get_string();
+  return nearest_name(name, {"function"}) ? std::string_view() : name;
+}
+
 ToolUse read_tool_use(ObjectReader& reader, json::value& shown) {
   ToolUse use;
   json::value* tools = reader.find("tools");
   const json::value* choice = reader.find("tool_choice");
   use.parallel = reader.boolean("parallel_tool_calls", true);
   if (tools != nullptr && !tools->is_array()) reader.reject("tools", "must be an array, not " + describe(*tools));
+  if (tools != nullptr && tools->is_array()) read_tools(reader, tools->get_array(), use.tools);
   const bool has_tools = tools != nullptr && tools->is_array() && !tools->get_array().empty();
-  if (has_tools) read_tools(reader, tools->get_array(), use.tools);
   read_choice(reader, choice, use, has_tools);
   if (has_tools && (choice == nullptr || *choice != "none")) shown = std::move(*tools);
   return use;

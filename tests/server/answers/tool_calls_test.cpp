@@ -344,7 +344,8 @@ TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
   const auto tools = [&](const char* list) { return error_field(fmt::format(R"("tools": {})", list)); };
   EXPECT_EQ(tools("3"), "tools");
   EXPECT_EQ(tools("[3]"), "tools[0]");
-  EXPECT_EQ(tools(R"([{"type": "web_search"}])"), "tools[0].type");
+  EXPECT_EQ(tools(R"([{"type": "functoin"}])"), "tools[0].type");
+  EXPECT_EQ(tools(R"([{"type": 3}])"), "tools[0].type");
   EXPECT_EQ(tools(R"([{"type": "function", "function": {}}])"), "tools[0].function.name");
   EXPECT_EQ(tools(R"([{"type": "function", "function": {"name": "a b"}}])"), "tools[0].function.name");
   EXPECT_EQ(tools(R"([{"function": {"name": "a"}}, {"function": {"name": "a"}}])"), "tools[1].function.name");
@@ -358,6 +359,27 @@ TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
   EXPECT_EQ(error_field(R"("tool_choice": "required")"), "tool_choice");
   EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "guided_regex": "a")", kTools)), "guided_regex");
   EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "tool_choice": "required", "guided_regex": "a")", kTools)), "guided_regex");
+}
+
+TEST_F(ToolCallsTest, ToolsThatTheServerWouldHaveToRunAreLeftOutAndNamed) {
+  begin(kHermes, "x");
+  const std::string tools = R"("tools": [{"type": "web_search"}, {"type": "function", "function": {"name": "clock"}}, {"type": "mcp"}])";
+  const auto answer = chat(tools);
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.header("X-Quire-Ignored-Fields"), "tools[0]:web_search, tools[2]:mcp");
+  EXPECT_NE(tokens_to_bytes(engine.at(0).request.prompt).find("hi1<tool_call>"), std::string::npos) << "one tool is left";
+  EXPECT_EQ(chat(R"("tools": [{"type": "web_search"}], "tool_choice": "auto")").status, 200U);
+  EXPECT_EQ(tokens_to_bytes(engine.at(1).request.prompt), tokens_to_bytes([&] {
+              EXPECT_EQ(chat("").status, 200U);
+              return engine.at(2).request.prompt;
+            }()))
+      << "no tools are left";
+  const std::string only_search = R"("tools": [{"type": "web_search"}], "tool_choice": )";
+  EXPECT_EQ(error_field(only_search + R"("required")"), "tool_choice");
+  EXPECT_EQ(error_field(only_search + R"({"type": "web_search"})"), "tool_choice");
+  const std::string allowed = R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [{"type": "web_search"}], "mode": )";
+  EXPECT_EQ(chat(tools + allowed + R"("auto"}})").status, 200U);
+  EXPECT_EQ(error_field(tools + allowed + R"("required"}})"), "tool_choice");
 }
 
 TEST_F(ToolCallsTest, WhatIsWrongWithEarlierCallsIsNamed) {

@@ -62,6 +62,7 @@ TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
   EXPECT_EQ(requests[0].at("path"), "/v1/completions");
   EXPECT_EQ(requests[0].at("status"), 200);
   EXPECT_EQ(requests[0].at("prompt_tokens"), 11);
+  EXPECT_EQ(requests[0].at("cached_tokens"), 16);
   EXPECT_EQ(requests[0].at("output_tokens"), 12);
   EXPECT_EQ(requests[1].at("status"), 401);
   for (const char* secret : {"key-text", "wrong-text", "prompt-text", "salt-text", "query-text", "answer-text"})

@@ -198,8 +198,8 @@ TEST(CompletionRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
   EXPECT_TRUE(chat(R"("response_format": {"type": "text"}, "store": false, "best_of": 1, "length_penalty": 1.0, "user": "u",
                       "metadata": {"a": "b"}, "parallel_tool_calls": true, "service_tier": "auto", "tool_choice": "none")")
                   .has_value());
-  for (const char* fields : {R"("verbosity": "high")", R"("typical_p": 0.5)", R"("truncation_side": "right")", R"("prompt_embeds": "x")",
-                             R"("early_stopping": true)", R"("tool_choice": "required")", R"("functions": [{}])", R"("audio": {})"}) {
+  for (const char* fields : {R"("typical_p": 0.5)", R"("truncation_side": "right")", R"("prompt_embeds": "x")", R"("early_stopping": true)",
+                             R"("tool_choice": "required")", R"("functions": [{}])", R"("audio": {})"}) {
     const auto request = chat(fields);
     ASSERT_FALSE(request.has_value()) << fields;
     EXPECT_EQ(request.error().code, ErrorCode::unsupported) << fields;

@@ -15,6 +15,7 @@
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/moves/unloaded.h"
 #include "core/schedule/requests/context.h"
+#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/forks.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/queues.h"

@@ -9,8 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "server/http/nearest_name.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
+#include "server/request/tool_use.h"
 
 namespace quire {
 
@@ -130,15 +132,31 @@ Result<void> add_assistant_blocks(const json::array& blocks, const std::string& 
   return {};
 }
 
+// What the client's own program says amid a conversation (a beta of Anthropic's). Most templates know a system prompt only at the begin:
+// it goes to the user's words before it, between the marks in which the same clients put it there without the beta.
+Result<void> add_system_turn(const json::value& content, const std::string& field, json::array& out) {
+  const auto text = joined_text(content, field);
+  if (!text) return std::unexpected(text.error());
+  json::string marked = "<system-reminder>\n";
+  marked.append(*text).append("\n</system-reminder>");
+  if (out.empty() || out.back().get_object().at("role") != "user") {
+    out.emplace_back(json::object{{"role", "user"}, {"content", std::move(marked)}});
+    return {};
+  }
+  out.back().get_object().at("content").get_string().append("\n").append(marked);
+  return {};
+}
+
 Result<void> add_turn(const json::value& turn, std::size_t index, json::array& out) {
   const std::string at = fmt::format("messages[{}]", index);
   if (!turn.is_object()) return std::unexpected(wrong_block(at, "must be an object, not " + describe(turn)));
   const std::string_view role = text_at(turn.get_object(), "role");
-  if (role != "user" && role != "assistant")
+  if (role != "user" && role != "assistant" && (role != "system" || index == 0))
     return std::unexpected(wrong_block(at + ".role", "must be user or assistant", "a system prompt goes into system"));
   const json::value* content = turn.get_object().if_contains("content");
   if (content == nullptr || (!content->is_string() && !content->is_array()))
     return std::unexpected(wrong_block(at + ".content", "must be a string or an array of blocks"));
+  if (role == "system") return add_system_turn(*content, at + ".content", out);
   if (content->is_string()) {
     out.emplace_back(json::object{{"role", role}, {"content", *content}});
     return {};
@@ -147,8 +165,20 @@ Result<void> add_turn(const json::value& turn, std::size_t index, json::array& o
   return role == "user" ? add_user_blocks(blocks, at + ".content", out) : add_assistant_blocks(blocks, at + ".content", out);
 }
 
+// Claude Code's first block of the system prompt is for the biller: another text in each request, and none for a model.
+constexpr std::string_view kBilling = "x-anthropic-billing-header:";
+
+void drop_billing(ObjectReader& reader, json::value& system) {
+  if (!system.is_array()) return;
+  json::array& blocks = system.get_array();
+  if (blocks.empty() || !blocks.front().is_object() || !text_at(blocks.front().get_object(), "text").starts_with(kBilling)) return;
+  blocks.erase(blocks.begin());
+  reader.leave_out("system[0]:x-anthropic-billing-header");
+}
+
 void read_turns(ObjectReader& reader, json::array& out) {
-  if (const json::value* system = reader.find("system")) {
+  if (json::value* system = reader.find("system")) {
+    drop_billing(reader, *system);
     auto text = joined_text(*system, "system");
     if (!text) return reader.reject(text.error());
     if (!text->empty()) out.emplace_back(json::object{{"role", "system"}, {"content", *std::move(text)}});
@@ -167,9 +197,12 @@ Result<json::object> function_of(const json::value& tool, std::size_t index) {
   if (!tool.is_object()) return std::unexpected(wrong_block(at, "must be an object, not " + describe(tool)));
   const json::object& fields = tool.get_object();
   const json::value* type = fields.if_contains("type");
-  if (type != nullptr && !type->is_null() && *type != "custom")
-    return std::unexpected(
-        wrong_block(at + ".type", "is " + describe(*type), "only tools of the client are called here", ErrorCode::unsupported));
+  if (type != nullptr && !type->is_null() && *type != "custom") {
+    // Those that Anthropic runs, or that its models know without a schema: they are left out where the chat is read.
+    if (foreign_type(tool).empty() || nearest_name(foreign_type(tool), {"custom"}))
+      return std::unexpected(wrong_block(at + ".type", "is " + describe(*type), R"(did you mean "custom"?)"));
+    return json::object{{"type", *type}};
+  }
   const json::value* schema = fields.if_contains("input_schema");
   if (schema == nullptr || !schema->is_object()) return std::unexpected(wrong_block(at + ".input_schema", "must be a JSON schema"));
   json::object function{{"name", text_at(fields, "name")}, {"parameters", *schema}};
@@ -191,14 +224,14 @@ void read_functions(ObjectReader& reader, json::object& chat) {
   if (!functions.empty()) chat.emplace("tools", std::move(functions));
 }
 
-void read_which_tool(ObjectReader& reader, json::object& chat) {
+void read_which_tool(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored, json::object& chat) {
   json::value* choice = reader.find("tool_choice");
   if (choice == nullptr) return;
   if (!choice->is_object()) return reader.reject("tool_choice", "must be an object, not " + describe(*choice), R"(send {"type": "auto"})");
   ObjectReader inner(choice->get_object(), "tool_choice.");
   const std::string type = inner.text("type"), name = inner.text("name");
   if (inner.boolean("disable_parallel_tool_use", false)) chat.emplace("parallel_tool_calls", false);
-  if (const auto done = inner.finish(); !done) return reader.reject(done.error());
+  if (const auto done = inner.finish(ignored, call.is_beta); !done) return reader.reject(done.error());
   if (type == "tool" && !name.empty())
     chat.emplace("tool_choice", json::object{{"type", "function"}, {"function", json::object{{"name", name}}}});
   else if (type == "auto" || type == "none")
@@ -210,18 +243,24 @@ void read_which_tool(ObjectReader& reader, json::object& chat) {
                   "use auto, any, tool with a name, or none");
 }
 
-// A budget is a hint: what the model thinks counts toward max_tokens.
-void read_thinking(ObjectReader& reader, json::object& chat) {
-  const json::value* thinking = reader.find("thinking");
+// A budget is a hint: what the model thinks counts toward max_tokens, and all of it is shown.
+void read_thinking(ObjectReader& reader, std::vector<std::string>& ignored, json::object& chat) {
+  json::value* thinking = reader.find("thinking");
   if (thinking == nullptr) return;
-  const std::string_view type = thinking->is_object() ? text_at(thinking->get_object(), "type") : std::string_view();
+  std::string type;
+  if (thinking->is_object()) {
+    ObjectReader inner(thinking->get_object(), "thinking.");
+    type = inner.text("type");
+    for (const char* hint : {"budget_tokens", "display"}) inner.ignore(hint);
+    if (const auto done = inner.finish(ignored, true); !done) return reader.reject(done.error());
+  }
   if (type == "enabled" || type == "disabled")
     chat.emplace("chat_template_kwargs", json::object{{"enable_thinking", type == "enabled"}});
   else if (type != "adaptive")
     reader.reject("thinking", "has no type that is known", R"(send {"type": "enabled"} or {"type": "disabled"})");
 }
 
-void read_output_config(ObjectReader& reader, json::object& chat) {
+void read_output_config(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored, json::object& chat) {
   json::value* config = reader.find("output_config");
   if (config == nullptr) return;
   if (!config->is_object()) return reader.reject("output_config", "must be an object, not " + describe(*config));
@@ -236,7 +275,7 @@ void read_output_config(ObjectReader& reader, json::object& chat) {
           "response_format",
           json::object{{"type", "json_schema"}, {"json_schema", json::object{{"name", "answer"}, {"schema", *schema}, {"strict", true}}}});
   }
-  if (const auto done = inner.finish(); !done) reader.reject(done.error());
+  if (const auto done = inner.finish(ignored, call.is_beta); !done) reader.reject(done.error());
 }
 
 // The same in both, and what vLLM and this server have beyond them.
@@ -250,17 +289,24 @@ void move_same_fields(ObjectReader& reader, json::object& chat) {
   }
 }
 
+// Who asks is the name of a session, as agents send it.
+void read_metadata(ObjectReader& reader, json::object& chat) {
+  const json::value* metadata = reader.find("metadata");
+  if (metadata == nullptr) return;
+  const std::string_view user = metadata->is_object() ? text_at(metadata->get_object(), "user_id") : std::string_view();
+  if (!user.empty()) chat.emplace("prompt_cache_key", user);
+  if (user.empty() || metadata->get_object().size() > 1) reader.leave_out("metadata");
+}
+
 void read_other_fields(ObjectReader& reader) {
-  for (const char* hint : {"metadata", "cache_control", "service_tier", "inference_geo"}) reader.ignore(hint);
+  // mcp_servers and container are for tools that this server does not run.
+  for (const char* hint : {"cache_control", "service_tier", "inference_geo", "container", "mcp_servers"}) reader.ignore(hint);
   // Known from the other API, and not here.
   reader.only("stop", "null", "send stop_sequences");
   reader.only("response_format", "null", "send output_config");
   reader.only("max_completion_tokens", "null", "send max_tokens");
   for (const char* other : {"n", "logit_bias", "presence_penalty", "frequency_penalty"})
     reader.only(other, "null", "use /v1/chat/completions");
-  reader.only("container", "null", "this server runs no code");
-  reader.only("mcp_servers", "[]", "connect to them in the client");
-  reader.only("context_management", "null", "shorten the conversation in the client");
 }
 
 constexpr FieldName kOfMessages[] = {
@@ -278,24 +324,27 @@ Error in_words_of_messages(Error error) {
   return rename_fields(kOfMessages, std::move(error));
 }
 
-Result<json::object> chat_of_messages(json::object body, bool counts_only, std::vector<std::string>& ignored) {
+Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, std::vector<std::string>& ignored) {
   ObjectReader reader(body);
-  json::object chat;
+  ChatOfMessages out;
+  json::object& chat = out.chat;
   if (reader.text("model").empty()) reader.reject("model", "is missing", "send one of /v1/models");
   const auto most = reader.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max());
   if (most) chat.emplace("max_tokens", *most);
-  if (!most && !counts_only) reader.reject("max_tokens", "is missing", "say how long the answer may be");
+  if (!most && !call.counts_only) reader.reject("max_tokens", "is missing", "say how long the answer may be");
   json::array turns;
   read_turns(reader, turns);
   read_functions(reader, chat);
-  read_which_tool(reader, chat);
-  read_thinking(reader, chat);
-  read_output_config(reader, chat);
+  read_which_tool(reader, call, ignored, chat);
+  read_thinking(reader, ignored, chat);
+  read_output_config(reader, call, ignored, chat);
+  if (json::value* management = reader.find("context_management")) out.edits = read_context_edits(reader, *management);
   move_same_fields(reader, chat);
+  read_metadata(reader, chat);
   read_other_fields(reader);
-  if (const auto done = reader.finish(ignored); !done) return std::unexpected(done.error());
+  if (const auto done = reader.finish(ignored, call.is_beta); !done) return std::unexpected(done.error());
   chat.emplace("messages", std::move(turns));
-  return chat;
+  return out;
 }
 
 }  // namespace quire

@@ -12,6 +12,7 @@
 #include "server/api/serving.h"
 #include "server/request/object_reader.h"
 #include "server/request/prepare.h"
+#include "server/request/served_model.h"
 
 namespace quire {
 
@@ -28,13 +29,29 @@ class MessageShape final : public AnswerShape {
   }
 };
 
+// Of what a chat's prompt will be; one that is too long for the context, which clearing may mend, has one token more than fit.
+Result<std::size_t> count_chat(const boost::json::object& chat, const RequestContext& context) {
+  auto parsed = read_chat_of(std::make_shared<const MessageShape>(), chat, {}, context);
+  if (!parsed) return std::unexpected(parsed.error());
+  const auto text = context.model.render(std::move(parsed->chat));
+  if (!text) return std::unexpected(in_words_of_messages(text.error()));
+  const auto tokens = context.model.encode(*text, {.add_special = false, .parse_special = true}, "messages");
+  return tokens ? tokens->size() : context.model.max_model_len() + std::size_t{1};
+}
+
 Result<CompletionRequest> read_message(std::string body, bool counts_only, const RequestContext& context) {
   auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(object.error());
   std::vector<std::string> ignored;
-  auto chat = chat_of_messages(std::move(*object), counts_only, ignored);
-  if (!chat) return std::unexpected(chat.error());
-  return read_chat_of(std::make_shared<const MessageShape>(), std::move(*chat), ignored, context);
+  auto translated = chat_of_messages(std::move(*object), {.counts_only = counts_only, .is_beta = context.is_beta}, ignored);
+  if (!translated) return std::unexpected(translated.error());
+  const auto count = [&context](const boost::json::object& chat) { return count_chat(chat, context); };
+  if (const auto applied = apply_context_edits(translated->edits, translated->chat, count); !applied)
+    return std::unexpected(applied.error());
+  auto parsed = read_chat_of(std::make_shared<const MessageShape>(), std::move(translated->chat), ignored, context);
+  // The body names a user, who may have several sessions.
+  if (parsed && !context.session.empty()) parsed->session_key.clear();
+  return parsed;
 }
 
 Result<std::string> count_tokens(std::string body, const RequestContext& context) {
@@ -51,7 +68,11 @@ ApiRoutes messages_routes(Serving& serving) {
   const auto read = [](std::string body, const RequestContext& context) { return read_message(std::move(body), false, context); };
   const auto create = [&serving, read](HttpRequest& request, const Wake& wake) { return serving.complete(request, wake, read); };
   const auto count = [&serving](HttpRequest& request, const Wake& wake) {
-    return serving.answer_body(request, wake, [&serving](std::string body) { return count_tokens(std::move(body), serving.context({})); });
+    return serving.answer_body(request, wake, [&serving, is_beta = request.is_beta](std::string body) {
+      RequestContext context = serving.context({});
+      context.is_beta = is_beta;
+      return count_tokens(std::move(body), context);
+    });
   };
   return {.routes = {{"/v1/messages", "POST", Access::key, create}, {"/v1/messages/count_tokens", "POST", Access::key, count}},
           .errors_under = "/v1/messages",

@@ -61,7 +61,7 @@ class Translation {
   void read_input();
   void read_tools();
   void read_tool_choice();
-  void read_text();
+  void read_text(std::vector<std::string>& ignored);
   void read_reasoning();
   void read_logprobs();
   void read_others();
@@ -143,9 +143,8 @@ Result<json::object> chat_tool(const json::value& tool, std::size_t index) {
   if (!tool.is_object()) return wrong("", "must be an object, not " + describe(tool), "", ErrorCode::invalid_argument);
   const json::object& fields = tool.get_object();
   const std::string_view type = string_at(fields, "type");
-  if (type != "function")
-    return wrong(".type", type.empty() ? "is missing" : "is " + describe(json::value(type)), "this server runs no tools: send functions",
-                 type.empty() ? ErrorCode::invalid_argument : ErrorCode::unsupported);
+  if (type.empty()) return wrong(".type", "is missing", R"(send {"type": "function", ...})", ErrorCode::invalid_argument);
+  if (type != "function") return json::object{{"type", type}};  // left out, or a slip: where the chat is read
   json::object function;
   for (const char* name : {"name", "description", "parameters", "strict"})
     if (const json::value* value = fields.if_contains(name); value != nullptr && !value->is_null()) function.emplace(name, *value);
@@ -177,12 +176,12 @@ void Translation::read_tool_choice() {
 }
 
 // {"format": ..., "verbosity": ...}.
-void Translation::read_text() {
+void Translation::read_text(std::vector<std::string>& ignored) {
   json::value* text = reader_.find("text");
   if (text == nullptr) return;
   if (!text->is_object()) return reader_.reject("text", "must be an object, not " + describe(*text), R"(send {"format": {...}})");
   ObjectReader inner(text->get_object(), "text.");
-  inner.only("verbosity", "\"medium\"", "remove it");
+  inner.ignore("verbosity");
   if (const json::value* format = inner.find("format"); format != nullptr && format->is_object()) {
     json::object named;
     for (const char* name : {"name", "description", "schema", "strict"})
@@ -194,7 +193,7 @@ void Translation::read_text() {
   } else if (format != nullptr) {
     inner.reject("format", "must be an object, not " + describe(*format), R"(send {"type": "json_schema", ...})");
   }
-  if (const auto done = inner.finish(); !done) reader_.reject(done.error());
+  if (const auto done = inner.finish(ignored); !done) reader_.reject(done.error());
 }
 
 // How it is summed up is nobody's business here: what the model thinks is told as it is.
@@ -243,6 +242,7 @@ void Translation::move_same_fields() {
                            "cache_salt",
                            "priority",
                            "job_id",
+                           "prompt_cache_key",
                            "is_last_step",
                            "tool",
                            "hints",
@@ -257,8 +257,8 @@ void Translation::move_same_fields() {
 }
 
 void Translation::read_others() {
-  for (const char* hint : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-                           "service_tier", "max_tool_calls", "stream_options", "request_id"})
+  for (const char* hint : {"user", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "service_tier", "max_tool_calls",
+                           "stream_options", "request_id", "context_management"})
     reader_.ignore(hint);
   if (const json::value* metadata = reader_.find("metadata"); metadata != nullptr && !metadata->is_object())
     reader_.reject("metadata", "must be an object, not " + describe(*metadata));
@@ -270,7 +270,6 @@ void Translation::read_others() {
   reader_.only("background", "false", "wait for the answer, or stream it");
   reader_.only("conversation", "null", "use previous_response_id");
   reader_.only("prompt", "null", "prompts are not kept here; send input and instructions");
-  reader_.only("context_management", "[]", "shorten the conversation in the client");
   for (const char* other : {"moderation", "access_programs", "image"}) reader_.only(other, "null", "remove it");
   // Known from the other APIs, and not here.
   reader_.only("messages", "null", "send input");
@@ -290,7 +289,7 @@ Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
   if (!reader_.failed()) call_.settings = settings();  // before its parts are taken
   read_tools();
   read_tool_choice();
-  read_text();
+  read_text(ignored);
   read_reasoning();
   read_logprobs();
   move_same_fields();

@@ -23,6 +23,7 @@ class MessagesHttp : public RunningServer {
     engine.set_max_model_len(4096);
     start(std::move(options));
   }
+  std::size_t num_asked = 0;
   ClientResponse message(const std::string& more, const std::string& headers = {}) {
     return post("/v1/messages?beta=true",
                 R"({"model": "bytes", "max_tokens": 200, "messages": [{"role": "user", "content": "hi"}])" +
@@ -107,12 +108,57 @@ TEST_F(MessagesHttp, ErrorsAreOfThatShapeWhereverTheyComeFrom) {
   EXPECT_EQ(type_of(message("", "X-Api-Key: wrong\r\n")), "authentication_error");
   EXPECT_EQ(message("", key).status, 200U);
   EXPECT_EQ(type_of(message(R"("temperature": "hot")", key)), "invalid_request_error");
-  EXPECT_EQ(type_of(message(R"("mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}])", key)), "invalid_request_error");
+  EXPECT_EQ(type_of(message(R"("n": 2)", key)), "invalid_request_error");
   EXPECT_EQ(type_of(post("/v1/messages", "{", key)), "invalid_request_error");
   EXPECT_EQ(type_of(post("/v1/messages", R"({"model": "other", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})", key)),
             "not_found_error");
   EXPECT_EQ(type_of(message("\"system\": \"" + std::string(200'000, 'x') + "\"", key)), "request_too_large");
   EXPECT_EQ(type_of(post("/v1/messages/count_tokens", R"({"messages": 3})", key)), "invalid_request_error");
+}
+
+TEST_F(MessagesHttp, ContextIsManaged) {
+  begin("hello");
+  const std::string body = R"({"model": "bytes", "max_tokens": 9, "messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "first"}]},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t2", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "content": "second"}]}],
+    "context_management": {"edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 1},
+      "trigger": {"type": "input_tokens", "value": )";
+  const auto prompt_of = [&](const char* trigger) {
+    EXPECT_EQ(post("/v1/messages", body + trigger + "}}]}}").status, 200U);
+    return tokens_to_bytes(engine.at(num_asked++).request.prompt);
+  };
+  EXPECT_NE(prompt_of("4000").find("<tool>first<assistant>"), std::string::npos);
+  const std::string cleared = prompt_of("10");
+  EXPECT_NE(cleared.find("<tool>[Old tool result content cleared]<assistant>"), std::string::npos);
+  EXPECT_NE(cleared.find("<tool>second<assistant>"), std::string::npos);
+}
+
+TEST_F(MessagesHttp, AgentsSessionsAreJobs) {
+  begin("hello");
+  const auto job_of = [&](const std::string& fields, const std::string& headers) {
+    EXPECT_EQ(message(fields, headers).status, 200U);
+    return engine.at(num_asked++).request.tags.job;
+  };
+  EXPECT_EQ(job_of("", ""), "");
+  EXPECT_EQ(job_of(R"("metadata": {"user_id": "u"})", ""), "u");
+  EXPECT_EQ(job_of("", "X-Claude-Code-Session-Id: s-1\r\n"), "s-1");
+  EXPECT_EQ(job_of(R"("metadata": {"user_id": "u"})", "X-Claude-Code-Session-Id: s-1\r\n"), "s-1") << "a user has several sessions";
+  EXPECT_EQ(job_of(R"("metadata": {"user_id": "u"}, "job_id": "j")", "session_id: s-1\r\n"), "j") << "what is said goes first";
+  const std::string hash = job_of(R"("metadata": {"user_id": ")" + std::string(300, 'u') + "\"}", "");
+  EXPECT_EQ(hash.size(), 64U) << "no name is too long";
+  EXPECT_EQ(job_of("", "session_id: a b\r\n"), "") << "no name of a session";
+}
+
+TEST_F(MessagesHttp, StrictFieldsRefuseWhatWouldBeIgnored) {
+  begin("hello", {.strict_fields = true});
+  EXPECT_EQ(message(R"("metadata": {"user_id": "u"})").status, 200U) << "it names a session";
+  EXPECT_EQ(message(R"("service_tier": "auto")").status, 400U);
+  EXPECT_EQ(message(R"("tools": [{"type": "web_search_20250305", "name": "web_search"}])").status, 400U);
+  const auto refused = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "xyzzy": 1})");
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(refused.json().at("error").at("param"), "xyzzy");
 }
 
 }  // namespace

@@ -18,14 +18,22 @@ namespace json = boost::json;
 
 json::value chat_from(const std::string& fields) {
   std::vector<std::string> ignored;
-  auto chat = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), false, ignored);
-  if (!chat) return json::value(chat.error().to_string());
-  return *std::move(chat);
+  auto translated = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), {}, ignored);
+  if (!translated) return json::value(translated.error().to_string());
+  return std::move(translated->chat);
+}
+
+// What is named of a body that is taken.
+std::vector<std::string> ignored_of(const std::string& fields, MessagesCall call = {}) {
+  std::vector<std::string> ignored;
+  const auto translated = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), call, ignored);
+  if (!translated) return {translated.error().to_string()};
+  return ignored;
 }
 
 std::string field_of_refusal(const std::string& body) {
   std::vector<std::string> ignored;
-  const auto chat = chat_of_messages(parse_object(body).value(), false, ignored);
+  const auto chat = chat_of_messages(parse_object(body).value(), {}, ignored);
   return chat ? "none" : chat.error().field;
 }
 
@@ -49,7 +57,11 @@ TEST(MessagesRequest, ATurnOfToolsIsTheChatsTurn) {
 TEST(MessagesRequest, FieldsAreTheChats) {
   const std::pair<std::string, std::string> cases[] = {
       {R"("stop_sequences":["a"],"top_k":4,"stream":true)", R"({"stop":["a"],"top_k":4,"stream":true})"},
-      {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})", "{}"},
+      {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})", R"({"prompt_cache_key":"u"})"},
+      {R"("mcp_servers":[{"type":"url","url":"http://x","name":"x"}],"container":"c")", "{}"},
+      {R"("tools":[{"type":"web_search_20250305","name":"web_search"},{"type":"custom","name":"f","input_schema":{}}])",
+       R"({"tools":[{"type":"web_search_20250305"},{"type":"function","function":{"name":"f","parameters":{}}}]})"},
+      {R"("system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=1; cch=2;"}])", "{}"},
       {R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}])",
        R"({"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]})"},
       {R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true})", R"({"tool_choice":"auto","parallel_tool_calls":false})"},
@@ -70,6 +82,17 @@ TEST(MessagesRequest, FieldsAreTheChats) {
     const json::value chat = chat_from(kHello + "," + sent);
     EXPECT_EQ(chat, expected) << sent << '\n' << json::serialize(chat);
   }
+}
+
+TEST(MessagesRequest, WhatTheClientSaysAmidAConversationIsAReminder) {
+  const json::value chat = chat_from(R"("messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"system","content":"a"},
+    {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},
+    {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"4"}]},
+    {"role":"system","content":[{"type":"text","text":"b"}]}])");
+  const auto& messages = chat.at("messages").as_array();
+  ASSERT_EQ(messages.size(), 4U) << json::serialize(chat);
+  EXPECT_EQ(messages[0].at("content"), "hi\n<system-reminder>\na\n</system-reminder>");
+  EXPECT_EQ(messages[3], json::parse(R"({"role":"user","content":"<system-reminder>\nb\n</system-reminder>"})"));
 }
 
 TEST(MessagesRequest, AToolThatFailedSaysSo) {
@@ -97,12 +120,21 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
        "messages[0].content[0].input"},
       {head + R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})", "messages"},
       {head + kHello + R"(,"system":[{"type":"text"}]})", "system[0].text"},
-      {head + kHello + R"(,"tools":[{"type":"web_search_20250305","name":"web_search"}]})", "tools[0].type"},
+      {head + kHello + R"(,"tools":[{"type":"costum","name":"f","input_schema":{}}]})", "tools[0].type"},
+      {head + kHello + R"(,"tools":[{"type":3,"name":"f","input_schema":{}}]})", "tools[0].type"},
+      {head + kHello + R"(,"context_management":3})", "context_management"},
+      {head + kHello + R"(,"context_management":{"edits":{}}})", "context_management.edits"},
+      {head + kHello + R"(,"context_management":{"edits":[3]}})", "context_management.edits[0]"},
+      {head + kHello + R"(,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"some"}]}})",
+       "context_management.edits[0].keep"},
+      {head + kHello +
+           R"(,"context_management":{"edits":[{"type":"clear_tool_uses_20250919","trigger":{"type":"tool_uses","value":-1}}]}})",
+       "context_management.edits[0].trigger.value"},
       {head + kHello + R"(,"tools":[{"name":"f"}]})", "tools[0].input_schema"},
       {head + kHello + R"(,"tool_choice":{"type":"tool"}})", "tool_choice"},
       {head + kHello + R"(,"tool_choice":"auto"})", "tool_choice"},
       {head + kHello + R"(,"thinking":{"type":"maybe"}})", "thinking"},
-      {head + kHello + R"(,"mcp_servers":[{}]})", "mcp_servers"},
+      {head + kHello + R"(,"temperatur":1})", "temperatur"},
       {head + kHello + R"(,"stop":["a"]})", "stop"},
   };
   for (const auto& [body, field] : cases) EXPECT_EQ(field_of_refusal(body), field) << body;
@@ -110,7 +142,9 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
 
 TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
   std::vector<std::string> ignored;
-  EXPECT_TRUE(chat_of_messages(parse_object(R"({"model":"m","metadata":{},"xyzzy":1,)" + kHello + "}").value(), true, ignored).has_value());
+  EXPECT_TRUE(
+      chat_of_messages(parse_object(R"({"model":"m","metadata":{},"xyzzy":1,)" + kHello + "}").value(), {.counts_only = true}, ignored)
+          .has_value());
   EXPECT_EQ(ignored, (std::vector<std::string>{"metadata", "xyzzy"}));
 }
 
@@ -122,6 +156,26 @@ TEST(MessagesRequest, ErrorsNameTheFieldsThatWereSent) {
   EXPECT_EQ(renamed("stop_token_ids"), "stop_token_ids");
   EXPECT_EQ(renamed("response_format"), "output_config.format");
   EXPECT_EQ(renamed("max_tokens"), "max_tokens");
+}
+
+TEST(MessagesRequest, WhatChangesNoAnswerIsNamedAndTaken) {
+  const auto names = [](auto... name) { return std::vector<std::string>{name...}; };
+  EXPECT_EQ(ignored_of(kHello +
+                       R"(,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"},{"type":"compact_20260112"}]})"),
+            names("context_management.edits[1]:compact_20260112"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"mcp_servers":[],"container":"c")"), names("container", "mcp_servers"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"metadata":{"user_id":"u"})"), names());
+  EXPECT_EQ(ignored_of(kHello + R"(,"metadata":{"user_id":"u","team":"t"})"), names("metadata"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"thinking":{"type":"enabled","budget_tokens":5})"), names("thinking.budget_tokens"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"output_config":{"task_budget":{}})"), names("output_config.task_budget"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"system":[{"type":"text","text":"x-anthropic-billing-header: a"}])"),
+            names("system[0]:x-anthropic-billing-header"));
+}
+
+TEST(MessagesRequest, ABetaHasFieldsOfOtherNames) {
+  const std::string body = R"({"model":"m","max_tokens":5,"systems":1,)" + kHello + "}";
+  EXPECT_EQ(field_of_refusal(body), "systems") << "a slip";
+  EXPECT_EQ(ignored_of(kHello + R"(,"systems":1)", {.is_beta = true}), std::vector<std::string>{"systems"});
 }
 
 }  // namespace
