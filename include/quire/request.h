@@ -1,5 +1,7 @@
 #pragma once
 // A request as it enters the core, and as others may look at it there.
+// What enters is copied by Core::add() on the core's thread; views are valid until the next call that changes the core. Counts are tokens
+// unless they say otherwise; times are seconds of the caller's own clock.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -46,6 +48,7 @@ struct RepetitionDetection {
   std::int32_t min_count = 0;
 };
 
+// // Everything here is free text from clients, compared byte by byte and never interpreted, but for SchedulingPolicy::continuum.
 // What a request belongs to, for those who schedule, count or explain by it.
 struct RequestTags {
   std::string job{};          // an agent's run of several requests (turns); empty: none

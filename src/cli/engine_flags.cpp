@@ -1,3 +1,5 @@
+// Flags of the engine that several commands share. Called once, while the command line is described. Names follow vLLM's; a flag writes
+// into the options it is given, which must live until the command has run.
 #include "cli/engine_flags.h"
 
 #include <fmt/format.h>
