@@ -1,3 +1,5 @@
+// The engine thread's, between a result and the next plan. Each function ends what it concerns, with the reason for its client; the step
+// and the other requests go on.
 #include "engine/requests/live_failures.h"
 
 #include <algorithm>

@@ -33,7 +33,9 @@ class DramTier final : public KvTier, private TierPlaces {
   std::unique_ptr<OffloadConnector> connector_;
   const KvDramOptions options_;
   Rate load_rate_;
+  // As the connector has them.
   TierCosts costs_;
+  // Up to where load_rate_ has counted.
   std::uint64_t bytes_loaded_ = 0;
   double seconds_loaded_ = 0.0;
 };

@@ -40,6 +40,7 @@ Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, con
 }
 
 // Blocks of one page each.
+// There and back, twice. Without it nothing would be known of the costs when the first request has to give way.
 void KvSwap::calibrate() {
   KvLayout layout;
   layout.page_bytes = {transport_->block_bytes()};
@@ -61,6 +62,7 @@ void KvSwap::calibrate() {
           {.id = TransferId{id}, .request = {}, .direction = direction, .tier = kSwapTier, .blocks = blocks, .places = places});
       transport_->wait(TransferId{id++});
     }
+  // Taken out, so that the worker's first poll() finds only its own.
   std::vector<TransferCompletion> over;
   transport_->poll(over);
   transport_->detach();

@@ -30,6 +30,7 @@ class KvSwap {
   explicit KvSwap(std::shared_ptr<MemoryTransport> transport) : transport_(std::move(transport)) {}
   void calibrate();
 
+  // Shared with the worker's transport, which may outlive this.
   std::shared_ptr<MemoryTransport> transport_;
 };
 
