@@ -12,6 +12,7 @@
 
 namespace quire {
 
+// Read when the folder was opened. Sizes in bytes; a place is a fixed share of a file, which one block fills or less.
 struct CacheFolderInfo {
   std::string fingerprint;                // of the model, its KV layout and its arithmetic, in hexadecimal digits
   std::uint64_t num_openings = 0;         // how often a process has opened it to serve
@@ -23,6 +24,7 @@ struct CacheFolderInfo {
   std::uint64_t num_damaged_entries = 0;  // of the table, which name nothing
 };
 
+// One entry of the table. `bytes` are the block's own, without padding.
 struct CachedBlock {
   OffloadKey name;
   std::uint32_t place = 0;
@@ -32,6 +34,7 @@ struct CachedBlock {
   friend bool operator==(const CachedBlock&, const CachedBlock&) = default;
 };
 
+// One thread at a time. For tools (`quire cache`): the engine opens its folder itself.
 class CacheFolder {
  public:
   // Locks the folder while the object lives, and changes nothing in it. Errors (`folder`): it is not there or holds no disk tier, a process

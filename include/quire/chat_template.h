@@ -33,6 +33,7 @@ struct TemplateOptions {
   TemplateLimits limits;
 };
 
+// One turn of a plain conversation. The role is handed to the template as it is: which roles it knows is the template's business.
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant"
   std::string content;

@@ -23,6 +23,7 @@ struct StepPlan;
 using GroupBlocks = std::span<const std::span<const BlockId>>;
 
 struct ExternalMatch {
+  // Counts tokens, not blocks. The core asks again in every step in which the request is looked at until it gets a number.
   std::optional<std::uint32_t> num_tokens;  // beyond the local hit; nullopt: not known yet, ask again in a later step
   bool load_async = false;                  // the blocks are filled while the request waits
 };
@@ -34,7 +35,9 @@ class Connector {
   virtual void bind(const Core& /*core*/) {}
   // SupportsHMA: whether it knows several cache groups, and lists with null blocks, which a window has passed.
   [[nodiscard]] virtual bool supports_groups() const { return false; }
-  // get_num_new_matched_tokens; not asked of a request that loads nothing (NewRequest::loads_nothing), nor of a fork with its share
+  // get_num_new_matched_tokens; not asked of a request that loads nothing (NewRequest::loads_nothing), nor of a fork with its share.
+  // `num_local_tokens` are those that the prefix cache has; the answer counts from there. Asked again for a request that was not admitted,
+  // so an answer must not take anything for granted: only allocated() says that the request got its blocks.
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
   // update_state_after_alloc: all blocks of the request, in every group
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
@@ -43,6 +46,7 @@ class Connector {
   // is open and none was refused
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
   // build_connector_meta: before the planned tokens count as computed
+  // Once per plan, after everything in it is decided. The plan is a view: what is needed later must be copied.
   virtual void planned(const StepPlan& plan) = 0;
   // Thereafter: the transfers that begin with this plan. A request that waits for its blocks needs a load in the plan that has let it wait,
   // and goes on when its loads are over.
@@ -54,7 +58,7 @@ class Connector {
   // wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
   virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
   // Its blocks hold what nobody may read (Core::forget_blocks): what was stored of them is not to be loaded again.
-  virtual void forget(const RequestView& /*request*/) {}
+  virtual void forget_blocks(const RequestView& /*request*/) {}
   // In apply(): what the request has computed behind so many of its tokens came of blocks that a load was to fill and has not
   // (CureOptions::unloaded_begin_anew). It is not to be stored: a store of it that was refused or not asked for yet is to be forgotten.
   // None has begun. The request has ended, ends now, or begins anew.
@@ -62,11 +66,14 @@ class Connector {
   // In apply(): what kept the blocks of a finished request is over, and they are given back.
   virtual void sent(RequestId /*request*/) {}
   // update_connector_output: the step's results are taken, the finished transfers are not yet
+  // Within apply(), where the result carries connector output (StepResult::has_connector_output, or a transfer that is over).
   virtual void step_output() = 0;
   // reset_cache
+  // True: it holds nothing any more. False: it keeps what it has, and the core's caller is told so.
   virtual bool reset() = 0;
 };
 
+// Where outputs of an image or sound encoder are kept outside of this worker (vLLM's ECConnectorBase). Held by the caller of Core::create.
 class EncoderConnector {
  public:
   virtual ~EncoderConnector() = default;
@@ -76,6 +83,8 @@ class EncoderConnector {
   virtual void allocated(const RequestView& request, std::uint32_t index) = 0;
 };
 
+// Says which outputs a request with structured output may have. One object serves all requests of a core; it knows them by id and is told
+// of outputs in the order in which they were sampled.
 class Grammar {
  public:
   virtual ~Grammar() = default;

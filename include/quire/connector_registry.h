@@ -63,6 +63,8 @@ struct ConnectorHalves {
 
 using ConnectorFactory = std::function<Result<ConnectorHalves>(const ConnectorParameters&, const ConnectorContext&)>;
 
+// // What OffloadingConnector needs from a tier: how many blocks it holds, and who moves them there and back.
+//
 // Places outside the cache, each for a block of the largest cache group. OffloadingConnector decides what lies where.
 struct OffloadTier {
   std::uint32_t num_places = 0;
@@ -86,6 +88,8 @@ class ConnectorNames {
   ~ConnectorNames() = default;
 };
 
+// Not thread-safe: names are added and asked for by the thread that sets up the engine. The engine holds it (by shared_ptr) to its end,
+// since what a library has made must go before the registry does.
 class QUIRE_API ConnectorRegistry final : public ConnectorNames {
  public:
   // With quire's own: OffloadingConnector (block_size, eviction_policy, store_threshold, max_tracker_size as in OffloadConnectorOptions;
@@ -136,12 +140,14 @@ class ParameterReader {
  public:
   explicit ParameterReader(const ConnectorParameters& parameters) : parameters_(parameters) {}
 
+  // `fallback` where the parameter is not given. Reading a name makes it known to finish() and takes it out of rest().
   std::string text(const std::string& name, const std::string& fallback) {
     known_.insert(name);
     const auto found = parameters_.find(name);
     return found == parameters_.end() ? fallback : found->second;
   }
   template <class Number>
+  // The whole text must be one number that fits; else `fallback`, and read() tells of the first one that was wrong.
   Number number(const std::string& name, Number fallback) {
     const std::string value = text(name, "");
     if (!parameters_.contains(name)) return fallback;
@@ -176,6 +182,7 @@ class ParameterReader {
   }
 
  private:
+  // Not copied: the parameters outlive the reader.
   const ConnectorParameters& parameters_;
   std::set<std::string> known_;
   std::string wrong_;

@@ -30,6 +30,8 @@
 
 namespace quire {
 
+// paused_new: requests that run go on, no waiting one is admitted. paused_all: nothing is planned at all. Requests may be added in each
+// state.
 enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 
 class EventSink;
@@ -38,8 +40,11 @@ class HashFunction;
 // The seams; all optional, all must outlive the core.
 struct CoreSeams {
   Connector* connector = nullptr;
+  // Who keeps encoder outputs elsewhere; asked when an input's encoder would run.
   EncoderConnector* encoder_connector = nullptr;
+  // Without one, requests with structured output are refused.
   Grammar* grammar = nullptr;
+  // Asked when a request of a job ends whose tags name no tool (SchedulingPolicy::continuum).
   ToolNamer* tools = nullptr;
   EventSink* events = nullptr;   // receives decisions and their causes where they are made
   HashFunction* hash = nullptr;  // names blocks instead of PrefixCacheOptions::hash
@@ -52,6 +57,7 @@ struct StepInput {
 };
 
 enum class RequestEventKind : std::uint8_t { queued = 1, scheduled = 2, preempted = 3 };  // vLLM's EngineCoreEventType
+// One moment in a request's life. The timestamp is the StepInput::now of the call in which it happened, s.
 struct RequestEvent {
   RequestEventKind kind;
   double timestamp = 0.0;
@@ -73,20 +79,24 @@ struct RequestUpdate {
   std::span<const RequestEvent> events;  // since the last update, with log_stats
 };
 
+// A request left the queue for the first time. One that comes back from a preemption has been told of before.
 struct FirstAdmission {
   RequestId id;
   std::uint32_t num_cached_tokens = 0;
 };
 
+// Of drafts, counted since the stats before. A draft here is what one request had computed in one step; its tokens are counted singly.
 struct SpecDecodingStats {
   std::uint32_t num_spec_tokens = 0;
   std::uint64_t num_drafts = 0, num_draft_tokens = 0, num_accepted_tokens = 0;
+  // As long as num_spec_tokens. [i]: how often the (i+1)-th token of a draft was right; never grows with i.
   std::vector<std::uint64_t> num_accepted_per_position;
 };
 
 // Counted since the stats before (vLLM's SchedulerStats).
 struct SchedulerStats {
   std::uint32_t num_running = 0, num_waiting = 0;
+  // Shares, 0 to 1, of the referenced blocks and of the encoder cache's embeds.
   double kv_cache_usage = 0.0, encoder_cache_usage = 0.0;
   PrefixCacheStats prefix_cache;
   std::optional<PrefixCacheStats> connector_prefix_cache;
@@ -94,6 +104,7 @@ struct SchedulerStats {
   std::span<const KvEvictionEvent> evictions;
 };
 
+// // For front ends that share one core: each reads the set of its own client_index.
 // Ids of requests that ended since the last outcome, per client; with ReportOptions::include_finished_set.
 struct FinishedSet {
   std::uint32_t client_index = 0;
@@ -173,6 +184,8 @@ enum class QueueKind : std::uint8_t { running, waiting, skipped_waiting, pinned 
 
 class QUIRE_API Core {
  public:
+  // The config is copied. Errors are those of CoreConfig::validate(), `root_hash`, and `prefix_caching_hash_algo`: a hash that this build
+  // has not.
   static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
   ~Core();
   Core(const Core&) = delete;
@@ -183,6 +196,8 @@ class QUIRE_API Core {
   // max_tokens is cut to what max_model_len allows (unless admit_oversized).
   Result<void> add(const NewRequest& request, const StepInput& input = {});
   // The next input of a session; nullptr: no more will come. Errors: the id is unknown or not a session.
+  // The input is copied. One that comes while the session still runs waits for its turn. Errors besides: `tokens`, an input that is empty
+  // or does not fit behind what the session has computed; `multimodal`, items out of order.
   Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
 
   // A request that begins with the parent's tokens and computes none again that the parent has, but for the last one where it must, to
@@ -213,6 +228,7 @@ class QUIRE_API Core {
   // Ends requests from outside, in any state and in this order. `status` is a finished one. Unknown and finished ids are skipped.
   // Blocks are free at once unless a connector keeps them.
   FinishEffect finish(RequestId id, RequestStatus status, const StepInput& input = {});
+  // Appends to `finished` those that were finished by this call, in the order of `ids`.
   void finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input = {});
 
   // The blocks of this request hold what nobody may read (numbers that are none): the cache forgets their names, whoever else holds them,
@@ -227,12 +243,15 @@ class QUIRE_API Core {
   [[nodiscard]] bool has_connector() const;
   // Asks the connector to forget what it holds; false: it does not, or there is none.
   bool reset_connector_cache();
+  // Forgets all outputs, also those that requests refer to, since the weights have changed. No plan names them as freed: whoever calls this
+  // tells the worker to forget its own.
   void reset_encoder_cache();
 
   // From now on.
   void set_swap_costs(const SwapCosts& costs);
 
   [[nodiscard]] PauseState pause_state() const;
+  // Takes effect with the next schedule(). Plans that are under way are applied as usual.
   void set_pause_state(PauseState state);
 
   // Drains what an outcome would have carried (vLLM's make_stats()); null without log_stats. Valid until the next call.
@@ -267,6 +286,8 @@ class QUIRE_API Core {
   std::unique_ptr<State> state_;
 };
 
+// A copy of everything that decisions depend on. Made to be compared: two cores that were given the same calls have equal ones. Lists are
+// in the order that the core has, where that order decides something, and else sorted by id.
 struct CoreSnapshot {
   struct Request {
     RequestId id;

@@ -24,6 +24,8 @@ QUIRE_API std::vector<std::uint8_t> encode(const CoreConfig& config);
 QUIRE_API Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes);
 
 // One function for each call of Core that changes it. What the core only hands through (sampling parameters) is left out.
+// Called before the core is, with the same arguments, on the core's thread. Keeps its bytes until take(): it grows without bound where
+// nobody takes them.
 class QUIRE_API CoreCallWriter {
  public:
   CoreCallWriter();
@@ -57,6 +59,7 @@ class QUIRE_API CoreCallWriter {
   std::unique_ptr<Impl> impl_;
 };
 
+// Plays back what a writer has written. Its views (of the call that was read) are valid until the next next().
 class QUIRE_API CoreCallReader {
  public:
   // The bytes outlive it.

@@ -1,5 +1,8 @@
 #pragma once
 // What the core can be told, in groups. A field has the same name in the Python package, which shows all groups as one (quire.CoreConfig).
+// Values only: a config is checked by validate() and then copied into the core, which never changes it. The groups are what their readers
+// need, so that a part of the core can be understood by the fields it reads. Every field is in the recorded form of a core's calls
+// (core_calls.h).
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +26,7 @@ struct PrefixCacheOptions {
   friend bool operator==(const PrefixCacheOptions&, const PrefixCacheOptions&) = default;
 };
 
+// Of drafts, whoever makes them. The core only plans room for them, and takes back what proves wrong.
 struct SpeculationOptions {
   std::uint32_t num_spec_tokens = 0;       // drafts per step
   std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
@@ -33,6 +37,7 @@ struct SpeculationOptions {
 
 // Images, sounds, and models of two halves.
 struct EncoderOptions {
+  // Both count embeds, not placeholder tokens: an item may take an embedding in some of its positions only.
   std::uint32_t max_encoder_tokens = 0;  // encoder embeds computed per step
   std::uint32_t encoder_cache_size = 0;  // embeds kept
   bool is_encoder_decoder = false;
@@ -41,8 +46,10 @@ struct EncoderOptions {
   friend bool operator==(const EncoderOptions&, const EncoderOptions&) = default;
 };
 
+// How one model is spread over several workers, as far as decisions depend on it. Tensor parallelism changes none.
 struct ParallelOptions {
   bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
+  // Ranks that share the tokens of a sequence, in decode and in prefill: a block on each rank holds 1 / (dcp * pcp) of block_size tokens.
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
 
   friend bool operator==(const ParallelOptions&, const ParallelOptions&) = default;
@@ -105,7 +112,9 @@ struct SwapOptions {
   friend bool operator==(const SwapOptions&, const SwapOptions&) = default;
 };
 
+// What keeps the core's memory bounded, besides max_num_seqs and max_num_waiting.
 struct CoreLimits {
+  // Plans made and not yet applied. schedule() beyond it is the caller's error and stops the program.
   std::uint32_t max_outstanding_plans = 2;
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   std::uint32_t max_open_transfers = 4096;

@@ -15,6 +15,8 @@ struct DetokenizerOptions {
   bool start_of_text = false;  // the stream begins a text instead of going on from a prompt: SentencePiece's first space is taken away
 };
 
+// Tokens do not end where characters do: a character may come in several tokens, and its bytes are held back until it is whole. At most 3
+// bytes wait, so a stream lags by less than one character.
 class QUIRE_API Detokenizer {
  public:
   // `tokenizer` must outlive this.

@@ -1,5 +1,8 @@
 #pragma once
 // The engine: a model, its KV cache and its scheduler, stepped by one thread of its own.
+// What a front end uses: it submits requests from any thread and receives their outputs on the engine's. The engine owns the model, the
+// cache and its threads; a caller owns its sinks, which must outlive their requests. What a request gets does not depend on others, but for
+// time.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -160,6 +163,7 @@ struct SpeculationStats {
   std::vector<std::uint64_t> num_accepted_per_position{};
 };
 
+// // Read by any thread through Engine::stats(), which copies it under a lock that is held for the copy alone.
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
 struct EngineStats {
   std::uint64_t num_steps = 0;
@@ -245,6 +249,7 @@ class QUIRE_API Engine {
   virtual std::uint32_t stop(double timeout_s) = 0;
 };
 
+// // Errors: `not_found` (no such file or folder), `corrupt`, `unsupported` (an architecture or weight type that is not known).
 // Reads the header of a model, not its weights.
 QUIRE_API Result<ModelInfo> inspect_model(const std::string& path);
 

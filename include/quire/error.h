@@ -7,6 +7,8 @@
 
 namespace quire {
 
+// Who is to act: the caller (invalid_argument, not_found, unsupported, too_large), time (overloaded, shutting_down), or who runs the
+// machine (corrupt, io).
 enum class ErrorCode : std::uint8_t {
   invalid_argument,  // the caller can mend it (HTTP 400)
   not_found,         // no such file, model or request (HTTP 404)
@@ -32,6 +34,7 @@ struct Error {
 };
 
 template <class T>
+// Expected failure is a value, never an exception. A broken invariant is no Error: it stops the program (QUIRE_CHECK).
 using Result = std::expected<T, Error>;
 
 inline std::unexpected<Error> fail(ErrorCode code, std::string field, std::string message, std::string remedy = {}) {

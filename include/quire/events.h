@@ -45,6 +45,7 @@ enum class EventCause : std::uint8_t {
 // The bytes of a block's name, padded with zeros; all zeros: none.
 using NameBytes = std::array<std::uint8_t, 32>;
 
+// Which fields count depends on `what`: those that EventKind's comment names. The others keep their defaults.
 struct Event {
   EventKind what = EventKind::step_begins;
   EventCause cause = EventCause::none;

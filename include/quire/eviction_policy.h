@@ -26,6 +26,10 @@ class SlotKeys {
   ~SlotKeys() = default;
 };
 
+// States of a slot, as the policy sees it:
+//   absent     nothing of it is known                        remove(), evict(), replace(old)
+//   resident   in the order, not evictable: in transfer      insert(), insert_oldest(), replace(slot)
+//   evictable  may be given by evict()                       set_evictable(slot, true)
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;

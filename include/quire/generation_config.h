@@ -11,6 +11,7 @@
 
 namespace quire {
 
+// Absent: the model says nothing, and the API's own default counts. Units and ranges are those of SamplingParams.
 struct GenerationDefaults {
   std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   std::optional<std::int64_t> top_k{};        // -1 and 0: all tokens

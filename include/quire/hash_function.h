@@ -22,6 +22,7 @@ struct BlockHash {
 
   friend bool operator==(const BlockHash&, const BlockHash&) = default;
 
+  // The first 8 bytes, for hash tables: a name is a digest already, so it needs no hashing of its own.
   [[nodiscard]] std::uint64_t prefix() const {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes.data(), sizeof value);
@@ -50,6 +51,7 @@ struct HashInput {
   }
 };
 
+// // A host gives one where names must be equal to those of another engine. It must be a pure function of its arguments.
 // Called on the core's thread, when a request is added and when its outputs fill a block.
 class HashFunction {
  public:

@@ -8,6 +8,7 @@
 namespace quire {
 
 template <class Tag, class Rep>
+// A number of one kind. It compares and hashes like the number, converts to no other kind, and is made by naming its kind: BlockId{7}.
 struct Id {
   using rep = Rep;
   Rep value{};
@@ -25,6 +26,7 @@ using StepId = Id<struct StepTag, std::uint64_t>;
 // An entry of the vocabulary.
 using TokenId = std::int32_t;
 
+// Stands in block tables where a window has passed a token's block. It is never allocated, freed or written to.
 inline constexpr BlockId kNullBlock{0};
 
 }  // namespace quire

@@ -32,7 +32,8 @@ using KvExtraKeys = std::vector<KvExtraKey>;
 struct BlockStored {
   std::vector<KvEventHash> block_hashes;         // null blocks are left out
   std::optional<KvEventHash> parent_block_hash;  // nullopt: the first block is the sequence's first
-  std::vector<TokenId> token_ids;                // of all blocks, null blocks included
+  // block_size tokens of each block, one block after the other.
+  std::vector<TokenId> token_ids;  // of all blocks, null blocks included
   std::uint32_t block_size = 0;
   std::optional<std::int64_t> lora_id;
   std::string medium = "GPU";
@@ -50,6 +51,7 @@ struct BlockRemoved {
   friend bool operator==(const BlockRemoved&, const BlockRemoved&) = default;
 };
 
+// The prefix cache was reset: whoever mirrors it forgets everything.
 struct AllBlocksCleared {
   friend bool operator==(const AllBlocksCleared&, const AllBlocksCleared&) = default;
 };

@@ -14,6 +14,7 @@
 
 namespace quire {
 
+// Where one layer finds its keys and values. Heads here are KV heads: with grouped queries there are fewer of them than query heads.
 struct KvLayerLayout {
   std::uint32_t group = 0;
   std::uint32_t tensor = 0;
@@ -27,6 +28,7 @@ struct KvLayerLayout {
   std::uint64_t values_offset = 0;
 };
 
+// Layers that keep the same tokens, and so share a block table.
 struct KvGroupLayout {
   LayerKvSpec spec;                     // what the layers keep: full attention, a window, ...
   std::uint32_t block_size = 0;         // tokens of a block as the core counts them
@@ -41,6 +43,7 @@ struct KvGroupLayout {
   }
 };
 
+// Made once, before the tensors are; never changed. Whoever keeps a pointer to it (KvPages) must not outlive the engine that owns it.
 struct KvLayout {
   std::uint32_t num_blocks = 0;  // with the null block
   KvDtype dtype = KvDtype::bf16;

@@ -59,6 +59,7 @@ struct SlidingWindowSpec : AttentionShape {
   friend bool operator==(const SlidingWindowSpec&, const SlidingWindowSpec&) = default;
 };
 
+// Attention within chunks of fixed borders: a token sees those of its own chunk, back to a multiple of attention_chunk_size.
 struct ChunkedLocalSpec : AttentionShape {
   std::uint32_t attention_chunk_size = 0;  // tokens
 
@@ -68,6 +69,7 @@ struct ChunkedLocalSpec : AttentionShape {
 // none: one state per sequence (block_size is then max_model_len). all: a state per block. align: states at block ends, kept while needed.
 enum class MambaCacheMode : std::uint8_t { none, all, align };
 
+// States instead of keys and values. A state is a whole: a prefix of it cannot be read, so a hit needs a state that was kept at that place.
 struct MambaSpec {
   std::uint32_t block_size = 16;  // tokens
   std::vector<std::vector<std::uint64_t>> shapes;
@@ -80,6 +82,7 @@ struct MambaSpec {
   friend bool operator==(const MambaSpec&, const MambaSpec&) = default;
 };
 
+// Of a decoder that attends to an encoder's output: blocks are as many as that is long, taken once, and never shared.
 struct CrossAttentionSpec : AttentionShape {
   friend bool operator==(const CrossAttentionSpec&, const CrossAttentionSpec&) = default;
 };
@@ -111,6 +114,7 @@ struct KvCacheGroup {
   friend bool operator==(const KvCacheGroup&, const KvCacheGroup&) = default;
 };
 
+// One allocation, and the layers that keep their pages in it.
 struct KvCacheTensor {
   std::uint64_t size = 0;  // bytes
   std::vector<std::string> shared_by;
@@ -118,6 +122,7 @@ struct KvCacheTensor {
   friend bool operator==(const KvCacheTensor&, const KvCacheTensor&) = default;
 };
 
+// What vLLM's get_kv_cache_configs gives for one worker: how many blocks there are, and who shares block tables and memory.
 struct KvCacheConfig {
   std::uint32_t num_blocks = 0;  // with the null block
   std::vector<KvCacheGroup> groups;

@@ -15,6 +15,7 @@ namespace quire {
 enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
 enum class LogFormat : std::uint8_t { text, json };
 
+// The descriptor is not closed by the logger, and must stay open as long as it lives.
 struct LogOptions {
   LogLevel level = LogLevel::info;
   LogFormat format = LogFormat::text;
@@ -37,6 +38,7 @@ class QUIRE_API Logger {
 
   [[nodiscard]] bool is_on(LogLevel level) const { return level >= level_; }
   // One line. `event` is a literal; text may be any bytes. Never prompts, answers or keys.
+  // Returns at once: the line is made on the calling thread and queued. Lines below the level cost a comparison.
   void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
   // Lines that were not written because nobody read them.

@@ -53,6 +53,7 @@ class PlaceholderRange {
 
   std::uint32_t offset_ = 0;
   std::uint32_t length_ = 0;
+  // Sums, not flags: the encoder budget asks how many embeddings a part of the item takes in every step in which that part is scheduled.
   std::vector<std::uint32_t> embeds_cumsum_;  // embeddings in positions [0, i]; empty: every position has one
 };
 

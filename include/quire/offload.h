@@ -1,5 +1,6 @@
 #pragma once
 // Words of the ledger of a lower KV tier (host memory): its keys, its slots, its options and its answers.
+// Shared by the offloading connector, the eviction policies, the tiers and the Python package. Counts are of blocks unless a unit is named.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -74,6 +75,7 @@ struct OffloadConnectorOptions {
   EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
+// // Said by the engine's watch over a tier that fails or hangs; read when the next request is matched.
 // What a tier can do now.
 struct TierService {
   bool loads = true, stores = true;
@@ -81,6 +83,7 @@ struct TierService {
   friend bool operator==(const TierService&, const TierService&) = default;
 };
 
+// // What a tier's policy weighs (KvTierPolicy::measured): while one of them is 0, all that is found is loaded.
 // Measured; 0: not known yet.
 struct TierCosts {
   double load_bytes_per_s = 0.0;

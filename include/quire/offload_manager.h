@@ -49,6 +49,8 @@ class QUIRE_API OffloadManager {
   void use(std::span<const OffloadKey> keys);
   // Gives slots to those keys that have none; nullopt: not all of them find room, and nothing changed. Valid until the next call.
   std::optional<PreparedStore> prepare_store(std::span<const OffloadKey> keys);
+  // Ends the stores of these keys: they can be loaded now, or, without success, their slots are free again. Keys that are not being stored
+  // are passed over.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
   // What happened since the last clear_events(), oldest first.

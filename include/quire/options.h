@@ -1,5 +1,7 @@
 #pragma once
 // Validated options: every limit of the engine, with its unit and default.
+// Values, copied where they are used. They are checked when an engine is built, and an error names the field. 0 often means "find out":
+// then Engine::options() tells what was found.
 #include <cstdint>
 #include <string>
 
@@ -8,11 +10,14 @@
 
 namespace quire {
 
+// Of the numbers in KV pages: 2 bytes or 4.
 enum class KvDtype : std::uint8_t { bf16, f32 };
 
 // How weights of 4 and 8 bits meet their activations: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or float.
 enum class ActivationMode : std::uint8_t { int16, f32, int8 };
 
+// `best`: the fastest that this processor has. One that it lacks is refused when the engine is made. `reference` is plain C++, for
+// comparison.
 enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512, amx };  // each of the fast ones includes those before it
 
 struct CacheOptions {

@@ -23,6 +23,7 @@ struct AdmittedRequest {
   const SamplingParams* sampling = nullptr;
 };
 
+// vLLM's scheduled_new_reqs, scheduled_resumed_reqs and scheduled_running_reqs.
 enum class ScheduledKind : std::uint8_t { fresh, resumed, running };
 
 // Tokens [num_computed_tokens, num_computed_tokens + num_tokens) of this slot's history run in this step.
@@ -43,6 +44,8 @@ struct ScheduledRequest {
 
 enum class TableUpdate : std::uint8_t { append, replace_all, replace_one };
 
+// What changes in one request's block table of one cache group. append: behind what is there. replace_all: the table is these blocks.
+// replace_one: the entry at `index` becomes the one block of `blocks`.
 struct BlockTableDelta {
   Slot slot;
   std::uint32_t group = 0;  // cache group
@@ -60,6 +63,7 @@ struct BlockCopy {
   BlockId source, destination;
 };
 
+// The step number is that of the plan; results name it. Lists that are empty mean that nothing of the kind happens.
 struct StepPlan {
   StepId step;
   std::span<const Slot> released;  // finished or preempted since the last plan
@@ -88,6 +92,8 @@ struct SampledToken {
   TokenId token = 0;
 };
 
+// What the worker says of one plan, in the order in which plans were made. The views must live until apply() returns; the core copies what
+// it keeps.
 struct StepResult {
   StepId step{};
   std::span<const SampledToken> sampled{};

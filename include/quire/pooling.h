@@ -15,6 +15,7 @@ enum class PoolingKind : std::uint8_t { last, first, mean, all };
 // Of one request, which waits in memory for its last row: 64 MiB.
 inline constexpr std::uint64_t kMaxPooledNumbers = std::uint64_t{16} << 20;
 
+// What one pooling request asks for. Its output is RequestOutput::pooled.
 struct PoolingParams {
   // But for the last token's row, no prefix cache is read: the whole prompt is computed.
   PoolingKind kind = PoolingKind::last;

@@ -1,5 +1,7 @@
 #pragma once
 // A request as it enters the core, and as others may look at it there.
+// What enters is copied by Core::add() on the core's thread; views are valid until the next call that changes the core. Counts are tokens
+// unless they say otherwise; times are seconds of the caller's own clock.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,7 +40,8 @@ constexpr bool is_finished(RequestStatus status) {
 // Why a request ended, as its client sees it.
 enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
 
-// What a request belongs to, for those who schedule, count or explain by it.
+// What a request belongs to, for those who schedule, count or explain by it. Free text from clients, compared byte by byte and never
+// interpreted, but for SchedulingPolicy::continuum.
 struct RequestTags {
   std::string job{};          // an agent's run of several requests (turns); empty: none
   bool is_last_step = false;  // no turn of the job follows

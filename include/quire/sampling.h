@@ -30,10 +30,13 @@ struct QUIRE_API SamplingParams {
   float repetition_penalty = 1.0F;  // > 0; over prompt and output
   float presence_penalty = 0.0F;    // [-2, 2]; over output
   float frequency_penalty = 0.0F;   // [-2, 2]; over output
+  // The same seed, prompt and parameters give the same tokens, whatever runs beside. Absent: drawn from the engine's seed and the request's
+  // id.
   std::optional<std::uint64_t> seed;
   std::optional<std::uint32_t> logprobs;  // number of alternatives beside the sampled token, at most 20
   // The same beside each token of the prompt but the first. Such a request reads no prefix cache: all of its prompt is computed.
   std::optional<std::uint32_t> prompt_logprobs;
+  // Added to the logit of each token, before temperature and filters.
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::uint32_t max_tokens = 16;
   std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs

@@ -13,6 +13,7 @@
 namespace quire {
 
 // Who sends this key is this tenant. A tenant may have several keys.
+// Keys (api_key too) are looked up by their digests, so the time of an answer tells nothing of one.
 struct TenantKey {
   std::string tenant;  // letters, digits, '-', '_' and '.', at most 64
   std::string key;
@@ -32,6 +33,7 @@ struct QUIRE_API ServerOptions {
   std::vector<std::string> allowed_hosts{};
   std::vector<std::string> cors_allow_origins{};  // web pages that may use this, "https://chat.example.com"; "*": any
   std::vector<std::string> trusted_proxies{};     // IP addresses whose Forwarded and X-Forwarded-For headers count
+  // Of one request's body; a larger one is refused with 413 before it has been read whole.
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
   std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // of all connections together, until the requests are parsed
   std::uint32_t max_header_bytes = 32 << 10;

@@ -31,6 +31,7 @@ class Transport {
   virtual void attach(const KvPages& pages, std::function<void()> notify) = 0;
   // Begins a transfer and returns; its views are valid until then. Blocks of a load are written by nobody else until it is over, those of a
   // store neither.
+  // In the order in which plans name them. An error that shows here is told by poll() like any other, as TransferOutcome::failed.
   virtual void start(const Transfer& transfer) = 0;
   // Appends what is over since the last call, each transfer once, in any order; views are valid until the next call.
   virtual void poll(std::vector<TransferCompletion>& over) = 0;

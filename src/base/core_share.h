@@ -6,6 +6,8 @@
 
 namespace quire {
 
+// A bucket of credit that fills with time and is emptied by computing. Only computing while others wait for the cores is charged. One
+// thread.
 class ShareLimit {
  public:
   // Of the time of so many cores, 0 to 1.

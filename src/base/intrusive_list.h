@@ -15,6 +15,7 @@ struct ListHook {
 };
 
 template <class T, ListHook<T> T::* hook>
+// One thread. An element may be in several lists, by a hook for each.
 class IntrusiveList {
  public:
   [[nodiscard]] bool empty() const { return first_ == nullptr; }

@@ -4,6 +4,7 @@
 
 namespace quire {
 
+// Not for secrets. One thread; copy it to draw the same numbers twice.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}

@@ -1,3 +1,6 @@
+// A pool for loops that last microseconds. The engine's thread calls it, or, within a task, the thread of the pool that leads the task; one
+// caller at a time. Chunks are taken from one counter, so a thread that has lost its core holds up only its own chunk. No lock is taken and
+// no memory is allocated in a call; who waits spins for some microseconds and then sleeps.
 #include "base/thread_pool.h"
 
 #include <atomic>
@@ -54,6 +57,7 @@ bool spin_until(Ready ready) {
 }  // namespace
 
 struct ThreadPool::State {
+  // Written by the caller before the ticket is, and read by helpers after it: the ticket publishes it.
   struct Job {
     Function function = nullptr;
     void* context = nullptr;
@@ -78,6 +82,8 @@ struct ThreadPool::State {
   // Takes chunks until none is left.
   void help(std::uint32_t thread) {
     std::uint64_t seen = ticket.load();
+    // A thread that was late sees the generation of another job in the ticket, so its exchange fails and it looks again: it takes no chunk
+    // of a job that it has not read.
     while ((seen & kChunkMask) != 0) {
       if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
       const std::uint32_t chunk = job.num_chunks - static_cast<std::uint32_t>(seen & kChunkMask);
@@ -90,6 +96,7 @@ struct ThreadPool::State {
   [[nodiscard]] bool has_ended() const { return stage.load() == kEnded; }
 
   // False: another thread has it, or there is none.
+  // Exactly one thread gets from offered to led.
   bool lead(std::uint32_t thread) {
     std::uint32_t expected = kOffered;
     if (!stage.compare_exchange_strong(expected, kLed + thread)) return false;
@@ -130,6 +137,8 @@ struct ThreadPool::State {
   }
 
   template <class Ready>
+  // Counted as a sleeper before the last look: who makes something ready looks at the sleepers after that, so one of the two sees the
+  // other.
   void sleep(Ready ready) {
     const std::uint32_t seen = wakes.load();
     sleepers.fetch_add(1);

@@ -7,6 +7,8 @@
 
 namespace quire {
 
+// Its threads spin while there is work every few microseconds and sleep otherwise; they belong to the pool and never call anything but
+// bodies and tasks.
 class ThreadPool {
  public:
   // num_threads counts the caller: ThreadPool(1) starts no thread.

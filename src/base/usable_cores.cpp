@@ -43,6 +43,7 @@ std::optional<double> cgroup_cpu_quota(std::string_view membership, const std::s
   return least;
 }
 
+// A container with half a processor still gets one thread.
 std::uint32_t usable_cores() {
   cpu_set_t set;
   const bool known = sched_getaffinity(0, sizeof set, &set) == 0;  // fails where there are more processors than the set holds

@@ -28,6 +28,7 @@ std::optional<std::uint64_t> read_field(const std::string& path, std::string_vie
   return std::nullopt;
 }
 
+// Cached files are given back by the kernel when memory lacks, so they do not count as held.
 std::optional<std::uint64_t> left_in(const std::string& folder) {
   const bool is_v2 = read_bytes(folder + "/memory.current").has_value();
   const auto limit = read_bytes(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));

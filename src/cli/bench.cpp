@@ -1,4 +1,5 @@
 // quire bench: speed of the engine itself on this machine, without HTTP.
+// Rounds are submitted at once and measured by a sink; what it prints is the median of the rounds, for comparisons on one machine.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // quire cache: what a disk tier's folder holds, whether it is still what was stored, and an end of it.
+// The folder is locked while it runs, so no server can use it meanwhile. Only `drop` changes anything, and wants --yes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

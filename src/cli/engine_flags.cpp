@@ -1,3 +1,5 @@
+// Flags of the engine that several commands share. Called once, while the command line is described. Names follow vLLM's; a flag writes
+// into the options it is given, which must live until the command has run.
 #include "cli/engine_flags.h"
 
 #include <fmt/format.h>
@@ -91,6 +93,13 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
                          "Who is swapped: measured, where it is faster than computing again, or always, whoever finds room (default "
                          "measured)",
                          {{"measured", SwapChoice::measured}, {"always", SwapChoice::always}});
+  CLI::Option* const folder = app.add_option("--kv-swap-disk", options.kv_swap.folder,
+                                             "The same, to files in this folder, which go with the process: where --kv-swap is full or not "
+                                             "given")
+                                  ->type_name("DIR");
+  app.add_option("--kv-swap-disk-budget", options.kv_swap.folder_bytes, "Most that these files take (default 4GiB)")
+      ->transform(bytes_flag())
+      ->needs(folder);
   app.add_option("--max-forks", options.max_fork_family, "Open answers that descend from one by forks, itself among them")
       ->capture_default_str();
 }
@@ -105,13 +114,6 @@ void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum) {
       ->capture_default_str();
   app.add_option("--continuum-max-jobs", continuum.max_jobs, "Jobs that are remembered between turns")->capture_default_str();
   app.add_option("--continuum-max-tools", continuum.max_tools, "Tools whose times are remembered")->capture_default_str();
-  CLI::Option* const folder = app.add_option("--kv-swap-disk", options.kv_swap.folder,
-                                             "The same, to files in this folder, which go with the process: where --kv-swap is full or not "
-                                             "given")
-                                  ->type_name("DIR");
-  app.add_option("--kv-swap-disk-budget", options.kv_swap.folder_bytes, "Most that these files take (default 4GiB)")
-      ->transform(bytes_flag())
-      ->needs(folder);
 }
 
 void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {

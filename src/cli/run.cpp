@@ -1,4 +1,5 @@
 // quire run: one answer, or a conversation, in the terminal.
+// On the main thread. Answers stream as they come; text goes to stdout, figures to stderr.
 #include <fmt/format.h>
 
 #include <csignal>

@@ -1,4 +1,6 @@
 // quire serve: the OpenAI API for one model.
+// On the main thread: describes its flags, makes the engine and the server, and serves until a signal. An error ends with its text on
+// stderr and a code other than 0; nothing is printed to stdout before the server listens, since scripts wait for that line.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,3 +1,5 @@
+// Reads the files of a scheduler trace (docs/trace.md) into rows for tables and pictures. Used by `quire trace`, on the main thread. Lines
+// that are no JSON, as the last one may be where a server was killed, are counted and passed over.
 #include "cli/trace_run.h"
 
 #include <fmt/format.h>

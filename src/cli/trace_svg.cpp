@@ -1,4 +1,5 @@
 // The picture of a traced run.
+// One row per request, one column per step; text from the trace is escaped, since the file may come from anywhere.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #pragma once
 // Nothing is planned that the worker cannot carry out.
+// Asked once for an engine, and for each request on its client's thread.
 #include "quire/core.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"

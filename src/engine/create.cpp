@@ -1,4 +1,6 @@
 // EngineBuilder::build: a model on this machine's processors.
+// Called once, by the thread that wants the engine; threads begin with the parts that need them. In the order of what fails soonest:
+// options and tiers before the weights are read, for that may take minutes. An error leaves nothing behind but files of a tier or a trace.
 #include "engine/create.h"
 
 #include <fmt/format.h>
@@ -112,6 +114,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!header) return std::unexpected(header.error());
   const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes()});
   if (!resolved) return std::unexpected(resolved.error());
+  // Once more, with everything resolved: the numbers of the first plan went into the options.
   auto plan = plan_kv(*header, *resolved);
   if (!plan) return std::unexpected(plan.error());
   const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());

@@ -1,3 +1,6 @@
+// The engine's two faces. Clients' threads call submit(), fork(), append(), finish(), stats() and the operator's verbs: they check, queue
+// and return, and never touch the step loop while it runs. The engine thread runs run() from the constructor to the end of stop(): it alone
+// has the core, the worker and the tiers. Nothing a client asks may stop the program or wait for a step.
 #include "engine/engine_impl.h"
 
 #include <algorithm>
@@ -99,8 +102,10 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return std::unexpected(valid.error());
   if (auto served = check_served(request, capabilities_); !served) return std::unexpected(served.error());
+  // Asked twice: here to spare the work below, and by submit() itself, where it counts.
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
+  // Before the inbox is locked: this is the costly part of a long prompt.
   submission.block_names = name_blocks(submission.request, core_config_);
   return inbox_.submit(std::move(submission));
 }
@@ -139,6 +144,7 @@ EngineStats EngineImpl::stats() const {
 }
 
 std::uint32_t EngineImpl::stop(double timeout_s) {
+  // Several may call it, the destructor among them: the later ones wait and get the same answer.
   const std::lock_guard lock(stop_mutex_);
   if (!stopped_) {
     is_stopping_ = true;
@@ -163,7 +169,9 @@ void EngineImpl::run() {
     loop_.assist();
     bool tends = false;
     for (const auto& tier : tiers_) tends |= tier->tend(loop_.compute_tokens_per_s());
+    // The one place where the engine thread sleeps for want of work.
     inbox_.take(intake, tends ? 0.0 : loop_.wait_s());
+    // After the wait, so that news that ended it is seen in this round.
     if (has_news_.exchange(false)) loop_.look_for_news();
     handle(intake);
     // Nobody can resume a closed engine, so what a pause holds back ends, too.
@@ -176,6 +184,7 @@ void EngineImpl::run() {
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
+  // The tiers outlive the inbox: nobody is to wake it any more.
   for (const auto& tier : tiers_) tier->notify_with({});
   inbox_.set_done();
 }
@@ -216,6 +225,7 @@ void EngineImpl::publish(const Intake& intake) {
   log_.report(stats_);
   loop_.deliver();
   controls_.answer();
+  // Last: from then on a client is told that its request is unknown, and its output has gone out.
   inbox_.ended(loop_.ended());
   loop_.clear_news();
 }

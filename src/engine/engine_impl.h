@@ -43,11 +43,13 @@ class EngineImpl final : public Engine {
   std::uint32_t stop(double timeout_s) override;
 
  private:
+  // The engine thread's, all four (stats_now also of the constructor, before that thread is there).
   void run();
   void handle(Intake& intake);
   void publish(const Intake& intake);
   [[nodiscard]] EngineStats stats_now();
 
+  // Until log_: never changed after construction, so any thread may read them (of the tiers: the pointers).
   const EngineOptions options_;
   const CoreConfig core_config_;
   const ModelInfo model_;
@@ -61,7 +63,9 @@ class EngineImpl final : public Engine {
   StepLoop loop_;                        // the engine thread's
   Controls controls_ = Controls(loop_);  // the engine thread's
   mutable std::mutex stats_mutex_;
+  // As of the last step, for clients; guarded by stats_mutex_.
   EngineStats stats_;
+  // Guards stopped_.
   std::mutex stop_mutex_;
   bool stopped_ = false;
   std::atomic<bool> is_stopping_ = false;

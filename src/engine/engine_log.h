@@ -22,6 +22,7 @@ class EngineLog {
   void stopped(const EngineStats& stats, std::uint32_t num_aborted);
 
  private:
+  // What the log has said last, so that a line tells a change.
   struct ToldOfTier {
     std::uint64_t refused = 0, failed = 0;
     bool loads_left_out = false, stores_left_out = false;

@@ -1,3 +1,6 @@
+// From what was asked to what is done: checks every number of the engine's options, fills in what was left open, and translates them for
+// the core and the worker. Called once, by the thread that builds the engine, before anything large is made. Nothing after this looks at a
+// 0 that means "automatic", and no value that passes here may stop the program later.
 #include "engine/resolve_options.h"
 
 #include <fmt/format.h>
@@ -110,6 +113,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   CoreConfig config;
   config.scheduler = options.scheduler;
   config.limits.max_outstanding_plans = options.scheduler.async_scheduling ? 2 : 1;
+  // Where the engine's core decides otherwise than vLLM would (CureOptions). A tier that measures adds early_loads (engine_impl.cpp).
   config.cures.forget_unwritten_blocks = true;
   config.cures.discard_only_in_flight = true;
   config.cures.reserve_windows_only = true;

@@ -1,4 +1,6 @@
 // GGUF, in the order of the file: magic, version, two counts; metadata; tensor descriptions; padding; tensor data.
+// Called once per model, on the thread that opens it. Nothing the file says is believed before it is checked against the bytes that are
+// there: no count is reserved for, no offset followed, no product formed that could overflow. It is fuzzed (tests/fuzz).
 #include "format/gguf.h"
 
 #include <fmt/format.h>
@@ -91,6 +93,7 @@ class Reader {
 
 }  // namespace
 
+// One pass over the header. The first error ends it; what it has built until then is dropped.
 class GgufParser {
  public:
   explicit GgufParser(std::span<const std::byte> bytes) : bytes_(bytes), in_(bytes) {}

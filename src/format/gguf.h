@@ -49,6 +49,7 @@ struct GgufValue {
   std::span<const std::byte> bytes;                // scalar: its bytes; string: its characters; array: the elements as the file has them
 };
 
+// A matrix of rows() x columns(); tensors of more dimensions count as one with that many rows.
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::f32;

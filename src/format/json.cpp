@@ -1,3 +1,5 @@
+// JSON files of models: parsed with limits, read by path. Called while a model is opened, on any thread. Boost.JSON does the parsing; what
+// it leaves open (depth, size, double keys) is limited here, because these files come from strangers.
 #include "format/json.h"
 
 #include <fmt/format.h>
@@ -26,6 +28,7 @@ std::unexpected<Error> not_json(std::string_view name, const boost::json::error_
 }
 
 // Boost.JSON keeps the last of two equal keys silently; this pass only looks for them.
+// A handler of Boost's parser that keeps the keys of each open object.
 struct DuplicateFinder {
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);

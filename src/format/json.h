@@ -26,6 +26,7 @@ Result<boost::json::value> parse_json(std::string_view text, std::string_view na
 Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits = {});
 
 // A value and the path that leads to it. Borrows the value. Everywhere a JSON null counts as absent.
+// Cheap to copy. It carries the path so that an error deep within a file can name the field.
 class JsonRef {
  public:
   JsonRef(const boost::json::value& value, std::string_view name) : value_(&value), name_(name) {}

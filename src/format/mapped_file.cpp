@@ -1,3 +1,5 @@
+// Maps files for reading. Called by the file formats when a model is opened; any thread. A map of a file that shrinks stops the program on
+// the first touch, so what is large, or may be replaced meanwhile, is copied by read() and checked at the end.
 #include "format/mapped_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,6 @@
 // safetensors, in the order of the file: length of the header (u64), the header (JSON), the data.
+// Called once per model, on the thread that opens it. Header and index come from strangers: sizes, offsets and overlaps are checked, and
+// file names may not leave the folder. It is fuzzed (tests/fuzz).
 #include "format/safetensors.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // tokenizer.ggml.*; what the keys leave open is decided as llama.cpp does.
+// Called once per model, when its headers are read; any thread. A tokenizer that this build cannot run is no error here: the spec says why,
+// and who needs text is refused later.
 #include <fmt/format.h>
 
 #include <algorithm>

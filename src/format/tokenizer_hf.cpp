@@ -1,4 +1,6 @@
 // tokenizer.json and the files beside it.
+// Called once per model, when its headers are read; any thread. The files say the same thing in several places; which place wins is decided
+// as transformers does. What it cannot express is `unsupported` in the spec, not an error.
 #include "format/tokenizer_hf.h"
 
 #include <fmt/format.h>

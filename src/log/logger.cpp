@@ -1,3 +1,6 @@
+// Log lines through spdlog's asynchronous logger. Any thread writes; one thread of the logger's puts lines out, and waits for the
+// descriptor for 100 ms at most per line. Text from outside is made printable and cut, so that a client can neither write a line of its own
+// nor send a terminal control characters.
 #include "quire/logger.h"
 
 #include <fmt/format.h>
@@ -26,6 +29,7 @@ constexpr const char* kTextPattern = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
 constexpr const char* kJsonPattern = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
 // Whole lines to a descriptor. A pipe with room for anything takes PIPE_BUF bytes without blocking, and lines are shorter.
+// On the logger's thread alone, but for hurry() and num_dropped().
 class DescriptorSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit DescriptorSink(int descriptor) : descriptor_(descriptor) {}

@@ -1,3 +1,6 @@
+// The server's thread: run() accepts connections, gives each to a Session, and carries out whatever the engine and the job pool post to it,
+// until it has been told to stop and the last connection is over. Everything of the server but the job pool belongs to this thread; nothing
+// on it may wait for a client, a disk or the engine. The public members of Server are described in quire/server.h.
 #include "quire/server.h"
 
 #include <fmt/format.h>
@@ -57,8 +60,10 @@ struct Server::Impl {
   EngineClient client;
   Router router;
   ConnectionTable sessions;
+  // Open, so that with no descriptor left one more client can be heard.
   SpareDescriptor spare;
   bool draining = false;
+  // Behind the router: with it go coroutines that have not ended, and their sessions refer to the router. Before those that use it, below.
   asio::io_context io{1};
   JobPool jobs{io, {.max_jobs = options.max_parse_queue, .low_priority = options.low_parse_priority}};
   tcp::acceptor acceptor{io};
@@ -95,6 +100,7 @@ asio::awaitable<void> Server::Impl::accept() {
     if (!code) {
       add_session(std::move(socket));
     } else if (code != asio::error::would_block && !accept_with_spare()) {
+      // Accepting would fail again at once, and keep the thread busy.
       asio::steady_timer pause(io, std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
     }
@@ -147,6 +153,7 @@ void Server::Impl::add_session(tcp::socket socket) {
   if (options.send_buffer_bytes > 0)
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options.send_buffer_bytes)), ignored);
   ++stats.connections_total;
+  // Its events name the session, which is made with them.
   auto handle = std::make_shared<Session*>(nullptr);
   Session::Events events{[this, handle](ConnectionState state) { sessions.set_state(*handle, state); },
                          [this, handle] { remove_session(*handle); }};
@@ -177,6 +184,7 @@ void Server::Impl::wait_for_signals() {
   });
 }
 
+// The first time what is under way may end, within drain_timeout_ms; the second time, or then, everything is closed.
 void Server::Impl::on_stop() {
   draining ? close_all() : drain();
 }

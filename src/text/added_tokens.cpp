@@ -1,3 +1,5 @@
+// Finds added tokens in a text: by first byte, then narrowed among sorted entries. Called by the tokenizer for each text before anything
+// else looks at it; any thread, several at once. Linear in the text for tokens of bounded length, whatever the text is.
 #include "text/added_tokens.h"
 
 #include <utf8proc.h>

@@ -29,6 +29,7 @@ class AddedTokens {
   [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from, bool parse_special) const;
 
  private:
+  // A token that is looked for in texts. `special`: control and unknown ones, which only count with `parse_special`.
   struct Entry {
     std::string_view text;
     TokenId token;
@@ -36,6 +37,7 @@ class AddedTokens {
     bool strip_left = false, strip_right = false, single_word = false;
   };
 
+  // Null: none begins there.
   [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t at, bool parse_special) const;
 
   std::vector<Entry> entries_;                   // sorted by text

@@ -45,9 +45,11 @@ class Merger {
   static constexpr TokenId kInside = -2;  // the id of a byte at which no symbol begins
 
   template <class Lookup>
+  // Puts what the symbol at byte `left` and the next one may become into the queue.
   void offer(std::uint32_t left, const Lookup& lookup);
   template <class Lookup>
   [[nodiscard]] std::optional<Merge> look_up(std::uint32_t left, const Lookup& lookup) const;
+  // Of the symbol at byte `left` and the next one makes one.
   void join(std::uint32_t left, TokenId id);
 
   // One per byte. A symbol is in the cell of its first byte; the cell of its last byte has its length too, so that the next one finds it.

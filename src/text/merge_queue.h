@@ -10,6 +10,7 @@ namespace quire {
 
 // A heap of all candidates gets slower the longer the text is. In a long text each rank has a bucket instead: most candidates have a higher
 // rank than the one at hand, and come into their bucket from left to right. The others go through a heap.
+// The order is exactly that of one heap over (rank, left); the buckets only make it cheaper for long texts.
 class MergeQueue {
  public:
   struct Candidate {
@@ -24,7 +25,9 @@ class MergeQueue {
 
  private:
   [[nodiscard]] static std::uint64_t key_of(Candidate candidate) { return std::uint64_t{candidate.rank} << 32 | candidate.left; }
+  // Whether the heap's first goes before the open bucket's next.
   [[nodiscard]] bool is_heap_next() const;
+  // The bucket of the lowest rank; false: there is none.
   bool open_bucket();
 
   std::int64_t rank_ = 0;               // of the bucket that is open

@@ -1,3 +1,5 @@
+// Unicode's normal form C by utf8proc, held to the tables of the version that Hugging Face `tokenizers` has. Called while encoding with
+// tokenizers that normalise; any thread. Linear in the text: a run of marks of any length must not cost its square.
 #include "text/nfc.h"
 
 #include <utf8proc.h>

@@ -33,6 +33,7 @@ class PieceCache {
   };
   using Entries = boost::unordered_flat_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>>;
 
+  // find() and insert() only try it: who does not get it encodes the piece anew.
   mutable std::shared_mutex mutex_;
   Entries young_, old_;
 };

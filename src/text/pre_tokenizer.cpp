@@ -1,3 +1,6 @@
+// The expressions that cut a text into pieces, and the cutting. Called by the byte-level encoder for each text; any thread, several at
+// once. Expressions may come from a model's files, so each search has a budget (regex.h), and those of known models that would be quadratic
+// are replaced by equal ones.
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>

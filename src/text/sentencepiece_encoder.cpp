@@ -1,5 +1,6 @@
 // SentencePiece's BPE: one symbol per character, merged by the score of what comes out, or by rank where the file lists merges; what has no
 // token falls back to its bytes.
+// Called by the tokenizer for each text between added tokens; any thread, several at once. O(n log n) whatever the text.
 #include <algorithm>
 #include <functional>
 #include <string>

@@ -10,6 +10,7 @@
 
 namespace quire {
 
+// One automaton (Knuth, Morris and Pratt) per stop string, advanced byte by byte: linear in the text whatever the strings are.
 class StopStrings {
  public:
   struct Output {
@@ -31,18 +32,21 @@ class StopStrings {
   [[nodiscard]] std::size_t num_held_bytes() const { return held_.size(); }
 
  private:
+  // One stop string's automaton; after a byte it is in the state of the longest beginning that the text ends with.
   struct Pattern {
     std::string text;
     std::vector<std::uint32_t> failure;  // [i]: longest proper border of text[0 .. i]
     std::uint32_t state = 0;             // bytes matched so far
   };
 
+  // How much of the text's end may still become a stop string: that much is held back.
   [[nodiscard]] std::size_t longest_state() const;
   std::optional<std::uint32_t> advance(char byte);
 
   std::vector<Pattern> patterns_;
   bool include_stop_;
   bool stopped_ = false;
+  // The end of the text so far that may begin a stop string: it is sent when it turns out not to.
   std::string held_;
   std::string out_;
 };

@@ -1,3 +1,6 @@
+// Encoding and decoding, put together from added tokens, normaliser, encoder and vocabulary. Immutable after create(); the server calls it
+// from its pool of parsing threads and from its own thread at once. A prompt may be of any size and content: it is linear or nearly so in
+// each part, and stops early where a limit of tokens is passed.
 #include "quire/tokenizer.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The tokens as bytes and the way back from text to id. Made once per model; immutable afterwards, any thread. Lists come from a model's
+// file: lengths and ids are checked, and what contradicts itself is `corrupt`.
 #include "text/vocabulary.h"
 
 #include <algorithm>

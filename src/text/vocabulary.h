@@ -42,11 +42,14 @@ class Vocabulary {
 
  private:
   Vocabulary() = default;
+  // Appends the token's bytes to the arena.
   void add(TokenId token, std::string_view text, bool byte_level);
+  // Once all are there: the look-up tables, whose keys are views into the arena.
   void index(bool byte_level);
 
   std::vector<TokenType> types_;
   std::vector<char> arena_;  // not a string: a short string's bytes move with it
+  // Token t is arena_[offsets_[t] .. offsets_[t + 1]).
   std::vector<std::uint32_t> offsets_{0};
   std::unordered_map<std::string_view, TokenId> pieces_, added_;  // views into arena_
   std::array<TokenId, 256> byte_tokens_{};

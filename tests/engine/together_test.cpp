@@ -178,7 +178,7 @@ void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Rand
 TEST(Together, EachRequestGetsWhatItGetsAlone) {
   const char* real = std::getenv("QUIRE_TEST_MODEL");
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
-  const tiny::TempFolder folder;
+  const TempFolder folder;
   const std::string windowed = write_windowed_model(folder.file("windowed"));
   Alone alone[] = {{real, false}, {real, true}, {windowed, false}, {windowed, true}};
   MetTogether met;
@@ -214,7 +214,7 @@ class Pairs {
     if (is_one_choice(a, b)) return "one option or field says which of them it is";
     const bool is_a_engine = static_cast<std::size_t>(a) < kFirstOfRequests, is_b_engine = static_cast<std::size_t>(b) < kFirstOfRequests;
     if (!is_a_engine) return of_request({a, b}, alone_.engine());
-    const tiny::TempFolder folder;
+    const TempFolder folder;
     FeatureSet engine{a};
     if (is_b_engine) engine.add(b);
     const Made made = make_options(engine, model_, folder.file("kv"));
@@ -295,7 +295,7 @@ std::string together_page(Pairs& pairs) {
 TEST(Together, ThePageSaysWhatEnginesSay) {
   if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
   constexpr const char* kPage = "docs/together.md";
-  const tiny::TempFolder folder;
+  const TempFolder folder;
   Pairs pairs(write_windowed_model(folder.file("windowed")));
   const std::string page = together_page(pairs);
   if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;

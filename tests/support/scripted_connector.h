@@ -43,7 +43,7 @@ class ScriptedConnector final : public Connector {
     log.push_back(fmt::format("order_failed {} of {}", num_async, finishing.size()));
     if (reverses_failed) std::ranges::reverse(finishing);
   }
-  void forget(const RequestView& request) override { log.push_back(fmt::format("forget {}", request.id.value)); }
+  void forget_blocks(const RequestView& request) override { log.push_back(fmt::format("forget {}", request.id.value)); }
   void step_output() override { log.emplace_back("step_output"); }
   bool reset() override {
     log.emplace_back("reset");

@@ -25,10 +25,7 @@ make_packages() {
   need_apt $APT_PACKAGE
   need_python build
   need_python package
-  # An archive from before this file's time names the folder that it was built in.
-  [ -e "$LLGUIDANCE/names-no-folder" ] || rm -rf "$LLGUIDANCE"
-  want_llguidance
-  [ -e "$LLGUIDANCE/stamp" ] || die "package: a package has structured output, and llguidance is missing"
+  need_folder_free_llguidance
   CMAKE_FLAGS+=("-DPython_EXECUTABLE=$VENV/bin/python")
   configure_and_build package quire quire_python quire_python_files
   rm -rf "$STAGE" "$DIST"
@@ -39,7 +36,21 @@ make_packages() {
   make_deb
   make_tarball
   make_wheel
-  (cd "$DIST" && sha256sum -- * | tee SHA256SUMS && du -h -- *)
+  (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl | tee SHA256SUMS && du -h -- *)
+}
+
+# A package has structured output. An archive of earlier times names the folder that it was built in; it stays where no other can be had.
+need_folder_free_llguidance() {
+  local old="$LLGUIDANCE.old"
+  [ ! -e "$LLGUIDANCE/names-no-folder" ] || return 0
+  rm -rf "$old"
+  [ ! -e "$LLGUIDANCE" ] || mv -T "$LLGUIDANCE" "$old"
+  want_llguidance
+  if [ ! -e "$LLGUIDANCE/stamp" ]; then
+    [ ! -e "$old" ] || mv -T "$old" "$LLGUIDANCE"
+    die "package: a package has structured output, and llguidance cannot be built"
+  fi
+  rm -rf "$old"
 }
 
 make_words() {
@@ -61,7 +72,7 @@ settle() {
 licenses() {
   local file="$1" package
   shift
-  { cat NOTICE LICENSE; echo; echo "llguidance:"; cat "$LLGUIDANCE/LICENSE" 2>/dev/null || echo "not part of this build"; } >"$file"
+  { cat NOTICE LICENSE; echo; echo "llguidance:"; cat "$LLGUIDANCE/LICENSE"; } >"$file"
   for package in libcli11-dev libfmt-dev libboost1.81-dev "$@"; do
     case "$package" in
       libboost1.81-dev) printf '\nBoost:\n' && awk 'BEGIN {RS = ""} /^License: BSL-1.0\n/' "/usr/share/doc/$package/copyright" ;;

@@ -123,8 +123,8 @@ void CompositeConnector::order_failed(std::size_t num_async, std::span<RequestId
   for (const CompositeMember& member : members_) member.connector->order_failed(num_async, finishing, reported);
 }
 
-void CompositeConnector::forget(const RequestView& request) {
-  for (const CompositeMember& member : members_) member.connector->forget(request);
+void CompositeConnector::forget_blocks(const RequestView& request) {
+  for (const CompositeMember& member : members_) member.connector->forget_blocks(request);
 }
 
 void CompositeConnector::spoiled(const RequestView& request, std::uint32_t num_good_tokens) {

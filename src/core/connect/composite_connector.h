@@ -49,7 +49,7 @@ class CompositeConnector final : public Connector {
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
   void completed(const TransferCompletion& completion) override;
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override;
-  void forget(const RequestView& request) override;
+  void forget_blocks(const RequestView& request) override;
   void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override;
   void sent(RequestId request) override;
   void step_output() override;

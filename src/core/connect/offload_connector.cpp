@@ -109,7 +109,7 @@ std::span<const OffloadKey> OffloadConnector::keys_of(const RequestView& request
   return keys_;
 }
 
-void OffloadConnector::forget(const RequestView& request) {
+void OffloadConnector::forget_blocks(const RequestView& request) {
   for (const OffloadKey& key : keys_of(request, 0, request.block_hashes.size() / kNameBytes / factor_)) drop(key);
 }
 

@@ -57,7 +57,7 @@ class OffloadConnector final : public Connector {
   // One that it does not know is passed over.
   void completed(const TransferCompletion& completion) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;
-  void forget(const RequestView& request) override;
+  void forget_blocks(const RequestView& request) override;
   void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override;
   void sent(RequestId request) override;
   void step_output() override {}

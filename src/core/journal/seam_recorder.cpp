@@ -71,7 +71,7 @@ class RecordedConnector final : public Connector {
     for (const RequestId id : reported) values.push_back(id.value);
     note(*record_, SeamCall::connector_order_failed, {}, question, std::move(values));
   }
-  void forget(const RequestView& request) override { inner_->forget(request); }
+  void forget_blocks(const RequestView& request) override { inner_->forget_blocks(request); }
   void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { inner_->spoiled(request, num_good_tokens); }
   void sent(RequestId request) override { inner_->sent(request); }
   void step_output() override { inner_->step_output(); }

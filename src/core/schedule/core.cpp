@@ -166,7 +166,7 @@ void Core::forget_blocks(RequestId id) {
   const Request* request = s.table.find_any(id);
   if (request == nullptr) return;
   for (const std::span<const BlockId> blocks : s.requests.group_blocks(*request)) s.kv.evict_blocks(blocks);
-  if (s.context.seams.connector != nullptr) s.context.seams.connector->forget(Requests::view(*request));
+  if (s.context.seams.connector != nullptr) s.context.seams.connector->forget_blocks(Requests::view(*request));
 }
 
 void Core::set_drafts(std::span<const Draft> drafts) {

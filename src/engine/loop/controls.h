@@ -27,10 +27,12 @@ class Controls {
   [[nodiscard]] bool is_paused() const { return is_paused_; }
 
  private:
+  // A pause that has been asked, until nothing runs any more.
   struct Pending {
     bool clear_cache = false;
     ControlAnswer answer;
   };
+  // Decided, to be answered after the outputs of the step have gone out: whoever is told "paused" has seen all that came before.
   struct Settled {
     ControlAnswer answer;
     Result<bool> result;

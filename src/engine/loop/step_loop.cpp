@@ -1,3 +1,6 @@
+// One step of the engine, and what comes in between two steps. EngineImpl::run() calls it on the engine thread (tests step it by hand).
+// Nothing here may take long beside a step: with asynchronous scheduling it happens while the worker computes the next one. What a request
+// cannot do any more (live_failures.h) ends that request only.
 #include "engine/loop/step_loop.h"
 
 #include <algorithm>
@@ -110,6 +113,7 @@ void StepLoop::step() {
     next.reset();
   }
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
+  // Waits for the worker. Where a next plan is ready it has nothing to do from here to start(): only the clock is read in between.
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
   if (next.has_value()) start(*next);
@@ -183,6 +187,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const double begin_s = clock_->now_s();
   sessions_.begin_result(running_.has_value());
   prompts_.take(result);
+  // Before the core hears of the result (live_failures.h).
   failures_.end_failed(result);
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");

@@ -1,5 +1,6 @@
 #pragma once
 // The step: plan, run, apply, deliver. Belongs to one thread; tests step it by hand.
+// It waits for the worker and for nobody else: clients are heard between two steps (Inbox), sinks must return at once.
 //
 // With asynchronous scheduling the worker is never without a step while there is work: plan N+1 is made when step N is nearly done, before
 // its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
@@ -116,11 +117,13 @@ class StepLoop {
     bool is_empty = false;  // nothing to compute
     bool is_idle = false;   // and nothing was in flight when it was planned: the next plan is empty as well unless something comes
   };
+  // A plan that has not been handed to the worker yet.
   struct Planned {
     const StepPlan* plan;
     Running running;
   };
 
+  // A pin has expired.
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
   void add_request(Submission& submission);
   [[nodiscard]] Planned plan();

@@ -1,3 +1,6 @@
+// The bookkeeping of one beam search, called by Searches on the engine thread: after each step it picks the beams that go on, and in the
+// end the answer. It knows nothing of the core, of time or of threads, and never asks for a token: it must give the same answer as vLLM for
+// the same offers, ties included, so the order in which candidates are looked at is part of the result.
 #include "engine/requests/beam_search.h"
 
 #include <algorithm>
@@ -71,6 +74,7 @@ void BeamSearch::step(std::span<const std::vector<TokenLogprob>> offers) {
 }
 
 std::uint32_t BeamSearch::remember(const Candidate& candidate, std::span<const std::uint32_t> positions) {
+  // Beams have most of their outputs in common, so each is a chain of nodes back to the prompt: remembering one costs a node, not a copy.
   nodes_.push_back({paths_[candidate.beam].last, positions[candidate.beam], candidate.token});
   return static_cast<std::uint32_t>(nodes_.size() - 1);
 }

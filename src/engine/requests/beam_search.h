@@ -71,6 +71,7 @@ class BeamSearch {
     double score = 0.0;
     bool by_eos = false;
   };
+  // What a beam may go on with, while a step chooses.
   struct Candidate;
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
@@ -82,8 +83,11 @@ class BeamSearch {
 
   Options options_;
   std::uint32_t num_steps_ = 0;
+  // Of all beams that ever were; a path names its last.
   std::vector<Node> nodes_;
+  // What each beam offered in each step; empty where no log probabilities are asked for.
   std::vector<std::vector<TokenLogprob>> alternatives_;
+  // Of the next step, likeliest first.
   std::vector<Beam> beams_;
   std::vector<Path> paths_;      // of each beam; of the prompt, before the first step
   std::vector<Path> completed_;  // the best so far, at most `width`, best first; equal ones in the order in which they came

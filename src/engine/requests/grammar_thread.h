@@ -40,6 +40,7 @@ class GrammarThread {
   std::vector<Compiled> take();
 
  private:
+  // One grammar to be compiled, for one request; alike ones are found in kept_ when their turn comes.
   struct Job {
     RequestId id;
     Wanted wanted;
@@ -55,6 +56,7 @@ class GrammarThread {
   std::shared_ptr<const TokenizerSpec> tokenizer_;
   std::uint32_t vocab_size_;
   std::function<void()> notify_;
+  // For what follows, down to stopping_.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;

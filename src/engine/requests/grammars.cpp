@@ -1,3 +1,6 @@
+// Masks for requests whose output has a grammar. The core calls ready(), should_advance(), accept(), count_valid() and fork() from within
+// its own functions, the step loop the others, all on the engine thread; only the compiling is elsewhere (GrammarThread). It never waits
+// for that thread, and masks() leaves a matcher that has not failed as it was: drafts are tried and rolled back.
 #include "engine/requests/grammars.h"
 
 #include <algorithm>
@@ -118,9 +121,11 @@ std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
     if (!first) continue;
     const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + drafts.size()) * num_words_);
     row += 1 + drafts.size();
+    // Rows before the answer's beginning are free.
     std::ranges::fill(words.first(*first * num_words_), ~0U);
     GrammarMatcher& matcher = *found->second.matcher;
     if (fill(matcher, drafts.subspan(*first), words.subspan(*first * num_words_)))
+      // A view of words_, which must not grow any more: it was made large enough for all rows above.
       masks_.push_back({request.id, words});
     else
       failures_.push_back({request.id, {ErrorCode::invalid_argument, "structured_output", matcher.error(), "send a simpler grammar"}});
@@ -169,6 +174,7 @@ bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs
   if (found != answers_.end() && found->second.is_beam) return true;
   if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
   const Answer& from = found->second;
+  // Still compiling: the child waits for a matcher of its own; the thread keeps what it has compiled, so that costs little.
   if (from.matcher == nullptr) {
     add(child, from.wanted, from.restarts);
     return true;

@@ -61,6 +61,7 @@ class Grammars final : public Grammar {
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override;
 
  private:
+  // A request with a grammar, from add() to remove().
   struct Answer {
     std::shared_ptr<const StructuredOutput> wanted;
     std::unique_ptr<GrammarMatcher> matcher{};         // null: not compiled yet
@@ -70,6 +71,7 @@ class Grammars final : public Grammar {
     std::size_t num_outputs = 0;  // looked through for the beginning
     std::size_t begin = 0;        // the first output that counts
     std::vector<TokenId> tail{};  // not begun: the last outputs, fewer than its beginning has
+    // The worker's drafts, of which the core knows only how many there are.
     std::vector<TokenId> expected{};
   };
   static std::span<const TokenId> drafts_of(const Answer& answer, const ScheduledRequest& request);
@@ -80,8 +82,10 @@ class Grammars final : public Grammar {
   GrammarThread thread_;
   std::uint32_t num_words_;  // of a mask
   std::unordered_map<RequestId, Answer> answers_;
+  // Answers without a matcher.
   std::size_t num_compiling_ = 0;
   std::vector<Failure> failures_;
+  // Of all masks of a plan, row after row; a bit for each token, set: it may come.
   std::vector<std::uint32_t> words_;
   std::vector<TokenMask> masks_;
 };

@@ -1,3 +1,6 @@
+// What each side does with the queue (see inbox.h): clients' threads append, the engine thread takes between two steps, and whoever stops
+// the engine closes it. Every function takes the mutex once, for moments. None calls a sink, or an answer while the mutex is held: these
+// may call back. What was accepted is never lost: it comes out of take() once, as a submission or as cancelled.
 #include "engine/requests/inbox.h"
 
 #include <fmt/format.h>
@@ -22,6 +25,7 @@ void move_some(std::deque<T>& from, std::vector<T>& to) {
 
 Result<void> Inbox::room(std::uint32_t num_requests) const {
   if (closed_) return refuse_closed();
+  // Whoever was preempted waits again, and is not in num_waiting_; so what is open beyond one full batch counts as waiting, too.
   const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), max_num_seqs_);
   const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
   if (num_waiting + num_requests > max_num_waiting_)
@@ -52,6 +56,7 @@ Result<RequestId> Inbox::fork(Fork fork) {
   const std::lock_guard lock(mutex_);
   if (!open_.contains(fork.parent))
     return fail(ErrorCode::not_found, "parent", fmt::format("no request {} is open", fork.parent.value), "fork one before it ends");
+  // The core does not know it yet, and commands are handled before submissions.
   if (queued(fork.parent) != nullptr)
     return fail(ErrorCode::overloaded, "parent", fmt::format("request {} has not been taken yet", fork.parent.value), "try again");
   if (Result<void> free = room(fork.options.n); !free) return std::unexpected(std::move(free.error()));
@@ -139,6 +144,7 @@ void Inbox::control(Control control) {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       const PauseOptions* pausing = std::get_if<PauseOptions>(&control.verb);
+      // At once: taken later, they would begin after the pause had ended everything else.
       if (pausing != nullptr && pausing->mode == PauseMode::abort) cancel_all();
       commands_.emplace_back(std::move(control));
       has_news_ = true;
@@ -166,6 +172,7 @@ void Inbox::take(Intake& intake, std::optional<double> wait_s) {
   intake.has_more = num_queued_ > 0 || !cancelled_.empty() || !commands_.empty();
   intake.closed = closed_;
   intake.aborting = aborting_;
+  // What is left is for the next call, which must not wait then.
   has_news_ = intake.has_more;
 }
 

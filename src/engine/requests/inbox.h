@@ -1,5 +1,7 @@
 #pragma once
 // Where client threads meet the engine thread: a bounded queue of submissions, what else is asked, and which requests are open.
+// One mutex guards it all and is held for moments only, never while a sink, an answer or the core is called: so a client never makes the
+// engine wait for longer than one such call, nor does a slow step keep a client waiting.
 //
 // States of a request here, and who moves it:
 //   submitted  in `submissions_`; counts against max_num_waiting   submit
@@ -24,11 +26,13 @@
 
 namespace quire {
 
+// A client wants a request ended. It may have ended by then.
 struct Ending {
   RequestId id;
   FinishReason reason = FinishReason::abort;
 };
 
+// A request on its way to the core, with all that its client's thread could prepare.
 struct Submission {
   RequestId id;  // given by Inbox::submit
   EngineRequest request;
@@ -126,17 +130,21 @@ class Inbox {
   void abort_rest();
 
  private:
+  // A submission that has not been taken. Cancelled ones stay in the queue until their turn, so that the queue stays sorted by id.
   struct Queued {
     Submission submission;  // moved to cancelled_ with the flag; the id stays
     bool is_cancelled = false;
   };
+  // What clients may still ask of a request. It is here from submit() or fork() to ended(), whether queued, taken or admitted.
   struct Open {
     bool waiting = true;  // not admitted yet
+    // finish() was called: only the first call counts.
     bool ending = false;
     bool is_session = false;
     bool takes_input = false;    // a session that has not been told its end
     std::size_t num_tokens = 0;  // of a session: that it has been given
   };
+  // The following are called with mutex_ held.
   [[nodiscard]] Result<void> room(std::uint32_t num_requests) const;
   RequestId open(std::uint32_t num_requests);
   Queued* queued(RequestId id);
@@ -155,7 +163,9 @@ class Inbox {
   std::deque<Cancelled> cancelled_;
   std::deque<Command> commands_;
   std::unordered_map<RequestId, Open> open_;
+  // Of open_, those with `waiting`.
   std::uint32_t num_waiting_ = 0;
+  // Never used again, so an id that a client keeps too long finds nothing.
   std::uint64_t next_id_ = 0;
   bool closed_ = false, aborting_ = false, done_ = false;
   bool has_news_ = false;  // the engine thread has something to take

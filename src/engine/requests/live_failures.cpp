@@ -1,3 +1,5 @@
+// The engine thread's, between a result and the next plan. Each function ends what it concerns, with the reason for its client; the step
+// and the other requests go on.
 #include "engine/requests/live_failures.h"
 
 #include <algorithm>
@@ -44,8 +46,7 @@ void LiveFailures::end_failed(const WorkerResult& result) {
     // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
     if (!refusal) core_.forget_blocks(request.id);
     if (Searches::is_beam(request.id)) {
-      if (const auto search = searches_.search_of(request.id))
-        searches_.end(*search, FinishReason::error, failure, std::move(refusal));
+      if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure, std::move(refusal));
       continue;
     }
     Live& live = live_.at(request.id);

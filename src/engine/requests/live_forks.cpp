@@ -1,3 +1,6 @@
+// The engine thread's, called by the step loop: siblings once a plan has their elder's last token, children of clients' forks between two
+// steps. An id that a client has been given always gets a last output, so a fork that cannot be made ends it with an error here, and
+// nothing stops the program for it.
 #include "engine/requests/live_forks.h"
 
 #include <utility>

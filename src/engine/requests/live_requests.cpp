@@ -1,3 +1,6 @@
+// The table of what clients wait for: made when a request is taken, forgotten when the core retires it. Called on the engine thread by the
+// step loop and by the parts that move requests (forks, sessions, searches, failures). Whatever ends a request ends it here, so that each
+// client is told once, and counts and tables agree.
 #include "engine/requests/live_requests.h"
 
 #include <algorithm>

@@ -34,6 +34,7 @@ struct LiveSession {
   std::uint64_t waits_until = 0;              // results: then no step is under way that it takes part in
 };
 
+// A request that a client waits for; once it has ended, one that a plan still names. All its outputs go to the sink that it came with.
 struct Live {
   SamplingParams sampling;
   OutputSink* sink = nullptr;
@@ -116,6 +117,7 @@ class LiveRequests {
  private:
   Core& core_;
   const Options options_;
+  // Live, ended and not yet retired, and expected ones that the core does not know.
   std::unordered_map<RequestId, Live> requests_;
   Outbox outbox_;
   std::vector<RequestId> admitted_, ended_;

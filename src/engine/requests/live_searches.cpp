@@ -15,6 +15,7 @@ void LiveSearches::add(Submission& submission) {
 
 void LiveSearches::admit(RequestId search, const FirstAdmission& admission, double now_s) {
   Live& first = live_.at(search);
+  // Each beam is admitted, the search is once.
   if (std::exchange(first.is_admitted, true)) return;
   for (std::uint32_t i = 0; i < searches_.width(search); ++i) {
     const RequestId id{search.value + i};

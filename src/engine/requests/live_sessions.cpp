@@ -32,6 +32,8 @@ void LiveSessions::begin_result(bool next_runs) {
 
 void LiveSessions::rest(RequestId id, LiveSession& session) {
   session.waits = true;
+  // With asynchronous scheduling the next step has begun already and may have computed behind the answer: its result is not for the client,
+  // and until it is in, the core may not be given the next input.
   session.waits_until = num_applied_ + (next_runs_ ? 1 : 0);
   resting_.push_back(id);
 }

@@ -1,3 +1,6 @@
+// The requests of the core that beam searches are made of. The step loop calls it on the engine thread. A beam goes on or is given back
+// only while it waits after its token, so no step computes it then. It must leave the core with at most one beam more than the search is
+// wide, which is what the core's limits leave room for (resolve_options.cpp).
 #include "engine/requests/searches.h"
 
 #include <algorithm>
@@ -17,6 +20,7 @@ constexpr double kBetweenBeams_s = 1e-6;
 Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars)
     : core_(&core), grammars_(grammars), eos_ids_(std::move(eos_ids)), sampling_(kMaxLogprobs + 1) {
   for (std::uint32_t count = 0; count <= kMaxLogprobs; ++count) {
+    // Nothing is drawn by chance: the token that comes is dropped, and its alternatives are what counts.
     sampling_[count].temperature = 0.0F;
     sampling_[count].logprobs = count;
   }
@@ -154,6 +158,7 @@ bool Searches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestI
 }
 
 void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s) {
+  // Its blocks are still cached, perhaps: then little of it is computed again.
   std::vector<TokenId> tokens = search.prompt;
   std::ranges::copy(search.beams.outputs(beam), std::back_inserter(tokens));
   NewRequest request = request_of(id, search);

@@ -57,11 +57,13 @@ class Searches {
   static constexpr std::uint64_t kFirstBeam = std::uint64_t{1} << 48U;
   static constexpr std::uint32_t kMaxLogprobs = 2 * kMaxWidth;
 
+  // A request of the core, or, once it has been given back, only what it offered.
   struct Beam {
     RequestId id;
     bool in_core = true;
     std::vector<TokenLogprob> offer{};  // empty: it has not been computed yet
   };
+  // From add() to end(), or to the answer.
   struct Search {
     BeamSearch beams;
     std::uint32_t width = 1;
@@ -76,6 +78,7 @@ class Searches {
     std::string cache_salt;
     RequestTags tags;
   };
+  // Where an id of the core belongs.
   struct Place {
     RequestId search;
     std::uint32_t beam = 0;

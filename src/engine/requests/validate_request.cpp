@@ -1,3 +1,6 @@
+// What is wrong with a request, said to its client. Runs on the client's thread in EngineImpl::submit() (and fork(), append()), before
+// anything is queued, with options that no longer change. What passes here and check_served.h the core must take: the step loop stops the
+// program if it does not. So every field that a client can set has its bounds here.
 #include "engine/requests/validate_request.h"
 
 #include <fmt/format.h>
@@ -10,6 +13,7 @@
 namespace quire {
 namespace {
 
+// Bounds on what one request may make the engine keep.
 constexpr std::size_t kMaxTagBytes = 256;
 constexpr std::size_t kMaxHints = 16;
 constexpr std::uint32_t kMaxSiblings = 128;

@@ -1,3 +1,6 @@
+// Which connectors, tiers and eviction policies have a name, and how a named one is made: quire's own, those a program adds, and those of
+// libraries that are opened at run time. For the thread that builds the engine, before the engine runs. Everything here may be wrong
+// through what a user wrote or a library does, so all of it ends in errors that name the option, and nothing stops the program.
 #include "quire/connector_registry.h"
 
 #include <dlfcn.h>

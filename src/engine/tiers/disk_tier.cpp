@@ -1,3 +1,6 @@
+// The disk tier's two sides. The engine thread calls tend(), stats() and, through the core, the connector; the tier's own thread first
+// finds what the folder holds and then watches the disk (run()). They share only what is atomic, what the mutex guards, and the two lists
+// that the finder writes before it sets is_found_. Once it runs the engine thread never touches a file here.
 #include "engine/tiers/disk_tier.h"
 
 #include <algorithm>
@@ -53,6 +56,7 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
                                             block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
+  // Last: it uses all the others. A plain pointer, for the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
@@ -109,6 +113,7 @@ void DiskTier::run() {
   }
 }
 
+// The store reads its table in parts: this thread asks until all is known, or the tier goes.
 void DiskTier::find_restored() {
   std::vector<RestoredBlock> found;
   for (std::uint32_t known = 0; known < store_->num_places();) {
@@ -116,6 +121,7 @@ void DiskTier::find_restored() {
     const std::uint32_t before = std::exchange(known, store_->restored(known, found));
     if (known == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  // Of another layout; the fingerprint should have kept them out. Their places are then empty.
   std::erase_if(found, [this](const RestoredBlock& block) {
     return block.name.group >= group_bytes_.size() || block.bytes != group_bytes_[block.name.group];
   });

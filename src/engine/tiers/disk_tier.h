@@ -80,12 +80,14 @@ class DiskTier final : public KvTier, private TierPlaces {
   std::uint64_t bytes_read_ = 0, num_declined_tokens_ = 0;
   double loading_s_ = 0.0;
 
+  // For notify_, and for the wait that stops_ ends.
   std::mutex mutex_;
   std::condition_variable stopping_;
   std::function<void()> notify_;
   // Written by the finder before it says so.
   std::vector<std::uint32_t> empty_;     // places
   std::vector<RestoredBlock> restored_;  // the most recently stored at the back
+  // From then on empty_ and restored_ are the engine thread's.
   std::atomic<bool> is_found_ = false;
   std::atomic<bool> stops_ = false;
   std::thread thread_;

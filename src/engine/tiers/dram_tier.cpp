@@ -32,6 +32,7 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
       OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
+  // The connector takes every place for unread until it is told: these are empty.
   for (std::uint32_t place = 0; place < num_places; ++place) tier->connector_->restore(OffloadSlot{place}, nullptr);
   return tier;
 }

@@ -42,7 +42,9 @@ class DramTier final : public KvTier, private TierPlaces {
   const OffloadLedger* lower_ = nullptr;  // null: nothing moves down
   std::uint64_t num_dropped_ = 0;
   Rate load_rate_;
+  // As the connector has them.
   TierCosts costs_;
+  // Up to where load_rate_ has counted.
   std::uint64_t bytes_loaded_ = 0;
   double seconds_loaded_ = 0.0;
 };

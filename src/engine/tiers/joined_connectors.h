@@ -19,6 +19,7 @@ class JoinedConnectors {
   [[nodiscard]] ConnectorHalves as_one(CompositeChoice choice) const;
 
  private:
+  // Those that were merged are one of these; transports_ keeps each.
   std::vector<CompositeMember> members_;
   std::vector<std::shared_ptr<Transport>> transports_;  // by tier
 };

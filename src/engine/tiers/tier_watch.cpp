@@ -1,3 +1,5 @@
+// Asked some times a second by the disk tier's thread, the only one that calls look(); the engine thread reads service(). It submits reads
+// and does not wait for them: what hangs is seen by the counters of the store and of the transport.
 #include "engine/tiers/tier_watch.h"
 
 #include <utility>
@@ -6,6 +8,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kReadsAtOnce = 8;
+// Trials and measurements share the disk with requests: few blocks, seldom.
 constexpr double kBetweenReads_s = 5.0;
 constexpr double kBetweenIdentities_s = 1.0;
 
@@ -18,6 +21,7 @@ bool TierWatch::look(double now_s) {
   const DiskStoreStats stats = store_->stats();
   std::optional<bool> is_gone;
   if (now_s >= next_identity_s_) {
+    // Another folder of that name (a disk that was taken away and came back empty) is not this tier's, either.
     is_gone = identity_of(folder_) != identity_;
     next_identity_s_ = now_s + kBetweenIdentities_s;
   }

@@ -43,13 +43,16 @@ class TierWatch {
   const std::shared_ptr<DiskStore> store_;
   const DiskTransport& transport_;
   const std::string folder_;
+  // Of the folder, when the tier was opened.
   const std::optional<FileIdentity> identity_;
   const std::shared_ptr<Reads> reads_ = std::make_shared<Reads>();
+  // The looking thread's: where the next reads begin, so that all blocks have their turn.
   std::uint32_t next_place_ = 0;
   double next_reads_s_ = 0.0, next_identity_s_ = 0.0;
   std::atomic<bool> wants_reads_ = false;
 
   mutable std::mutex mutex_;
+  // Guarded by mutex_, as all that follows.
   TierHealth loads_, stores_;
   bool gone_ = false;
   TierService service_;

@@ -1,5 +1,6 @@
 #pragma once
 // One sink for the core, several behind it.
+// Each event goes to all, in the order in which they were given, on the core's thread.
 #include <utility>
 #include <vector>
 

@@ -1,3 +1,6 @@
+// The lines of the trace (docs/trace.md): the names are part of an interface, so one that is there stays. Runs on the thread of
+// TraceWriter, one step after another; it must see every step that was followed, for facts are sent once and outputs come in parts.
+// Everything from a client goes through the JSON escaping of base/json_text.
 #include "engine/trace/trace_text.h"
 
 #include <fmt/format.h>
@@ -29,6 +32,7 @@ const char* word(QueueKind queue) {
 
 // vLLM's names of RequestStatus.
 const char* word(RequestStatus status) {
+  // By the enumerator's number: a new one goes into this list too.
   constexpr std::array<const char*, 12> kWords = {"WAITING",
                                                   "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
                                                   "WAITING_FOR_REMOTE_KVS",
@@ -45,6 +49,7 @@ const char* word(RequestStatus status) {
 }
 
 const char* word(EventKind what) {
+  // By the enumerator's number: a new one goes into this list too.
   constexpr std::array<const char*, 18> kWords = {"step_begins",  "prefix_looked_up", "admission_tried", "admission_blocked", "preempted",
                                                   "block_cached", "block_evicted",    "pinned",          "unpinned",          "forked",
                                                   "unshared",     "gave_way",         "pressure_high",   "pressure_low",      "swapped_out",
@@ -53,6 +58,7 @@ const char* word(EventKind what) {
 }
 
 const char* word(EventCause cause) {
+  // By the enumerator's number: a new one goes into this list too.
   constexpr std::array<const char*, 11> kWords = {"none",       "lack_of_blocks", "expired",  "replaced", "job_over",       "ended_by_host",
                                                   "above_high", "below_low",      "no_place", "no_gain",  "failed_transfer"};
   return kWords.at(static_cast<std::size_t>(cause));
@@ -245,6 +251,7 @@ void append_decision(const TraceStep& step, const TraceFacts& facts, std::string
 
 }  // namespace
 
+// Before any line is written: requests refer to their facts by place, and a place may have a new request in this very step.
 void TraceText::learn(const TraceStep& step) {
   for (const TracedFacts& facts : step.facts) {
     if (facts.place >= known_.size()) known_.resize(facts.place + 1);
@@ -266,6 +273,7 @@ void TraceText::append(const TraceStep& step, std::string& steps, std::string& r
   if (step.has_queues) {
     append_snapshot(step, steps);
     for (const TracedRequest& r : step.requests)
+      // As in vllm-pace, which knows no other queues.
       if (r.queue == QueueKind::running || r.queue == QueueKind::waiting) append_request(r, known_[r.place], step, requests);
   }
   for (const TracedLookup& lookup : step.lookups) append_lookup(lookup, step, facts_, steps);

@@ -24,6 +24,7 @@ class TraceText {
   void append(const TraceStep& step, std::string& steps, std::string& requests);
 
  private:
+  // What earlier steps told of the request at a place.
   struct Known {
     TracedFacts facts;
     std::vector<TokenId> output_tail{};

@@ -1,3 +1,6 @@
+// The trace's files and the thread that fills them. The engine thread takes a blank step, fills it and puts it back; the writing thread
+// makes text of it and writes. The engine thread never waits for the disk: no lock is held while text is made or written. A file never
+// holds half a line, and a new one is its owner's alone, for it has parts of prompts.
 #include "engine/trace/trace_writer.h"
 
 #include <fcntl.h>
@@ -39,6 +42,7 @@ Result<void> TraceFile::open() {
   return {};
 }
 
+// The oldest falls off. A name that is missing is no fault: a former run may have written fewer files.
 bool TraceFile::rotate() {
   close();
   for (std::uint32_t i = max_files_ - 1; i > 0; --i) {
@@ -119,6 +123,7 @@ void TraceWriter::run() {
     steps.clear();
     requests.clear();
     text_.append(*step, steps, requests);
+    // Requests first: whoever follows the steps finds the requests of a step there already.
     const bool written = files_.requests.append(requests) && files_.steps.append(steps);
     lock.lock();
     blank_.push_back(std::move(step));

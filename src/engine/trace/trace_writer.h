@@ -37,8 +37,11 @@ class TraceFile {
   bool rotate();
 
   std::string path_;
+  // Of one file, but for a text that alone is longer.
   std::uint64_t max_bytes_;
+  // The one that grows among them; 1: it begins anew.
   std::uint32_t max_files_;
+  // -1: closed; the next append() rotates and opens a new one.
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
@@ -66,11 +69,14 @@ class TraceWriter {
   [[nodiscard]] std::uint64_t num_failed() const { return num_failed_.load(std::memory_order_relaxed); }
 
  private:
+  // How far the disk may be behind before steps are dropped. All are made at the start and used again.
   static constexpr std::size_t kNumSteps = 16;
   void run();
 
+  // The writing thread's from its start on.
   TraceFiles files_;
   TraceText text_;  // the writing thread
+  // Held for a moment only: for what follows, down to stopping_.
   std::mutex mutex_;
   std::condition_variable wake_;
   std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring

@@ -1,3 +1,6 @@
+// Copies what the core decides into the step that the writer will make text of. The core calls on_event() from within its own functions,
+// the step loop planned(), all on the engine thread and in every step: so of a request that is known it copies numbers only. It never waits
+// for the disk, never changes anything in the core, and leaves a step out rather than be late.
 #include "engine/trace/tracer.h"
 
 #include <algorithm>
@@ -29,6 +32,7 @@ void Tracer::begin(StepId step) {
   step_ = writer_.take_blank();
   if (step_ == nullptr) {
     ++num_dropped_;
+    // With the step that they would have been told in.
     events_before_.clear();
     return;
   }
@@ -47,6 +51,7 @@ void Tracer::begin(StepId step) {
   copy_queues();
 }
 
+// The facts of a request that stay are sent once (send_facts); each step then has a few numbers of each request, and its fresh outputs.
 void Tracer::copy_queues() {
   last_order_.swap(order_);
   order_.clear();
@@ -146,6 +151,7 @@ void Tracer::copy_lookup(const Event& event) {
   step_->lookups.push_back({event, view->tags->job, view->num_prompt_tokens});
 }
 
+// What comes between two plans (results, ends, expiries) is kept for the next step: a step's record begins with what led to it.
 void Tracer::on_event(const Event& event) {
   if (event.what == EventKind::step_begins) {
     is_planning_ = true;

@@ -53,6 +53,7 @@ class Tracer final : public EventSink {
   const std::uint32_t every_;
   const std::uint64_t max_steps_;
   const Core* core_ = nullptr;
+  // May be empty.
   std::function<TracedTier()> tier_;
   TraceWriter writer_;
   // What results, ends and expiries told since the last plan: at most each block cached once, each pin begun and ended, and each fork.

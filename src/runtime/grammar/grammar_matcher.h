@@ -14,6 +14,8 @@
 namespace quire {
 
 // Where one answer is in its grammar. Used by one thread at a time.
+// Cheap to move, expensive to make: clone() one that was compiled. `allowed` has (vocab_size + 31) / 32 words, of the vocab_size that the
+// compiler was made with.
 class GrammarMatcher {
  public:
   struct State;

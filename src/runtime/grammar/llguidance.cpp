@@ -1,3 +1,6 @@
+// Grammars by llguidance, through its C interface. Compiled on the engine's grammar thread, asked for masks on the engine thread; one
+// matcher is used by one thread at a time. Schemas come from clients: their size, depth and cost are bounded, and what cannot be held to is
+// an error that names the keyword, never a constraint that silently does not hold.
 #include <fmt/format.h>
 #include <llguidance.h>
 
@@ -23,6 +26,7 @@ namespace json = boost::json;
 constexpr std::size_t kMaxGrammarBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxErrorBytes = 1000;
 constexpr std::size_t kMaxSchemaDepth = 128;  // serde_json's
+// A count of items or characters; larger numbers are left to the library to refuse.
 constexpr double kMostCounted = 1e9;
 // Of one object: compiling takes the square of it, 3,000 half a second, and other grammars wait.
 constexpr std::size_t kMaxProperties = 3000;
@@ -52,6 +56,7 @@ const char* name_of(StructuredOutput::Kind kind) {
 }
 
 // The first line of what llguidance says, which may quote a whole grammar.
+// Cut at a character's border.
 std::string shorten(std::string_view message) {
   message = message.substr(0, message.find('\n'));
   std::size_t size = std::min(message.size(), kMaxErrorBytes);
@@ -125,6 +130,7 @@ Result<std::string> own_options(const std::string& schema) {
   return json::serialize(value);
 }
 
+// The tokens as llguidance wants them: once per model, shared by all grammars. It must outlive every matcher, which holds it.
 class Vocabulary {
  public:
   Vocabulary(std::unique_ptr<const Tokenizer> tokenizer, std::uint32_t vocab_size) : tokenizer_(std::move(tokenizer)) {
@@ -227,6 +233,7 @@ class Compiler final : public GrammarCompiler {
   [[nodiscard]] Result<GrammarMatcher> compile(const StructuredOutput& wanted) const override {
     if (wanted.text.size() > kMaxGrammarBytes)
       return fail(ErrorCode::too_large, "structured_output", "the grammar has more than 4 MiB", "send a smaller one");
+    // The C interface takes the text up to the first NUL.
     if (wanted.text.contains('\0')) return refuse("the grammar holds a NUL byte", "remove it");
     Result<std::string> text = wanted.kind == StructuredOutput::Kind::json_schema ? own_options(wanted.text) : wanted.text;
     if (!text) return std::unexpected(std::move(text.error()));

@@ -17,6 +17,7 @@
 
 namespace quire {
 
+// Filled in once per instruction set (cpu/tables.cpp, kernel.cpp) and never changed; all pointers are set.
 struct Kernels {
   const char* name = "";
 

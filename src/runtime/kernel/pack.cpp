@@ -1,3 +1,5 @@
+// Rows of weights to panels of 16 outputs, as the kernels read them (packed_layout.h). Called while a model is loaded, one packer per
+// tensor and thread. Nothing is lost: codes stay as the file has them, scales go to 16 bits only where every one of them is exact there.
 #include "runtime/kernel/pack.h"
 
 #include <algorithm>

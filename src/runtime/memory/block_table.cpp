@@ -1,3 +1,6 @@
+// The block table of one cache group (vLLM V1's BlockTable). Called by the worker on the thread that leads a step: deltas are staged,
+// commit() copies what changed, kernels read what is committed on all threads of the pool. Memory is taken once; nothing here allocates in
+// a step.
 #include "runtime/memory/block_table.h"
 
 #include <algorithm>
@@ -16,6 +19,7 @@ BlockTable::BlockTable(const BlockTableLimits& limits) : limits_(limits), change
               "a kernel block is dealt out in whole turns");
   kernel_blocks_per_block_ = limits.block_size / limits.kernel_block_size;
   const std::uint64_t tokens_per_block = std::uint64_t{limits.block_size} * parallel.world_size();
+  // Whole blocks for max_model_len tokens: the core never gives a row more.
   row_capacity_ = static_cast<std::uint32_t>((limits.max_model_len + tokens_per_block - 1) / tokens_per_block) * kernel_blocks_per_block_;
   for (Rows* rows : {&staged_, &committed_}) {
     rows->blocks.resize(std::size_t{limits.num_rows} * row_capacity_);
@@ -28,6 +32,7 @@ std::size_t BlockTable::start(std::uint32_t row) const {
   return std::size_t{row} * row_capacity_;
 }
 
+// One range per row is enough: changes of a step are at the end of the row, or all of it.
 void BlockTable::mark(std::uint32_t row, std::uint32_t begin, std::uint32_t end) {
   changed_[row] = {std::min(changed_[row].begin, begin), std::max(changed_[row].end, end)};
 }
@@ -106,6 +111,8 @@ std::span<const BlockId> BlockTable::row(std::uint32_t row) const {
 }
 
 std::int64_t BlockTable::slot(std::uint32_t row, std::uint32_t position) const {
+  // Where a token lies, by the position in its sequence: position / size is the entry, position % size the place in the block. With several
+  // ranks the tokens of a block are dealt out in turns, and this rank has every world_size-th turn.
   const auto blocks = this->row(row);
   const std::uint32_t ranks = limits_.parallel.world_size();
   const std::uint32_t turn = limits_.parallel.interleave_size;

@@ -14,6 +14,7 @@
 
 namespace quire {
 
+// This process's place among the ranks that share a sequence. vLLM's order: the rank of prefill counts first.
 struct ContextParallel {
   std::uint32_t dcp_world_size = 1, dcp_rank = 0;  // of decoding
   std::uint32_t pcp_world_size = 1, pcp_rank = 0;  // of prefill
@@ -65,6 +66,7 @@ class BlockTable {
   [[nodiscard]] std::uint32_t row_capacity() const { return row_capacity_; }
 
  private:
+  // Two of the same shape: what is being changed, and what kernels read.
   struct Rows {
     std::vector<BlockId> blocks;        // [row][row_capacity_]
     std::vector<std::uint32_t> counts;  // by row, kernel blocks

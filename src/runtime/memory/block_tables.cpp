@@ -23,6 +23,7 @@ const BlockTable& BlockTables::table(std::uint32_t group) const {
   return tables_[group];
 }
 
+// A delta that does not fit stops the program: the core planned it for this very table.
 void BlockTables::apply(const BlockTableDelta& delta) {
   QUIRE_CHECK(delta.group < tables_.size(), "no such cache group");
   BlockTable& table = tables_[delta.group];

@@ -11,6 +11,7 @@
 
 namespace quire {
 
+// Owned by the worker. Changed between passes by the thread that leads the step, read during them by all.
 class BlockTables {
  public:
   // One table per group, in their order.

@@ -1,3 +1,6 @@
+// The memory behind all KV pages: one mapping, made when an engine or worker is set up. Pages of memory are taken from the system when
+// blocks are first written, so a large cache that is not used costs addresses only. Nothing is synchronised here: who writes to which block
+// when is the plan's business, and fences are the transports'.
 #include "runtime/memory/kv_cache.h"
 
 #include <fmt/format.h>
@@ -15,6 +18,7 @@ namespace {
 
 // total_bytes() must not have wrapped round.
 bool fits(const KvLayout& layout) {
+  // What a process can address.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 47U;
   std::uint64_t block = 0;
   for (const std::uint64_t page : layout.page_bytes)
@@ -38,6 +42,7 @@ Result<KvCache> KvCache::create(KvLayout layout) {
                 "give the KV cache less memory");
   }
   madvise(data, bytes, MADV_HUGEPAGE);
+  // MAP_NORESERVE: on a machine that lacks the memory the failure comes when a block is first written, not here.
   cache.data_ = static_cast<std::byte*>(data);
   return cache;
 }

@@ -41,6 +41,7 @@ class KvCache {
   void copy(BlockId source, BlockId destination);
 
  private:
+  // Without memory; create() maps it.
   explicit KvCache(KvLayout layout);
   void release() noexcept;
 

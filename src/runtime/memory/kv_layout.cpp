@@ -8,6 +8,7 @@
 namespace quire {
 namespace {
 
+// Other kinds were refused before: the engine plans for the models that this runtime serves.
 const AttentionShape& attention_of(const LayerKvSpec& spec) {
   const AttentionShape* shape = nullptr;
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
@@ -24,6 +25,7 @@ std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
 }
 
 // A kernel block of a layer is [keys, values][head][token][dim].
+// Keys of a head lie together, token behind token, so that attention reads one head's context as one stream.
 KvLayerLayout lay_out(const AttentionShape& shape, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
   const std::uint32_t element_bytes = dtype == KvDtype::bf16 ? 2 : 4;
   const std::uint64_t kernel_page_bytes = page_bytes / group.kernel_blocks_per_block();

@@ -1,3 +1,6 @@
+// The attention of one layer: q, k and v of all rows, their place in the cache, then each row's look at its context. Called by the decoder
+// within a pass, on the thread that leads it; every phase is shared by the pool. Keys and values of all rows are written before any row
+// attends (two calls, with the pass's hook between them), because rows of one request read what other rows of this pass have written.
 #include <algorithm>
 #include <array>
 
@@ -89,6 +92,7 @@ class PagedAttention final : public AttentionHalf {
     if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
   }
 
+  // A copy; the weights stay where they are, and outlive the layer.
   LayerConfig config_;
   const LayerWeights& weights_;
 };

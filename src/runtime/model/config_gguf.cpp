@@ -1,4 +1,6 @@
 // GGUF: keys are prefixed with the architecture; biases, head norms and tied embeddings show in the tensor table alone.
+// Called once per model, when its headers are read. The file is not trusted: what is missing or of another type is an error that names the
+// key (ConfigFields), and what would change answers and is not known here is refused, never guessed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace {
 
 using Fields = ConfigFields<GgufFile>;
 
+// The names of llama.cpp; a file of any other one is refused.
 struct Architecture {
   const char* name;
   RopeStyle rope_style;  // interleaved where the converter permutes q and k

@@ -1,4 +1,6 @@
 // config.json of a Hugging Face folder; defaults are those of the model classes of transformers.
+// Called once per model, when its headers are read; any thread. A key that changes answers and is not known here is refused by name: a
+// model that is served wrongly is worse than one that is not served.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,6 +44,7 @@ void refuse(Fields& fields, std::string_view key, std::string message, std::stri
   fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
 }
 
+// What transformers takes where the key is missing.
 std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
   return architecture == "qwen3" ? 128 : architecture.starts_with("gemma") ? 256 : even_share;
 }

@@ -1,3 +1,5 @@
+// What differs from layer to layer: which have a window, which do not rotate. Called while a config is read, from either kind of file.
+// Patterns are those of the model classes of transformers and of llama.cpp's converter.
 #include "runtime/model/config_layers.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// A pass is a list of phases over all rows (pass.h). Their order makes each layer write K and V of all rows before any row attends.
+// Called by the worker once per step, on the thread that leads it, with the pool for each phase; one pass at a time. It allocates nothing.
+// Rows are independent but for the cache: which rows share a pass changes nothing in their bits.
 #include "runtime/model/decoder.h"
 
 #include <array>
@@ -5,8 +8,6 @@
 
 #include "base/check.h"
 #include "runtime/model/row_layout.h"
-
-// A pass is a list of phases over all rows (pass.h). Their order makes each layer write K and V of all rows before any row attends.
 
 namespace quire {
 namespace {
@@ -24,6 +25,7 @@ PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
           .token_stride = layout.token_stride};
 }
 
+// A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
 void check_cache(const ModelConfig& config, const KvLayout& layout) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
@@ -45,6 +47,8 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
       window_frequencies_(config.window_rope_frequencies()) {
   const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
   const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
+  // Which factors count is said by the context that is served, not by a request's length: a request's bits must not depend on its
+  // neighbours.
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
 }

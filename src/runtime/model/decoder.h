@@ -15,6 +15,7 @@
 
 namespace quire {
 
+// Owned by Model; one pass at a time. It holds weights and workspaces, and no request: what it reads of the past is in the KV cache.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, const Kernels& kernels, ActivationMode mode, const WorkspaceLimits& limits,

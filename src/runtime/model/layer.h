@@ -29,6 +29,7 @@ class FeedForwardHalf {
   virtual void run(Pass& pass) const = 0;
 };
 
+// A layer is made once, from a description, and holds no state: any number of models could share one.
 struct Layer {
   std::unique_ptr<const AttentionHalf> attention;
   std::unique_ptr<const FeedForwardHalf> feed_forward;

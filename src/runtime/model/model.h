@@ -1,5 +1,7 @@
 #pragma once
 // A dense decoder on the CPU: load it, then run batches of many requests through it.
+// Loaded once by the engine, run by the worker: one pass at a time, on the thread that leads the step and on its pool. It decides nothing
+// about requests; what must be computed, and where keys and values lie, it is told.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,6 +18,7 @@
 
 namespace quire {
 
+// The limits fix the workspaces, which are taken when the model is loaded; a pass beyond them is a broken invariant.
 struct LoadOptions {
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;

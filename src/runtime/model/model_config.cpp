@@ -1,3 +1,5 @@
+// What a decoder's description means, and whether it can be one. check() is called on what a file said, before anything is computed with
+// it: all limits here keep later arithmetic within its types. Pure functions.
 #include "runtime/model/model_config.h"
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@ namespace quire {
 namespace {
 
 // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+// As in transformers' _compute_llama3_parameters.
 double llama3_frequency(const ModelConfig& config, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double low_wavelength = config.rope_original_context / config.rope_low_freq_factor;

@@ -1,5 +1,7 @@
 #pragma once
 // A decoder described by numbers and switches: what the files of every supported architecture boil down to.
+// Read from a model's files (config_gguf.cpp, config_hf.cpp), checked once, and never changed. Everything that differs between
+// architectures is a field here: the decoder asks for no name.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,3 +1,6 @@
+// A model's files, whatever their format: config, tensors by role, tokenizer, pooling. Opened by whoever loads or inspects a model, on one
+// thread; immutable afterwards. Bytes of weights are copied by read(), never touched through the map, because a map of a file that somebody
+// cuts stops the program.
 #include "runtime/model/model_file.h"
 
 #include <fmt/format.h>

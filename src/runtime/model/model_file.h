@@ -29,6 +29,7 @@ struct TensorView {
 };
 
 // Immutable after open. Views stay valid as long as the file.
+// Holds maps of the files; TensorView::data points into them, and is for read() to copy from.
 class ModelFile {
  public:
   // A GGUF file or a Hugging Face folder. Reads the headers only.

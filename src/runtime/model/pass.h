@@ -18,6 +18,8 @@ struct Product {
   std::size_t y_stride;
 };
 
+// Made once with the decoder and used again for each pass. Threads of the pool write disjoint rows or panels in a phase, so phases need no
+// locks.
 struct Pass {
   Pass(const ModelConfig& config, const Kernels& kernels, ActivationMode mode, const WorkspaceLimits& limits, ThreadPool& pool);
 

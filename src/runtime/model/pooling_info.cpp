@@ -1,3 +1,6 @@
+// How a model's files say that vectors are made of texts: sentence-transformers' modules.json and what it names, config.json, or keys of a
+// GGUF file. Called once per model, when its headers are read. Files may be missing or odd: then vectors are refused with the reason, and
+// everything else is served.
 #include "runtime/model/pooling_info.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Where the rows of a pass are. Called by the decoder at the begin of a pass and before its last half layer, on the thread that leads it.
+// Attention items are cut so that all threads have work: by rows and KV heads, and, where these are few and contexts long, by segments of
+// the context. How they are cut must not show in the bits (attention.h says why it does not).
 #include "runtime/model/row_layout.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Reads every tensor of a model and packs it for the kernels. Called once, by whoever loads a model; tensors are shared out among the
+// pool's threads. Each source is read in pieces and given back to the system, so that loading never holds a model twice. A tensor that
+// nobody asks for is an error: leaving it out would change answers.
 #include "runtime/model/weights.h"
 
 #include <fmt/format.h>
@@ -20,6 +23,7 @@
 namespace quire {
 namespace {
 
+// One tensor or a part of one; run by one thread.
 struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
@@ -35,6 +39,7 @@ std::string shape_text(const TensorView& view) {
   return view.num_dims < 2 ? fmt::format("[{}]", view.columns) : fmt::format("[{}, {}]", view.rows, view.columns);
 }
 
+// Collects what is to be packed and remembers the first error; at the end it says which tensors of the file nobody has asked for.
 class TaskCollector {
  public:
   TaskCollector(const ModelFile& file, std::vector<TensorView> tensors) : file_(file) {
@@ -295,6 +300,7 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   return outcome;
 }
 
+// Once, on the weights: then no pass adds it.
 void add_to_norms(float offset, DecoderWeights& weights) {
   const auto add = [offset](std::vector<float>& norm) {
     for (float& weight : norm) weight += offset;

@@ -17,6 +17,7 @@ struct Linear {
 };
 
 // Norms that the model has not are empty.
+// What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
 struct LayerWeights {
   std::vector<float> attn_norm;
   Linear q, k, v, attn_output;

@@ -42,6 +42,7 @@ inline constexpr std::uint32_t kItemsPerThread = 2;
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
 
+// One allocation for all buffers of a pass. Sizes follow from the limits; what a smaller pass does not use is never touched.
 class Workspace {
  public:
   Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits);

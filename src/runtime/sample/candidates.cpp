@@ -1,3 +1,6 @@
+// Temperature, filters and the draw for one row of logits. Called by the sampler, on any thread of the pool, with scratch of its own.
+// Candidates are gathered in the order of token ids and summed in that order, so the token depends on the row and the random number alone.
+// Most rows never sort the vocabulary: thresholds cut it down first.
 #include "runtime/sample/candidates.h"
 
 #include <algorithm>
@@ -33,6 +36,7 @@ double mass_of(std::span<const Scored> entries) {
 }
 
 // The candidates hold the whole top_p set without holding the whole vocabulary, as a rule.
+// Tries a shallow cut first and doubles its depth while too little mass lies above it.
 void gather_for_top_p(std::span<const float> row, Shape shape, double target, std::vector<Scored>& candidates) {
   float depth = kFirstDepth;
   while (depth < kDeepest) {
@@ -56,6 +60,7 @@ TokenId pick(std::span<const Scored> entries, double uniform) {
   return last;
 }
 
+// Without filters: block sums first, then one block token by token.
 TokenId pick_from_row(std::span<const float> row, Shape shape, double uniform, std::vector<double>& block_sums) {
   block_sums.resize(num_sum_blocks(row.size()));
   const double target = uniform * exp_sum(row, shape.max, shape.inverse_temperature, block_sums);
@@ -92,6 +97,7 @@ std::size_t select_mass(std::span<Scored> entries, double target) {
   std::size_t begin = 0;
   std::size_t end = entries.size();
   double above = 0.0;  // mass of entries[0, begin), all preferred to the rest
+  // Halves the part in which the border lies: partition, then look at the mass above it.
   while (end - begin > 8) {
     const auto middle = entries.begin() + static_cast<std::ptrdiff_t>(begin + (end - begin) / 2);
     std::nth_element(entries.begin() + static_cast<std::ptrdiff_t>(begin), middle, entries.begin() + static_cast<std::ptrdiff_t>(end));

@@ -9,6 +9,7 @@
 
 namespace quire {
 
+// As SamplingParams has them, in float; values were checked at the border.
 struct DrawParams {
   float temperature = 1.0F;  // > 0
   float min_p = 0.0F;        // [0, 1]

@@ -1,3 +1,6 @@
+// Loops over one row of logits: maximum, exponentials, sums, the best entries. Called by the sampler on any thread. Each loop works in 16
+// independent lanes, which the compiler turns into vectors of any width, and joins them in a fixed order: the bits are the same on every
+// machine. NaN and infinities are noticed in the same pass as the maximum.
 #include "runtime/sample/row_math.h"
 
 #include <algorithm>
@@ -13,8 +16,10 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kLanes = 16;
+// Up to here a heap of the best beats a selection over a copy of the row.
 constexpr std::uint32_t kHeapLimit = 256;
 
+// After Cephes (base/exp_constants.h); a fixed sequence of operations without a branch.
 inline float exp_inline(float x) {
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float clamped = x < -87.0F ? -87.0F : x;
@@ -59,6 +64,7 @@ void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
   }
 }
 
+// Sixteen entries at a time are compared with the worst that is kept: nearly all of them are below it, and then the heap is not touched.
 void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<Scored>& heap) {
   heap.clear();
   float threshold = -kInfinity;

@@ -33,6 +33,7 @@ double exp_sum(std::span<const float> row, float max, float inverse_temperature,
 // Number of entries above `value`.
 std::uint32_t count_greater(std::span<const float> row, float value);
 
+// A token with a logit, or with a weight relative to the likeliest: what the score is, its user says.
 struct Scored {
   float score = 0.0F;
   TokenId token = 0;

@@ -1,3 +1,6 @@
+// From logits to tokens, for all rows of a step. Called by the worker after each pass; rows are shared out among the threads of the pool.
+// What a request gets must not depend on who else is in the batch, so each row uses the request's own state and a counter-based random
+// number (philox.h), and scratch is per thread and empty of meaning between rows.
 #include "runtime/sample/sampler.h"
 
 #include <algorithm>
@@ -52,6 +55,8 @@ void write_logprobs(std::span<const float> logits, float max, TokenId token, std
 
 }  // namespace
 
+// What the sampler remembers of a request, from admit() to release(). A preempted request is admitted anew with its outputs, from which
+// counts and kept outputs are made again: it goes on as if nothing had happened.
 struct Sampler::SlotState {
   bool taken = false;
   bool has_penalties = false;
@@ -63,6 +68,7 @@ struct Sampler::SlotState {
   std::size_t num_kept = 0;      // of them, at least: what may stand before the last token of a word
 };
 
+// One per thread of the pool.
 struct Sampler::Scratch {
   std::vector<float> masked, logits;
   DrawScratch draw;
@@ -96,6 +102,7 @@ void Sampler::admit(const AdmittedRequest& request) {
   QUIRE_CHECK(std::ranges::all_of(state.params.bad_words, [&](const auto& word) { return !word.empty() && known(word.back()); }));
   // Without a seed of its own a request is its own stream.
   state.seed = state.params.seed.value_or(request.id.value);
+  // Counts on from the outputs it has: the n-th output of a request always uses the n-th random number of its stream.
   state.num_outputs = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt_tokens;
   state.num_kept = 0;
   for (const std::vector<TokenId>& word : state.params.bad_words) state.num_kept = std::max(state.num_kept, word.size() - 1);
@@ -140,6 +147,7 @@ void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>
   for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) {
     counts[i] = sample_row(rows[i], std::span(outcomes).subspan(firsts_[i], 1 + rows[i].drafts.size()), scratch);
   });
+  // No drafts: every row has its one outcome in place. Else outcomes move together, over places that nothing was drawn for.
   if (num_places == rows.size()) return;
   std::size_t num_taken = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -148,6 +156,7 @@ void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>
   outcomes.resize(num_taken);
 }
 
+// Row after row, as long as what is drawn is the draft that was computed behind it.
 std::uint32_t Sampler::sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch) {
   QUIRE_CHECK(row.logits.size() == outcomes.size() * vocab_size_);
   const std::size_t num_words = row.allowed.empty() ? 0 : (vocab_size_ + 31) / 32;

@@ -42,6 +42,7 @@ struct FollowedRow {
   std::uint32_t num_logprobs = 0;  // alternatives beside it
 };
 
+// Owned by a worker. Calls come one at a time, from the thread that leads the step; inside, rows run on the pool.
 class Sampler {
  public:
   // `eos_ids` are masked under min_tokens. `pool` may be null; it must outlive the sampler.

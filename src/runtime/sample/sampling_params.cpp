@@ -33,6 +33,7 @@ Result<void> validate_repetition(const RepetitionDetection& repetition) {
   return {};
 }
 
+// Ids are checked against the vocabulary by the engine, which knows the model; here only for what no model has.
 Result<void> validate_ids(const SamplingParams& params) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0) return out_of_range("logit_bias", token, "that is a token id of the model");

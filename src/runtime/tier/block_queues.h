@@ -8,6 +8,7 @@
 namespace quire {
 
 // pread and pwrite on a few threads. The descriptor stays the caller's.
+// `depth`: blocks under way at most. Either way a queue is used by one thread, but for wake().
 std::unique_ptr<BlockQueue> make_thread_queue(int descriptor, std::uint32_t depth);
 
 // Null where the build has no liburing, or the kernel (or a container's seccomp filter) refuses.

@@ -1,3 +1,6 @@
+// `quire cache` on a disk tier's folder: list, verify, drop. One thread, and no server beside it: the folder's lock is held while the
+// object lives. It reads the table as the tier itself does and changes nothing but for drop(). A block is good if its bytes verify under
+// its name, whatever the table says besides.
 #include "quire/cache_folder.h"
 
 #include <fmt/format.h>
@@ -17,6 +20,7 @@ namespace quire {
 namespace {
 
 constexpr const char* kFolder = "folder";
+// Enough to keep a disk busy; memory for as many blocks.
 constexpr std::uint32_t kReadsAtATime = 8;
 constexpr std::uint64_t kEntriesAtATime = 4096;
 

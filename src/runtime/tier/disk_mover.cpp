@@ -1,3 +1,6 @@
+// One direction of a disk tier: copies blocks into buffers of its own, checks them, and gives them to the disk's queue. A thread of its own
+// per direction runs it; submit() may come from any. It takes no lock while it copies or waits for the disk. A store that stands in a
+// step's way is given up by its user (copy() says false), so nothing here must wait for the engine.
 #include "runtime/tier/disk_mover.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@ namespace quire {
 
 namespace {
 
+// How long to wait before asking again where a rate keeps blocks back.
 constexpr std::chrono::milliseconds kPacedRest(1);
 
 }  // namespace
@@ -47,6 +51,7 @@ DiskMover::~DiskMover() {
 }
 
 void DiskMover::submit(TierJob job) {
+  // Before it is queued: the time that loads take includes their waiting.
   places_.count_coming(job);
   {
     const std::lock_guard lock(mutex_);

@@ -25,6 +25,11 @@ struct DiskMoverOptions {
   bool gives_way = false;              // no more than kStoringShare of cores that others want
 };
 
+// A block's way, and where its tag is meanwhile:
+//   jobs_ -> begin(): claimed, copied (stores)    ready_
+//   -> send_ready(): with the disk                num_sent_ counts it
+//   -> collect(): back                            to_finish_
+//   -> finish(): verified, copied (loads)         idle_
 class DiskMover {
  public:
   // Null: there is no memory for the buffers, of which there are twice as many as the disk moves at once: it works on half of them while
@@ -74,6 +79,7 @@ class DiskMover {
   std::uint32_t num_sent_ = 0;
 
   std::mutex mutex_;
+  // What was submitted and not begun; guarded by mutex_, as is stops_. The rest is the thread's own.
   std::deque<TierJob> jobs_;
   bool stops_ = false;
 

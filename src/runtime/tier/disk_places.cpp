@@ -1,3 +1,7 @@
+// The state of each place of a disk tier, in memory and in its table. Movers call it from their two threads, users from any; two locks,
+// never both at once: one for the states, one for the file. A place is claimed before bytes move and settled behind, so a block is never
+// read while it is written. The entry is written after the payload: a crash in between leaves a block that does not verify, which is a
+// miss.
 #include "runtime/tier/disk_places.h"
 
 #include <algorithm>
@@ -11,7 +15,8 @@ namespace {
 
 constexpr std::uint32_t kEntriesPerRead = 512;
 constexpr std::uint32_t kMostLookedAt = 4096;  // at once, so that the places are locked for a moment only
-constexpr unsigned kSequenceBits = 40;         // of one incarnation
+// Each opening of a folder numbers its stores above those of all openings before: 2^40 blocks fit between two.
+constexpr unsigned kSequenceBits = 40;  // of one incarnation
 
 }  // namespace
 

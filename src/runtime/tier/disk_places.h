@@ -41,7 +41,9 @@ class DiskPlaces {
   [[nodiscard]] std::optional<RestoredBlock> held_from(std::uint32_t first) const;
 
  private:
+  // See disk_store.h. `storing` also keeps loads away.
   enum class PlaceState : std::uint8_t { unread, empty, storing, held };
+  // One for each place, of which a tier may have millions.
   struct Place {
     TierEntry entry;  // storing, held
     std::uint32_t num_loads = 0;

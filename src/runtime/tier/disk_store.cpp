@@ -16,6 +16,7 @@ constexpr std::uint32_t kMostDepth = 256;
 }  // namespace
 
 // Each direction has its queue and its thread.
+// Movers before places before files, in the order in which they must end: movers finish what is under way.
 struct DiskStore::State {
   State(std::unique_ptr<TierFiles> opened, const OpenedTier& tier, std::uint64_t bytes)
       : files(std::move(opened)), places(*files, tier), block_bytes(bytes) {}

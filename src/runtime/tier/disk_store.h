@@ -73,6 +73,8 @@ struct DiskStoreStats {
   [[nodiscard]] std::uint64_t num_failed() const { return num_failed_stores + num_failed_loads; }
 };
 
+// What lies where is its user's decision, by number; a name that is asked for must be the one that was stored there. It serves one folder
+// and one process: the folder is locked.
 class DiskStore {
  public:
   // Errors: an option out of range; a budget without room for a block, or more than the disk has; a folder of another model, layout or

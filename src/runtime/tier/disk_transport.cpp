@@ -1,6 +1,9 @@
 // States of a transfer, and who moves it between them:
 //   open  start()
 //   over  its last block (the store's thread); the watch, when it takes too long; wait(), of a store; detach()
+// start(), poll() and wait() come from the thread that leads the step, block_over() from the store's threads, the watch has its own. Locks
+// are taken in one order: a transfer's, then the transport's. Once a transfer is over, no thread of the store touches the KV cache for it:
+// that is what lets a step go on beside a disk that hangs.
 #include "runtime/tier/disk_transport.h"
 
 #include <algorithm>
@@ -115,6 +118,7 @@ void DiskTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_
   if (outcome == TierOutcome::done) {
     moving->bytes += pages_.layout->group_block_bytes(moving->group);
     const std::lock_guard own(mutex_);
+    // Patience counts from the last block that moved, so a slow disk is not a dead one.
     moved_[static_cast<std::size_t>(moving->direction)] = SteadyClock::now();
   }
   if (--moving->num_left == 0) end(*moving, lock);

@@ -42,6 +42,7 @@ class DiskTransport final : public Transport {
 
  private:
   struct Moving;
+  // A new generation for each assignment: numbers that were given for what the place held before are refused.
   struct Assigned {
     OffloadKey name;
     std::uint32_t generation = 0;

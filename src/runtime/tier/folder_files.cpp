@@ -1,4 +1,7 @@
 // A folder of the file system.
+// Opened by the engine when a tier is set up, and by `quire cache`; used by the movers' threads. The lock lives as long as the object, so
+// two processes never write to one folder. Files are the owner's alone: blocks tell what users wrote. Blocks pass by the page cache where
+// the file system allows it, since they are cached in the KV cache already.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -23,6 +26,7 @@ constexpr const char* kFolderField = "kv_disk";
 constexpr const char* kBudgetField = "kv_disk_budget";
 constexpr mode_t kOwnerOnly = 0600;  // blocks tell what users wrote
 
+// Closes what it holds.
 class Descriptor {
  public:
   explicit Descriptor(int value = -1) : value_(value) {}

@@ -1,6 +1,9 @@
 // States of a transfer, and who moves it between them:
 //   open  start()
 //   over  its last block: the thread of its direction, or wait()
+// start(), poll() and wait() come from the thread that leads the step; one thread per direction copies, and wait() copies what is left of
+// its transfer on the calling thread. One lock, open while bytes are copied. A checksum of each block is kept beside it: memory that has
+// changed is a miss, not a wrong answer.
 #include "runtime/tier/memory_transport.h"
 
 #include <fmt/format.h>
@@ -22,6 +25,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 namespace {
 
+// So that copies of one place never share a line with another.
 constexpr std::uint64_t kAlignment = 64;  // of a place: a line of the cache
 
 double seconds_since(SteadyClock::time_point begin) {

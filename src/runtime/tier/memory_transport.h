@@ -42,6 +42,7 @@ struct MemoryTransportStats {
   std::uint64_t num_in_use = 0;                       // stores to a place that was being stored to or loaded from
 };
 
+// For the DRAM tier and for swap. With assign() a place carries a generation; places that are used by their own numbers (swap) have none.
 class MemoryTransport final : public Transport {
  public:
   // The memory is taken as places are used. Errors name `num_places` or `block_bytes`.
@@ -74,6 +75,7 @@ class MemoryTransport final : public Transport {
  private:
   enum class PlaceState : std::uint8_t { empty, storing, held };
   enum class Moved : std::uint8_t { done, absent, refused, in_use };
+  // Guarded by mutex_; the bytes themselves by the state: nobody but the one who set `storing` writes them.
   struct Place {
     OffloadKey name;               // assigned
     std::uint32_t generation = 0;  // assigned

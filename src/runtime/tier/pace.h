@@ -6,6 +6,7 @@
 
 namespace quire {
 
+// Of one thread. A block may begin when those before it have had their time at the rate; its own time counts from then on.
 class Pace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

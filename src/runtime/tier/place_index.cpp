@@ -6,6 +6,8 @@
 
 namespace quire {
 
+// Several blocks may have one name: a name that was stored anew in another place, while the older entry was still in the table. The newest
+// counts.
 void PlaceIndex::add_restored(std::uint32_t num_known, std::span<const RestoredBlock> blocks) {
   std::vector<bool> is_held(num_known - num_known_);
   for (const RestoredBlock& block : blocks) {

@@ -25,6 +25,7 @@ bool move_block(int descriptor, const BlockIo& io) {
   return moved == static_cast<ssize_t>(io.bytes.size());
 }
 
+// For kernels and containers without io_uring: the same interface by blocking calls on up to four threads.
 class ThreadQueue final : public BlockQueue {
  public:
   ThreadQueue(int descriptor, std::uint32_t depth) : descriptor_(descriptor) {

@@ -1,3 +1,6 @@
+// How a tier's folder is judged and given its size. Called once, when a store is opened, on the engine's thread. Before a folder is
+// accepted nothing in it is changed: one of another model, layout or version is refused as it is. The header is written alternately to two
+// pages and synchronised, so that a loss of power leaves one that is good.
 #include "runtime/tier/tier_opening.h"
 
 #include <fmt/format.h>
@@ -12,6 +15,7 @@
 namespace quire {
 namespace {
 
+// The ledger's limit (OffloadOptions::num_slots).
 constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;
 
 std::uint64_t table_size(std::uint64_t num_places) {
@@ -78,6 +82,7 @@ Result<std::optional<TierHeader>> read_tier_header(TierFiles& files) {
               "give another folder, or remove its quire-* files");
 }
 
+// The sizes grow with the number of places, so halving finds the most.
 std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
   std::uint64_t low = 0;
   std::uint64_t high = std::min(kMostPlaces, budget_bytes / place_bytes) + 1;

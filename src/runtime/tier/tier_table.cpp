@@ -1,3 +1,6 @@
+// The bytes of header, entries and checksums of a disk tier. Pure functions; any thread. Nothing that was read is believed before its
+// checksum fits, and each checksum is bound to what it stands for: an entry to its place, a payload to its name, both to this folder and
+// this model. The layout is fixed by kTierVersion: a change of one byte needs another version.
 #include "runtime/tier/tier_table.h"
 
 #include <algorithm>
@@ -29,6 +32,7 @@ Checksum checksum_of(std::span<const std::byte> bytes) {
 }
 
 // Writes and reads fields one after the other.
+// Over memory that its user has checked for size.
 class Cursor {
  public:
   explicit Cursor(std::byte* at) : at_(at) {}
@@ -52,6 +56,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 }
 
 // The fields of an entry, what fills it, and what it is bound to.
+// With what it is bound to behind the fields: the same entry in another place, or in another folder, does not verify.
 Checksum entry_checksum(std::span<const std::byte> bytes, const TierHeader& header, std::uint64_t place) {
   std::array<std::byte, kEntryBytes + sizeof header.identity + sizeof header.fingerprint + sizeof place> bound{};
   std::ranges::copy(bytes.first(kEntryBytes - sizeof(Checksum)), bound.begin());

@@ -10,6 +10,8 @@
 
 namespace quire {
 
+// Made with the engine; start(), poll() and the waits are called by the thread that leads the step. A transfer is sent by its tier and
+// found again by its id until poll() has told of it.
 class RoutedTransport final : public Transport {
  public:
   // Before attach(). One for each tier, which no other has; `rest`, if given, is for all others.

@@ -8,6 +8,7 @@
 namespace quire {
 
 // Known to the transport before anybody wants to be notified.
+// Shared with the transport, whose threads may call it while the runner ends: the runner takes the function away under the lock first.
 struct TransferRunner::Notice {
   std::mutex mutex;
   std::function<void()> notify;
@@ -41,6 +42,7 @@ void TransferRunner::begin(const Transfer& transfer) {
 void TransferRunner::store(const StepPlan& plan) {
   for (const Transfer& transfer : plan.transfers)
     if (transfer.direction == TransferDirection::store) begin(transfer);
+  // Behind the stores that begin here, since one of them may be what a fence names.
   for (const TransferId fence : plan.fences) transport_->wait(fence);
 }
 
@@ -62,6 +64,7 @@ void TransferRunner::after_kv_write(std::uint32_t layer) {
   if (transport_ != nullptr) transport_->layer_written(layer);
 }
 
+// Copies the bad blocks: the transport's views are over with its next poll(), and the core reads the result after that.
 void TransferRunner::collect(CollectedTransfers& into) {
   into.completions.clear();
   into.bad_blocks.clear();
@@ -70,6 +73,7 @@ void TransferRunner::collect(CollectedTransfers& into) {
   into.bad_blocks.reserve(over_.size());
   for (const TransferCompletion& completion : over_) {
     const auto found = std::ranges::find(open_, completion.transfer, &Open::id);
+    // Counted and passed over: a transport that tells of an end twice must not end somebody else's transfer.
     if (found == open_.end()) {
       ++totals_.num_stray;
       continue;

@@ -27,6 +27,12 @@ struct CollectedTransfers {
   TransferTotals totals;
 };
 
+// The order within a step, which keeps bytes whole:
+//   store(plan)             what earlier steps wrote is read before anybody writes
+//   zero and copy blocks    by the worker
+//   load(plan)              then blocks are filled
+//   before_attention(i)     layer i waits for its part of loads that the pass needs
+//   collect()               after sampling
 class TransferRunner {
  public:
   // `transport` may be null.
@@ -60,6 +66,7 @@ class TransferRunner {
 
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Notice> notice_;  // the transport has it too
+  // Begun and not collected; few.
   std::vector<Open> open_;
   std::vector<TransferId> by_layer_;  // of the plan under way
   std::vector<TransferCompletion> over_;

@@ -1,3 +1,6 @@
+// The worker's memory of requests between steps, and the pass that a plan asks of it. Called by the worker on the thread that leads a step.
+// The core keeps no tokens in flight and names none in plans, so this history is what later tokens depend on: a plan that does not fit it
+// stops the program, since passing over it would change an answer.
 #include "runtime/worker/batch.h"
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 namespace quire {
 namespace {
 
+// The core holds a place for a draft that the worker itself has proposed.
 constexpr TokenId kOwnDraft = -1;  // ScheduledRequest::drafts
 
 }  // namespace
@@ -70,6 +74,8 @@ void Batch::refuse_unserved(const StepPlan& plan) const {
   }
 }
 
+// With asynchronous scheduling the plan counted on all drafts of the step before. Where some were wrong the history is shorter than
+// planned: positions move back by as many, and the drafts that are expected now take the places in the plan.
 ScheduledRequest Batch::as_known(const ScheduledRequest& planned) {
   ScheduledRequest known = planned;
   if (!planned.samples) return known;
@@ -118,6 +124,8 @@ BatchInput Batch::build(const StepPlan& plan) {
 }
 
 // Of the request whose tokens are the last ones.
+// Rows of the pass whose hidden state somebody reads: for log probabilities of the prompt, for a pooled vector, for sampling. The last
+// layer's output is kept for these only.
 void Batch::add_outputs(const ScheduledRequest& request) {
   const auto end = static_cast<std::uint32_t>(tokens_.size());
   const std::uint32_t begin = end - request.num_tokens;
@@ -143,6 +151,7 @@ void Batch::add_outputs(const ScheduledRequest& request) {
 void Batch::add_pool_run(const ScheduledRequest& request, std::uint32_t begin) {
   const PoolingKind kind = pooling_[request.slot.value];
   std::uint32_t first = 0, end = request.num_tokens;
+  // The first row is in the pass that begins at position 0, and in no other.
   if (kind == PoolingKind::first) end = request.num_computed_tokens == 0 ? 1 : 0;
   if (kind == PoolingKind::last) first = end - 1;
   pool_runs_.push_back({.slot = request.slot,

@@ -29,6 +29,7 @@ struct PoolRun {
   bool is_last = false;  // the prompt is done
 };
 
+// Owned by a worker; one thread at a time. Slots are the core's; each holds a history from admit() to release().
 class Batch {
  public:
   // `num_spec_tokens`: drafts of a request in a step, at most.
@@ -82,6 +83,7 @@ class Batch {
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
+  // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
   std::vector<PromptRows> prompt_rows_;  // by slot
   std::vector<PoolingKind> pooling_;     // by slot
   std::vector<Outlook> outlooks_;        // by slot

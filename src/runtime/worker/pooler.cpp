@@ -9,6 +9,7 @@
 namespace quire {
 namespace {
 
+// Rows are read this many at a time: a long prompt's hidden rows would else be copied all at once.
 constexpr std::uint32_t kSliceRows = 64;
 
 }  // namespace
@@ -66,6 +67,7 @@ void Pooler::add(const PoolRun& run, PooledRows& rows, State& state) {
       else if (state.num_rows == 0)
         state.sum.assign(values.begin(), values.end());
       else
+        // In double, and one row after the other: the mean's bits are then the same however the prompt was cut into steps.
         for (std::uint32_t i = 0; i < width_; ++i) state.sum[i] += static_cast<double>(values[i]);
     }
     done += count;

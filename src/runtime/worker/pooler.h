@@ -22,6 +22,8 @@ class PooledRows {
   virtual void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) = 0;
 };
 
+// Owned by a worker; called in its sampling part, once per step. States are by slot and begin anew with each admission, since a preempted
+// pooling request computes its whole prompt again.
 class Pooler {
  public:
   Pooler(std::uint32_t max_num_seqs, std::uint32_t width);

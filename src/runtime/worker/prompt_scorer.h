@@ -12,6 +12,8 @@
 
 namespace quire {
 
+// Owned by a worker; called after sampling, on the thread that leads the step. The model's output rows of this pass are still there, which
+// is why it must run before the next pass begins.
 class PromptScorer {
  public:
   // Of logits, at one time; but one row at least.

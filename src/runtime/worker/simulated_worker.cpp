@@ -1,3 +1,6 @@
+// A worker whose model is a hash of the history, and whose KV cache holds names that tell whether a plan was right. Used by tests, by
+// fuzzers and by simulations in virtual time; a step runs on the thread that calls finish(), or on one of its own. It
+// must notice what a real model would only answer wrongly: a read of a block that was never written, or written for another history.
 #include "runtime/worker/simulated_worker.h"
 
 #include <algorithm>
@@ -13,6 +16,7 @@ namespace {
 constexpr std::uint64_t kEmptyHistory = 0x243F6A8885A308D3;
 
 // Names a history by the name of the one before its last token.
+// A mix of 64 bits (after SplitMix64): two histories with one name are not to be expected.
 std::uint64_t extend(std::uint64_t name, TokenId token) {
   std::uint64_t x = (name ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 29U)) * 0xBF58476D1CE4E5B9;
@@ -66,6 +70,7 @@ bool is_allowed(std::uint64_t token, std::span<const std::uint32_t> allowed) {
   return allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0;
 }
 
+// In [0, 16), a multiple of 1/1024, so that sums of them are exact.
 float simulated_logit(std::span<const TokenId> history, TokenId token) {
   return static_cast<float>(extend(what_follows(history), token) >> 50U) / 1024.0F;
 }
@@ -232,6 +237,7 @@ std::span<const TokenId> SimulatedWorker::history(const ScheduledRequest& reques
   return history_;
 }
 
+// The name of the history up to each position, in every group: as a layer would write keys and values.
 void SimulatedWorker::write(const ScheduledRequest& request) {
   const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
@@ -250,6 +256,7 @@ std::uint32_t SimulatedWorker::window_begin(std::uint32_t group, std::uint32_t p
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
+// Reads back all that the scheduled tokens attend to: within the window of a group, everything else may be gone.
 void SimulatedWorker::verify(const ScheduledRequest& request) {
   const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;

@@ -65,6 +65,7 @@ std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> his
 // What a pooling request with this prompt ends with.
 std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const PoolingParams& params);
 
+// The same seams as Worker, transfers included, so that engine, core and tiers can be tested without a model.
 class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows {
  public:
   explicit SimulatedWorker(SimulatedWorkerOptions options);

@@ -2,6 +2,7 @@
 
 namespace quire {
 
+// Cuts the flat lists into one record per request. They were filled in the plan's order, so each record takes the next part of each list.
 void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::span<const PromptRun> prompt_runs) {
   requests.clear();
   std::span<SampleOutcome> samples(outcomes);

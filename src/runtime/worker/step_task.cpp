@@ -18,6 +18,7 @@ StepTask::~StepTask() {
   if (plan_ != nullptr) pool_->join();
 }
 
+// The other results are written now: the engine may still be reading those of the step before.
 void StepTask::start(const StepPlan& plan) {
   QUIRE_CHECK(plan_ == nullptr, "one step at a time");
   plan_ = &plan;
@@ -40,6 +41,7 @@ void StepTask::run() {
   parts_->forward(*plan_);
   current_->timings.forward_s = clock_->now_s() - begin_s_;
   pool_->release_caller();
+  // The masks have come while the pass ran. If not, finish() samples, on the caller's thread.
   if (has_masks_) sample();
 }
 

@@ -8,6 +8,7 @@
 
 namespace quire {
 
+// A mask out of order would be given to the wrong request and change its answer, so it stops the program (check_all_read()).
 class MaskReader {
  public:
   explicit MaskReader(std::span<const TokenMask> masks) : left_(masks) {}

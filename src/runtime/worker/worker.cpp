@@ -1,3 +1,6 @@
+// One step of a real model: the plan's changes, the forward pass, sampling, drafts, log probabilities of prompts, pooled rows. Each part
+// runs as a task of the pool, led by one of its threads; the engine starts a step and finishes it. Nothing here decides who runs, and
+// nothing waits for a token: what was sampled goes straight into the histories that the next pass reads.
 #include "runtime/worker/worker.h"
 
 #include <algorithm>
@@ -51,6 +54,7 @@ void Worker::forward(const StepPlan& plan) {
     logits += rows_.back().logits.size();
   }
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {}, this);
+  // Logits of rows that are sampled from only; those of prompts are made in slices later (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
 }
 
@@ -97,9 +101,12 @@ void Worker::update_batch(const StepPlan& plan) {
     pooler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
+  // Before stores and copies: from here on the tables are those of this plan.
   tables_.commit(max_num_seqs_);
+  // Then what is written below may be: stores have read it, or were waited for.
   transfers_.store(plan);
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
+  // In the plan's order: a copy's source may be written by a later one.
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
   transfers_.load(plan);
 }

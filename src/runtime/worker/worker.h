@@ -25,6 +25,7 @@
 
 namespace quire {
 
+// The most that a plan may ask for; the engine makes core and worker from the same options.
 struct WorkerLimits {
   std::uint32_t max_num_seqs = 0;
   std::uint32_t max_model_len = 0;           // tokens
@@ -81,6 +82,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   Pooler pooler_;
   std::unique_ptr<float[]> logits_;         // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
   std::unique_ptr<float[]> pooled_logits_;  // [vocab_size]; the same
+  // One per request that samples, from forward() to sample() of the same step.
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   StepTask task_;  // last: it uses all the others

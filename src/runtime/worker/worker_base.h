@@ -14,6 +14,7 @@
 namespace quire {
 
 // What a step has to say about one request.
+// Requests of which there is nothing to say have none: in the middle of a long prompt, for example.
 struct RequestResult {
   RequestId id;
   // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. A failed one comes alone, since

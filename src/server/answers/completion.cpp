@@ -1,3 +1,6 @@
+// A client's request from submission to its last token: what the engine puts out becomes text, stops where it must, and is written as
+// events or kept for a whole answer. On the server's thread: EngineClient calls on_output() for each output of a step, Session takes events
+// and sends them. It must not run a request on once nobody wants its answer, and must not forget an id that still runs (Choice::running).
 #include "server/answers/completion.h"
 
 #include <fmt/format.h>
@@ -73,6 +76,7 @@ Result<void> Completion::submit_all() {
   for (EngineRequest& prompt : unsubmitted_) {
     const auto first = engine_->submit(std::move(prompt), *this, choice);
     if (!first) return std::unexpected(first.error());
+    // Siblings have ids in a row.
     for (std::uint32_t i = 0; i < request_.best_of; ++i) choices_[choice++].running = RequestId{first->value + i};
   }
   unsubmitted_ = {};
@@ -154,6 +158,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (output.finished && !choice.finish) close(choice, output);
   if (choice.finish && choice.chat != nullptr) choice.chat->finish();
   if (choice.finish) {
+    // It has stopped here, by a stop string, and the engine does not know.
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
   if (choice.finish) --num_unfinished_;

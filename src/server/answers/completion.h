@@ -69,6 +69,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   void abort() override;
 
  private:
+  // One of the answers: a request of the engine, its text so far, and what has been told of it.
   struct Choice {
     Detokenizer detokenizer;
     StopStrings stops;
@@ -122,6 +123,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   std::optional<std::chrono::steady_clock::time_point> waits_since_;
   bool has_begun_ = false;  // something has come of a choice
   std::optional<Error> refusal_;
+  // Of a stream: written, and not yet taken by the session.
   std::string events_;
   std::string whole_;  // once finished, if it is no stream
   std::size_t num_echo_bytes_ = 0;

@@ -44,6 +44,7 @@ void EngineClient::dispatch(std::vector<RequestOutput>& outputs) {
     const auto found = entries_.find(output.id);
     if (found == entries_.end()) continue;
     const Entry entry = found->second;
+    // Before the receiver is told: it may submit anew, or go.
     if (output.finished) entries_.erase(found);
     try {
       entry.receiver->on_output(entry.choice, output);

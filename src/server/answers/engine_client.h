@@ -46,6 +46,7 @@ class EngineClient final : public OutputSink {
   [[nodiscard]] Engine& engine() { return *engine_; }
 
  private:
+  // Who gets the outputs of an id, and as which choice of its request.
   struct Entry {
     OutputReceiver* receiver;
     std::uint32_t choice;

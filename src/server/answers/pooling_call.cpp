@@ -29,6 +29,7 @@ Result<void> PoolingCall::submit_some() {
     const auto id = engine_->submit(requests_[num_submitted_], *this, static_cast<std::uint32_t>(num_submitted_));
     if (!id && id.error().code == ErrorCode::overloaded && num_running_ > 0) return {};
     if (!id) return std::unexpected(id.error());
+    // Taken: this copy is needed no more.
     requests_[num_submitted_] = {};
     running_[num_submitted_++] = *id;
     ++num_running_;

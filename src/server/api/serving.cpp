@@ -1,3 +1,6 @@
+// What the routes of all APIs have in common: bodies are read, answers begun and found again, failures told. All on the server's thread,
+// but for the function that read_body() hands to the job pool: of this object that one may use only what is said to be of any thread. A
+// handler never waits: what is not there yet is a PendingReply, and `wake` says when it is.
 #include "server/api/serving.h"
 
 #include <fmt/format.h>
@@ -15,6 +18,7 @@ namespace quire {
 
 namespace {
 
+// Larger ones have a lane of their own, so that small ones need not wait for them.
 constexpr std::size_t kMaxSmallBytes = 64 << 10;
 
 }  // namespace
@@ -73,6 +77,7 @@ Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake
     }
   };
   auto done = [this, job, pending, wake] {
+    // The client may have gone meanwhile: then nobody reads the answer, and nothing is started.
     if (pending->cancelled) return;
     const auto finish = [&] {
       if (job->failure) std::rethrow_exception(job->failure);

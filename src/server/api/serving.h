@@ -104,6 +104,7 @@ class Serving {
   const ServedModel* model_;
   const ServerOptions* options_;
   Offload offload_;
+  // Of the server, in seconds since 1970.
   std::int64_t started_s_;
   bool draining_ = false;
   // By tenant and the ids of their answers; swept of those that are over when it has doubled.
@@ -111,6 +112,7 @@ class Serving {
   std::size_t sweep_at_ = 64;
   ApiKeys keys_;
   RequestLog log_;
+  // What the server has counted; /metrics shows it.
   ServerStats stats_;
 };
 

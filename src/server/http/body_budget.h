@@ -1,5 +1,6 @@
 #pragma once
 // How many bytes of request bodies all connections together may hold.
+// A lease grows before the bytes are read, so the bound holds at every moment.
 #include <atomic>
 #include <cstdint>
 

@@ -32,6 +32,7 @@ class ConnectionTable {
   }
 
  private:
+  // Where a connection stands, to find it without a search.
   struct Place {
     ConnectionState state;
     std::list<Session*>::iterator at;

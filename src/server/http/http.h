@@ -14,6 +14,7 @@ namespace quire {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+// Filled by Session in two parts: the head before the body is read (answer_early() sees only that), then the body.
 struct HttpRequest {
   std::string id;      // the client's own X-Request-Id, or one of ours
   std::string method;  // "GET"

@@ -1,3 +1,6 @@
+// One thread per lane, from the constructor to the destructor. The server's thread pushes jobs and takes finished ones; a lane's thread
+// runs them one after another. Between them are only the lock-free queue, the semaphore and the list of finished jobs: a thread of low
+// priority may be stopped anywhere, and nobody must wait for it then.
 #include "server/http/job_pool.h"
 
 #include <sys/eventfd.h>
@@ -40,6 +43,7 @@ JobPool::JobPool(boost::asio::io_context& io, const Options& options)
 
 JobPool::~JobPool() {
   stopping_.store(true);
+  // Wakes it once more, with no job: it sees stopping_ before it looks for one.
   for (LaneState& lane : lanes_) sem_post(&lane.ready);
   for (LaneState& lane : lanes_) {
     lane.thread.join();
@@ -68,6 +72,7 @@ void JobPool::run(Lane lane) {
     if (stopping_.load()) return;
     Job* job = nullptr;
     QUIRE_CHECK(state.queue.pop(job), "the semaphore counts the jobs");
+    // It must not throw: the caller has caught everything within.
     job->work();
     push_done(job);
   }

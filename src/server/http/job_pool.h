@@ -45,6 +45,7 @@ class JobPool {
   [[nodiscard]] std::uint32_t num_jobs(Lane lane) const { return lanes_[static_cast<std::size_t>(lane)].num_jobs; }
 
  private:
+  // Owned by one side at a time, as its state says.
   struct Job {
     Function work, done;
     Lane lane;
@@ -68,6 +69,7 @@ class JobPool {
 
   const Options options_;
   boost::asio::posix::stream_descriptor event_;
+  // Read from the event, and of no further use.
   std::uint64_t event_count_ = 0;
   std::array<LaneState, 3> lanes_;
   std::atomic<Job*> done_{nullptr};  // newest first

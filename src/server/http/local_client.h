@@ -7,6 +7,7 @@
 
 namespace quire {
 
+// What a connection and a request's header tell about where the client is.
 struct ClientTrace {
   boost::asio::ip::address peer;
   boost::asio::ip::tcp::endpoint local;  // the connection's end here

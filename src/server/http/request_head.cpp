@@ -1,3 +1,6 @@
+// From the header that Boost.Beast has parsed to HttpRequest, and the refusals of what is no good request. On the server's thread, before
+// the body is read, for every connection: so it costs little and keeps nothing. A client's own request id goes into logs and headers, so
+// only harmless ones are taken.
 #include "server/http/request_head.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// One connection's coroutine on the server's thread: it reads a request, has the router answer it, writes the answer, and begins again.
+// Every wait has a timeout of the options, or ends when the client goes, the engine answers, or the server stops; nothing blocks the
+// thread. What a client can make it keep is bounded: header, body (BodyBudget), what it sends ahead, and events that it does not read.
 #include "server/http/session.h"
 
 #include <fmt/format.h>

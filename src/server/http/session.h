@@ -70,11 +70,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void end_exchange();
 
   boost::beast::tcp_stream stream_;
+  // What was read and not used yet: also the beginning of the next request.
   boost::beast::flat_buffer buffer_;
+  // Never runs out but in wait_for_input(); cancelled to wake who waits.
   boost::asio::steady_timer signal_;
   RequestHandler* handler_;
   const ServerOptions* options_;
   Events events_;
+  // Of the answer under way, which the coroutine holds.
   std::weak_ptr<AnswerSource> source_;
   HttpHeaders answer_headers_;  // for the present request's answer
   // The request under way, for its log line.

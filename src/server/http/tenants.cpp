@@ -1,3 +1,5 @@
+// Keys of tenants: read and checked once, when the server is configured, and then asked of for every request on the server's thread. A key
+// is never told, neither in an error nor in a log, and how long a look-up takes must say nothing about it (digests with a random number).
 #include "server/http/tenants.h"
 
 #include <fmt/format.h>
@@ -47,6 +49,7 @@ Result<TenantKey> parse_entry(std::string_view text, const char* field, const st
 }
 
 Result<std::string> read_bounded(const std::string& path) {
+  // One byte more than it may have, to see that there are more.
   std::string text(kMaxFileBytes + 1, '\0');
   errno = 0;
   std::ifstream in(path, std::ios::binary);

@@ -1,3 +1,5 @@
+// What /metrics shows, made anew on the server's thread for each scrape from copies of the counters. Names are those of vLLM where it has
+// the value: dashboards know them, so a name that is there stays.
 #include "server/operate/metrics.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The addresses of who operates the server: pages, health, metrics, and the verbs that ask the engine (pause, resume, reset). On the
+// server's thread. What asks the engine is answered when the engine has done it; at most kMaxAsked wait for that.
 #include "server/operate/operate_routes.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Makes one grammar of what may come in a chat's answer: thoughts, calls of tools, and the form that the client wants. Called by
+// prepare.cpp once a request's prompt is known, on the server's thread or one of the job pool. A client's text goes into the grammar's text
+// here: strings are quoted, forms become rules of their own.
 #include "server/request/answer_grammar.h"
 
 #include <fmt/format.h>

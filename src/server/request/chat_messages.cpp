@@ -1,3 +1,6 @@
+// The conversation of a chat request, changed in place to what chat templates of models expect: text parts joined, arguments of calls as
+// objects, nulls gone. Where the body is read, on the server's thread or one of the job pool. A body is most of a request's cost, so its
+// parts are moved where that is possible, and nothing here may take time quadratic in it.
 #include "server/request/chat_messages.h"
 
 #include <fmt/format.h>

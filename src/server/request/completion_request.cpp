@@ -1,3 +1,6 @@
+// Bodies of /v1/completions and /v1/chat/completions as CompletionRequest; the other APIs' bodies come here as the chat that says the same.
+// Where the body is read, on the server's thread or one of the job pool. A field that would change the answer and is not served is refused,
+// one that would not is named as ignored. Every number and list has its bounds here or in SamplingParams::validate().
 #include "server/request/completion_request.h"
 
 #include <fmt/format.h>
@@ -141,11 +144,13 @@ void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, Compl
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
+  // OpenAI's default for completions; a chat goes on as long as there is room.
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
   if (defaults.max_limit && request.max_tokens) request.max_tokens = std::min(*request.max_tokens, *defaults.max_limit);
   request.usual_max_tokens = defaults.max_tokens;
   if (defaults.max_limit) request.usual_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
   request.echo_only = request.max_tokens == 0;
+  // The engine draws one at least.
   if (request.echo_only) request.max_tokens = 1;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
   request.best_of = request.n;

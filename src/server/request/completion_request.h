@@ -37,6 +37,7 @@ struct ChatPrompt {
   bool continue_final_message = false;  // the answer goes on with it
 };
 
+// What a body asked for, with defaults filled in, before anything is tokenized; the prompts are taken out when that is done.
 struct CompletionRequest {
   Api api = Api::completion;
   std::string model;               // empty: not said

@@ -1,5 +1,7 @@
 // "root ::= ..." (GBNF of llama.cpp, EBNF of XGrammar) as llguidance's Lark: rules keep their order and their names as far as Lark allows;
 // strings, classes and repetitions are spelled anew.
+// Where the body is read, on the server's thread or one of the job pool. The text is a client's: reading takes linear time in it, brackets
+// are bounded (they recurse), and what Lark would take for something else is renamed or escaped.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Defaults for sampling, from the model's generation_config.json or from what the operator gave. Read once, by the program, before the
+// server starts. The file is not ours: unknown names in it are no error, but a value that no request could send is.
 #include "quire/generation_config.h"
 
 #include <fmt/format.h>
@@ -17,7 +19,8 @@ namespace json = boost::json;
 
 constexpr const char* kFile = "generation_config.json";
 constexpr std::size_t kMaxFileBytes = 1 << 20;
-constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+// Its own default: nobody has chosen it (quire/generation_config.h).
 constexpr std::int64_t kTopKOfTransformers = 50;
 
 Result<void> check(const GenerationDefaults& defaults) {
@@ -38,8 +41,8 @@ Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
   for (const auto& [name, value] : {std::pair("temperature", &defaults.temperature), std::pair("top_p", &defaults.top_p),
                                     std::pair("min_p", &defaults.min_p), std::pair("repetition_penalty", &defaults.repetition_penalty)})
     if (reader.find(name) != nullptr) *value = reader.number(name, 0.0);
-  if (reader.find("top_k") != nullptr) defaults.top_k = reader.integer("top_k", 0, -1, kMaxInt);
-  if (const auto most = reader.integer("max_new_tokens", 1, kMaxInt)) defaults.max_tokens = static_cast<std::uint32_t>(*most);
+  if (reader.find("top_k") != nullptr) defaults.top_k = reader.integer("top_k", 0, -1, kMaxCount);
+  if (const auto most = reader.integer("max_new_tokens", 1, kMaxCount)) defaults.max_tokens = static_cast<std::uint32_t>(*most);
   if (is_whole || reader.failed())
     if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   if (const auto valid = check(defaults); !valid) return std::unexpected(valid.error());

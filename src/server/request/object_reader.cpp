@@ -1,3 +1,5 @@
+// JSON from clients: parsed within bounds on depth and memory, then read field by field. What is wrong with a body becomes an error that
+// names the field; the first one counts. It has no state but the reader itself, so any thread may use it.
 #include "server/request/object_reader.h"
 
 #include <fmt/format.h>
@@ -28,6 +30,7 @@ constexpr std::size_t kMaxNameBytes = 100;
 constexpr std::size_t kParsedBytesPerByte = 8;
 constexpr std::size_t kMinParsedBytes = 8 << 20;
 
+// A body of a few bytes per value may need many times its size: what a client can make the parser take is bounded here.
 class BoundedMemory final : public json::memory_resource {
  public:
   // `left`: bytes that may still be taken; shared, because Boost.JSON wraps the resource in an object of its own.

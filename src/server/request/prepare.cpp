@@ -1,3 +1,6 @@
+// What lies between a request that has been read and the engine's: templates, tokens, grammars, bounds on the answer. Called by Serving,
+// for small bodies on the server's thread and for others on one of the job pool: so everything here is a function of its arguments, and
+// what it shares (the model, the options) never changes.
 #include "server/request/prepare.h"
 
 #include <fmt/format.h>
@@ -40,6 +43,7 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
+  // Only where the core needs to know which tool is called, and the client has not said it.
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
     out.name_tool = [&model, tools = request.tool_use, in_thought = request.in_thought](std::span<const TokenId> outputs) {
       return called_tool(model, tools, in_thought, outputs);
@@ -96,6 +100,7 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   if (const auto named = model.check_name(parsed.model); !named) return std::unexpected(named.error());
   parsed.tags.tenant = context.tenant;
   name_job(parsed, context);
+  // Whose blocks a prompt may find is decided here, before any token is named.
   parsed.cache_salt = salt_of(options.tenant_secret, context.tenant, std::move(parsed.cache_salt));
   auto prompts = model.encode_prompts(parsed);
   if (!prompts) return std::unexpected(prompts.error());

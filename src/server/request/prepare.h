@@ -14,6 +14,7 @@
 
 namespace quire {
 
+// Ready to be submitted: what depends on the size of the body is done.
 struct PreparedCompletion {
   CompletionRequest request;                         // its prompts are taken out
   std::vector<EngineRequest> prompts;                // each with all choices that are drawn of it

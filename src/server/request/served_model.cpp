@@ -1,3 +1,6 @@
+// Text to tokens, for every handler: chat templates, the vocabulary, and what this model's words for calls and thoughts are. Made once,
+// before the server runs, and never changed: the server's thread and those of the job pool use it side by side. It must refuse a text that
+// is too long before the costly part, for a client chooses its length.
 #include "server/request/served_model.h"
 
 #include <fmt/format.h>
@@ -106,6 +109,7 @@ Result<std::string> ServedModel::render(ChatPrompt chat) const {
 }
 
 Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOptions options, const char* field) const {
+  // As if it were made of the longest tokens only.
   const std::size_t least_tokens = text.size() / longest_piece_bytes_;
   if (least_tokens > max_model_len_) {
     return fail(ErrorCode::invalid_argument, field,

@@ -1,3 +1,6 @@
+// All the ways in which clients of OpenAI and of vLLM ask for a form of the answer, as one StructuredOutput. Where the body is read, on the
+// server's thread or one of the job pool. It does not compile a grammar, and only some of what is wrong in one is seen here: the engine
+// says the rest when it compiles it (GrammarThread).
 #include "server/request/structured_output.h"
 
 #include <boost/json/serialize.hpp>

@@ -16,6 +16,7 @@ struct StructuralTag {
   std::string trigger, begin, schema, end;
 };
 
+// What to hold an answer to. An error that comes later (the engine compiles) is told in the words of `field`.
 struct OutputForm {
   StructuredOutput wanted;
   std::string field;                  // which of them said it

@@ -1,3 +1,5 @@
+// tools, tool_choice and parallel_tool_calls of a chat, from the body to ToolUse. Where the body is read, on the server's thread or one of
+// the job pool. What a client may call its tools is bounded here, for their names go into grammars and into answers.
 #include "server/request/tool_use.h"
 
 #include <fmt/format.h>

@@ -36,18 +36,22 @@ enum class ExprKind : std::uint8_t {
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
+// A node of an expression. Which of its members mean something is said with its kind; the others are empty.
 struct Expr {
   ExprKind kind = ExprKind::constant;
   int line = 0;
+  // Of the tree from here down, this node included.
   int depth = 1;
   std::string name;
   std::vector<std::string> ops;
   Value value;
   std::vector<ExprPtr> children;
   std::vector<ExprPtr> positional;
+  // Of a call, in the order of the text: name=expression.
   std::vector<std::pair<std::string, ExprPtr>> named;
   ExprPtr star;         // *expression in a call
   ExprPtr double_star;  // **expression in a call
+  // Looked up by the parser: a name that is not known is an error of the template, not of one conversation.
   const Filter* filter = nullptr;
   const Test* test = nullptr;
 };
@@ -76,6 +80,7 @@ struct Parameter {
   ExprPtr fallback;  // null without one
 };
 
+// A statement, and those within it. Which of its members mean something is said with its kind.
 struct Stmt {
   StmtKind kind = StmtKind::text;
   int line = 0;
@@ -88,6 +93,7 @@ struct Stmt {
   std::vector<Parameter> parameters;
   std::vector<std::pair<ExprPtr, ExprPtr>> assignments;  // with
   bool recursive = false;
+  // Macros: what the body reads beyond its parameters. As in jinja2 a call may give more only where it is read.
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;

@@ -1,3 +1,5 @@
+// Finds filters, tests, methods and globals by name, over the tables of the other files here. Called by the parser, to refuse what is not
+// there, and by the evaluator. What Python or jinja2 has and this subset has not is known by name too, so that the error can say so.
 #include "text/template/builtin.h"
 
 #include <fmt/format.h>

@@ -71,6 +71,7 @@ class Bound {
  private:
   Runtime& runtime_;
   std::string_view what_;
+  // Views of the arguments, which outlive this.
   std::array<const Value*, 6> values_{};
   std::array<std::string_view, 6> names_{};
 };

@@ -1,3 +1,5 @@
+// Statements of a template. See evaluator.h. Scopes live in the evaluator's arena and not on the stack, because a macro may outlive the
+// block in which it was made.
 #include "text/template/evaluator.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,7 @@
 #pragma once
 // Walks the tree of one template for one context.
+// One object per render, on one thread. Statements write to a text, expressions give values; both charge the render's budget for every
+// step, so that a template which runs away ends with an error. Templates come with models and are not trusted.
 #include <deque>
 #include <string>
 #include <unordered_map>
@@ -17,11 +19,14 @@ struct Scope {
 
 // What `loop` stands for.
 struct Loop {
+  // Null once the loop has ended, which a callable may outlive.
   const std::vector<Value>* elements = nullptr;
   std::size_t index = 0;
+  // 0 in the outermost of recursive calls.
   int depth = 0;
   const Stmt* statement = nullptr;  // set if the loop is recursive
   Scope* scope = nullptr;           // where the loop stands
+  // loop.changed(): what it was given last, if it was called at all.
   std::vector<Value> last_changed;
   bool changed_before = false;
 };
@@ -34,6 +39,7 @@ class Evaluator {
   std::string run();
 
  private:
+  // What a body tells the loop around it.
   enum class Flow : std::uint8_t { next, break_loop, continue_loop };
   class Level;
 
@@ -44,6 +50,7 @@ class Evaluator {
   Flow run_if(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_for(const Stmt& statement, Scope& scope, std::string& out);
   void run_loop(const Stmt& statement, const Value& iterable, Scope& scope, int depth, std::string& out);
+  // What the loop goes through: all is known before its first round, since `loop` tells how many there are.
   std::vector<Value> loop_elements(const Stmt& statement, const Value& iterable, Scope& scope);
   void run_call_block(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_captured(const Stmt& statement, Scope& scope, std::string& captured);
@@ -55,6 +62,7 @@ class Evaluator {
   // Expressions (evaluator_expression.cpp).
   Value evaluate(const Expr& expr, Scope& scope);
   Value evaluate_kind(const Expr& expr, Scope& scope);
+  // From the inside out; then the globals.
   Value look_up(const std::string& name, const Scope& scope);
   Value evaluate_attribute(const Expr& expr, Scope& scope);
   Value evaluate_slice(const Expr& expr, Scope& scope);
@@ -81,8 +89,10 @@ class Evaluator {
 
   const Program& program_;
   Runtime runtime_;
+  // All scopes and loops of the render, also those that have ended: macros and callables refer to them by address.
   std::deque<Scope> scopes_;
   std::deque<Loop> loops_;
+  // How deep the walk recurses; see Level.
   std::uint32_t depth_ = 0;
 };
 

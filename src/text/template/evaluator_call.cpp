@@ -1,4 +1,6 @@
 // Calls: methods and globals, macros, and the loop object.
+// Part of the evaluator (evaluator.h), on the thread of a render. Arguments are bound by Python's rules; a macro that calls itself is
+// stopped by the limit of depth.
 #include <fmt/format.h>
 
 #include <algorithm>

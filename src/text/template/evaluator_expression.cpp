@@ -1,3 +1,5 @@
+// Expressions of a template, as jinja2 compiles them to Python. See evaluator.h. Where Python and C++ differ (division, comparison of
+// unequal types, truth of values) the runtime's operations are used, never C++'s own.
 #include <fmt/format.h>
 
 #include "text/template/evaluator.h"

@@ -1,4 +1,6 @@
 // Filters over sequences and mappings.
+// On the thread of a render. Each charges the render's budget for the elements that it walks over, and does what jinja2's filter of that
+// name does, down to what it raises.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Filters over text and numbers.
+// On the thread of a render. Texts that are made are charged to the render's budget. Characters are code points, as in Python.
 #include <fmt/format.h>
 
 #include <charconv>

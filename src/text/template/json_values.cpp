@@ -1,3 +1,5 @@
+// JSON into template values and back, as Python's json.loads and json.dumps do. Called when a render begins, and by the filter `tojson`, on
+// the thread of the render. Keys keep their order; numbers beyond 64 bits are floats, as far as they come.
 #include "text/template/json_values.h"
 
 #include <fmt/format.h>

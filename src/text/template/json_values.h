@@ -9,6 +9,7 @@ namespace quire::jinja {
 
 Value from_json(Runtime& runtime, const boost::json::value& json);
 
+// json.dumps's keyword arguments; the defaults are Python's, but for ensure_ascii, which transformers turns off.
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;

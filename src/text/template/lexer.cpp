@@ -1,3 +1,5 @@
+// Template text to tokens. Called once per template by the parser. White space around tags follows trim_blocks and lstrip_blocks exactly as
+// jinja2's lexer does, because it ends up in prompts. One pass; the source is bounded (ChatTemplate::kMaxSourceBytes).
 #include "text/template/lexer.h"
 
 #include <fmt/format.h>

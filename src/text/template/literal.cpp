@@ -1,3 +1,5 @@
+// Numbers and strings as they are written in a template, by Python's rules. Called by the lexer. What Python would refuse is refused; a
+// number that does not fit 128 bits is, too.
 #include "text/template/literal.h"
 
 #include <fmt/format.h>

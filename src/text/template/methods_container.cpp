@@ -1,4 +1,5 @@
 // Methods of list, tuple and dict that change nothing, and the global functions.
+// On the thread of a render. Methods that would change a container are known by name and stopped, as jinja2's immutable sandbox does.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Methods of str that cut, and the printf-style operator.
+// On the thread of a render. What is cut is copied and charged; a format string that Python would refuse is refused.
 #include <fmt/format.h>
 
 #include <algorithm>

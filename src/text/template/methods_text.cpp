@@ -1,4 +1,5 @@
 // Methods of str.
+// On the thread of a render. Characters are code points, as in Python; what is made is charged to the render's budget.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Statements: tokens to a tree. Called once per template, by ChatTemplate::parse(). It is jinja2's grammar by recursive descent with a
+// bounded depth; what the evaluator cannot do is refused here, with the line, rather than in the middle of a conversation.
 #include "text/template/parser.h"
 
 #include <fmt/format.h>

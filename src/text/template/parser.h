@@ -18,14 +18,17 @@ class ExpressionParser {
  protected:
   enum class Conditions : bool { no, yes };
 
+  // The stream ends with an eof token, which take() gives for ever: so looking at the next token needs no check.
   [[nodiscard]] const Token& current() const { return tokens_[position_]; }
   [[nodiscard]] const Token& ahead() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
   const Token& take();
+  // True, and the token is taken, if it is this one.
   bool skip_op(std::string_view op);
   bool skip_name(std::string_view name);
   void expect_op(std::string_view op);
   std::string expect_name();
   void expect(TokenType type);
+  // At the line of the current token.
   [[noreturn]] void fail(std::string message) const;
   [[noreturn]] void unsupported(std::string what) const;
   [[noreturn]] void fail_unexpected() const;
@@ -43,9 +46,11 @@ class ExpressionParser {
 
  private:
   class Nesting;
+  // A node at the current line; finish() follows where it has parts.
   ExprPtr make(ExprKind kind, std::string name = {});
   ExprPtr finish(ExprPtr node) const;
   ExprPtr with_child(ExprKind kind, ExprPtr child, std::string name = {});
+  // From the weakest operator to the strongest; each calls the next for its operands.
   ExprPtr parse_condition();
   ExprPtr parse_or();
   ExprPtr parse_and();

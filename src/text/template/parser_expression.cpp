@@ -1,4 +1,6 @@
 // Operators, from `x if y else z` down to unary minus.
+// Part of the parser (parser.h), called once per template. Precedence is jinja2's, which is not Python's everywhere. Depth is bounded,
+// since templates come from strangers.
 #include <fmt/format.h>
 
 #include <algorithm>

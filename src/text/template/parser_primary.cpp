@@ -1,4 +1,5 @@
 // Literals, names, subscripts, calls, filters and tests.
+// Part of the parser (parser.h), called once per template. Filters and tests that are not there are refused here, with their line.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Python's str methods that several filters and methods share. On the thread of a render; what makes a text charges the render's budget
+// through the runtime.
 #include "text/template/python_text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// What one render owns and counts: values, steps, bytes, depth. On one thread, from the begin of a render to its end; all its objects die
+// with it. Operations are Python's, and each that can be repeated by a template charges before it works.
 #include "text/template/runtime.h"
 
 #include <fmt/format.h>

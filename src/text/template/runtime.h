@@ -29,6 +29,7 @@ class Runtime {
   // Counts a text of this size, which must also be within the output limit.
   void charge_text(std::uint64_t bytes);
 
+  // These charge for what they make.
   Value text(std::string content, bool markup = false);
   Value list(std::vector<Value> elements, ListKind kind = ListKind::list);
   Dict& new_dict();
@@ -71,6 +72,7 @@ class Runtime {
   void append_repr(std::string& out, const Value& value);
   void append_elements(std::string& out, const std::vector<Value>& elements);
   Value python_attribute(const Value& object, std::string_view name, bool& found);
+  // What an attribute or an item that is not there gives: an undefined value, which only fails when it is used.
   Value missing(const Value& object, std::string_view name) const;
   Value add(const Value& a, const Value& b);
   Value multiply(const Value& a, const Value& b);
@@ -85,6 +87,8 @@ class Runtime {
   Arena arena_;
   int line_ = 0;
   int nesting_ = 0;  // of values inside values, in str, ==, <
+  // Work done so far, and bytes of all texts and lists that were made, also of those that are gone. Both only grow: the limits are of a
+  // render's whole life.
   std::uint64_t steps_ = 0;
   std::uint64_t allocated_bytes_ = 0;
 };

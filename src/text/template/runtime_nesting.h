@@ -6,6 +6,7 @@ namespace quire::jinja {
 
 class Runtime::Nesting {
  public:
+  // The walk over a value recurses, and how deep its values are is up to a template.
   static constexpr int kMaxDepth = 128;
 
   explicit Nesting(Runtime& runtime) : runtime_(runtime) {

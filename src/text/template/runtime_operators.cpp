@@ -1,4 +1,6 @@
 // ==, <, in and arithmetic.
+// Python's operators on template values, on the thread of a render. Comparisons of containers walk them: they are charged, and nesting is
+// bounded. What Python refuses with a TypeError is a failure that names both types.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // What may stand behind `is`.
+// On the thread of a render. A test answers a bool and changes nothing, but that one over a generator uses it up, as in jinja2.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Characters as Python classifies them, by utf8proc. Pure functions, called by filters and methods.
 #include "text/template/unicode.h"
 
 #include <utf8proc.h>

@@ -1,3 +1,4 @@
+// Making, comparing and ordering template values. Values are cheap to copy; containers belong to the arena of one render.
 #include "text/template/value.h"
 
 #include <fmt/format.h>

@@ -32,6 +32,7 @@ struct Dict;
 struct Namespace;
 struct Callable;
 
+// By value, all of it: numbers and texts in place (a text's bytes are shared and never change), objects by address in the Arena.
 struct Value {
   std::variant<Undefined, None, bool, Int, double, Text, List*, Dict*, Namespace*, Callable*> data;
 
@@ -80,6 +81,7 @@ struct Dict {
   bool set(const Value& key, const Value& value);
 };
 
+// namespace(): the only object whose attributes a template may set, from within loops too.
 struct Namespace {
   std::unordered_map<std::string, Value> attributes;
 };
@@ -100,6 +102,7 @@ struct Callable {
   void* scope = nullptr;       // macro: where it was defined
 };
 
+// Of a call: evaluated, and not bound to parameters yet.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;

@@ -1,3 +1,6 @@
+// Takes an answer apart while it streams: content, reasoning, calls of tools. Called by the server for each token's text of a request, one
+// thread at a time. Whatever comes is either given out or held back because it may begin a mark; nothing is lost: what turns out to be no
+// call is text again.
 #include "text/tool_calls/answer_parser.h"
 
 #include <algorithm>

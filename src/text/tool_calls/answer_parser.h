@@ -47,16 +47,20 @@ class AnswerParser {
   void step_calls(char byte);
   void think(char byte);
   void say(char byte);
+  // So many of the held bytes begin no mark: they are text.
   void release(std::size_t num_bytes);
   void end_thought();
   void begin_calls();
+  // What was read as calls since the last that ended is text.
   void give_up();
   [[nodiscard]] bool reads_calls() const { return calls_.num_ended() < options_.max_calls; }
+  // A model thinks once, at the answer's beginning.
   [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_thought_ && !format_->think_open.empty(); }
   [[nodiscard]] bool may_begin_mark(std::string_view text) const;
 
   const CallFormat* format_;
   AnswerParserOptions options_;
+  // Null where no calls are looked for; it is given bytes in mode `calls` only.
   std::unique_ptr<CallReader> reader_;
   AnswerParts parts_;
   CallWriter calls_;

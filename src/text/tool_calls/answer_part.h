@@ -64,6 +64,7 @@ class CallWriter {
     if (std::exchange(is_open_, false)) parts_->add(AnswerPart::Kind::call_broken, {}, num_begun_ - 1);
   }
   [[nodiscard]] bool is_open() const { return is_open_; }
+  // The call that was begun last is one too many, and nothing of it is written.
   [[nodiscard]] bool is_refused() const { return is_refused_; }
   [[nodiscard]] std::uint32_t num_begun() const { return num_begun_; }
   [[nodiscard]] std::uint32_t num_ended() const { return num_ended_; }

@@ -1,3 +1,6 @@
+// Grammar rules for arguments that are not JSON (Python literals, tags), from the tools' schemas. Called by call_grammar.cpp when a request
+// with tools comes in; pure functions. Schemas are clients': rules stop growing at kMaxRuleBytes, and what cannot be expressed becomes a
+// wider rule unless the tool is strict.
 #include "text/tool_calls/argument_rules.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Finds out from a chat template how a model writes calls. Called once per model, when the server starts. It looks for the marks that
+// templates of known families contain; one that is not known gets the plain format, which any model can be asked for.
 #include "text/tool_calls/call_format.h"
 
 #include <algorithm>

@@ -20,6 +20,7 @@ enum class CallStyle : std::uint8_t {
   xml        // <function=name><parameter=key>value (Qwen3-Coder)
 };
 
+// What a model's calls and thoughts look like; found once per template (detect_call_format), and never changed.
 struct CallFormat {
   CallStyle style = CallStyle::plain;
   std::string open, close;              // the marks around calls; empty: none

@@ -1,3 +1,6 @@
+// The grammar that holds an answer to a model's format of calls and to the tools' schemas. Called by the server for each request with
+// tools; pure functions. It must accept only what AnswerParser reads as calls, and all that the schemas allow; what is too large for
+// llguidance is made wider step by step, never refused for a tool that is not strict.
 #include "text/tool_calls/call_grammar.h"
 
 #include <fmt/format.h>

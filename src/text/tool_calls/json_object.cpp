@@ -1,3 +1,5 @@
+// JSON byte by byte over Boost's push parser. Called by the readers of calls, one thread at a time. It says as early as it can that text is
+// no JSON, because until then the client sees nothing of it.
 #include "text/tool_calls/json_object.h"
 
 #include <boost/json/basic_parser_impl.hpp>

@@ -12,6 +12,7 @@
 
 namespace quire {
 
+// open: more must come. bad: no continuation makes it what was asked for.
 enum class JsonState : std::uint8_t { open, whole, bad };
 
 // Any object, at most 64 levels deep.

@@ -1,4 +1,5 @@
 // Calls that are JSON objects: between marks, or the whole answer.
+// Used by AnswerParser, one thread at a time; states are in the classes.
 #include <optional>
 #include <string>
 

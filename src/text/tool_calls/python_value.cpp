@@ -1,3 +1,5 @@
+// Turns a Python literal into JSON while its bytes come in. Used by the pythonic and xml readers, one thread at a time. It emits only what
+// is certain, so a value that breaks off has written nothing that must be taken back.
 #include "text/tool_calls/python_value.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // Calls in a list as Python writes them: [name(key=value, ...), ...]. Their arguments become JSON.
+// Used by AnswerParser, one thread at a time.
 #include <string>
 
 #include "base/json_text.h"

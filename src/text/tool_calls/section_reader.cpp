@@ -1,4 +1,5 @@
 // DeepSeek's and Kimi's sections: marks around all calls, around each, and between its head and its arguments.
+// Used by AnswerParser, one thread at a time; the marks differ by model (section_marks()), the states do not.
 #include <string>
 
 #include "text/tool_calls/call_reader.h"

@@ -1,3 +1,5 @@
+// Tools and calls as text, for templates that know nothing of them. Called by the server for each conversation with tools, before the
+// template is rendered; pure functions over the request's JSON. What a template can show itself is left to it.
 #include "text/tool_calls/tool_prompt.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // Qwen3-Coder's calls: <function=name>, for each argument <parameter=key>, its value as plain text, </parameter>, then </function>. What a
 // value is says the tool's schema.
+// Used by AnswerParser, one thread at a time. A value is given out when its end tag has come, since only then its type is known.
 #include <boost/json/array.hpp>
 #include <string>
 

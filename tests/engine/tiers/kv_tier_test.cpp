@@ -124,11 +124,11 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
 TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
   for (const std::vector<std::uint32_t>& windows : {std::vector<std::uint32_t>{0}, {10, 10, 0}}) {
     const test::TempFolder folder;
-    quire::Setup setup{.options = tier_options(), .model = windowed_tier_model(windows)};
+    quire::Setup setup{.options = small_cache(), .model = windowed_tier_model(windows)};
     setup.options.cache.num_blocks = windows.size() > 1 ? 110 : 60;
     const CoreConfig config = tier_config(setup.model, setup.options);
-    const auto dram = DramTier::create({.bytes = 20 * kTierBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::measured}, config,
-                                       tier_layout(config.kv.groups.size()))
+    const auto dram = DramTier::create({.bytes = 20 * test::kSmallBlock * sizeof(std::uint64_t), .policy = KvTierPolicy::measured}, config,
+                                       test::small_layout(config.kv.groups.size()))
                           .value();
     const auto disk = open_tier_in(folder.path(), 16 << 20, 1, KvTierPolicy::measured, config).value();
     disk->take_from(dram);
@@ -138,7 +138,7 @@ TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
     while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Collector sink;
     for (std::uint32_t round = 0; round < 30 && (round < 2 || engine->stats().kv_tiers.at(1).num_loaded_blocks == 0); ++round)
-      expect_random_answers(*engine, sink, 80 + round % 2, kTierRequests);
+      expect_random_answers(*engine, sink, 80 + round % 2, test::kSmallRequests);
     EXPECT_EQ(engine->stop(60.0), 0U);
     const EngineStats stats = engine->stats();
     EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);

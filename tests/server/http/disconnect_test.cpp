@@ -20,10 +20,11 @@ std::unique_ptr<Engine> slow_engine() {
   EngineOptions options;
   options.cache.num_blocks = 2 * kMaxTokens / 16 + 10;
   options = resolve_options(options, model, {1, 0}).value();
-  SimulatedWorkerOptions worker{
-      worker_limits(options), options.cache.block_size, options.cache.num_blocks, kFakeVocab, -1, [](const StepPlan&) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      }};
+  SimulatedWorkerOptions worker{.limits = worker_limits(options),
+                                .block_size = options.cache.block_size,
+                                .num_blocks = options.cache.num_blocks,
+                                .vocab_size = kFakeVocab,
+                                .before_step = [](const StepPlan&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }};
   return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker))).value();
 }
 

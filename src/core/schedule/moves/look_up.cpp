@@ -39,7 +39,7 @@ std::optional<Computed> LookUp::find(Request& request) {
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
   computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
-  if (context_.seams.connector != nullptr && !request.loads_nothing) {
+  if (context_.seams.connector != nullptr) {
     if (!ask(request, holds != Held::untracked, computed)) return std::nullopt;
     request.num_external_computed_tokens = computed.num_external;
   }

@@ -52,7 +52,7 @@ struct Request {
   bool structured_output = false;
   bool resumable = false;
   bool skip_reading_prefix_cache = false;
-  bool loads_nothing = false;       // the connector is not asked about it
+  bool loads_nothing = false;       // the connector is not asked about it: as it was given, or since it ran on blocks that were not loaded
   Slot slot = kNoSlot;              // while running
   std::uint32_t num_in_flight = 0;  // outstanding plans that name it
 
@@ -83,7 +83,6 @@ struct Request {
   bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped
-  bool loads_nothing = false;       // what it lacks is computed: it ran on blocks that were not loaded
 
   std::uint32_t max_tokens = 0;
   std::uint32_t min_tokens = 0;

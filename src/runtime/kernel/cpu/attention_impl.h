@@ -5,6 +5,8 @@
 // values widened once; then a few queries at a time take scores, exponentials and the weighted sum of values. A decoding row with few query
 // heads uses each key and value once only: it takes them from registers, without the scratch. While a tile is worked on the next one is
 // fetched, because blocks lie anywhere and no hardware guesses where.
+// Included by one file per instruction set, which is compiled for it; everything is local to that file. Called by the decoder's attention
+// phase, on every thread of the pool, each with scratch of its own. It reads the cache that the phase before has written.
 #include <cmath>
 
 #include "runtime/kernel/attention_scratch.h"
@@ -15,6 +17,7 @@ namespace quire {
 namespace {
 
 // Products of queries and keys to scores.
+// A score that is NaN or infinite becomes NaN, so that it reaches the whole row and no other.
 Vec to_scores(const Pass& pass, Vec products) {
   const Vec scores = products * Vec::set(pass.item->scale);
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
@@ -90,6 +93,7 @@ Seen seen_of(const Pass& pass, std::uint32_t query, const Tile& tile) {
 }
 
 // Scores of one query to weights, in place; updates its maximum and sum and returns the factor for what it has summed so far.
+// The running softmax of the contract: a new maximum scales down what was summed before.
 float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen seen, std::uint32_t num_subtiles) {
   if (seen.begin >= seen.end) {
     for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) Vec::zero().store(scores + std::size_t{16} * sub);
@@ -175,6 +179,7 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
 }
 
 template <int R>
+// Takes queries R at a time and the rest in fewer, so that no loop has a variable number of registers.
 void attend_queries(const Pass& pass, std::uint32_t query, const Tile& tile) {
   for (; query + R <= pass.num_queries; query += R) attend_tile<R>(pass, query, tile);
   if constexpr (R > 1) attend_queries<R - 1>(pass, query, tile);

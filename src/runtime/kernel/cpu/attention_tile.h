@@ -1,6 +1,8 @@
 #pragma once
 // The rows of one pass of paged attention, and tiles of keys and values on their way from the cache to the scratch; include a vec_*.h
 // first.
+// Included by attention_impl.h alone. Tiles are aligned to absolute positions, so which keys are summed together does not depend on where a
+// chunk begins.
 #include "runtime/kernel/attention_scratch.h"
 
 namespace quire {
@@ -43,6 +45,7 @@ std::size_t element_bytes(const Pass& pass) {
   return pass.layer->dtype == KvDtype::f32 ? 4 : 2;
 }
 
+// Rows of a block lie together; blocks lie anywhere.
 void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
   const PagedKvLayer& layer = *pass.layer;
   tile.first = first;

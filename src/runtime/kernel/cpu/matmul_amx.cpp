@@ -1,11 +1,12 @@
+// Integer products on tiles: one instruction multiplies 16 rows of signed activations [row][32] with unsigned codes [8][16 outputs][4],
+// which is how panels store them. The exact sums of a scale group go through memory to registers, where they are scaled as everywhere;
+// tiles run some groups ahead, because what they store comes late. A tile takes as long for one row as for 16.
+// Called through the table of kernels, on every thread of the pool, for disjoint panels. Sums of integers are exact, so tiles give the bits
+// of every other implementation; what scales them is the same chain of fused multiply-adds.
 #include "runtime/kernel/cpu/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_parts.h"
 #include "runtime/kernel/implementations.h"
-
-// Integer products on tiles: one instruction multiplies 16 rows of signed activations [row][32] with unsigned codes [8][16 outputs][4],
-// which is how panels store them. The exact sums of a scale group go through memory to registers, where they are scaled as everywhere;
-// tiles run some groups ahead, because what they store comes late. A tile takes as long for one row as for 16.
 
 namespace quire {
 namespace {
@@ -14,6 +15,7 @@ constexpr std::uint32_t kStretchGroups = 24;  // of 32 columns, whose codes and 
 constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass by
 constexpr std::uint32_t kRing = 4;            // scale groups whose sums are kept: tiles run two ahead of the scaling
 
+// The operand of ldtilecfg, as the manual lays it out: row bytes and rows of each tile.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -45,6 +47,7 @@ struct alignas(64) Stretch {
 
 // kScales: scale groups per block of 32; kHalves: int16 activations.
 template <bool kQ8, int kScales, bool kHalves>
+// State of one call on one thread; the tile registers are configured as needed and released at the end of run().
 class Tiles {
  public:
   Tiles(const PackedMatrix& w, const Activations& x, std::size_t y_stride) : w_(w), x_(x), y_stride_(y_stride) {}

@@ -1,12 +1,11 @@
+// Activations as int16, in both integer modes. Codes are widened to 16 bits; vpmaddwd adds two products per 32-bit lane, so two lanes are
+// one output. A panel is worked on in two halves of 8 outputs.
 #include <cstring>
 
 #include "runtime/kernel/cpu/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/implementations.h"
-
-// Activations as int16, in both integer modes. Codes are widened to 16 bits; vpmaddwd adds two products per 32-bit lane, so two lanes are
-// one output. A panel is worked on in two halves of 8 outputs.
 
 namespace quire {
 namespace {
@@ -38,6 +37,7 @@ __m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes) {
 }
 
 // kScales: scale groups per block of 32.
+// Kernel of for_panels(): run<R>() takes R rows against one panel.
 template <bool kQ8, int kScales>
 struct Madd {
   static constexpr int kRows = Vec::kMatmulRows;

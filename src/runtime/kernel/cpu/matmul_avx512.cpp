@@ -1,3 +1,5 @@
+// Activations as signed bytes: one per value, or two, 32 high halves, then 32 low halves per group. vpdpbusd adds four products of an
+// unsigned code with a signed byte per 32-bit lane, and one lane is one output.
 #include <cstring>
 
 #include "runtime/kernel/cpu/vec_avx512.h"
@@ -5,12 +7,10 @@
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/implementations.h"
 
-// Activations as signed bytes: one per value, or two, 32 high halves, then 32 low halves per group. vpdpbusd adds four products of an
-// unsigned code with a signed byte per 32-bit lane, and one lane is one output.
-
 namespace quire {
 namespace {
 
+// Four columns at a time: the row's four codes, in every lane.
 __m512i dot(__m512i acc, __m512i codes, const std::int8_t* x) {
   std::int32_t four = 0;
   std::memcpy(&four, x, sizeof four);

@@ -1,5 +1,7 @@
 #pragma once
 // Products with float activations over Vec, and the walk over panels and rows; include a vec_*.h first. Contract in matmul.h.
+// Included by one file per instruction set. Panels stay in registers while rows pass; rows stay in the second-level cache while panels
+// pass.
 #include "runtime/kernel/cpu/matmul_parts.h"
 
 namespace quire {

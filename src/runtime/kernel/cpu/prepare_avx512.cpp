@@ -1,10 +1,9 @@
+// Codes and scales of activations, 16 groups of a row at a time. Contract in matmul.h.
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/implementations.h"
-
-// Codes and scales of activations, 16 groups of a row at a time. Contract in matmul.h.
 
 namespace quire {
 namespace {
@@ -71,6 +70,8 @@ struct Bytes {
   }
 };
 
+// The walk over rows and groups; `Codes` is Halves or Bytes. The bits are those of the plain kernel: rounding to nearest even, and the
+// scale of a group made from its largest magnitude.
 template <class Codes>
 void prepare_rows(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin,
                   std::uint32_t group_end) {

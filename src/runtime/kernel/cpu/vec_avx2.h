@@ -1,5 +1,7 @@
 #pragma once
 // 16 floats in two registers. Everything here is local to the including file, which is compiled for AVX2, FMA and F16C.
+// Every operation gives the bits of its counterpart in vec_avx512.h; sums over lanes are taken in one order in both. Never include it in a
+// file that is compiled for other processors: the program would stop there with an illegal instruction.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -8,6 +10,8 @@
 namespace quire {
 namespace {
 
+// The same interface as in vec_avx512.h: 16 lanes whatever the registers hold, so that loops over lanes, and sums of them, are the same on
+// both.
 struct Vec {
   static constexpr int kMatmulRows = 4;    // rows that share one load of weights
   static constexpr int kQueries = 2;       // queries that share one load of keys or values

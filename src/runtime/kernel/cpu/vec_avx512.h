@@ -1,5 +1,7 @@
 #pragma once
 // 16 floats in one register. Everything here is local to the including file, which is compiled for AVX-512.
+// Every operation gives the bits of its counterpart in vec_avx2.h; sums over lanes are taken in one order in both. Never include it in a
+// file that is compiled for other processors: the program would stop there with an illegal instruction.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -8,6 +10,7 @@
 namespace quire {
 namespace {
 
+// 16 floats in one register; the same interface as in vec_avx2.h.
 struct Vec {
   static constexpr int kMatmulRows = 8;    // rows that share one load of weights
   static constexpr int kQueries = 4;       // queries that share one load of keys or values

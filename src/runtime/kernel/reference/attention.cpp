@@ -1,3 +1,6 @@
+// Paged attention in plain C++: the contract of attention.h written down as a program. Every fast kernel is compared with it bit for bit,
+// and builds for other processors use it. Called like the others, on every thread of the pool. It is written to be read, not to be fast; a
+// change here changes the bits of all.
 #include <cmath>
 #include <cstring>
 

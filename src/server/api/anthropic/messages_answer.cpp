@@ -1,3 +1,5 @@
+// Answers as Anthropic's clients read them, made on the server's thread from the same parts as a chat's. The order of events is theirs: a
+// message begins once, blocks are opened and closed one after another, and nothing follows message_stop.
 #include "server/api/anthropic/messages_answer.h"
 
 #include <fmt/format.h>

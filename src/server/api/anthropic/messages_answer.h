@@ -30,6 +30,7 @@ class MessageWriter final : public SingleAnswerWriter {
 
  private:
   enum class Kind : std::uint8_t { none, text, thinking, tool_use };
+  // A content block of a whole answer; a stream does not keep what it has told.
   struct Block {
     Kind kind = Kind::none;
     std::string id, name, text;

@@ -1,3 +1,6 @@
+// Anthropic's body as a chat's, which is then read like any other: one reader, one set of bounds, one way to the engine. Where the body is
+// read, on the server's thread or one of the job pool. Errors name what the client sent, so what is translated is checked here, not behind
+// it.
 #include "server/api/anthropic/messages_request.h"
 
 #include <fmt/format.h>

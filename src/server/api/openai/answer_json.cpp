@@ -1,3 +1,6 @@
+// Writes answers and events in OpenAI's shapes, with vLLM's additions. On the server's thread, for each token of each stream, so it appends
+// to one string and allocates little. All text is escaped as JSON, and bytes of single tokens are made valid UTF-8 first, for a token may
+// end within a character.
 #include "server/api/openai/answer_json.h"
 
 #include <fmt/format.h>

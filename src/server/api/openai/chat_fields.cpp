@@ -14,7 +14,7 @@ std::string call_id(const std::string& call_ids, std::uint32_t number) {
   return fmt::format("{}{}", call_ids, number);
 }
 
-struct ChatMessage {
+struct MessageOfParts {
   struct Call {
     std::string id, name, arguments;
   };
@@ -51,13 +51,13 @@ std::string call_ids(const AnswerHead& head, std::uint32_t choice) {
 }
 
 std::string message_fields(const std::vector<AnswerPart>& parts, const std::string& call_ids) {
-  ChatMessage message;
+  MessageOfParts message;
   for (const AnswerPart& part : parts) message.add(part, call_ids);
   const auto& [content, reasoning, calls] = message;
   const bool is_null = content.empty() && (!calls.empty() || !reasoning.empty());
   std::string out = R"("content":)" + (is_null ? "null" : json_string(content));
   if (!reasoning.empty()) out += R"(,"reasoning_content":)" + json_string(reasoning);
-  for (const ChatMessage::Call& call : calls) {
+  for (const MessageOfParts::Call& call : calls) {
     out += &call == calls.data() ? R"(,"tool_calls":[)" : ",";
     out += fmt::format(R"({{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", json_string(call.id),
                        json_string(call.name), json_string(call.arguments));

@@ -1,3 +1,6 @@
+// What /v1/embeddings, /pooling, /v1/score and /v1/rerank share: their common fields, and from a text the request that the engine gets.
+// Runs where the body is read, on the server's thread or one of the job pool, so it keeps nothing between calls. Its errors name the
+// client's field.
 #include "server/api/pooling/pooling_request.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// The addresses of calls for vectors of texts. On the server's thread, but for the work that is handed to the job pool. An answer may hold
+// millions of numbers: writing them must not hold up other clients, so only short ones are written here. A client that has gone destroys
+// its PendingReply, and with it what is under way.
 #include "server/api/pooling/pooling_routes.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// /v1/score and /v1/rerank: pairs of texts, the requests that judge them, and the answer of their scores. Both ends run on the server's
+// thread or one of the job pool; between them the engine computes. A prompt is made of a client's texts by one pass over the template, so a
+// text that contains "{document}" stays what it is.
 #include "server/api/pooling/rerank.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// /pooling: reads a body, makes a request for each of its texts or for its conversation, and writes the answer. Both ends run on the
+// server's thread or one of the job pool; between them the engine computes. Rows of all tokens may be large: their number is bounded before
+// anything is asked of the engine.
 #include "server/api/pooling/token_vectors.h"
 
 #include <fmt/format.h>

@@ -13,6 +13,7 @@ void ResponseStore::put(std::string_view tenant, std::shared_ptr<const StoredRes
   const std::scoped_lock lock(mutex_);
   Key key{tenant, response->id};
   if (const auto old = by_key_.find(key); old != by_key_.end()) drop(old->second);
+  // Ends, since one that is larger than all was turned away above.
   while (num_bytes_ + num_bytes > max_bytes_) drop(std::prev(entries_.end()));
   entries_.push_front({key, std::move(response)});
   by_key_.emplace(std::move(key), entries_.begin());

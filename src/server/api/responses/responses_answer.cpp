@@ -1,3 +1,6 @@
+// Answers of /v1/responses, made on the server's thread from the same parts as a chat's: items with events of their own, and one sequence
+// number over them all. What is kept for later turns (keep) is the conversation as templates read it, with its tokens, so that the next
+// turn's prompt can begin with the very same.
 #include "server/api/responses/responses_answer.h"
 
 #include <fmt/format.h>

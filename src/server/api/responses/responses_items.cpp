@@ -1,3 +1,6 @@
+// Items of /v1/responses (messages, reasoning, calls, their outputs, references to earlier items) as the messages that a chat template
+// reads. Where the body is read, on the server's thread or one of the job pool. Items that the model made in a row become one message, as
+// it made them: a template would otherwise show turns that never were.
 #include "server/api/responses/responses_items.h"
 
 #include <fmt/format.h>

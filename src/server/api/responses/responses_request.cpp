@@ -1,3 +1,5 @@
+// The body of /v1/responses as a chat's, which is then read like any other. Where the body is read, on the server's thread or one of the
+// job pool; it reads from the store of responses, which has a lock. Earlier responses are found for the request's own tenant only.
 #include "server/api/responses/responses_request.h"
 
 #include <fmt/format.h>
@@ -50,6 +52,7 @@ Result<json::object> stored_item(ResponseShelf shelf, std::string_view id) {
   return std::move(output[index].get_object());
 }
 
+// One request's way from body to chat; read_*() each take some of its fields, in the order of run().
 class Translation {
  public:
   Translation(json::object& body, ResponseShelf shelf) : body_(&body), reader_(body), shelf_(shelf) {}

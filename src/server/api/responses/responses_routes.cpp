@@ -1,3 +1,5 @@
+// The addresses of /v1/responses. On the server's thread, but for what is handed to the job pool. Each tenant sees its own responses only:
+// the key of a request says which tenant, never the body.
 #include "server/api/responses/responses_routes.h"
 
 #include <fmt/format.h>

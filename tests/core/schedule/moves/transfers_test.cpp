@@ -5,9 +5,9 @@
 namespace quire::test {
 namespace {
 
-using Ids = std::vector<RequestId>;
+using RequestIds = std::vector<RequestId>;
 
-StepResult transfers(const std::vector<BlockId>& invalid, const Ids& received = {}, const Ids& sent = {}) {
+StepResult transfers(const std::vector<BlockId>& invalid, const RequestIds& received = {}, const RequestIds& sent = {}) {
   return {.step = {}, .has_connector_output = true, .finished_sending = sent, .finished_receiving = received, .invalid_blocks = invalid};
 }
 
@@ -53,7 +53,7 @@ TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
   d.step();
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
   EXPECT_EQ(d.view(1).num_computed_tokens, 8U);
-  const Ids received = {RequestId{1}};
+  const RequestIds received = {RequestId{1}};
   d.plan();
   connector.log.clear();
   d.apply({}, transfers({}, received));
@@ -155,7 +155,7 @@ TEST(Transfers, Trap27AFailedAsyncLoadIsRecomputedOnceItIsOver) {
   EXPECT_EQ(values(d.snapshot().failed_receiving), std::vector<std::uint64_t>{1});
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
   d.plan();
-  const Ids received = {RequestId{1}};
+  const RequestIds received = {RequestId{1}};
   d.apply({}, transfers({}, received));
   d.plan();
   EXPECT_EQ(d.scheduled(1), 6U);
@@ -176,7 +176,7 @@ TEST(Transfers, Trap27AFailedAsyncLoadUnderFailHoldsItsBlocksUntilItIsOver) {
   EXPECT_TRUE(d.known(1));
   EXPECT_FALSE(d.core->all_blocks_free());
   d.plan();
-  const Ids received = {RequestId{1}};
+  const RequestIds received = {RequestId{1}};
   EXPECT_EQ(d.apply({}, transfers({}, received)).retired, std::vector<std::uint64_t>{1});
   EXPECT_TRUE(d.core->all_blocks_free());
 }
@@ -187,7 +187,7 @@ TEST(Transfers, AFailedLoadThatIsOverInTheSameResultFreesAtOnce) {
   d.add(1, 10, 5);
   d.step();
   d.plan();
-  const Ids received = {RequestId{1}};
+  const RequestIds received = {RequestId{1}};
   EXPECT_EQ(d.apply({}, transfers({d.blocks(1).at(0)}, received)).retired, std::vector<std::uint64_t>{1});
   EXPECT_TRUE(d.core->all_blocks_free());
 }
@@ -234,8 +234,8 @@ TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
   d.step();
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   d.plan();
-  const Ids both = {RequestId{1}, RequestId{2}};
-  const Ids received = {RequestId{2}};
+  const RequestIds both = {RequestId{1}, RequestId{2}};
+  const RequestIds received = {RequestId{2}};
   EXPECT_EQ(d.apply({}, transfers({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
   EXPECT_TRUE(d.core->all_blocks_free());
 }
@@ -269,7 +269,7 @@ TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
   EXPECT_EQ(num_awaiting(), 3U) << "two load, one that has ended sends";
   EXPECT_FALSE(d.core->all_blocks_free());
   d.plan();
-  const Ids received = {RequestId{1}}, sent = {RequestId{3}};
+  const RequestIds received = {RequestId{1}}, sent = {RequestId{3}};
   d.apply({}, transfers({}, received, sent));
   EXPECT_EQ(num_awaiting(), 1U);
   d.core->check_invariants();
@@ -278,7 +278,7 @@ TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
   EXPECT_EQ(num_awaiting(), 1U) << "aborted, and its blocks are being filled";
   d.core->check_invariants();
   d.plan();
-  const Ids late = {RequestId{2}};
+  const RequestIds late = {RequestId{2}};
   d.apply({}, transfers({}, late));
   EXPECT_EQ(num_awaiting(), 0U);
 }
