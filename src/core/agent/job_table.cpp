@@ -10,6 +10,7 @@ Job& JobTable::acquire(std::string_view name) {
     if (jobs_.size() >= max_jobs_ && !idle_.empty()) {
       Job& oldest = *idle_.front();
       idle_.remove(oldest);
+      QUIRE_CHECK(oldest.num_requests == 0 && !oldest.is_pinned, "only an idle job is forgotten");
       jobs_.erase(jobs_.find(*oldest.name));
     }
     found = jobs_.try_emplace(std::string(name)).first;
@@ -17,6 +18,7 @@ Job& JobTable::acquire(std::string_view name) {
   } else if (found->second.num_requests == 0) {
     idle_.remove(found->second);
   }
+  QUIRE_CHECK(!(IntrusiveList<Job, &Job::idle_hook>::linked(found->second)), "a job that is used is not idle");
   ++found->second.num_requests;
   return found->second;
 }

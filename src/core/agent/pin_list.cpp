@@ -20,6 +20,7 @@ void PinList::add(Pin pin) {
 Pin PinList::take_at(std::size_t index) {
   const Pin pin = pins_.at(index);
   pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(index));
+  QUIRE_CHECK(pin.job->is_pinned, "a pin's job knows of it");
   pin.job->is_pinned = false;
   next_expiry_ = std::numeric_limits<double>::infinity();
   for (const Pin& left : pins_) next_expiry_ = std::min(next_expiry_, left.expiry);

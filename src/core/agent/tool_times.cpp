@@ -18,6 +18,7 @@ void ToolTimes::learn(std::string_view tool, double gap_s) {
   } else {
     by_use_.remove(found->second);
   }
+  QUIRE_CHECK(tools_.size() <= max_tools_, "names from outside are bounded");
   Tool& known = found->second;
   by_use_.push_back(known);
   known.sum_s += gap_s;
@@ -27,6 +28,7 @@ void ToolTimes::learn(std::string_view tool, double gap_s) {
 std::optional<double> ToolTimes::mean_s(std::string_view tool) const {
   const auto found = tools_.find(tool);
   if (found == tools_.end()) return std::nullopt;
+  QUIRE_CHECK(found->second.num_gaps > 0, "a tool is known by a gap");
   return found->second.sum_s / static_cast<double>(found->second.num_gaps);
 }
 

@@ -1,6 +1,11 @@
+// Several connectors behind one seam. The core calls it on its thread, in the middle of a step; it hands each call to its members in order
+// and joins the answers. It decides nothing but from whom a request loads. Members know nothing of each other, so each has a tier of its
+// own: places of two members may have equal numbers.
 #include "core/connect/composite_connector.h"
 
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace quire {
 
@@ -10,10 +15,12 @@ class CompositeConnector::MembersTransfers final : public TransferList {
   MembersTransfers(CompositeConnector& composite, std::size_t member, TransferList& transfers)
       : composite_(composite), member_(member), transfers_(transfers) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
+    QUIRE_CHECK(member_ < composite_.members_.size(), "a member of this connector");
     Transfer marked = transfer;
     marked.tier = composite_.members_[member_].tier.value_or(transfer.tier);
     const std::optional<TransferId> id = transfers_.add(marked);
-    if (id) composite_.owners_.emplace(id->value, member_);
+    const bool is_new = !id || composite_.owners_.emplace(id->value, member_).second;
+    QUIRE_CHECK(is_new, "a transfer has one owner");
     return id;
   }
 
@@ -43,6 +50,7 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
     const ExternalMatch match = members_[i].connector->match(request, num_local_tokens);
     if (!match.num_tokens) return {.num_tokens = std::nullopt, .load_async = false};
     if (!is_better(match, best)) continue;
+    QUIRE_CHECK(*match.num_tokens > 0, "a member that is chosen has something");
     chosen_[request.id.value] = i;
     best = match;
   }
@@ -83,6 +91,7 @@ void CompositeConnector::allocated_stacked(const RequestView& request, GroupBloc
 }
 
 void CompositeConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
+  // The others are told of the request without blocks: they must not store what is about to be loaded into these.
   no_blocks_.resize(blocks.size());
   if (choice_ == CompositeChoice::stacked) return allocated_stacked(request, blocks, num_external_tokens);
   const auto found = chosen_.find(request.id.value);
@@ -116,6 +125,7 @@ void CompositeConnector::completed(const TransferCompletion& completion) {
   if (found == owners_.end()) return;
   const std::size_t member = found->second;
   owners_.erase(found);
+  QUIRE_CHECK(member < members_.size(), "a transfer belongs to a member");
   members_[member].connector->completed(completion);
 }
 

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/core_config.h"
 #include "quire/error.h"
 
 namespace quire {
 
+// A value, made once per connector. Counts are of blocks of the cache unless they say tokens.
 class GroupWindows {
  public:
   // Errors: the groups keep something else, or blocks of another size than `config.block_size`; several without hits_before_loads.
@@ -23,6 +25,7 @@ class GroupWindows {
   [[nodiscard]] bool is_plain() const { return windows_.size() == 1 && !has_windows_; }
   // The first block of the group that the token behind the first so many blocks attends to; there is none where it is `num_blocks`.
   [[nodiscard]] std::uint32_t first_needed(std::uint32_t group, std::uint32_t num_blocks) const {
+    QUIRE_CHECK(group < windows_.size(), "a group of the cache");
     const std::uint32_t window = windows_[group];
     const std::uint64_t num_tokens = std::uint64_t{num_blocks} * block_size_;
     return window == 0 || num_tokens < window ? 0 : static_cast<std::uint32_t>((num_tokens - window + 1) / block_size_);
@@ -32,6 +35,7 @@ class GroupWindows {
   // `first`. Asks is_loadable(block, group) of each at most once, in the order of the blocks.
   template <std::predicate<std::uint32_t, std::uint32_t> Loadable>
   std::uint32_t longest(std::uint32_t first, std::uint32_t end, Loadable is_loadable) {
+    QUIRE_CHECK(first <= end, "what is wanted lies behind what is there");
     runs_.assign(windows_.size(), 0);
     std::uint32_t found = first;
     for (std::uint32_t size = first + 1; size <= end; ++size) {

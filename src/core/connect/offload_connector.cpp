@@ -7,6 +7,9 @@
 //   ended -> storing              finished(), of what was held back, where nobody else runs or waits: by a transfer of the next plan
 //   storing -> not kept           completed() with a failure
 // A request is forgotten when it has ended and nothing of it is in transfer.
+// Called by the core on its thread, in the middle of steps; and, between them, by the engine, with what a tier has restored, can do and
+// costs. It opens no file and moves no byte. Counters of blocks under way (num_storing_blocks_, num_loading_blocks_) rise when a transfer
+// is decided and fall when it is over, whatever becomes of its request: a policy that measures goes by them.
 #include "core/connect/offload_connector.h"
 
 #include <fmt/format.h>
@@ -63,6 +66,7 @@ Result<std::unique_ptr<OffloadConnector>> OffloadConnector::create(const Offload
                                        .restores = places != nullptr,
                                        .own_policy = options.own_policy});
   if (!ledger) return std::unexpected(std::move(ledger.error()));
+  QUIRE_CHECK(*ledger != nullptr && num_slots <= std::uint64_t{1} << 28U, "a ledger of the tier's slots");
   return std::unique_ptr<OffloadConnector>(
       new OffloadConnector(std::move(*ledger), *std::move(windows), options, config, factor, bytes_per_block, places));
 }
@@ -81,6 +85,7 @@ OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupW
       numbers_(places == nullptr ? 0 : ledger_->num_slots()) {}
 
 std::uint64_t OffloadConnector::assign(std::uint64_t place, const OffloadKey& key) {
+  QUIRE_CHECK(places_ == nullptr || place < numbers_.size(), "a place of the tier");
   if (places_ != nullptr) numbers_[place] = places_->assign(place, key);
   return number_of(place);
 }
@@ -90,6 +95,7 @@ void OffloadConnector::restore(OffloadSlot slot, const OffloadKey* key) {
 }
 
 void OffloadConnector::add_key(const RequestView& request, std::uint32_t group, std::size_t index) {
+  QUIRE_CHECK(group < windows_.num_groups(), "a key belongs to a group");
   QUIRE_CHECK((index + 1) * factor_ * kNameBytes <= request.block_hashes.size(), "full blocks have names");
   OffloadKey& key = keys_.emplace_back();
   key.group = group;
@@ -120,6 +126,7 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) held_.push_back(core_->blocks(request.id, group));
   for (std::size_t i = begin; i < end; ++i) {
     for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) {
+      QUIRE_CHECK((i + 1) * factor_ <= held_[group].size(), "what is planned has blocks");
       if (held_[group][i * factor_] == kNullBlock) continue;
       add_key(request, group, i);
       asked_.push_back({group, i});
@@ -130,6 +137,7 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
 
 std::size_t OffloadConnector::end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) {
   const std::size_t num_groups = windows_.num_groups();
+  QUIRE_CHECK(keys.size() == (end - begin) * num_groups, "a key for each block of each group");
   const std::size_t num_first = ledger_->lookup(keys);
   return windows_.longest(static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end),
                           [&](std::uint32_t block, std::uint32_t group) {
@@ -156,6 +164,7 @@ bool OffloadConnector::computes_faster(std::uint32_t num_local_tokens, std::uint
   std::uint64_t num_blocks = num_loading_blocks_;
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
     num_blocks += end - std::max(first, windows_.first_needed(group, end));
+  QUIRE_CHECK(end >= first, "what could be loaded lies behind what is there");
   const std::uint64_t bytes = num_blocks * bytes_per_block_;
   return static_cast<double>(bytes) / costs_.load_bytes_per_s > num_tokens / costs_.compute_tokens_per_s;
 }
@@ -176,6 +185,7 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   // The last token runs anew, also where all are loaded; its window begins a token earlier than that of the next one.
   const std::size_t num_keys = (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) / tokens_per_key;
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
+  // Also where nothing is loaded then: who asks for a prefix keeps it young.
   ledger_->touch(keys);
   if (num_keys * tokens_per_key < num_local_tokens + tokens_per_key) return kNothing;
   const std::size_t start = num_local_tokens / tokens_per_key;
@@ -208,6 +218,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
     if (const std::uint32_t begin = std::max(first, windows_.first_needed(group, end)); begin < end)
       plan_load(request, group, blocks[group], begin, end);
+  // What was just loaded is in the tier already.
   tracked.next_stored = end / factor_;
 }
 
@@ -217,6 +228,7 @@ void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group
   // Another tier brings what comes behind, and a window has passed these by then.
   while (first < end && blocks[first] == kNullBlock) first += factor_;
   if (first >= end) return;
+  QUIRE_CHECK(end <= blocks.size(), "a load fills blocks that the request has");
   const std::uint32_t first_key = first / factor_;
   const std::span<const OffloadKey> keys = keys_of(request, group, first_key, end / factor_);
   const auto slots = ledger_->prepare_load(keys);
@@ -230,6 +242,7 @@ void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group
               .places = {}};
   for (std::uint32_t i = first; i < end; ++i)
     load.places.push_back(number_of(std::uint64_t{(*slots)[i / factor_ - first_key].value} * factor_ + i % factor_));
+  QUIRE_CHECK(load.places.size() == load.blocks.size(), "each block has its place");
   ++tracked_[request.id.value].num_loads;
   being_loaded_.insert(keys.begin(), keys.end());
   counters_.num_loaded += keys.size();
@@ -267,11 +280,14 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
 
 void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end) {
   const std::span<const OffloadKey> keys = keys_held(request, tracked.next_stored, end);
+  // All or nothing: where not all of a step's blocks find room none is stored, as in vLLM. They are asked for again with the next full
+  // block.
   const std::optional<PreparedStore> store = ledger_->prepare_store(keys);
   if (!store) {
     counters_.num_without_room += keys.size();
     return;
   }
+  QUIRE_CHECK(end >= tracked.next_stored, "blocks are decided upon in order");
   tracked.next_stored = end;
   if (places_ != nullptr)
     for (const OffloadKey& key : store->evicted) places_->left(key);
@@ -313,6 +329,7 @@ void OffloadConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& tr
   std::erase_if(due_, [&](Moving& store) {
     if (begin(store, transfers)) return true;
     if (holds_blocks(store)) return false;
+    QUIRE_CHECK(num_storing_blocks_ >= store.blocks.size(), "blocks under way are counted");
     num_storing_blocks_ -= store.blocks.size();
     fail_store(store);
     return true;
@@ -339,6 +356,8 @@ bool OffloadConnector::begin(Moving& moving, TransferList& transfers) {
                                                       .blocks = moving.blocks,
                                                       .places = moving.places});
   moving.was_refused = !id;
+  QUIRE_CHECK(!moving.blocks.empty() && moving.blocks.size() == moving.places.size(),
+              "a transfer moves something, each block to its place");
   if (id) moving_.emplace(id->value, std::move(moving));
   return id.has_value();
 }

@@ -26,6 +26,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/check.h"
 #include "core/connect/group_windows.h"
 #include "core/connect/tier_places.h"
 #include "core/offload/offload_ledger.h"
@@ -99,6 +100,7 @@ class OffloadConnector final : public Connector {
     std::uint32_t num_loaded_tokens = 0;  // by them, as far as is known
     std::vector<OffloadKey> storing;
   };
+  // A transfer from its decision to its end: first in loads_ or decided_, in due_ with the next plan, then by its id in moving_.
   struct Moving {
     RequestId request;
     TransferDirection direction;
@@ -116,7 +118,10 @@ class OffloadConnector final : public Connector {
 
   OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupWindows windows, const OffloadConnectorOptions& options,
                    const CoreConfig& config, std::uint32_t factor, std::uint64_t bytes_per_block, TierPlaces* places);
-  [[nodiscard]] std::uint64_t number_of(std::uint64_t place) const { return places_ == nullptr ? place : numbers_[place]; }
+  [[nodiscard]] std::uint64_t number_of(std::uint64_t place) const {
+    QUIRE_CHECK(places_ == nullptr || place < numbers_.size(), "a place of the tier has a number");
+    return places_ == nullptr ? place : numbers_[place];
+  }
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key);
   void add_key(const RequestView& request, std::uint32_t group, std::size_t index);
   // Of the request's offloaded blocks from `begin` to `end`, of all groups, block by block, or of one; valid until the next call.
@@ -174,6 +179,7 @@ class OffloadConnector final : public Connector {
   std::uint32_t num_declined_tokens_ = 0;                        // and answered that these are computed
   std::size_t num_storing_blocks_ = 0, num_loading_blocks_ = 0;  // in transfer, or about to be
   std::unordered_map<std::uint64_t, Tracked> tracked_;           // by request
+  // Of all requests. Others that want one of these wait (unless OffloadConnectorOptions::join_loads), or find it in the cache afterwards.
   KeySet being_loaded_;
   KeySet doomed_;                                     // in transfer, and not to be kept
   std::vector<Moving> loads_;                         // of this plan
@@ -181,6 +187,7 @@ class OffloadConnector final : public Connector {
   std::vector<Moving> due_;                           // stores that begin with this plan
   std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
   OffloadCounters counters_;
+  // Scratch of keys_of() and keys_held(), kept for its memory.
   std::vector<OffloadKey> keys_;
   std::vector<Asked> asked_;                    // parallel to `keys_`, after keys_held()
   std::vector<std::span<const BlockId>> held_;  // by group, then

@@ -1,4 +1,6 @@
 // What becomes of transfers and requests that have ended.
+// Called within Core::apply() (completed, sent) and when a request ends (finished), on the core's thread. A key that must not be kept, but
+// is in transfer, is marked (doomed_) and leaves the tier when the last transfer of it is over; until then nobody finds it.
 #include <algorithm>
 #include <iterator>
 
@@ -27,6 +29,7 @@ void OffloadConnector::completed(const TransferCompletion& completion) {
   if (found == moving_.end()) return;
   const Moving moved = std::move(found->second);
   moving_.erase(found);
+  QUIRE_CHECK(moved.direction == TransferDirection::load || num_storing_blocks_ >= moved.blocks.size(), "blocks under way are counted");
   if (moved.direction == TransferDirection::store) num_storing_blocks_ -= moved.blocks.size();
   if (moved.direction == TransferDirection::load)
     end_load(moved, completion);
@@ -45,11 +48,13 @@ void OffloadConnector::end_store(const Moving& store) {
 }
 
 OffloadConnector::Tracked& OffloadConnector::let_go(const Moving& load) {
+  QUIRE_CHECK(num_loading_blocks_ >= load.blocks.size(), "blocks on their way here are counted");
   num_loading_blocks_ -= load.blocks.size();
   for (const OffloadKey& key : load.keys) being_loaded_.erase(key);
   QUIRE_CHECK(ledger_->complete_load(load.keys).has_value(), "what is loaded stays");
   const auto found = tracked_.find(load.request.value);
   QUIRE_CHECK(found != tracked_.end(), "a request with a load is remembered");
+  QUIRE_CHECK(found->second.num_loads > 0, "loads of a request are counted");
   --found->second.num_loads;
   for (const OffloadKey& key : load.keys)
     if (doomed_.contains(key) && ledger_->discard(key)) doomed_.erase(key);
@@ -66,10 +71,12 @@ void OffloadConnector::end_load(const Moving& load, const TransferCompletion& co
 // A key is bad when one of its blocks is; they are to be stored anew. What came before them is of use where all blocks are kept.
 void OffloadConnector::drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked) {
   const auto is_bad = [&](BlockId block) { return bad_blocks.empty() || std::ranges::find(bad_blocks, block) != bad_blocks.end(); };
+  QUIRE_CHECK(!load.places.empty() && !load.keys.empty(), "a load has blocks");
   const std::uint64_t num_before = load.places.front() % factor_;  // blocks of the first key that were there already
   for (std::uint32_t i = 0; i < load.keys.size(); ++i) {
     const std::size_t first = std::max<std::size_t>(std::size_t{i} * factor_, num_before) - num_before;
     const std::size_t end = std::size_t{i + 1} * factor_ - num_before;
+    QUIRE_CHECK(first < end && end <= load.blocks.size(), "each key has its blocks");
     if (std::ranges::none_of(std::span(load.blocks).subspan(first, end - first), is_bad)) continue;
     const std::uint32_t num_good = windows_.is_plain() ? load.first_key + i : 0;
     tracked.next_stored = std::min(tracked.next_stored, num_good);
@@ -122,8 +129,10 @@ void OffloadConnector::drop(const OffloadKey& key) {
 void OffloadConnector::store_rest(const RequestView& request, Tracked& tracked) {
   const bool ran_to_its_end = request.status == RequestStatus::finished_stopped || request.status == RequestStatus::finished_length;
   if (max_storing_blocks_ == 0 || !service_.stores || !ran_to_its_end) return;
+  QUIRE_CHECK(core_ != nullptr, "a connector is bound before a request ends");
   const CoreCounters now = core_->counters();
   if (now.num_running > 1 || now.num_waiting > 0) return;
+  QUIRE_CHECK(!request.tokens.empty(), "a request that ran has tokens");
   const std::size_t num_tokens = std::min<std::size_t>(request.num_computed_tokens, request.tokens.size() - 1);
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
   if (end <= tracked.next_stored) return;

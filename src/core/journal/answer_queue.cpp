@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -36,6 +38,7 @@ const SeamAnswer* AnswerQueue::take(SeamCall call, RequestId request, const Ques
                    "make the calls that were made when it was recorded");
     return nullptr;
   }
+  QUIRE_CHECK(next_ < record_.answers.size(), "answers are given out in order");
   const SeamAnswer& answer = record_.answers[next_];
   if (answer.call != call || answer.request != request || answer.question != question.digest()) {
     const bool is_same = answer.call == call && answer.request == request;
@@ -66,6 +69,7 @@ bool AnswerQueue::take_flag(SeamCall call, RequestId request, const Question& qu
 }
 
 void AnswerQueue::damaged() {
+  QUIRE_CHECK(next_ > 0, "an answer was taken");
   const SeamAnswer& answer = record_.answers[next_ - 1];
   status_ =
       fail(ErrorCode::invalid_argument, "record", fmt::format("answer {} is none to {}", next_ - 1, describe(answer.call, answer.request)),

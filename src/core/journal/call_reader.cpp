@@ -1,3 +1,6 @@
+// Reads recorded calls and makes them on a core. Used by replays and fuzzers, on the core's thread. The bytes may be anything: what they
+// say is read into values with bounded memory, and a call that cannot be one is an error before anything is played. Fields that the core
+// only hands through (sampling parameters) are not in the bytes, and stay null.
 #include <fmt/format.h>
 
 #include <limits>
@@ -5,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/byte_form.h"
 #include "core/journal/call_fields.h"
 #include "core/journal/call_kind.h"
@@ -177,6 +181,7 @@ Result<bool> CoreCallReader::next() {
 }
 
 const StepPlan* CoreCallReader::play(Core& core) {
+  QUIRE_CHECK(impl_->call.kind != CallKind{}, "next() has read a call");
   const Call& call = impl_->call;
   switch (call.kind) {
     case CallKind::add:

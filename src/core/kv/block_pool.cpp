@@ -24,6 +24,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
       event_log_(options.enable_events, options.hash_bytes),
       residency_(options.num_blocks, options.residency_sample, options.residency_events) {
   QUIRE_CHECK(options.num_blocks >= 1, "a pool has the null block");
+  QUIRE_CHECK(options.hash_bytes > 0 && options.hash_bytes <= sizeof(BlockHash::bytes), "a name has bytes");
   free_.remove(kNullBlock);
 }
 
@@ -53,19 +54,23 @@ BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
   if (sink_ != nullptr && index_.contains(block))
     sink_->on_event({.what = EventKind::block_evicted, .block = block, .name = index_.hash_of(block).bytes});
+  // Without caching nothing has a name, and asking would cost a look into the index for each block.
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
+  QUIRE_CHECK(block != kNullBlock, "the null block is not among the free ones");
   ref_counts_[block.value] = 1;
   residency_.on_allocated(block);
   return block;
 }
 
 void BlockPool::set_aside(std::uint32_t num_blocks) {
+  QUIRE_CHECK(num_blocks <= num_free_blocks(), "blocks are set aside at start, when they are there");
   for (std::uint32_t i = 0; i < num_blocks; ++i) set_aside_.push_back(free_.pop_front());
 }
 
 void BlockPool::touch(BlockId block) {
   if (block == kNullBlock) return;
+  QUIRE_CHECK(block.value < num_blocks(), "a block of the pool is touched");
   QUIRE_CHECK(free_.contains(block) == (ref_counts_[block.value] == 0), "a block is free or held");
   if (ref_counts_[block.value]++ == 0) free_.remove(block);
   residency_.on_accessed(block);
@@ -73,8 +78,10 @@ void BlockPool::touch(BlockId block) {
 
 void BlockPool::release(BlockId block) {
   if (block == kNullBlock) return;
+  QUIRE_CHECK(block.value < num_blocks(), "a block of the pool is released");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
   if (--ref_counts_[block.value] > 0) return;
+  // Who frees a sequence gives its last block first, so the end of a prefix is taken for new content before its beginning.
   if (lifo_)
     free_.push_front(block);
   else
@@ -82,6 +89,7 @@ void BlockPool::release(BlockId block) {
 }
 
 void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* parent) {
+  QUIRE_CHECK(block != kNullBlock && block.value < num_blocks(), "a block of the pool has a name");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
   index_.insert(name, block);
   if (sink_ != nullptr) {

@@ -1,3 +1,6 @@
+// Gathers layers into cache groups with one block table each. Called once, when an engine or a vLLM worker is set up, on the caller's
+// thread; pure functions. The groups must be vLLM's, order and names included: block names carry the group's number, so another order would
+// make the caches of two hosts strangers.
 #include "core/kv/cache_groups.h"
 
 #include <fmt/format.h>
@@ -70,6 +73,7 @@ Result<void> unify_page_size(LayerSpecs& layers) {
   for (const LayerSpec& layer : layers) largest = std::max(largest, page_size_bytes(layer.spec));
   for (LayerSpec& layer : layers) {
     const std::uint64_t own = page_size_bytes(layer.spec);
+    QUIRE_CHECK(own > 0, "pages were checked for bytes");
     const std::uint64_t block_size = saturating_product(block_size_of(layer.spec), largest / own);
     const auto cannot_grow = [&] {
       return fail(ErrorCode::unsupported, layer.name,
@@ -103,8 +107,10 @@ std::size_t layers_per_group(const std::vector<LayerSpecs>& kinds) {
 // Groups of equally many layers, so that one tensor per layer of a group serves all groups. Neighbours go to different groups: stages of a
 // pipeline then have layers of each.
 Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
+  QUIRE_CHECK(!layers.empty(), "layers to divide");
   const std::vector<LayerSpecs> kinds = by_spec(layers);
   const std::size_t group_size = layers_per_group(kinds);
+  QUIRE_CHECK(group_size > 0, "a kind has layers");
   std::vector<KvCacheGroup> groups;
   for (const LayerSpecs& kind : kinds) {
     const auto merged = merge_specs(kind);

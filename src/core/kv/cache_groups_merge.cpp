@@ -1,3 +1,5 @@
+// When layers are so alike that one spec stands for all of them: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Called
+// by cache_groups.cpp alone. What vLLM asserts about layers that come from a model file is an error here, never a check.
 #include "core/kv/cache_groups_merge.h"
 
 #include <fmt/format.h>
@@ -27,6 +29,7 @@ Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> la
                                                    std::optional<std::uint32_t> FullAttentionSpec::* size) {
   std::optional<std::uint32_t> common;
   for (const LayerSpec& layer : layers) {
+    QUIRE_CHECK(full_attention(layer.spec) != nullptr, "only full attention has both sizes");
     const std::optional<std::uint32_t> own = full_attention(layer.spec)->*size;
     if (own && common && *own != *common) {
       return fail(ErrorCode::unsupported, field,

@@ -1,3 +1,5 @@
+// From groups and memory to tensors and a number of blocks, for one worker or several. Called once, while an engine is set up, on the
+// caller's thread. All workers get the number of the one with the least memory: block ids are the core's, and mean the same everywhere.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,6 +43,7 @@ std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options)
 
 // The most tokens of a request that fit, at most options.max_model_len; 0: not even one.
 std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, std::uint64_t available) {
+  // Halving is right because a longer request never needs less.
   std::uint64_t low = 0;
   std::uint64_t high = options.max_model_len;
   while (low < high) {
@@ -112,6 +115,7 @@ Groups project(const Groups& groups, const LayerSpecs& worker) {
       part.spec = part.layer_specs.front();
     projected.push_back(std::move(part));
   }
+  QUIRE_CHECK(projected.size() == groups.size(), "every worker has all groups, perhaps without layers");
   return projected;
 }
 
@@ -149,6 +153,7 @@ Result<std::uint32_t> num_blocks(std::uint64_t bytes_per_block, std::int64_t ava
 }
 
 std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_blocks) {
+  QUIRE_CHECK(!groups.empty(), "tensors belong to groups");
   std::vector<KvCacheTensor> tensors;
   if (has_own_tensors(groups)) {
     const KvCacheGroup& group = groups.front();
@@ -210,6 +215,7 @@ Result<KvCachePlan> plan_kv_cache(std::span<const LayerSpecs> workers, std::span
     if (!config) return std::unexpected(std::move(config.error()));
     plan.workers.push_back(std::move(*config));
   }
+  QUIRE_CHECK(plan.workers.size() == workers.size(), "a configuration for each worker");
   const std::uint32_t fewest = std::ranges::min(plan.workers, {}, &KvCacheConfig::num_blocks).num_blocks;
   for (KvCacheConfig& config : plan.workers) shrink_to(config, fewest);
   return plan;

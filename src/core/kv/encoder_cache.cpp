@@ -37,6 +37,7 @@ bool EncoderCache::can_allocate(const EncoderInputs& request, std::uint32_t inpu
                                 std::int64_t num_planned_embeds) {
   QUIRE_CHECK(input < request.features.size(), "asked for an input of the request");
   const std::int64_t num_embeds = request.features[input].position.num_embeds();
+  QUIRE_CHECK(num_planned_embeds >= 0, "what the step has planned already");
   if (num_embeds > compute_budget) return false;
   const std::int64_t num_needed = num_embeds + num_planned_embeds;
   if (num_needed <= num_free_) return true;

@@ -1,3 +1,5 @@
+// CPython's set of small integers, as far as its order goes (Objects/setobject.c of 3.12). Called with the few inputs of a request, or the
+// bad blocks of a load. It allocates nothing once its table has grown.
 #include "core/kv/encoder_cache_order.h"
 
 #include <algorithm>
@@ -31,6 +33,7 @@ void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
 }
 
 void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t value) {
+  QUIRE_CHECK(std::has_single_bit(table.size()), "a table of a power of two");
   const std::size_t mask = table.size() - 1;
   std::size_t perturb = value;
   std::size_t slot = value & mask;

@@ -4,17 +4,22 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/ids.h"
 
 namespace quire {
 
+// Owned by the block pool. The order is a decision: the front is what is evicted next, so whoever pushes decides how long content lives.
 class FreeQueue {
  public:
   // All of 0 .. num_blocks - 1 are free, in this order.
   explicit FreeQueue(std::uint32_t num_blocks);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  [[nodiscard]] bool contains(BlockId block) const { return links_[block.value].next != kUnlinked; }
+  [[nodiscard]] bool contains(BlockId block) const {
+    QUIRE_CHECK(block.value < links_.size(), "asked about a block of the pool");
+    return links_[block.value].next != kUnlinked;
+  }
 
   // Must not be empty.
   BlockId pop_front();
@@ -27,6 +32,7 @@ class FreeQueue {
 
  private:
   static constexpr std::uint32_t kUnlinked = UINT32_MAX;
+  // Indices instead of pointers: half the memory, and a block's place is found by its id.
   struct Link {
     std::uint32_t prev = kUnlinked;
     std::uint32_t next = kUnlinked;

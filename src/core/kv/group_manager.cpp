@@ -1,6 +1,8 @@
 // A sequence's part in a group: never met (empty, nothing counted) -> attach: hit and external blocks, once, while num_cached_blocks is
 // unset -> allocate, cache, drop_skipped in any order -> free: never met again. Blocks before num_cached_blocks are null, findable or were
 // evicted by name; those after it carry no name.
+// Called by KvCacheManager through KvCoordinator::each(), on the core's thread, one phase over all groups before the next. It takes blocks
+// only after blocks_needed() was asked, since a step that runs out of blocks halfway could not be undone.
 #include "core/kv/group_manager.h"
 
 #include <algorithm>
@@ -26,6 +28,7 @@ std::int64_t GroupManager::num_unheld(std::span<const BlockId> hit) const {
 
 std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
                                         std::int64_t num_skipped) const {
+  QUIRE_CHECK(num_tokens >= 0, "a count of tokens");
   const std::int64_t required = tokens_.ceil(num_tokens);
   const auto held = static_cast<std::int64_t>(list.blocks.size());
   if (list.num_cached_blocks) {
@@ -46,13 +49,16 @@ std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const Bloc
   }
   QUIRE_CHECK(list.blocks.empty(), "hits come before all other blocks");
   track(list);
+  QUIRE_CHECK(num_local >= 0 && num_external >= 0, "counts of tokens");
   const std::int64_t total = num_local + num_external;
   if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
+    // What a window has passed is not held; null blocks stand in its place, so that a block's index tells its tokens.
     hit = hit.subspan(std::min(hit.size(), as_index(skipped)));
     num_external = std::min(total - num_skipped, num_external);
     list.blocks.assign(as_index(skipped), kNullBlock);
   }
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
+  // Held before any new block is taken, which might evict it.
   for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
@@ -107,11 +113,13 @@ std::uint32_t GroupManager::num_own(const GroupBlockList& list, std::int64_t num
 
 void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
   const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
+  // Blocks behind the computed tokens hold nothing that is worth a transfer.
   for (; list.blocks.size() > end; list.blocks.pop_back()) pool_.release(list.blocks.back());
   const auto first = static_cast<std::ptrdiff_t>(taken.size());
   for (std::size_t i = end; i > 0; --i) {
     BlockId& block = list.blocks[i - 1];
     if (pool_.ref_count(block) != 1) continue;
+    QUIRE_CHECK(block != kNullBlock, "the null block has no references, so nobody has it to himself");
     const bool had_name = i <= list.num_cached_blocks.value_or(0);
     taken.push_back({.group = options_.group, .index = static_cast<std::uint32_t>(i - 1), .block = block, .had_name = had_name});
     pool_.release(std::exchange(block, kNullBlock));
@@ -125,6 +133,7 @@ void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::
 }
 
 void GroupManager::bring_back(GroupBlockList& list, TakenBlock& taken) {
+  QUIRE_CHECK(taken.index < list.blocks.size() && list.blocks[taken.index] == kNullBlock, "its place waits for it");
   taken.block = pool_.allocate();
   list.blocks[taken.index] = taken.block;
 }
@@ -133,6 +142,7 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
   if (!options_.enable_caching || !taken.had_name || taken.index >= list.num_cached_blocks.value_or(0)) return;
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
   const std::size_t place = taken.index;
+  QUIRE_CHECK(place < names.size(), "what had a name has its name still");
   pool_.cache(taken.block, {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr);
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events carry the content");
@@ -146,6 +156,8 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
 }
 
 void GroupManager::free(GroupBlockList& list) {
+  // From the back: as a rule the free ones are taken in the order in which they came, so a prompt's end goes before its begin, which others
+  // have in common.
   for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) pool_.release(*block);
   QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
   num_tracked_ -= list.tracked ? 1 : 0;
@@ -184,6 +196,7 @@ void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const Fo
   QUIRE_CHECK(!options_.enable_caching || parent.num_cached_blocks.value_or(0) >= num_full, "full blocks have names");
   track(child);
   child.blocks.assign(as_index(tokens_.floor(num_skipped)), kNullBlock);
+  QUIRE_CHECK(tokens_.ceil(point.num_computed) <= static_cast<std::int64_t>(parent.blocks.size()), "can_share() was asked");
   const std::int64_t end = tokens_.ceil(point.num_computed);
   for (std::size_t i = child.blocks.size(); i < as_index(end); ++i) {
     pool_.touch(parent.blocks[i]);
@@ -192,12 +205,14 @@ void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const Fo
   if (options_.enable_caching) child.num_cached_blocks = static_cast<std::uint32_t>(num_full);
   if (num_full == end) return;
   child.shared_block = static_cast<std::uint32_t>(num_full);
+  // The parent marks the block too, if it may still write to it: whoever writes first takes the copy, the other one keeps the block.
   if (tokens_.floor(point.parent_next) <= num_full) parent.shared_block = child.shared_block;
 }
 
 void GroupManager::own_written(GroupBlockList& list, std::int64_t num_computed) {
   list.copied_from = kNullBlock;
   if (!list.shared_block || tokens_.floor(num_computed) > *list.shared_block) return;
+  QUIRE_CHECK(*list.shared_block < list.blocks.size(), "the shared block is in the list");
   BlockId& block = list.blocks[*list.shared_block];
   if (writes_shared(list, num_computed)) {
     list.copied_block = *list.shared_block;

@@ -13,6 +13,8 @@
 
 namespace quire {
 
+// Made by KvCoordinator, filled by the find() of one kind of attention. It reads the pool and takes nothing: blocks that are found may be
+// evicted by the next allocation, so a hit is attached before anything else is allocated.
 class HitQuery {
  public:
   struct Limits {
@@ -48,6 +50,7 @@ class HitQuery {
   // All lists of the bucket have the same length.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(hits_[groups_[0]].size()); }
   void assign_null(std::int64_t num_blocks) {
+    QUIRE_CHECK(num_blocks >= 0, "a list has a length");
     for (const std::uint32_t group : groups_) hits_[group].assign(static_cast<std::size_t>(num_blocks), kNullBlock);
   }
   void append() {

@@ -42,6 +42,8 @@ struct TakenBlock {
   bool had_name = false;
 };
 
+// The sequence is blank (no groups), or met by a manager (a list per group, perhaps empty). Lists keep their memory when they are freed,
+// since a request that was preempted comes back.
 class KvBlocks {
  public:
   // Asks the processor for what blocks() reads.
@@ -61,6 +63,7 @@ class KvBlocks {
   [[nodiscard]] std::optional<OwnCopy> own_copy(std::uint32_t group) const {
     if (group >= groups_.size() || groups_[group].copied_from == kNullBlock) return std::nullopt;
     const GroupBlockList& list = groups_[group];
+    QUIRE_CHECK(list.copied_block < list.blocks.size(), "the copy is in the list");
     return OwnCopy{list.copied_block, list.copied_from, list.blocks[list.copied_block]};
   }
   [[nodiscard]] std::optional<std::uint32_t> num_cached_blocks(std::uint32_t group) const {

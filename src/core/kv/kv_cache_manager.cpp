@@ -1,5 +1,7 @@
 // The order of every verb is vLLM's: each phase (skip, count, attach, allocate, cache, free) walks the groups in order, so that free blocks
 // lie in the queue, and are taken from it, group by group.
+// Called by the scheduler's parts on the core's thread, in every step. A call that answers "so many blocks lack" has taken nothing, so the
+// caller can let others give way and ask again; a call that succeeds has done all of it.
 #include "core/kv/kv_cache_manager.h"
 
 #include <algorithm>
@@ -49,6 +51,7 @@ std::uint32_t KvCacheManager::num_groups() const {
 }
 
 std::uint32_t KvCacheManager::block_size(std::uint32_t group) const {
+  QUIRE_CHECK(group < num_groups(), "a group of this manager");
   return coordinator_->block_size(group);
 }
 
@@ -74,7 +77,9 @@ void KvCacheManager::new_step_starts() {
 KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
+  // One token less than it has: its last one is computed even where all are cached, or nothing would give the next token.
   const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
+  QUIRE_CHECK(num_tokens < request.num_tokens, "a token is left to compute");
   count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};
@@ -82,6 +87,7 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
 
 void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hits) {
   if (!options_.log_stats) return;
+  QUIRE_CHECK(num_hits < request.num_tokens, "hits are among the tokens that were asked for");
   ++(request.was_preempted ? stats_.preempted_requests : stats_.requests);
   (request.was_preempted ? stats_.preempted_queries : stats_.queries) += request.num_tokens;
   (request.was_preempted ? stats_.preempted_hits : stats_.hits) += num_hits;
@@ -95,11 +101,13 @@ std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& deman
     needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
     needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
   });
+  // Where nothing is taken nothing need be left: a request that needs no block is admitted into a full pool.
   if (needed > 0) needed += num_left_free;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
 }
 
 std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
+  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "a hit that this manager found");
   const std::int64_t computed = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens + demand.num_external_tokens;
   const std::int64_t all = std::min(request.num_tokens, options_.max_model_len);
   return missing(request.blocks,
@@ -122,6 +130,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_main_model_tokens = main_model,
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
+  // Before counting: what a window has passed is free for this very request.
   remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
@@ -141,6 +150,8 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
 void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external) {
   coordinator_->each([&](auto& manager, std::size_t group) {
     num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
+    // As vLLM does it, group by group: then a new block of one group may evict what the next group has hit. With the option all hits are
+    // held first.
     if (!options_.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
   });
   if (!options_.hits_before_loads) return;
@@ -148,10 +159,12 @@ void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, 
 }
 
 bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed) {
+  QUIRE_CHECK(num_computed <= parent.num_tokens, "a child begins with known tokens");
   const std::span<GroupBlockList> from = lists(parent.blocks);
   bool shares = true;
   coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], num_computed); });
   if (!shares) return false;
+  // Full blocks have their names before they are shared: the child's list counts them as named.
   cache_up_to(parent, num_computed);
   const std::span<GroupBlockList> to = lists(child);
   const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next};
@@ -200,6 +213,7 @@ std::uint32_t KvCacheManager::bring_back(const KvRequest& request, std::span<Tak
                          .num_main_model_tokens = std::min(demand.num_tokens, options_.max_model_len),
                          .num_computed_tokens = request.num_computed_tokens,
                          .max_step_tokens = options_.max_step_tokens};
+  for (const TakenBlock& one : taken) QUIRE_CHECK(one.group < num_groups(), "what was taken out belongs to a group");
   const auto num_taken = static_cast<std::uint32_t>(taken.size());
   if (const std::uint32_t lack = missing(request.blocks, room, {}, demand.num_left_free, num_taken); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
@@ -211,6 +225,7 @@ std::uint32_t KvCacheManager::bring_back(const KvRequest& request, std::span<Tak
 }
 
 void KvCacheManager::name_again(const KvRequest& request, std::span<const TakenBlock> taken) {
+  for (const TakenBlock& one : taken) QUIRE_CHECK(one.group < num_groups() && one.block != kNullBlock, "a block that came back");
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) {
     for (const TakenBlock& one : taken)

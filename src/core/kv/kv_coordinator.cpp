@@ -1,3 +1,6 @@
+// One search over all cache groups. Called by KvCacheManager::find_prefix() for each try of an admission, on the core's thread. A hit must
+// suit every group at once: its length is a multiple of all block sizes, and a bucket that finds less shortens it for the others, which are
+// then asked again.
 #include "core/kv/kv_coordinator.h"
 
 #include <algorithm>
@@ -37,6 +40,7 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
         .hash_block_size = options.hash_block_size,
         .enable_caching = options.enable_caching,
         .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec)};
+    QUIRE_CHECK(group_options.block_size > 0, "blocks were checked for tokens");
     managers_.push_back(make_manager(group.spec, group_options, pool));
     alignment_ = std::lcm(alignment_, std::int64_t{group_options.block_size});
   }
@@ -52,6 +56,7 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
     else
       buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
   }
+  // Full attention first: its hit is the longest, and the others only shorten it.
   std::vector<Bucket> others;
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
@@ -59,6 +64,7 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
 }
 
 std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
+  QUIRE_CHECK(group < managers_.size(), "a group of the cache");
   return std::visit([](const auto& manager) { return static_cast<std::uint32_t>(manager.tokens_per_block().size()); }, managers_[group]);
 }
 
@@ -70,6 +76,7 @@ std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t
   for (bool first = true;; first = false) {
     const std::int64_t left = pass(hashes, num_tokens, first);
     if (left >= num_tokens) break;
+    QUIRE_CHECK(left >= 0 && left < num_tokens, "each pass shortens the hit, so they come to an end");
     num_tokens = left;
     if (single_pass) break;
   }
@@ -91,6 +98,7 @@ std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockH
   const BlockHashList names(hashes, hash_block_size_, size);
   HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = use_eagle_}, hits_, found_);
   std::visit([&](const auto& manager) { manager.find(query); }, managers_[bucket.groups.front()]);
+  QUIRE_CHECK(max_tokens >= 0, "a hit is looked for among known tokens");
   const std::int64_t num_tokens = query.size() * size;
   QUIRE_CHECK(num_tokens <= max_tokens && num_tokens % alignment_ == 0, "a hit ends where a block of every group does");
   return num_tokens;

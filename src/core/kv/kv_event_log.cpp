@@ -71,6 +71,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
       keys.push_back(extra_keys(stored.content, items, stored.first_block + i, stored.block_size));
     }
   }
+  QUIRE_CHECK(event.block_hashes.size() == keys.size(), "extra keys are one per name");
   if (!keys.empty()) event.extra_keys = std::move(keys);
   if (!stored.content.lora_name.empty()) {
     event.lora_id = stored.lora_id;
@@ -80,6 +81,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
 }
 
 void KvEventLog::removed(const BlockName& name) {
+  QUIRE_CHECK(!name.hashes.empty(), "what is removed had a name");
   if (enabled_) events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes)});
 }
 

@@ -2,6 +2,8 @@
 //   . . . R x y    ->    . . . R . y x z
 // The state is always the last but num_speculative blocks. What is speculative and lies before the new state moves to the end; y, in place,
 // becomes the state; one new block (z) at most is taken. The old R is copied from in this step and given back in the next but one.
+// Called like every manager (group_manager.cpp). The worker copies the old state into the new one in the step in which the list changes,
+// which is why nothing here may give the old block back before that step has run.
 #include "core/kv/mamba_manager.h"
 
 #include <algorithm>
@@ -79,6 +81,7 @@ void MambaManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::uint32_t before = list.num_cached_blocks.value_or(0);
   GroupManager::cache(list, request, num_tokens);
   const std::size_t end = std::min<std::size_t>(list.num_cached_blocks.value_or(0), list.blocks.size());
+  QUIRE_CHECK(list.num_cached_blocks.value_or(0) >= before, "names are added, not taken, as tokens are computed");
   for (std::size_t i = before; i < end; ++i)
     if (list.blocks[i] != kNullBlock) cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
 }

@@ -1,5 +1,7 @@
 // A block carries no name or one; insert gives it, remove and clear take it. Within a bucket the order is that of insertion, so the
 // first match of a walk is the first inserted of its name.
+// Owned by the block pool; asked once for each block of each prompt that is looked up, so a find allocates nothing and compares names only
+// within one chain.
 #include "core/kv/prefix_index.h"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ PrefixIndex::PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes)
 }
 
 BlockName PrefixIndex::name_of(BlockId block) const {
+  QUIRE_CHECK(block.value < entries_.size(), "a block of the pool");
   const Entry& entry = entries_[block.value];
   QUIRE_CHECK(entry.num_hashes > 0, "the block carries no name");
   return {std::span(hashes_).subspan(std::size_t{block.value} * max_hashes_, entry.num_hashes), entry.group};
@@ -25,6 +28,7 @@ BlockName PrefixIndex::name_of(BlockId block) const {
 
 // The last hash is compared first: it is chained over the others, so unless a test makes hashes up it differs whenever one of them does.
 bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
+  QUIRE_CHECK(name.hashes.size() <= max_hashes_, "a name is no longer than its group's");
   const BlockHash* hashes = &hashes_[std::size_t{block} * max_hashes_];
   const std::size_t last = name.hashes.size() - 1;
   return hashes[last] == name.hashes[last] && entries_[block].group == name.group &&
@@ -63,6 +67,7 @@ void PrefixIndex::remove(BlockId block) {
   Bucket& chain = buckets_[bucket(name_of(block))];
   Entry& entry = entries_[block.value];
   QUIRE_CHECK((entry.prev != kEnd ? entries_[entry.prev].next : chain.first) == block.value, "the chain passes here");
+  QUIRE_CHECK(size_ > 0, "blocks with a name were counted");
   (entry.prev != kEnd ? entries_[entry.prev].next : chain.first) = entry.next;
   (entry.next != kEnd ? entries_[entry.next].prev : chain.last) = entry.prev;
   entry = {};

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/hash_function.h"
 #include "quire/ids.h"
 
@@ -22,6 +23,7 @@ struct BlockName {
   BlockName(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a name
 };
 
+// Chained, not open addressing: a block leaves by its id when it is evicted, in O(1) and without a mark that would slow later searches.
 class PrefixIndex {
  public:
   // Names have at most max_hashes hashes; all names of a group have equally many.
@@ -29,7 +31,10 @@ class PrefixIndex {
 
   // Number of blocks that carry a name.
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  [[nodiscard]] bool contains(BlockId block) const { return entries_[block.value].num_hashes != 0; }
+  [[nodiscard]] bool contains(BlockId block) const {
+    QUIRE_CHECK(block.value < entries_.size(), "asked about a block of the pool");
+    return entries_[block.value].num_hashes != 0;
+  }
   // The name of a block that carries one; valid until the block is removed.
   [[nodiscard]] BlockName name_of(BlockId block) const;
   // Its last hash, which by the chain stands for all before it.

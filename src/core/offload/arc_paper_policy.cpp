@@ -13,6 +13,7 @@
 namespace quire {
 
 bool ArcPaperPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) {
+  QUIRE_CHECK(count <= incoming.size(), "no more go than come");
   if (count > queues_.num_evictable()) return false;
   for (std::size_t i = 0; i < incoming.size(); ++i) admit(incoming[i], i + count >= incoming.size(), slots);
   return true;
@@ -44,6 +45,7 @@ void ArcPaperPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& s
 
 void ArcPaperPolicy::move_target(GhostKeys::List hit) {
   const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
+  QUIRE_CHECK(ghosts_.size(hit) > 0, "the ghost that came back is in its list");
   const auto b2 = static_cast<double>(ghosts_.size(GhostKeys::List::b2));
   if (hit == GhostKeys::List::b1)
     target_t1_size_ = std::min(target_t1_size_ + std::max(1.0, b2 / b1), static_cast<double>(num_slots_));
@@ -57,6 +59,7 @@ bool ArcPaperPolicy::make_room_among_ghosts() {
     if (ghosts_.size(GhostKeys::List::b1) == 0) return false;
     ghosts_.forget_oldest(GhostKeys::List::b1);
   } else if (size_of_l1() + size_of_l2() == 2 * num_slots_) {
+    QUIRE_CHECK(ghosts_.size(GhostKeys::List::b2) > 0, "both lists are full, so there are ghosts");
     ghosts_.forget_oldest(GhostKeys::List::b2);
   }
   return true;

@@ -15,6 +15,7 @@ ArcPolicy::ArcPolicy(std::uint32_t num_slots, const KeyIndex& keys)
     : num_slots_(num_slots), keys_(keys), links_(num_slots), t1_(links_), t2_(links_), in_t2_(num_slots), ghosts_(num_slots) {}
 
 void ArcPolicy::insert(std::uint32_t slot) {
+  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier becomes resident");
   in_t2_[slot] = 0;
   t1_.push_newest(slot);
   ghosts_.forget(keys_.key_of(slot));
@@ -27,11 +28,13 @@ void ArcPolicy::insert_oldest(std::uint32_t slot) {
 }
 
 void ArcPolicy::replace(std::uint32_t old, std::uint32_t slot) {
+  QUIRE_CHECK(old != slot && old < in_t2_.size() && slot < in_t2_.size(), "one slot takes the place of another");
   in_t2_[slot] = in_t2_[old];
   of(old).replace(old, slot);
 }
 
 void ArcPolicy::touch(std::uint32_t slot, bool ready) {
+  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier is touched");
   if (in_t2_[slot] != 0 || !ready) return of(slot).touch(slot);
   const bool evictable = t1_.is_evictable(slot);
   t1_.remove(slot);
@@ -55,6 +58,7 @@ void ArcPolicy::touch_absent(const OffloadKey& key) {
 // vLLM picks one by one: from T1 while its size, less the picks so far, has not sunk below the target and something there may go; from T2
 // after that, without a way back. So the picks from T1 are known at once.
 bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incoming*/, std::vector<std::uint32_t>& slots) {
+  QUIRE_CHECK(target_t1_size_ >= 0.0 && target_t1_size_ <= num_slots_, "the target is a number of slots");
   const auto target = static_cast<std::uint32_t>(target_t1_size_);
   const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
   const std::uint32_t from_t1 = std::min({count, t1_.num_evictable(), above_target});

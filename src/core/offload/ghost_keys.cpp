@@ -16,6 +16,7 @@ GhostKeys::GhostKeys(std::uint32_t capacity)
 }
 
 void GhostKeys::touch(std::uint32_t entry) {
+  QUIRE_CHECK(entry < list_of_.size(), "an entry that find() gave");
   IndexList& list = of(list_of_[entry]);
   list.remove(entry);
   list.push_back(entry);
@@ -36,6 +37,7 @@ void GhostKeys::forget(const OffloadKey& key) {
 }
 
 void GhostKeys::drop(std::uint32_t entry) {
+  QUIRE_CHECK(entry < list_of_.size(), "a list that is not empty has an oldest");
   of(list_of_[entry]).remove(entry);
   index_.remove(entry);
   free_.push_back(entry);

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "core/offload/index_list.h"
 #include "core/offload/key_index.h"
 
 namespace quire {
 
+// // Owned by one policy. Memory is fixed: two lists share entries for 2 * capacity keys.
 // Keys that were evicted, from the oldest on, each in one of two lists of at most `capacity`.
 class GhostKeys {
  public:
@@ -20,7 +22,10 @@ class GhostKeys {
   [[nodiscard]] std::uint32_t size(List list) const { return of(list).size(); }
   // kNoIndex: unknown. Otherwise an entry for the two calls below.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const { return index_.find(key); }
-  [[nodiscard]] List list_of(std::uint32_t entry) const { return list_of_[entry]; }
+  [[nodiscard]] List list_of(std::uint32_t entry) const {
+    QUIRE_CHECK(entry < list_of_.size(), "asked about an entry that find() gave");
+    return list_of_[entry];
+  }
   void touch(std::uint32_t entry);
 
   // The key, which is in neither list, becomes the newest; a full list forgets its oldest first.

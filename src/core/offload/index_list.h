@@ -16,6 +16,7 @@ struct IndexLink {
   std::uint32_t next = kUnlinked;
 };
 
+// Each operation is O(1) and allocates nothing. An index that is linked in one of the lists over shared links is in no other.
 class IndexList {
  public:
   explicit IndexList(std::span<IndexLink> links) : links_(links) {}
@@ -27,7 +28,10 @@ class IndexList {
   [[nodiscard]] std::uint32_t prev(std::uint32_t index) const { return links_[index].prev; }
   [[nodiscard]] std::uint32_t next(std::uint32_t index) const { return links_[index].next; }
   // In this list, or in another one that shares its links.
-  [[nodiscard]] bool linked(std::uint32_t index) const { return links_[index].next != IndexLink::kUnlinked; }
+  [[nodiscard]] bool linked(std::uint32_t index) const {
+    QUIRE_CHECK(index < links_.size(), "an element of the array");
+    return links_[index].next != IndexLink::kUnlinked;
+  }
 
   void push_back(std::uint32_t index) { link(index, last_, kNoIndex); }
   void push_front(std::uint32_t index) { link(index, kNoIndex, first_); }
@@ -42,6 +46,7 @@ class IndexList {
 
   void remove(std::uint32_t index) {
     QUIRE_CHECK(linked(index), "removed twice");
+    QUIRE_CHECK(size_ > 0, "a list with elements");
     const IndexLink link = links_[index];
     (link.prev != kNoIndex ? links_[link.prev].next : first_) = link.next;
     (link.next != kNoIndex ? links_[link.next].prev : last_) = link.prev;

@@ -28,6 +28,7 @@ void KeyIndex::insert(const OffloadKey& key, std::uint32_t entry) {
 }
 
 void KeyIndex::remove(std::uint32_t entry) {
+  QUIRE_CHECK(entry < keys_.size() && size_ > 0, "an entry that may carry a key");
   std::uint32_t* at = &buckets_[bucket(keys_[entry])];
   while (*at != entry) {
     QUIRE_CHECK(*at != kNoIndex, "the entry carries no key");

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "core/offload/index_list.h"
 #include "quire/eviction_policy.h"
 
 namespace quire {
 
+// Owned by the ledger (by slot), the reuse filter and the ghosts (by entry). Keys begin with digest bytes, so one multiplication spreads
+// them.
 class KeyIndex final : public SlotKeys {
  public:
   explicit KeyIndex(std::uint32_t num_entries);
@@ -16,7 +19,10 @@ class KeyIndex final : public SlotKeys {
   // kNoIndex: no entry carries the key.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
   // Of an entry that carries one; valid until it is inserted anew.
-  [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override { return keys_[entry]; }
+  [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override {
+    QUIRE_CHECK(entry < keys_.size(), "asked about an entry of the index");
+    return keys_[entry];
+  }
 
   // Neither the key nor the entry may be in the index.
   void insert(const OffloadKey& key, std::uint32_t entry);

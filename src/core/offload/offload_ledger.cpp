@@ -8,6 +8,8 @@
 //   ready -> free                           prepare_store, for others (eviction); discard
 //   storing -> lost                         prepare_store of a key given twice
 // Storing, ready and loading slots are resident: they have a key and a place in the policy's order. Only ready ones are evictable.
+// Called by the offloading connector, or by a host through OffloadManager, on one thread. Policies only order slots: that none in transfer
+// is evicted is seen to here, by what is evictable, and checked on what a policy gives, since policies may come from elsewhere.
 #include "core/offload/offload_ledger.h"
 
 #include <fmt/core.h>
@@ -89,6 +91,7 @@ OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<Reus
 
 std::uint32_t OffloadLedger::lookup(std::span<const OffloadKey> keys) {
   if (filter_) filter_->count(keys);
+  // A gap ends it: blocks behind one cannot be used without the one before.
   std::uint32_t count = 0;
   for (const OffloadKey& key : keys) {
     const std::uint32_t slot = index_.find(key);
@@ -107,6 +110,7 @@ Result<std::span<const OffloadSlot>> OffloadLedger::prepare_load(std::span<const
     slots_.push_back(OffloadSlot{slot});
   }
   for (const OffloadSlot slot : slots_) {
+    QUIRE_CHECK(ref_counts_[slot.value] >= 0, "what is loaded has been stored");
     ++ref_counts_[slot.value];
     policy_->set_evictable(slot.value, false);
   }
@@ -118,6 +122,7 @@ Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
     if (slot == kNoIndex || ref_counts_[slot] <= 0) {
+      // What was given back so far is taken again, so that an error changes nothing.
       for (const OffloadSlot taken : slots_) ++ref_counts_[taken.value];
       return bad_key(i, "it is not being loaded");
     }
@@ -192,6 +197,7 @@ void OffloadLedger::set_protected(std::span<const OffloadKey> keys, bool is_prot
 }
 
 std::uint32_t OffloadLedger::take_slot() {
+  QUIRE_CHECK(num_taken_ <= num_slots_, "slots were taken from the lowest on");
   if (num_taken_ < num_slots_) return num_taken_++;
   QUIRE_CHECK(!free_.empty(), "free slots are counted before they are taken");
   const std::uint32_t slot = free_.back();
@@ -208,6 +214,7 @@ void OffloadLedger::begin_store(const OffloadKey& key, std::uint32_t slot) {
     policy_->insert(slot);
     return;
   }
+  QUIRE_CHECK(old != slot, "a slot that is taken was free");
   index_.remove(old);
   index_.insert(key, slot);
   policy_->replace(old, slot);
@@ -239,6 +246,7 @@ void OffloadLedger::complete_store(std::span<const OffloadKey> keys, bool succes
 
 bool OffloadLedger::restore(OffloadSlot slot, const OffloadKey* key) {
   QUIRE_CHECK(slot.value < num_slots_ && ref_counts_[slot.value] == kUnread, "a slot is told of once");
+  QUIRE_CHECK(num_unread_ > 0, "slots that nobody has told of are counted");
   --num_unread_;
   ref_counts_[slot.value] = 0;
   if (key == nullptr || index_.find(*key) != kNoIndex) {

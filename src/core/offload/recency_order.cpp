@@ -19,6 +19,7 @@ void RecencyOrder::touch(std::uint32_t slot) {
 }
 
 void RecencyOrder::replace(std::uint32_t old, std::uint32_t slot) {
+  QUIRE_CHECK(all_.linked(old) && !all_.linked(slot), "a slot that is new takes the place of one that is not");
   QUIRE_CHECK(!is_evictable(old), "what is being stored stays");
   all_.insert_after(slot, old);
   remove(old);
@@ -34,6 +35,9 @@ void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
 }
 
 void RecencyOrder::link_evictable(std::uint32_t slot) {
+  QUIRE_CHECK(evictable_.size() < all_.size(), "slots that may go are among all");
+  // Both ways at once, a step each: the nearer neighbour that may go ends the walk, so its length does not depend on where in the order the
+  // slot lies.
   std::uint32_t older = all_.prev(slot);
   std::uint32_t newer = all_.next(slot);
   for (; older != kNoIndex && newer != kNoIndex; older = all_.prev(older), newer = all_.next(newer)) {

@@ -36,6 +36,7 @@ void ReuseFilter::count(std::span<const OffloadKey> keys) {
 }
 
 std::uint32_t ReuseFilter::take_entry() {
+  QUIRE_CHECK(order_.size() == index_.size(), "each entry in use has a key");
   if (order_.size() < links_.size()) return order_.size();
   const std::uint32_t oldest = order_.front();
   QUIRE_CHECK(oldest != kNoIndex, "a filter has entries");

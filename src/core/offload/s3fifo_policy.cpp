@@ -12,6 +12,7 @@
 namespace quire {
 namespace {
 
+// The paper's: a tenth of the slots for blocks that have yet to be used again, and two bits of uses.
 constexpr std::uint32_t kSmallShare = 10;
 constexpr std::uint8_t kMaxUses = 3;
 
@@ -41,10 +42,12 @@ void S3FifoPolicy::replace(std::uint32_t old, std::uint32_t slot) {
 }
 
 void S3FifoPolicy::use(std::uint32_t slot) {
+  QUIRE_CHECK(slot < num_uses_.size(), "a slot of the tier");
   num_uses_[slot] = std::min<std::uint8_t>(num_uses_[slot] + 1, kMaxUses);
 }
 
 bool S3FifoPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) {
+  QUIRE_CHECK(count <= incoming.size(), "no more go than come");
   if (count > queues_.num_evictable()) return false;
   for (std::size_t i = 0; i < incoming.size(); ++i) {
     const bool is_back = ghosts_.find(incoming[i]) != kNoIndex;
@@ -60,6 +63,7 @@ void S3FifoPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slo
 }
 
 std::uint32_t S3FifoPolicy::take_victim() {
+  // Ends: a slot that is moved on loses its uses, and there is one that may go.
   for (;;) {
     const bool prefers_small = queues_.size(kSmall) >= small_size_;
     const bool from_small = queues_.oldest_evictable(prefers_small ? kSmall : kMain) == kNoIndex ? !prefers_small : prefers_small;

@@ -16,6 +16,7 @@ void SlotQueues::announce(Queue queue) {
 SlotQueues::Queue SlotQueues::take_announced() {
   QUIRE_CHECK(num_taken_ < announced_.size(), "what is inserted was announced");
   const Queue queue = announced_[num_taken_++];
+  QUIRE_CHECK(num_announced_[index(queue)] > 0, "announced keys are counted");
   --num_announced_[index(queue)];
   return queue;
 }
@@ -37,6 +38,7 @@ void SlotQueues::insert_oldest(Queue queue, std::uint32_t slot) {
 }
 
 void SlotQueues::move(std::uint32_t slot, Queue queue) {
+  QUIRE_CHECK(slot < queue_of_.size(), "a slot of the tier");
   const bool evictable = is_evictable(slot);
   remove(slot);
   queue_of_[slot] = queue;

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "core/offload/recency_order.h"
 
 namespace quire {
 
+// Shared by the policies that have two queues. Keys are announced first and inserted later, because the ledger stores them only when the
+// policy has said who goes.
 class SlotQueues {
  public:
   enum class Queue : std::uint8_t { first, second };
@@ -39,10 +42,16 @@ class SlotQueues {
   // `slot` takes the place of `old`, whichever queue was announced; neither is evictable.
   void replace(std::uint32_t old, std::uint32_t slot);
   void insert_oldest(Queue queue, std::uint32_t slot);
-  void remove(std::uint32_t slot) { of(queue_of_[slot]).remove(slot); }
+  void remove(std::uint32_t slot) {
+    QUIRE_CHECK(slot < queue_of_.size(), "a slot of the tier leaves");
+    of(queue_of_[slot]).remove(slot);
+  }
   // To the newest end, evictable as before.
   void move(std::uint32_t slot, Queue queue);
-  void set_evictable(std::uint32_t slot, bool evictable) { of(queue_of_[slot]).set_evictable(slot, evictable); }
+  void set_evictable(std::uint32_t slot, bool evictable) {
+    QUIRE_CHECK(slot < queue_of_.size(), "a slot of the tier may go or not");
+    of(queue_of_[slot]).set_evictable(slot, evictable);
+  }
 
   void check_invariants() const;
 

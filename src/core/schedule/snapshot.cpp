@@ -1,4 +1,6 @@
 // What the core holds, shown and copied out.
+// For hosts, statistics and tests, on the core's thread and between two of its calls; it changes nothing. counters() and view() are cheap
+// enough for every step, visit() walks over all requests, snapshot() copies everything.
 #include <algorithm>
 #include <set>
 
@@ -78,6 +80,7 @@ CoreCounters Core::counters() const {
   counters.num_pinned = s.ended.ledger().count(Holder::pin);
   counters.num_blocks = s.context.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
+  QUIRE_CHECK(counters.num_free_blocks <= counters.num_blocks, "the null block is not counted");
   counters.num_cached_blocks = s.kv.pool().index().size();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
   return counters;
@@ -115,6 +118,7 @@ void Core::visit(const std::function<void(QueueKind, const RequestView&)>& visit
   }
   s.queues.waiting.for_each([&](const Request& request) { visit(QueueKind::waiting, Requests::view(request)); });
   s.queues.skipped_waiting.for_each([&](const Request& request) { visit(QueueKind::skipped_waiting, Requests::view(request)); });
+  for (const Pin& pin : s.jobs.pins()) QUIRE_CHECK(s.table.find(pin.request) != nullptr, "a pinned request is known");
   for (const Pin& pin : s.jobs.pins()) visit(QueueKind::pinned, Requests::view(*s.table.find(pin.request)));
 }
 

@@ -27,6 +27,19 @@ TEST(AgentInvariantDeathTest, AJobHasOnePinAtMost) {
   pins.add({.request = RequestId{1}, .job = &job, .expiry = 1.0});
   EXPECT_DEATH(pins.add({.request = RequestId{2}, .job = &job, .expiry = 1.0}), "one pin per job");
   EXPECT_DEATH((void)PinList().take(job), "a pinned job has a pin");
+  EXPECT_DEATH(
+      {
+        job.is_pinned = false;
+        (void)pins.take_oldest();
+      },
+      "a pin's job knows of it");
+}
+
+TEST(AgentInvariantDeathTest, ATurnIsARequestOfItsJob) {
+  Agent agent({});
+  Job unused;
+  EXPECT_DEATH(agent.arrived(unused, 1.0), "a turn that arrives is a request of its job");
+  EXPECT_DEATH((void)agent.ended(unused, "ls", 1.0), "a turn that ends is a request of its job");
 }
 
 TEST(AgentInvariantDeathTest, TimesOfOneToolAtLeastAreKept) {

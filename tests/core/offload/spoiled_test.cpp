@@ -304,7 +304,7 @@ TEST(SpoiledOffloadDeathTest, AFullFilterHasAnOldestEntry) {
   const auto filter = ReuseFilter::create(2, 2).value();
   EXPECT_DEATH(
       {
-        filter->order_.size_ = 2;
+        filter->order_.size_ = filter->index_.size_ = 2;
         filter->count(keys({1}));
       },
       "a filter has entries");

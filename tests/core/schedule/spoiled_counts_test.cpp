@@ -113,5 +113,23 @@ TEST(SpoiledCountsDeathTest, OpenTransfersAreInOrderAndCountedByBlock) {
       "the transfers of each block are counted");
 }
 
+TEST(SpoiledCountsDeathTest, AJobHasItsRequestsOnce) {
+  CoreDriver d = one_is_pinned_one_runs();
+  Core::State& s = *d.core->state_;
+  EXPECT_DEATH(s.jobs.join(*s.table.find_any(RequestId{1}), 0.0), "a request joins its job once");
+  EXPECT_DEATH(
+      {
+        s.table.find_any(RequestId{1})->status = RequestStatus::running;
+        s.jobs.leave(*s.table.find_any(RequestId{1}));
+      },
+      "a request leaves its job when it has ended");
+  EXPECT_DEATH(
+      {
+        s.table.find_any(RequestId{1})->known = false;
+        d.core->visit([](QueueKind, const RequestView&) {});
+      },
+      "snapshot.cpp.*a pinned request is known");
+}
+
 }  // namespace
 }  // namespace quire

@@ -33,6 +33,7 @@ std::array<std::uint8_t, kBytes> big_endian(std::uint64_t value) {
 }
 
 // Bytes in storage that only grows: one check of the room per piece, and no allocation once it is large enough.
+// One per hash function, used again for each block: naming blocks is on the way of every prompt.
 class HashBytes {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -53,6 +54,7 @@ class HashBytes {
   void put_low_bytes(std::uint64_t word, std::size_t count) {
     static_assert(std::endian::native == std::endian::little);
     ensure(sizeof word);
+    QUIRE_CHECK(count <= sizeof word, "a word has eight bytes");
     std::memcpy(end(), &word, sizeof word);
     size_ += count;
   }

@@ -1,5 +1,7 @@
 // Pickle, protocol 5: PEP 3154 and PEP 574, Modules/_pickle.c. Opcodes lie in frames of at least 64 KiB; a frame ends before an object,
 // never within one. Every string, byte string and non-empty tuple is followed by MEMOIZE.
+// The bytes are those of CPython's C pickler, down to where frames begin and which strings are remembered, because vLLM digests them.
+// Called per block; it writes into storage that is used again.
 #include <algorithm>
 
 #include "base/check.h"
@@ -131,6 +133,7 @@ class PickleWriter {
   }
   void close_frame() {
     if (frame_ == 0) return;
+    QUIRE_CHECK(out_.size() >= frame_ + kFrameHeader, "an open frame has its header");
     const std::size_t length = frame_size();
     if (length >= kFrameMin)
       out_.overwrite(frame_ + 1, little_endian<8>(length));
@@ -156,6 +159,7 @@ class PickleWriter {
   }
   // The fewest bytes of two's complement that keep the sign: 5 for each distance beyond 32 bits.
   void long_integer(std::int64_t value) {
+    QUIRE_CHECK(value < std::int64_t{1} << 39 && value >= -(std::int64_t{1} << 39), "a distance fits five bytes");
     constexpr std::size_t size = 5;
     opcode(op::long1);
     out_.put(static_cast<std::uint8_t>(size));
@@ -171,6 +175,8 @@ class PickleWriter {
   HashBytes& out_;
   std::size_t frame_ = 0;  // where the open frame begins; 0: none is open
   std::size_t memo_size_ = 0;
+  // Strings of one Latin-1 character that were written, and where: CPython has one object for each, which pickle then refers to. More than
+  // 16 in one block's keys are written out again, which no real key does.
   std::array<Character, 16> characters_;
   std::size_t num_characters_ = 0;
 };

@@ -1,3 +1,6 @@
+// The hash functions by name, and the chain over a request's blocks. Made once per core, called on its thread when a request is added and
+// when outputs fill a block; the engine calls it on the submitting thread, with an object of its own, since the function reuses its
+// buffers.
 #include "core/kv/hash/hash_function.h"
 
 #include <fmt/format.h>
@@ -109,6 +112,7 @@ Result<std::unique_ptr<HashFunction>> make_hash_function(const HashOptions& opti
 }
 
 void hash_full_blocks(HashFunction& function, const RequestContent& content, std::uint32_t block_size, std::vector<BlockHash>& hashes) {
+  QUIRE_CHECK(block_size > 0, "a block has tokens to name");
   HashInputs inputs(content, block_size, hashes.size());
   while (const std::optional<HashInput> input = inputs.next())
     hashes.push_back(function.hash(hashes.empty() ? nullptr : &hashes.back(), *input));

@@ -9,6 +9,7 @@ namespace quire {
 namespace {
 
 Sha256Digest digest_of_rows(const PromptEmbeds& embeds, std::size_t start, std::size_t end) {
+  QUIRE_CHECK(start < end && embeds.bytes_per_token > 0, "rows of a block");
   const auto clip = [&](std::size_t row) { return std::min(row * embeds.bytes_per_token, embeds.data.size()); };
   return Sha256::of(embeds.data.subspan(clip(start), clip(end) - clip(start)));
 }
@@ -36,6 +37,7 @@ std::optional<HashInput> HashInputs::next() {
 }
 
 std::span<const MultimodalFeature> HashInputs::items(std::size_t start, std::size_t end) {
+  QUIRE_CHECK(start < end && item_ <= content_.multimodal.size(), "blocks are walked from left to right");
   const std::span<const MultimodalFeature> features = content_.multimodal;
   if (features.empty() || features.back().position.end() <= start) return {};
   const std::size_t first = item_;

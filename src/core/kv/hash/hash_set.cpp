@@ -10,6 +10,7 @@
 namespace quire {
 
 std::size_t HashSet::slot_of(const BlockHash& hash) const {
+  QUIRE_CHECK(!slots_.empty(), "a set with room");
   std::size_t at = hash.prefix() & (slots_.size() - 1);
   while (slots_[at].round == round_ && slots_[at].hash != hash) at = (at + 1) & (slots_.size() - 1);
   return at;

@@ -1,8 +1,11 @@
 #include "core/schedule/loops/admission_room.h"
 
+#include "base/check.h"
+
 namespace quire {
 
 std::uint32_t AdmissionRoom::take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder) {
+  // Nothing of it is taken when blocks lack. Each turn has somebody give something up, so it comes to an end.
   while (const std::uint32_t missing = try_take(request, computed, num_new_tokens, encoder))
     if (!giving_way_.while_idle(request) && !giving_way_.to_earlier(request, missing)) return missing;
   return 0;
@@ -20,6 +23,7 @@ std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed
                     .num_left_free = pressure_.num_left_free()};
   if (context_.config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
+  QUIRE_CHECK(computed.load_async == (num_new_tokens == 0), "it runs now, or waits for its blocks");
   requests_.reserve_memory(request);
   const KvRequest view = requests_.kv_request(request);
   if (context_.config.scheduler.reserve_full_isl) {

@@ -6,12 +6,15 @@ namespace quire {
 
 void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
   QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
+  QUIRE_CHECK(request.queue == QueueName::none && request.slot == kNoSlot, "it was taken out of its queue, and does not run yet");
+  QUIRE_CHECK(queues_.running.size() < context_.config.scheduler.max_num_seqs, "there is a row of the batch for it");
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   queues_.running.push_back(&request);
   requests_.record(request, RequestEventKind::scheduled, context_.now);
   budget_.note_lora(request);
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
+  // Of the first admission: what a later one finds in the cache, the request has put there itself.
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   slots_.take(request);
   forks_.leave_sharing(request);

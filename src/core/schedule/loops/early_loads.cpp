@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -14,17 +16,20 @@ constexpr std::uint32_t kShareLeftFree = 8;     // one in so many blocks
 void EarlyLoads::begin(StepId step) {
   if (!context_.config.cures.early_loads || context_.seams.connector == nullptr) return;
   queues_.next_waiting(kNumSeen, next_);
+  QUIRE_CHECK(next_.size() <= kNumSeen, "the look at those that are next is bounded");
   // What has come is found by others, who would load the same.
   for (Request* request : next_)
     if (request->loaded_early && request->finished_receiving) look_up_.try_promote(*request);
   const auto asked = std::ranges::find_if(next_, [&](const Request* request) { return may_ask(*request, step); });
   if (asked == next_.end() || pressure_.is_stopped()) return;
+  // What those before it will want stays free: a load must never make an earlier request wait.
   std::uint32_t num_left_free = num_kept_for_running();
   for (auto earlier = next_.begin(); earlier != asked; ++earlier) {
     // What was swapped out comes back when it is its turn: blocks lack.
     if ((*earlier)->swapped != nullptr || num_left_free >= kv_.pool().num_free_blocks()) return;
     num_left_free += num_wanted_blocks(**earlier);
   }
+  // One in a step: nobody waits for it yet.
   (*asked)->asked_early = step;
   try_begin(**asked, num_left_free);
 }
@@ -43,6 +48,7 @@ std::uint32_t EarlyLoads::num_kept_for_running() const {
     const auto num_tokens = static_cast<std::uint32_t>(std::max(request->num_tokens_with_drafts() + request->num_output_placeholders, 0));
     for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
       const std::size_t num_known = (num_tokens + kv_.block_size(group) - 1) / kv_.block_size(group);
+      // What its known tokens lack, and one block more to grow into.
       num_blocks += std::max(num_known, request->blocks.blocks(group).size()) - request->blocks.blocks(group).size() + 1;
     }
   }
@@ -57,6 +63,8 @@ std::uint32_t EarlyLoads::num_wanted_blocks(Request& request) {
 void EarlyLoads::try_begin(Request& request, std::uint32_t num_left_free) {
   const std::optional<Computed> computed = look_up_.find_load(request);
   if (!computed) return;
+  QUIRE_CHECK(computed->load_async && computed->num_external > 0, "only a request that waits loads before its turn");
+  QUIRE_CHECK(Requests::num_blocks(request) == 0 && request.num_computed_tokens == 0, "nothing of it is here yet");
   const SlotDemand demand{.num_new_computed_tokens = computed->hit.num_tokens,
                           .num_external_tokens = computed->num_external,
                           .delay_caching = true,

@@ -1,5 +1,6 @@
 #include "core/schedule/loops/giving_way.h"
 
+#include "base/check.h"
 #include "core/schedule/requests/requests.h"
 
 namespace quire {
@@ -20,6 +21,7 @@ bool holds_early_load(const Request& request) {
 }  // namespace
 
 bool GivingWay::before_preempting(const Request& request, std::uint32_t num_missing) {
+  // What costs least goes first: a pin, a share that has not been used, a load that can come again.
   if (policy_.end_oldest_pin() || forks_.give_up_share(EventCause::lack_of_blocks) || to_earlier(request, num_missing)) return true;
   return swap_.is_on() && queues_.running.size() == 1 && (swap_.give_up_last(request) || take_back_loaded(request));
 }
@@ -69,6 +71,7 @@ bool GivingWay::end_early_load() {
 }
 
 void GivingWay::take_back(Request& request, EventCause cause, RequestId beneficiary) {
+  QUIRE_CHECK(request.slot == kNoSlot && !is_loading(request), "only a request that waits with loaded blocks gives way");
   if (context_.events.wanted()) {
     context_.events.on_event({.what = EventKind::gave_way,
                               .cause = cause,

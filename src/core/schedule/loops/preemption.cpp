@@ -10,6 +10,7 @@ namespace quire {
 Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor) {
   const auto chosen = policy_.find_victim(queues_.running);
   Request& victim = **chosen;
+  QUIRE_CHECK(victim.slot != kNoSlot, "who runs has a row of the batch");
   queues_.running.erase(chosen);
   const bool was_planned = arena.schedules(victim);
   if (was_planned) {
@@ -42,6 +43,7 @@ void Preemption::preempt(const Victim& victim) {
 }
 
 void Preemption::put_back(Request& victim) {
+  QUIRE_CHECK(victim.swapped == nullptr, "what is computed again is not swapped out");
   kv_.free(victim.blocks);
   victim.num_computed_tokens = 0;
   stop(victim);
@@ -56,6 +58,7 @@ void Preemption::stop(Request& victim) {
   ++context_.totals.num_preemptions;
   requests_.record(victim, RequestEventKind::preempted, context_.now);
   slots_.release(victim);
+  // In front, since it was admitted before all who wait; by priority, where it belongs.
   queues_.waiting.prepend(victim);
 }
 

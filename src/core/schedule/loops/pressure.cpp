@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "core/schedule/requests/requests.h"
 
 namespace quire {
@@ -14,6 +15,7 @@ void Pressure::look() {
 }
 
 void Pressure::change(bool is_stopped) {
+  QUIRE_CHECK(is_stopped != is_stopped_, "an event tells of a change");
   is_stopped_ = is_stopped;
   context_.totals.num_admission_stops += is_stopped ? 1 : 0;
   if (!context_.events.wanted()) return;

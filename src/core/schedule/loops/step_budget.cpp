@@ -33,6 +33,7 @@ std::int32_t StepBudget::align_for_mamba(const Request& request, std::int32_t nu
 void StepBudget::send_new_tokens(const Request& request, PlanArena& arena) const {
   if (context_.config.scheduler.async_scheduling) return;
   const std::size_t begin = std::min(request.tokens.size(), static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)));
+  QUIRE_CHECK(arena.num_tokens(request) >= arena.num_drafts(request), "drafts are among the tokens of a step");
   const std::size_t count = arena.num_tokens(request) - arena.num_drafts(request);
   arena.set_new_tokens(std::span(request.tokens).subspan(begin, std::min(count, request.tokens.size() - begin)));
 }

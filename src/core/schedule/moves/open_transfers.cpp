@@ -21,6 +21,7 @@ std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
   entry.tier = transfer.tier;
   entry.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
   entry.places.assign(transfer.places.begin(), transfer.places.end());
+  QUIRE_CHECK(entries_.empty() || entries_.back().id < entry.id, "ids rise, so that a search by id may halve");
   ++next_id_.value;
   count(entry, 1);
   num_needed_ += is_needed(entry) ? 1 : 0;
@@ -47,12 +48,14 @@ void OpenTransfers::close(TransferId id) {
 }
 
 bool OpenTransfers::is_being_loaded(BlockId block) const {
+  QUIRE_CHECK(block.value < num_touching_.size(), "asked about a block of the pool");
   return num_touching_[block.value] > 0 && std::ranges::any_of(entries_, [&](const Entry& entry) {
            return entry.direction == TransferDirection::load && std::ranges::find(entry.blocks, block) != entry.blocks.end();
          });
 }
 
 void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const {
+  QUIRE_CHECK(block.value < num_touching_.size(), "a plan writes to blocks of the pool");
   if (num_touching_[block.value] == 0) return;
   for (const Entry& entry : entries_) {
     const bool begins_behind = entry.id >= first_new && entry.direction == TransferDirection::load;
@@ -65,6 +68,7 @@ void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<
 void OpenTransfers::count(const Entry& entry, std::int32_t by) {
   for (const BlockId block : entry.blocks) {
     QUIRE_CHECK(block != kNullBlock && block.value < num_touching_.size(), "a block of the pool");
+    QUIRE_CHECK(by > 0 || num_touching_[block.value] > 0, "a block is let go as often as it was touched");
     num_touching_[block.value] += static_cast<std::uint32_t>(by);
   }
 }

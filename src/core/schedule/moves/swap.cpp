@@ -1,3 +1,6 @@
+// Preemption by swap: what is stored, what comes back, what is given up (SwapOptions; the states are in swap.h). Called while a step is
+// planned and when a result is taken, on the core's thread. Each of its transfers was promised room before (may_begin()), since a request
+// that is half stored could neither run nor wait.
 #include "core/schedule/moves/swap.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
     : context_(context), kv_(kv), open_transfers_(open), requests_(requests), queues_(queues) {
   for (const KvCacheGroup& group : context.config.kv.groups)
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
+  // The lowest on top: they are used first.
   for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) give_place(place - 1);
 }
 
@@ -26,9 +30,12 @@ bool Swap::take_out(Request& victim, bool was_planned) {
   const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens));
   if (num_own > num_free_places() || !may_begin()) return decline(victim, EventCause::no_place, context_.totals.num_swaps_no_place);
   if (!is_worth_it(victim)) return decline(victim, EventCause::no_gain, context_.totals.num_swaps_no_gain);
+  QUIRE_CHECK(victim.swapped == nullptr, "a request is swapped out once at a time");
   SwappedBlocks& swapped = make(victim);
   kv_.take_out(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), swapped.blocks);
+  QUIRE_CHECK(swapped.blocks.size() <= num_free_places(), "places were counted before blocks were taken");
   for (std::size_t i = 0; i < swapped.blocks.size(); ++i) swapped.places.push_back(take_place());
+  // What others hold too stays where it is: only blocks of its own move.
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
@@ -93,6 +100,8 @@ SwappedBlocks& Swap::make(Request& request) {
 
 void Swap::release(SwappedBlocks& swapped) {
   QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "nobody moves or wants these blocks");
+  QUIRE_CHECK(num_free_places() + swapped.places.size() <= context_.config.swap.num_swap_places, "a place comes back once");
+  // In reverse, so that the places lie as they lay before.
   for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place) give_place(static_cast<std::uint32_t>(*place));
   swapped.blocks.clear();
   swapped.places.clear();
@@ -103,11 +112,13 @@ void Swap::release(SwappedBlocks& swapped) {
 }
 
 bool Swap::can_come_back(const Request& request) const {
+  QUIRE_CHECK(request.swapped != nullptr, "something of it lies elsewhere");
   return request.swapped->stage == SwappedBlocks::Stage::stored && request.num_in_flight == 0 && may_begin();
 }
 
 std::uint32_t Swap::bring_back(Request& request, std::uint32_t num_left_free) {
   SwappedBlocks& swapped = *request.swapped;
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::stored, "what comes back was stored");
   const auto num_next =
       static_cast<std::uint32_t>(context_.config.scheduler.reserve_full_isl ? request.num_tokens() : request.num_computed_tokens + 1);
   if (const std::uint32_t missing =
@@ -119,6 +130,7 @@ std::uint32_t Swap::bring_back(Request& request, std::uint32_t num_left_free) {
 }
 
 void Swap::drop(Request& request, EventCause cause) {
+  QUIRE_CHECK(request.swapped != nullptr, "it gives up what lies elsewhere");
   ++context_.totals.num_swaps_lost;
   tell(EventKind::swap_lost, cause, request, request.swapped->blocks.size());
   forget(request);
@@ -127,7 +139,9 @@ void Swap::drop(Request& request, EventCause cause) {
 void Swap::forget(Request& request) {
   SwappedBlocks& swapped = *request.swapped;
   QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "its transfers are begun or over");
+  // Loads still write to its blocks: they are kept (swapped.left) until the last of them is over.
   if (is_loading(request)) {
+    QUIRE_CHECK(queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
     std::swap(request.blocks, swapped.left);
     request.status = RequestStatus::preempted;
     --queues_.num_loading;
@@ -140,6 +154,7 @@ void Swap::forget(Request& request) {
 }
 
 void Swap::detach(Request& request) {
+  QUIRE_CHECK(request.swapped != nullptr && request.swapped->request == &request, "they know each other");
   request.swapped->request = nullptr;
   request.swapped = nullptr;
 }
@@ -168,6 +183,7 @@ void Swap::plan(PlanArena& arena) {
 
 // One transfer for each group.
 void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
+  QUIRE_CHECK(swapped.request != nullptr && swapped.num_open == 0, "its transfers begin in one plan");
   for (std::size_t first = 0; first < swapped.blocks.size();) {
     const std::uint32_t group = swapped.blocks[first].group;
     ids_.clear();
@@ -208,12 +224,14 @@ void Swap::over(const TransferCompletion& completion) {
 }
 
 void Swap::stores_over(SwappedBlocks& swapped) {
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::storing && swapped.request != nullptr, "stores that somebody waits for");
   swapped.stage = SwappedBlocks::Stage::stored;
   if (swapped.has_failed) drop(*swapped.request, EventCause::failed_transfer);
 }
 
 // Either way the request is promoted as one whose blocks have come.
 void Swap::loads_over(SwappedBlocks& swapped) {
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::loading && queues_.num_loading > 0, "loads that somebody waits for");
   Request& request = *swapped.request;
   request.finished_receiving = true;
   --queues_.num_loading;

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/requests/context.h"
@@ -34,6 +35,8 @@ struct SwappedBlocks {
   KvBlocks left;                      // what loads fill although nobody wants it
 };
 
+// Called by preemption (out), the waiting loop (back) and the ends of transfers, on the core's thread. It plans; a transport moves the
+// bytes. A transfer that is open is never forgotten, even if its request has ended: its places and blocks stay taken until it is over.
 class Swap {
  public:
   Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues);
@@ -62,7 +65,10 @@ class Swap {
   // Whose transfers are open though no request waits for loads.
   [[nodiscard]] std::uint32_t num_awaiting() const;
   [[nodiscard]] bool any_out() const;
-  [[nodiscard]] std::uint32_t num_used_places() const { return context_.config.swap.num_swap_places - num_free_places(); }
+  [[nodiscard]] std::uint32_t num_used_places() const {
+    QUIRE_CHECK(num_free_places() <= context_.config.swap.num_swap_places, "a place is free once");
+    return context_.config.swap.num_swap_places - num_free_places();
+  }
   [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
   // Stops the program if the books do not agree.
   void check_invariants() const;
@@ -99,6 +105,7 @@ class Swap {
   SwapCosts costs_;
   std::vector<std::uint32_t> free_places_, free_far_places_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
+  // Decided in this step; their transfers open at its end, when it is known which blocks the plan writes to.
   std::vector<SwappedBlocks*> to_begin_;  // within a step
   std::vector<Open> open_;
   std::vector<BlockId> ids_;  // of one transfer

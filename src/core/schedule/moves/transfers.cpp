@@ -1,3 +1,5 @@
+// Opens the transfers that a plan names, finds the fences, and turns ends of transfers into what vLLM's workers report. Called by step.cpp,
+// on the core's thread. It must never tell a request that its blocks have come while one of its loads is open, was refused or was lost.
 #include "core/schedule/moves/transfers.h"
 
 #include <fmt/format.h>
@@ -53,9 +55,11 @@ class TransferOpener final : public TransferList {
 }  // namespace
 
 void Transfers::plan(PlanArena& arena) {
+  // Transfers from this one on begin with this plan.
   const TransferId first_new = open_.next_id();
   swap_.plan(arena);
   // What was refused is asked for again now, or never.
+  // Before the connector is asked: a request whose transfer is not named again has none that it waits for.
   for (const RequestId id : refused_)
     if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
@@ -73,7 +77,9 @@ void Transfers::find_fences(PlanArena& arena, TransferId first_new) const {
   for (const BlockTableDelta& delta : arena.plan().table_deltas) {
     std::span<const BlockId> written = delta.blocks;
     if (delta.update == TableUpdate::replace_all) {
-      const std::size_t num_computed = arena.num_computed_tokens(*table_.find(delta.id)) / kv_.block_size(delta.group);
+      const Request* const request = table_.find(delta.id);
+      QUIRE_CHECK(request != nullptr, "a table that changes is of a request that is known");
+      const std::size_t num_computed = arena.num_computed_tokens(*request) / kv_.block_size(delta.group);
       written = written.subspan(std::min(num_computed, written.size()));
     }
     for (const BlockId block : written) open_.add_fences(block, first_new, arena.fences());
@@ -95,6 +101,7 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
     if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
       return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
+    // One that no request waits for can be mended only where its blocks tell whom it harms: with one group (failed_loads.cpp).
     const bool load_failed =
         all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
     if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open) && !context_.config.cures.unloaded_begin_anew) {
@@ -140,6 +147,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished)
     if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   for (const TransferCompletion& completion : result.completions) {
+    // The connector knows nothing of it.
     if (open_.find(completion.transfer)->tier == kSwapTier) {
       open_.close(completion.transfer);
       swap_.over(completion);
@@ -152,6 +160,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : asked_again_) find_sent(id);
   asked_again_.clear();
   StepResult told = result;
+  // So that the rest of the step sees these ends where vLLM's worker would have told them.
   told.has_connector_output |= !result.completions.empty() || sent_.size() > result.finished_sending.size();
   told.finished_sending = sent_;
   told.finished_receiving = received_;
@@ -160,6 +169,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
 }
 
 void Transfers::end(const TransferCompletion& completion) {
+  QUIRE_CHECK(open_.find(completion.transfer) != nullptr, "an end was checked before it is taken");
   const OpenTransfers::Entry& open = *open_.find(completion.transfer);
   const bool is_load = open.direction == TransferDirection::load;
   if (is_load && completion.outcome == TransferOutcome::failed) end_failed_load(open, completion.bad_blocks);
@@ -174,6 +184,7 @@ void Transfers::end(const TransferCompletion& completion) {
 }
 
 void Transfers::end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks) {
+  QUIRE_CHECK(load.direction == TransferDirection::load, "a store that failed harms no request");
   if (keeps_all_blocks() || !is_awaited(load)) {
     const std::span<const BlockId> bad = bad_blocks.empty() ? std::span<const BlockId>(load.blocks) : bad_blocks;
     not_loaded_.insert(not_loaded_.end(), bad.begin(), bad.end());
@@ -226,6 +237,7 @@ void Transfers::take(const StepResult& result) {
   for (RequestId id : result.finished_receiving) {
     Request* request = table_.find(id);
     if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv) {
+      QUIRE_CHECK(request->finished_receiving || queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
       queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
       if (request->lost_load) requests_.forget_loaded(*request);
     } else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) {

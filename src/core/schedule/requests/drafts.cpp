@@ -27,6 +27,7 @@ void Drafts::set(std::span<const Draft> drafts) const {
     std::span<const TokenId> tokens = fitting(*request, draft.tokens);
     tokens = tokens.first(std::min<std::size_t>(tokens.size(), context_.config.speculation.num_spec_tokens));
     request->draft_tokens.assign(tokens.begin(), tokens.end());
+    QUIRE_CHECK(request->draft_tokens.size() <= context_.config.speculation.num_spec_tokens, "memory is reserved for so many drafts");
   }
 }
 
@@ -39,6 +40,7 @@ void Drafts::set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const 
     const std::span<TokenId> places = arena.drafts(request->last_index);
     if (places.empty()) continue;
     const std::span<const TokenId> tokens = fitting(*request, draft.tokens.first(std::min(draft.tokens.size(), places.size())));
+    QUIRE_CHECK(tokens.size() <= places.size(), "a plan that is made does not grow");
     std::ranges::copy(tokens, places.begin());
     std::ranges::fill(places.subspan(tokens.size()), -1);
     arena.set_num_invalid_drafts(request->last_index, static_cast<std::uint32_t>(places.size() - tokens.size()));

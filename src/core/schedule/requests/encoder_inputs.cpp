@@ -8,6 +8,7 @@
 namespace quire {
 
 EncoderGrant EncoderScheduler::schedule(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) {
+  QUIRE_CHECK(num_computed_tokens >= 0 && num_new_tokens > 0, "a chunk has tokens");
   to_compute_.clear();
   to_load_.clear();
   identifiers_.clear();
@@ -22,6 +23,7 @@ EncoderGrant EncoderScheduler::schedule(const Request& request, std::int32_t num
 }
 
 // False: no later input can be taken.
+// The order of the questions is vLLM's. Some of them have effects (a reference, an eviction), so none may be asked earlier or left out.
 bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& step) {
   const MultimodalFeature& feature = request.features[input];
   const auto begin = static_cast<std::int32_t>(feature.position.offset());
@@ -68,17 +70,20 @@ void EncoderScheduler::allocate(const Request& request, const EncoderGrant& gran
     arena.set_encoder_inputs(grant.to_compute);
     std::ranges::for_each(grant.to_compute, allocate);
     budget_ = grant.compute_budget;
+    QUIRE_CHECK(budget_ >= 0, "no more embeds are computed than a step may");
   }
   std::ranges::for_each(grant.to_load, allocate);
 }
 
 void EncoderScheduler::take_back(const Request& request, const PlanArena& arena) {
   for (const std::uint32_t input : arena.encoder_inputs(request)) budget_ += request.features[input].position.num_embeds();
+  QUIRE_CHECK(budget_ <= std::int64_t{context_.config.encoder.max_encoder_tokens}, "no more embeds come back than were given");
 }
 
 void EncoderScheduler::release_computed(const Request& request) {
   cache_.cached_inputs(inputs_of(request), cached_inputs_);
   for (const std::uint32_t input : cached_inputs_) {
+    QUIRE_CHECK(input < request.features.size(), "a cached input is one of the request");
     const auto end = static_cast<std::int32_t>(request.features[input].position.end());
     if ((context_.config.encoder.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens)
       cache_.release(inputs_of(request), input);

@@ -10,6 +10,7 @@ void EndedRequests::let_go(Request& request, Holder holder) {
 
 void EndedRequests::free_blocks(Request& request) {
   QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
+  QUIRE_CHECK(request.holders == 0, "blocks that somebody keeps are not given back");
   kv_.free(request.blocks);
   jobs_.leave(request);
   request.known = false;
@@ -19,6 +20,7 @@ void EndedRequests::free_blocks(Request& request) {
 void EndedRequests::destroy_gone() {
   std::erase_if(gone_, [this](Request* request) {
     QUIRE_CHECK(!request->known, "what is gone was forgotten");
+    // A plan that has not been applied still names it by address.
     if (request->num_in_flight > 0) return false;
     retiring_.push_back(request->id);
     table_.destroy(*request);
@@ -27,11 +29,13 @@ void EndedRequests::destroy_gone() {
 }
 
 void EndedRequests::destroy(Request& request) {
+  QUIRE_CHECK(!request.known && request.num_in_flight == 0, "no plan and no holder needs it");
   std::erase(gone_, &request);
   table_.destroy(request);
 }
 
 void EndedRequests::take_retired(std::vector<RequestId>& retired) {
+  // The caller's list is used again, so that no step allocates.
   retired.swap(retiring_);
   retiring_.clear();
 }

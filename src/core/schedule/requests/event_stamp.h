@@ -1,9 +1,12 @@
 #pragma once
 // Says of each event in which step and for which request it happened, where the place that tells it does not know.
+#include "base/check.h"
 #include "quire/events.h"
 
 namespace quire {
 
+// The KV cache tells of blocks and does not know for whom it was called. So `current` is set before each call into it
+// (Requests::kv_request).
 class EventStamp final : public EventSink {
  public:
   explicit EventStamp(EventSink* to) : to_(to) {}
@@ -13,6 +16,7 @@ class EventStamp final : public EventSink {
   [[nodiscard]] EventSink* sink() { return wanted() ? this : nullptr; }
 
   void on_event(const Event& event) override {
+    QUIRE_CHECK(to_ != nullptr, "wanted() is asked first");
     Event stamped = event;
     stamped.step = step;
     if (event.what == EventKind::block_cached) stamped.owner = current;

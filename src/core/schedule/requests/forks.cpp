@@ -1,3 +1,6 @@
+// How a child comes to share its parent's tokens and blocks. Called by Core::fork() after its checks, and by the loops for copies; always
+// on the core's thread. Nothing here computes or copies bytes: a plan names the blocks to be copied. A share is a courtesy: where blocks
+// lack it is given up before anybody is preempted, and the child is computed like any other request.
 #include "core/schedule/requests/forks.h"
 
 #include <fmt/format.h>
@@ -76,6 +79,7 @@ Result<void> Forks::check_room(const Request& parent, std::size_t num_waiting) c
 
 Result<void> Forks::fork_grammar(const Request& parent, const ForkRequest& child) {
   if (!parent.structured_output) return {};
+  QUIRE_CHECK(context_.seams.grammar != nullptr, "structured output was taken in with a grammar");
   const auto num_outputs = num_tokens_of(child, parent) - static_cast<std::uint32_t>(parent.num_prompt_tokens);
   if (!context_.seams.grammar->fork(parent.id, child.id, num_outputs)) return cannot("structured output, here,");
   return {};
@@ -91,6 +95,8 @@ Request& Forks::create(Request& parent, const ForkRequest& given) {
 Request& Forks::create_request(const Request& parent, const ForkRequest& given) {
   Request& r = table_.create(given.id);
   const std::uint32_t num_tokens = num_tokens_of(given, parent);
+  QUIRE_CHECK(num_tokens >= static_cast<std::uint32_t>(parent.num_prompt_tokens) && num_tokens <= parent.tokens.size(),
+              "check() goes before");
   r.name = given.name;
   r.client_index = given.client_index;
   r.priority = parent.priority;
@@ -133,7 +139,9 @@ void Forks::share_blocks(Request& parent, Request& child) {
       !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed)))
     return;
   child.num_computed_tokens = num_computed;
-  if (child.status != RequestStatus::waiting_for_input) sharing_.push_back(&child);
+  if (child.status == RequestStatus::waiting_for_input) return;
+  QUIRE_CHECK(child.num_computed_tokens < child.num_tokens(), "a token is left to sample behind");
+  sharing_.push_back(&child);
 }
 
 void Forks::join_family(Request& parent, Request& child) {
@@ -179,6 +187,7 @@ bool Forks::is_sharing(const Request& request) const {
 
 void Forks::give_up_share_of(Request& request, EventCause cause) {
   QUIRE_CHECK(request.status == RequestStatus::waiting && request.num_in_flight == 0, "it has never run");
+  QUIRE_CHECK(request.num_computed_tokens > 0, "who shares has something");
   if (context_.events.wanted())
     context_.events.on_event({.what = EventKind::unshared, .cause = cause, .owner = request.id, .amount = Requests::num_blocks(request)});
   leave_sharing(request);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -14,6 +16,7 @@ std::string job_name(const RequestTags& tags) {
 
 void Jobs::join(Request& request, double time) {
   if (!agent_) return;
+  QUIRE_CHECK(request.job == nullptr, "a request joins its job once");
   request.entered = context_.config.continuum.jobless_in_order ? time : kNeverEntered;
   if (request.tags.job.empty()) return;
   request.job = &agent_->jobs.acquire(job_name(request.tags));
@@ -22,6 +25,7 @@ void Jobs::join(Request& request, double time) {
 
 void Jobs::leave(Request& request) {
   if (request.job == nullptr) return;
+  QUIRE_CHECK(request.finished(), "a request leaves its job when it has ended");
   agent().jobs.release(*request.job);
   request.job = nullptr;
 }

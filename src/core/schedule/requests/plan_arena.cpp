@@ -1,3 +1,6 @@
+// How a plan is put together in memory that is used again. Called by the two loops and the frame of a step, on the core's thread. The
+// worker reads a plan on other threads while the next one is made in another arena, so nothing of a sealed plan may move: only its flags
+// and the content of its drafts change, and only before it is run.
 #include "core/schedule/requests/plan_arena.h"
 
 #include <algorithm>
@@ -74,6 +77,7 @@ void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUp
 }
 
 void PlanArena::copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+  QUIRE_CHECK(copy.source != copy.destination && copy.destination != kNullBlock, "a copy is another block");
   copies_.push_back({.id = request.id, .group = group, .source = copy.source, .destination = copy.destination});
 }
 
@@ -84,6 +88,7 @@ void PlanArena::replace_block(const Request& request, std::uint32_t group, const
 
 void PlanArena::schedule(Request& request, const Grant& grant) {
   QUIRE_CHECK(!schedules(request), "once in a step");
+  QUIRE_CHECK(request.slot != kNoSlot && grant.num_tokens > 0, "who is scheduled has a row of the batch, and runs a token");
   request.last_step = plan_.step;
   request.last_index = static_cast<std::uint32_t>(scheduled_.size());
   const auto num_tokens = static_cast<std::int32_t>(grant.num_tokens);
@@ -122,6 +127,8 @@ std::span<const std::uint32_t> PlanArena::encoder_inputs(const Request& request)
 
 void PlanArena::unschedule(Request& request) {
   QUIRE_CHECK(schedules(request));
+  QUIRE_CHECK(request.last_index < requests_.size() && requests_[request.last_index] == &request, "it lies where it says");
+  QUIRE_CHECK(plan_.num_scheduled_tokens >= scheduled_[request.last_index].num_tokens, "its tokens were counted");
   const auto index = static_cast<std::ptrdiff_t>(request.last_index);
   plan_.num_scheduled_tokens -= scheduled_[request.last_index].num_tokens;
   scheduled_.erase(scheduled_.begin() + index);
@@ -129,6 +136,7 @@ void PlanArena::unschedule(Request& request) {
   requests_.erase(requests_.begin() + index);
   for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) requests_[i]->last_index = i;
   request.last_step = kNeverScheduled;
+  // Its deltas go too: their blocks are free by now, and the worker must not write them into a table.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
     if (table_deltas_[i].id != request.id) {
@@ -158,6 +166,7 @@ void PlanArena::free_encoder_outputs(std::span<const std::string> identifiers) {
 StepPlan& PlanArena::seal() {
   QUIRE_CHECK(scheduled_.size() == entries_.size() && scheduled_.size() == requests_.size() && table_deltas_.size() == delta_ranges_.size(),
               "parallel arrays");
+  QUIRE_CHECK(num_freed_ == 0 || num_freed_ == freed_views_.size(), "identifiers that are freed have views");
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
   if (!drafts_.empty() || !encoder_inputs_.empty()) {
     for (std::size_t i = 0; i < scheduled_.size(); ++i) {

@@ -21,6 +21,11 @@ struct Grant {
   bool send_all_tokens = false;
 };
 
+// States of a plan, and who moves it:
+//   made      begin(): the loops add to it                     step.cpp
+//   sealed    seal(): its views exist; drafts may be written    step.cpp, then Core::set_drafts_in_plan()
+//   applied   PlanRing::pop(): readable until the next pop()    step.cpp
+// Vectors grow while a plan is made, so views into them are made at its end, from ranges.
 class PlanArena {
  public:
   void reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens);
@@ -40,7 +45,10 @@ class PlanArena {
   // For the request scheduled last.
   void set_drafts(std::span<const TokenId> drafts);
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
-  void set_new_tokens(std::span<const TokenId> tokens) { scheduled_.back().new_tokens = tokens; }
+  void set_new_tokens(std::span<const TokenId> tokens) {
+    QUIRE_CHECK(!scheduled_.empty(), "for the request scheduled last");
+    scheduled_.back().new_tokens = tokens;
+  }
   // Takes a request scheduled in this step, with its deltas, out again; the order of the others stays.
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.last_step == plan_.step; }
@@ -49,9 +57,13 @@ class PlanArena {
     return scheduled_[request.last_index].num_tokens;
   }
   [[nodiscard]] std::uint32_t num_computed_tokens(const Request& request) const {
+    QUIRE_CHECK(schedules(request), "asked where a request of this step begins");
     return scheduled_[request.last_index].num_computed_tokens;
   }
-  [[nodiscard]] std::uint32_t num_drafts(const Request& request) const { return entries_[request.last_index].drafts.size; }
+  [[nodiscard]] std::uint32_t num_drafts(const Request& request) const {
+    QUIRE_CHECK(schedules(request), "asked about drafts of this step");
+    return entries_[request.last_index].drafts.size;
+  }
   // Of a request scheduled in this step; valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
   void preempt(RequestId id) { preempted_.push_back(id); }
@@ -78,13 +90,18 @@ class PlanArena {
   [[nodiscard]] std::span<TokenId> drafts(std::uint32_t index);
   // How many of them the grammar refused (num_invalid_spec_tokens).
   void set_num_invalid_drafts(std::uint32_t index, std::uint32_t count) {
+    QUIRE_CHECK(index < entries_.size(), "drafts of a request of this plan");
     QUIRE_CHECK(count <= entries_[index].drafts.size, "drafts of the request");
     entries_[index].num_invalid_drafts = count;
   }
-  [[nodiscard]] std::uint32_t num_invalid_drafts(std::uint32_t index) const { return entries_[index].num_invalid_drafts; }
+  [[nodiscard]] std::uint32_t num_invalid_drafts(std::uint32_t index) const {
+    QUIRE_CHECK(index < entries_.size(), "refused drafts of a request of this plan");
+    return entries_[index].num_invalid_drafts;
+  }
   void clear_invalid_drafts();
 
  private:
+  // A part of one of the pools (blocks_, drafts_, encoder_inputs_): places and not pointers, because the pools may still move.
   struct Range {
     std::uint32_t begin = 0, size = 0;
   };
@@ -99,6 +116,7 @@ class PlanArena {
   std::vector<AdmittedRequest> admitted_;
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
+  // Of all table deltas, one behind the other, in their order.
   std::vector<BlockId> blocks_;
   std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;
@@ -126,7 +144,10 @@ class PlanRing {
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   // i = 0 is the oldest outstanding plan.
-  [[nodiscard]] PlanArena& at(std::uint32_t i) { return arenas_[(oldest_ + i) % arenas_.size()]; }
+  [[nodiscard]] PlanArena& at(std::uint32_t i) {
+    QUIRE_CHECK(i < arenas_.size(), "no more plans than there may be");
+    return arenas_[(oldest_ + i) % arenas_.size()];
+  }
   [[nodiscard]] const PlanArena& at(std::uint32_t i) const {
     QUIRE_CHECK(i < size_, "an outstanding plan");
     return arenas_[(oldest_ + i) % arenas_.size()];

@@ -43,6 +43,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
   }
   if (request.tags.is_last_step) return std::nullopt;
   std::string tool = request.tags.tool;
+  // A turn that put out nothing names no tool, and a caller that says which one it is need not be second-guessed.
   if (tool.empty() && context_.seams.tools != nullptr && request.num_output_tokens > 0)
     tool = context_.seams.tools->tool_of(Requests::view(request));
   const double stay_s = jobs_.agent().ended(job, tool, context_.now);
@@ -50,6 +51,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
 }
 
 void Policy::pin(Request& request, double expiry) {
+  QUIRE_CHECK(request.job != nullptr && request.finished(), "only a finished turn of a job is pinned");
   if (const std::optional<Pin> earlier = jobs_.agent().pins.take(*request.job)) unpin(*earlier, EventCause::replaced);
   jobs_.agent().pins.add({request.id, request.job, expiry});
   ended_.keep(request, Holder::pin);

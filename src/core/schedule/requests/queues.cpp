@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 
 Queues::Queues(const Context& context, Jobs& jobs_that_queue)
@@ -25,6 +27,7 @@ void Queues::next_waiting(std::size_t most, std::vector<Request*>& next) const {
   waiting.append_first(most, next);
   if (policy_ == SchedulingPolicy::priority)
     std::ranges::sort(next, [](const Request* a, const Request* b) { return goes_before(*a, *b); });
+  QUIRE_CHECK(next.size() <= 2 * most, "each queue gives no more than it was asked for");
   if (next.size() > most) next.resize(most);
 }
 

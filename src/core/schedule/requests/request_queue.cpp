@@ -1,3 +1,6 @@
+// The order in which requests are taken, under each policy. Called by the loops, ends and preemption, on the core's thread. A request is in
+// one queue at most and knows which (Request::queue), so "is it here" costs nothing. With priorities the heap must be CPython's, swap for
+// swap: its shape decides between requests whose keys have changed since they were put in.
 #include "core/schedule/requests/request_queue.h"
 
 #include <algorithm>
@@ -12,6 +15,7 @@ using Heap = std::vector<Request*>;
 
 // heapq._siftdown: the request at `place` rises towards `top`.
 void rise(Heap& heap, std::size_t top, std::size_t place) {
+  QUIRE_CHECK(place < heap.size() && top <= place, "a place in the heap, at or behind its top");
   Request* const risen = heap[place];
   while (place > top) {
     const std::size_t parent = (place - 1) / 2;
@@ -131,6 +135,7 @@ void RequestQueue::prepend(Request& request) {
 }
 
 void RequestQueue::prepend_all(RequestQueue& other) {
+  QUIRE_CHECK(&other != this, "a queue that took from itself would never end");
   while (!other.empty()) {
     Request& next = other.policy_ == SchedulingPolicy::priority ? *other.heap_.front() : *other.list_.front();
     other.take(next);
@@ -146,6 +151,7 @@ void RequestQueue::remove(std::span<Request* const> requests) {
     }
   }
   if (policy_ == SchedulingPolicy::priority) {
+    // As vLLM does it: all are taken out at once, and the heap is made anew, which may change the order of equals.
     std::erase_if(heap_, [this](const Request* request) { return !contains(*request); });
     heapify(heap_);
   }

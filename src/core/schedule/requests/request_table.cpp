@@ -24,6 +24,7 @@ Request* RequestTable::find_any(RequestId id) const {
 void RequestTable::destroy(Request& request) {
   const bool erased = by_id_.erase(request.id) == 1;
   QUIRE_CHECK(erased && request.queue == QueueName::none, "destroyed once, and out of the queues");
+  QUIRE_CHECK(request.num_in_flight == 0 && request.slot == kNoSlot, "no plan names what is destroyed");
   request = Request{};
   blank_.push_back(&request);
 }

@@ -1,3 +1,6 @@
+// Makes requests, names their blocks and shows them to the KV cache and to others. Every part of the scheduler calls it, on the core's
+// thread. Memory for all the tokens and blocks that a request can ever have is reserved before it first runs: while plans show its tokens
+// they must not move.
 #include "core/schedule/requests/requests.h"
 
 #include <algorithm>
@@ -22,14 +25,17 @@ Request& Requests::create(const NewRequest& given) {
   r.client_index = given.client_index;
   r.priority = given.priority;
   r.arrival_time = given.arrival_time;
+  QUIRE_CHECK(!given.prompt.empty(), "a request was checked before it is made");
   r.num_prompt_tokens = static_cast<std::int32_t>(given.prompt.size());
   if (given.prompt_storage != nullptr) {
     QUIRE_CHECK(given.prompt.data() == given.prompt_storage->data() && given.prompt.size() == given.prompt_storage->size(),
                 "the prompt is the whole of its storage");
+    // Long prompts are not copied.
     r.tokens = std::move(*given.prompt_storage);
   } else {
     r.tokens.assign(given.prompt.begin(), given.prompt.end());
   }
+  // A pooling request ends with its prompt.
   r.max_tokens = given.pooling ? 1 : max_tokens(given, context_.config);
   r.min_tokens = given.min_tokens;
   r.eos_ids.assign(given.eos_ids.begin(), given.eos_ids.end());
@@ -60,6 +66,7 @@ Request& Requests::create(const NewRequest& given) {
 }
 
 void Requests::append_token(Request& request, TokenId token) {
+  QUIRE_CHECK(request.known, "only a request that is known gets tokens");
   request.tokens.push_back(token);
   ++request.num_output_tokens;
   name_blocks(request);
@@ -85,6 +92,7 @@ void Requests::reserve_memory(Request& request, std::size_t num_known_tokens) {
 }
 
 void Requests::forget_loaded(Request& request) {
+  QUIRE_CHECK(request.slot == kNoSlot && !is_loading(request), "nothing runs on these blocks or fills them");
   if (request.status == RequestStatus::waiting_for_remote_kv)
     request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
   request.finished_receiving = false;
@@ -115,6 +123,7 @@ KvRequest Requests::kv_request(Request& request) {
                     .num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens),
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
+  // Who asks the cache for something is whom its events are about.
   context_.events.current = request.id;
   if (context_.config.report.enable_kv_events) {
     kv_content_ = content(request);
@@ -162,6 +171,7 @@ std::uint32_t Requests::num_blocks(const Request& request) {
 GroupBlocks Requests::group_blocks(const Request& request) {
   group_views_.clear();
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) group_views_.push_back(request.blocks.blocks(group));
+  QUIRE_CHECK(group_views_.size() == context_.num_groups, "a list for each cache group");
   return group_views_;
 }
 

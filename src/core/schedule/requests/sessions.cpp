@@ -1,3 +1,6 @@
+// The inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread. Inputs that
+// come too early are copied and queued, so whether one fits can only be said when its turn comes: then a session that would grow too long
+// ends, as one does that is told its end.
 #include "core/schedule/requests/sessions.h"
 
 #include <fmt/format.h>
@@ -62,6 +65,7 @@ Result<void> Sessions::check(const Request& session, const SessionInput& input) 
 }
 
 bool Sessions::give(Request& session, const SessionInput* input) {
+  QUIRE_CHECK(session.resumable && session.known, "a session takes inputs");
   if (session.status != RequestStatus::waiting_for_input)
     session.next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
   else if (input != nullptr)
@@ -104,10 +108,12 @@ void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
 void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
   QUIRE_CHECK(num_kept >= 0, "a count");
+  QUIRE_CHECK(!input.tokens.empty(), "an input was checked for tokens");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
   if (context_.config.cures.cut_sessions) forget_behind(session, num_kept);
   for (const MultimodalFeature& feature : input.features)
+    // Items count from the input's begin; in the request they lie behind what was kept.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();

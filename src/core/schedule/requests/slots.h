@@ -10,6 +10,8 @@
 
 namespace quire {
 
+// Last in, first out, so that the rows in use stay few and near each other. A slot that is released may be given out in the same plan: the
+// worker handles `released` before `admitted`.
 class Slots {
  public:
   explicit Slots(std::uint32_t num_slots) : num_slots_(num_slots) {
@@ -20,6 +22,7 @@ class Slots {
 
   // When it begins to run.
   void take(Request& request) {
+    QUIRE_CHECK(request.slot == kNoSlot, "one row of the batch for each request");
     QUIRE_CHECK(!free_.empty(), "a slot for each that may run");
     request.slot = free_.back();
     free_.pop_back();

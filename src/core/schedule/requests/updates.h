@@ -5,11 +5,14 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/schedule/requests/request.h"
 #include "quire/core.h"
 
 namespace quire {
 
+// Filled while one result is taken, read until the next: all views in an outcome point here. So nothing may be added once report() has made
+// its views of the events, and the tokens must not move: begin() makes room for all of them.
 class Updates {
  public:
   Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {
@@ -20,9 +23,15 @@ class Updates {
   // What there was is no longer valid; no more than `num_tokens` are to be added.
   void begin(std::size_t num_tokens);
   // Copies of tokens; views of them live as long as the updates.
-  void add_token(TokenId token) { tokens_.push_back(token); }
+  void add_token(TokenId token) {
+    QUIRE_CHECK(tokens_.size() < tokens_.capacity(), "views of the tokens before stay valid");
+    tokens_.push_back(token);
+  }
   [[nodiscard]] std::size_t num_tokens() const { return tokens_.size(); }
-  [[nodiscard]] std::span<const TokenId> tokens_from(std::size_t begin) const { return std::span(tokens_).subspan(begin); }
+  [[nodiscard]] std::span<const TokenId> tokens_from(std::size_t begin) const {
+    QUIRE_CHECK(begin <= tokens_.size(), "tokens that were added");
+    return std::span(tokens_).subspan(begin);
+  }
   // The request's events go with it.
   RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
   [[nodiscard]] std::span<const RequestUpdate> all() const { return updates_; }

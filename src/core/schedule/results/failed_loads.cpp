@@ -1,3 +1,6 @@
+// Which requests a failed load spoils, and what becomes of them. Called by step.cpp within apply(): find() before the results are taken and
+// handle() behind it. The order of everything is vLLM's, even where vLLM iterates over Python sets, since a host that compares must see the
+// same events. It never touches blocks that another transfer still fills.
 #include "core/schedule/results/failed_loads.h"
 
 #include <algorithm>
@@ -19,6 +22,7 @@ std::int32_t num_scheduled_tokens(const PlanArena& arena, const Request& request
 }  // namespace
 
 void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid) {
+  QUIRE_CHECK(failed_.empty(), "failures of the result before were handled");
   invalid_.assign(invalid.begin(), invalid.end());
   std::ranges::sort(invalid_);
   to_evict_.clear();
@@ -85,6 +89,7 @@ bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_schedu
     const BlockId block = blocks[static_cast<std::size_t>(i)];
     if (!std::ranges::binary_search(invalid_, block)) continue;
     affected = true;
+    // An earlier request of this scan computes that block again: it will be good for this one too, and what lies behind it stays.
     if (std::ranges::find(marked_, block) != marked_.end()) continue;
     marked_.push_back(block);
     if (!std::exchange(cut, true)) {
@@ -135,6 +140,7 @@ void FailedLoads::finish() {
   QUIRE_CHECK(std::ranges::find(ending_now_, nullptr) == ending_now_.end(), "the connector orders only what failed");
   ending_.finish(ending_now_, RequestStatus::finished_error);
   for (RequestId id : reported_) {
+    QUIRE_CHECK(table_.find_any(id) != nullptr, "the connector reports only what failed");
     Request& request = *table_.find_any(id);
     RequestUpdate& update = updates_.report(request, UINT32_MAX, {});
     update.finished = true;

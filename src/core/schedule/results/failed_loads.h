@@ -26,6 +26,8 @@
 
 namespace quire {
 
+// Called from apply() alone, on the core's thread, around the taking of results: find() before, handle() after. In between the requests
+// that were found carry `load_failed`, and nothing else may end them.
 class FailedLoads {
  public:
   FailedLoads(const Foundation& base, const RequestTable& table, Forks& forks, Ending& ending, Unloaded& unloaded, Updates& updates)

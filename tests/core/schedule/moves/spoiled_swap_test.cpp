@@ -79,10 +79,45 @@ TEST(SpoiledSwapDeathTest, TransfersAreCounted) {
   EXPECT_DEATH(
       {
         s.open_transfers.max_open_ = 1;
+        s.swap.swapped_[0]->num_open = 0;
         s.swap.to_begin_.push_back(s.swap.swapped_[0].get());
         d.plan();
       },
       "there was room for these transfers");
+}
+
+TEST(SpoiledSwapDeathTest, EachStageFollowsTheOneBefore) {
+  CoreDriver d = one_is_swapped();
+  Core::State& s = *d.core->state_;
+  SwappedBlocks& swapped = *s.swap.swapped_[0];
+  Request& request = *swapped.request;
+  PlanArena arena;
+  EXPECT_DEATH((void)s.swap.bring_back(request, 0), "what comes back was stored");
+  EXPECT_DEATH(s.swap.begin(swapped, arena), "its transfers begin in one plan");
+  EXPECT_DEATH(s.swap.loads_over(swapped), "loads that somebody waits for");
+  EXPECT_DEATH(
+      {
+        swapped.stage = SwappedBlocks::Stage::stored;
+        s.swap.stores_over(swapped);
+      },
+      "stores that somebody waits for");
+  EXPECT_DEATH((void)s.swap.take_out(request, false), "a request is swapped out once at a time");
+  EXPECT_DEATH(s.preemption.put_back(request), "what is computed again is not swapped out");
+  EXPECT_DEATH(
+      {
+        request.status = RequestStatus::waiting_for_remote_kv;
+        s.swap.forget(request);
+      },
+      "requests whose blocks are being loaded are counted");
+  EXPECT_DEATH(
+      {
+        swapped.request = nullptr;
+        swapped.num_open = 0;
+        swapped.places.push_back(0);
+        s.swap.free_places_.assign(4, 0);
+        s.swap.release(swapped);
+      },
+      "a place comes back once");
 }
 
 }  // namespace
