@@ -10,11 +10,14 @@
 
 namespace quire {
 
+// Owned by schedule/jobs.h, there only under SchedulingPolicy::continuum. Called on the core's thread. Jobs and tools are named by clients,
+// so both tables are bounded (ContinuumOptions).
 class Agent {
  public:
   explicit Agent(const ContinuumOptions& options);
 
   // A turn of the job arrives: the gap since the one before belongs to the tool that ran in it, if its name is known.
+  // `now` in s, of the call in which the turn was added. The gap is learned once: a second arrival before the next end learns nothing.
   void arrived(Job& job, double now);
   // A turn, not the job's last, is over and calls `tool` (empty: none is known). How long its blocks should stay, s; 0: not at all.
   double ended(Job& job, std::string_view tool, double now);

@@ -27,6 +27,7 @@ struct TurnEnd {
   std::string tool;   // empty: none is known
 };
 
+// Lives in the table's map, at an address that requests and pins keep while num_requests > 0.
 struct Job {
   const std::string* name = nullptr;
   std::uint32_t num_requests = 0;
@@ -37,6 +38,8 @@ struct Job {
   ListHook<Job> idle_hook;
 };
 
+// Jobs in use may be more than max_jobs: each has a request that is open, and those are bounded. What is bounded here is what is
+// remembered.
 class JobTable {
  public:
   explicit JobTable(std::size_t max_jobs) : max_jobs_(max_jobs) {}

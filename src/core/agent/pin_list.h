@@ -16,6 +16,8 @@ struct Pin {
   double expiry = 0.0;  // s
 };
 
+// There are few pins (one per job whose tool runs), so lists are searched from the front; the least expiry is kept, since every step asks
+// whether one is due.
 class PinList {
  public:
   [[nodiscard]] bool empty() const { return pins_.empty(); }

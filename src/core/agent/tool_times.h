@@ -12,6 +12,7 @@
 
 namespace quire {
 
+// A sum and a count per tool: vLLM's fork keeps all gaps and takes their mean, which is the same number.
 class ToolTimes {
  public:
   explicit ToolTimes(std::size_t max_tools) : max_tools_(max_tools) {}
@@ -24,6 +25,7 @@ class ToolTimes {
  private:
   struct Tool {
     const std::string* name = nullptr;
+    // Of all gaps heard of since the tool was last forgotten.
     double sum_s = 0.0;
     std::uint64_t num_gaps = 0;
     ListHook<Tool> hook;

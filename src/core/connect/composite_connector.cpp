@@ -1,3 +1,6 @@
+// Several connectors behind one seam. The core calls it on its thread, in the middle of a step; it hands each call to its members in order
+// and joins the answers. It decides nothing but from whom a request loads. Members know nothing of each other, so each has a tier of its
+// own: places of two members may have equal numbers.
 #include "core/connect/composite_connector.h"
 
 #include <algorithm>
@@ -49,6 +52,7 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
 }
 
 void CompositeConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
+  // The others are told of the request without blocks: they must not store what is about to be loaded into these.
   no_blocks_.resize(blocks.size());
   const auto found = chosen_.find(request.id.value);
   for (std::size_t i = 0; i < members_.size(); ++i) {

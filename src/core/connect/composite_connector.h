@@ -31,6 +31,8 @@ enum class CompositeChoice : std::uint8_t {
   longest  // the one with the most tokens, of those with as many the first
 };
 
+// One thread, the core's. It keeps no blocks and moves nothing; what it remembers of a request goes with finished(), of a transfer with
+// completed().
 class CompositeConnector final : public Connector {
  public:
   explicit CompositeConnector(std::vector<CompositeMember> members, CompositeChoice choice = CompositeChoice::first)

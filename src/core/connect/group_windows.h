@@ -12,6 +12,7 @@
 
 namespace quire {
 
+// A value, made once per connector. Counts are of blocks of the cache unless they say tokens.
 class GroupWindows {
  public:
   // Errors: the groups keep something else, or blocks of another size than `config.block_size`; several without hits_before_loads.

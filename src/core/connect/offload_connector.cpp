@@ -7,6 +7,9 @@
 //   ended -> storing              finished(), of what was held back, where nobody else runs or waits: by a transfer of the next plan
 //   storing -> not kept           completed() with a failure
 // A request is forgotten when it has ended and nothing of it is in transfer.
+// Called by the core on its thread, in the middle of steps; and, between them, by the engine, with what a tier has restored, can do and
+// costs. It opens no file and moves no byte. Counters of blocks under way (num_storing_blocks_, num_loading_blocks_) rise when a transfer
+// is decided and fall when it is over, whatever becomes of its request: a policy that measures goes by them.
 #include "core/connect/offload_connector.h"
 
 #include <fmt/format.h>
@@ -172,6 +175,7 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   // The last token runs anew, also where all are loaded; its window begins a token earlier than that of the next one.
   const std::size_t num_keys = (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) / tokens_per_key;
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
+  // Also where nothing is loaded then: who asks for a prefix keeps it young.
   ledger_->touch(keys);
   if (num_keys * tokens_per_key < num_local_tokens + tokens_per_key) return kNothing;
   const std::size_t start = num_local_tokens / tokens_per_key;
@@ -204,6 +208,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
     if (const std::uint32_t begin = std::max(first, windows_.first_needed(group, end)); begin < end)
       plan_load(request, group, blocks[group], begin, end);
+  // What was just loaded is in the tier already.
   tracked.next_stored = end / factor_;
 }
 
@@ -260,6 +265,8 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
 
 void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end) {
   const std::span<const OffloadKey> keys = keys_held(request, tracked.next_stored, end);
+  // All or nothing: where not all of a step's blocks find room none is stored, as in vLLM. They are asked for again with the next full
+  // block.
   const std::optional<PreparedStore> store = ledger_->prepare_store(keys);
   if (!store) {
     counters_.num_without_room += keys.size();

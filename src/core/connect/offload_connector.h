@@ -86,6 +86,7 @@ class OffloadConnector final : public Connector {
     std::uint32_t num_loaded_tokens = 0;  // by them, as far as is known
     std::vector<OffloadKey> storing;
   };
+  // A transfer from its decision to its end: first in loads_ or decided_, in due_ with the next plan, then by its id in moving_.
   struct Moving {
     RequestId request;
     TransferDirection direction;
@@ -160,6 +161,7 @@ class OffloadConnector final : public Connector {
   std::uint32_t num_declined_tokens_ = 0;                        // and answered that these are computed
   std::size_t num_storing_blocks_ = 0, num_loading_blocks_ = 0;  // in transfer, or about to be
   std::unordered_map<std::uint64_t, Tracked> tracked_;           // by request
+  // Of all requests. Others that want one of these wait (unless OffloadConnectorOptions::join_loads), or find it in the cache afterwards.
   KeySet being_loaded_;
   KeySet doomed_;                                     // in transfer, and not to be kept
   std::vector<Moving> loads_;                         // of this plan
@@ -167,6 +169,7 @@ class OffloadConnector final : public Connector {
   std::vector<Moving> due_;                           // stores that begin with this plan
   std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
   OffloadCounters counters_;
+  // Scratch of keys_of() and keys_held(), kept for its memory.
   std::vector<OffloadKey> keys_;
   std::vector<Asked> asked_;                    // parallel to `keys_`, after keys_held()
   std::vector<std::span<const BlockId>> held_;  // by group, then

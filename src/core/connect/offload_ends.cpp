@@ -1,4 +1,6 @@
 // What becomes of transfers and requests that have ended.
+// Called within Core::apply() (completed, sent) and when a request ends (finished), on the core's thread. A key that must not be kept, but
+// is in transfer, is marked (doomed_) and leaves the tier when the last transfer of it is over; until then nobody finds it.
 #include <algorithm>
 #include <iterator>
 

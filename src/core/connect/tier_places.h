@@ -6,6 +6,7 @@
 
 namespace quire {
 
+// Implemented by the tiers over their transports: the numbers carry a generation, so that a load of what a place held before is refused.
 class TierPlaces {
  public:
   virtual ~TierPlaces() = default;

@@ -37,6 +37,8 @@ class AnswerValues {
   bool lacks_ = false;
 };
 
+// Behind the seams of a SeamPlayer, on the core's thread. The first question that was not recorded ends it: later answers would be to other
+// questions, so none is given any more and the status says what was asked.
 class AnswerQueue {
  public:
   explicit AnswerQueue(SeamRecord record) : record_(std::move(record)) {}

@@ -1,5 +1,7 @@
 #pragma once
 // Numbers and texts as bytes: numbers in LEB128, what has 8 bytes for good in 8.
+// Under the records of calls, configurations and seams. Readers are given bytes of any origin: they never read past the end and never take
+// more memory than the bytes bear out.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +13,7 @@
 
 namespace quire {
 
+// Grows without bound: whoever writes takes the bytes from time to time.
 class ByteWriter {
  public:
   void byte(std::uint8_t value) { bytes.push_back(value); }
@@ -42,6 +45,8 @@ class ByteWriter {
 };
 
 // Whatever the bytes are: once it has failed it gives zeros and empty texts.
+// For bytes from files and other processes. It never reads behind them and never allocates more than they bear out; callers look at
+// failed() once at the end, and use nothing of what they read if it is true.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -103,6 +108,7 @@ class ByteReader {
     return failed_ ? 0 : static_cast<std::size_t>(value);
   }
   // A view into the bytes.
+  // Its length, then its bytes.
   std::string_view text() {
     const std::size_t size = count();
     const std::span<const std::uint8_t> part = bytes_.subspan(at_, size);

@@ -1,3 +1,6 @@
+// Reads recorded calls and makes them on a core. Used by replays and fuzzers, on the core's thread. The bytes may be anything: what they
+// say is read into values with bounded memory, and a call that cannot be one is an error before anything is played. Fields that the core
+// only hands through (sampling parameters) are not in the bytes, and stay null.
 #include <fmt/format.h>
 
 #include <limits>

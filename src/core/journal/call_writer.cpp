@@ -1,3 +1,5 @@
+// Writes the calls of a core as bytes, each as its kind and its fields (call_fields.h). Called beside the core, with the same arguments, on
+// its thread. It copies what it is given and keeps no views; nothing is written to a file here.
 #include <type_traits>
 #include <utility>
 

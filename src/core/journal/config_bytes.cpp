@@ -1,4 +1,6 @@
 // The byte form of a configuration: "QCF" and a version, then the fields.
+// Written beside recorded calls, and read by replays and fuzzers; any thread. The bytes may be anything: enums are held to their range, and
+// memory grows only as far as the bytes bear it out. Whether the configuration makes sense, CoreConfig::validate() says.
 #include <fmt/format.h>
 
 #include <optional>

@@ -1,6 +1,7 @@
 #pragma once
 // The fields of a core's configuration, in the order of their bytes: one list for writing and reading. A binding that does not name every
 // field is no C++, so whoever adds one to CoreConfig learns of it here; then the version in config_bytes.cpp goes up.
+// Included by config_bytes.cpp alone, twice over: `Form` is its writer or its reader. The order of fields is the order of bytes.
 #include <concepts>
 #include <type_traits>
 

@@ -11,6 +11,7 @@
 namespace quire {
 
 // FNV-1a over the fields in order.
+// Not for names of blocks, and not against anybody who looks for collisions: a replay that has gone astray differs in many questions.
 class Question {
  public:
   Question& add(std::uint64_t value);

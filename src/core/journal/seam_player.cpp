@@ -1,3 +1,6 @@
+// Seams that answer what was recorded. The core calls them on its thread, as it would the real ones. They never call anything outside, so a
+// run can be repeated on a machine without the connector or the grammar. Where a record does not fit, they answer something harmless, and
+// the player's status tells; the record may be of any origin, so its numbers are clipped to what the types can hold.
 #include <algorithm>
 #include <utility>
 

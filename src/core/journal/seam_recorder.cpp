@@ -1,3 +1,5 @@
+// Seams that hand each call to the real ones and note what those answered. The core calls them on its thread. A question is digested before
+// the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not noted.
 #include <utility>
 
 #include "core/journal/question.h"

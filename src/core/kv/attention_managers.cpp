@@ -1,3 +1,6 @@
+// The search for a cached prefix, by kind of attention. Called by KvCoordinator when a request is looked up, on the core's thread. A find()
+// only reads: blocks are taken when the hit is attached. The results are vLLM's, block for block, and a naive model in the tests says the
+// same.
 #include "core/kv/attention_managers.h"
 
 #include <algorithm>
@@ -8,6 +11,7 @@ namespace quire {
 
 void FullAttentionManager::find(HitQuery& query) const {
   query.assign_null(0);
+  // A full prefix is what counts here: the first block that misses ends the search, whatever lies behind it.
   const std::int64_t end = std::min(tokens_.floor(query.limits().max_tokens), query.num_named());
   for (std::int64_t i = 0; i < end && query.look_up(i); ++i) query.append();
   std::int64_t size = query.size();
@@ -35,6 +39,7 @@ SlidingWindowManager::SlidingWindowManager(const GroupOptions& options, std::uin
 
 void SlidingWindowManager::find(HitQuery& query) const {
   const bool use_eagle = query.limits().use_eagle;
+  // From the right: the longest hit is the one that ends last, and it needs only the blocks that its own window covers.
   const std::int64_t wanted = tokens_.ceil(window_ - 1) + (use_eagle ? 1 : 0);
   const std::int64_t end = tokens_.floor(query.limits().max_tokens);
   QUIRE_CHECK(query.num_named() >= end, "known tokens have names");

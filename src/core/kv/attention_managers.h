@@ -1,5 +1,7 @@
 #pragma once
 // One manager per kind of attention, by the rules of vLLM V1's single_type_kv_cache_manager (v0.19.0).
+// Called by KvCoordinator on the core's thread. A kind says three things: what of a prefix is a hit, what no later token attends to, and
+// how many blocks a sequence holds at once. All else is GroupManager's.
 #include <cstdint>
 #include <span>
 
@@ -24,6 +26,7 @@ class FullAttentionManager : public SkippingManager<FullAttentionManager> {
 };
 
 // Full attention; the blocks of the sink are set aside at once.
+// The sink's blocks are never given out: kernels read them for every sequence, under ids that the worker knows.
 class SinkFullAttentionManager : public FullAttentionManager {
  public:
   SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool);

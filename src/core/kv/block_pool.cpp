@@ -53,6 +53,7 @@ BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
   if (sink_ != nullptr && index_.contains(block))
     sink_->on_event({.what = EventKind::block_evicted, .block = block, .name = index_.hash_of(block).bytes});
+  // Without caching nothing has a name, and asking would cost a look into the index for each block.
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   ref_counts_[block.value] = 1;
@@ -75,6 +76,7 @@ void BlockPool::release(BlockId block) {
   if (block == kNullBlock) return;
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
   if (--ref_counts_[block.value] > 0) return;
+  // Who frees a sequence gives its last block first, so the end of a prefix is taken for new content before its beginning.
   if (lifo_)
     free_.push_front(block);
   else

@@ -1,3 +1,6 @@
+// Gathers layers into cache groups with one block table each. Called once, when an engine or a vLLM worker is set up, on the caller's
+// thread; pure functions. The groups must be vLLM's, order and names included: block names carry the group's number, so another order would
+// make the caches of two hosts strangers.
 #include "core/kv/cache_groups.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// When layers are so alike that one spec stands for all of them: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Called
+// by cache_groups.cpp alone. What vLLM asserts about layers that come from a model file is an error here, never a check.
 #include "core/kv/cache_groups_merge.h"
 
 #include <fmt/format.h>

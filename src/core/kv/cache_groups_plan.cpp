@@ -1,3 +1,5 @@
+// From groups and memory to tensors and a number of blocks, for one worker or several. Called once, while an engine is set up, on the
+// caller's thread. All workers get the number of the one with the least memory: block ids are the core's, and mean the same everywhere.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,6 +43,7 @@ std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options)
 
 // The most tokens of a request that fit, at most options.max_model_len; 0: not even one.
 std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, std::uint64_t available) {
+  // Halving is right because a longer request never needs less.
   std::uint64_t low = 0;
   std::uint64_t high = options.max_model_len;
   while (low < high) {

@@ -1,3 +1,5 @@
+// Bytes of pages and the most that one request can take, by kind of layer; and what a layer must be like to be counted at all. Called by
+// the other cache_groups files. Sizes saturate instead of overflowing, so an absurd model is one that does not fit, and nothing else.
 #include "core/kv/cache_groups_size.h"
 
 #include <fmt/format.h>

@@ -29,6 +29,8 @@ enum class EncoderCacheMode : std::uint8_t {
   encoder_decoder,  // outputs live for one step and are never found again (cross attention keeps their keys and values)
 };
 
+// Called by EncoderScheduler on the core's thread. It holds no embeddings: the worker has them, and is told by name which it may drop. Its
+// questions have effects, so they are asked in vLLM's order and as often.
 class EncoderCache {
  public:
   EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds);
@@ -89,6 +91,7 @@ class EncoderCache {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
   };
+  // A node map: Output::identifier and the list point into nodes, which do not move when the table grows.
   using Outputs = std::unordered_map<std::string, Output, TextHash, std::equal_to<>>;
 
   void link(Output& output);
@@ -97,6 +100,7 @@ class EncoderCache {
 
   EncoderCacheMode mode_;
   std::int64_t capacity_;
+  // Embeddings that nothing takes; and those that would be free if all that can be evicted were.
   std::int64_t num_free_;
   std::int64_t num_freeable_;
   Outputs cached_;

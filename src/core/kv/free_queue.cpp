@@ -1,4 +1,6 @@
 // A block is linked (free) or not (held). pop_front and remove take it out, the pushes put it in; nothing else moves it.
+// Called by the block pool in every step. Each change checks its neighbours: a list that was broken once would give a block out twice,
+// which shows much later as wrong text.
 #include "core/kv/free_queue.h"
 
 #include "base/check.h"

@@ -8,6 +8,7 @@
 
 namespace quire {
 
+// Owned by the block pool. The order is a decision: the front is what is evicted next, so whoever pushes decides how long content lives.
 class FreeQueue {
  public:
   // All of 0 .. num_blocks - 1 are free, in this order.
@@ -27,6 +28,7 @@ class FreeQueue {
 
  private:
   static constexpr std::uint32_t kUnlinked = UINT32_MAX;
+  // Indices instead of pointers: half the memory, and a block's place is found by its id.
   struct Link {
     std::uint32_t prev = kUnlinked;
     std::uint32_t next = kUnlinked;

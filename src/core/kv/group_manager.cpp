@@ -1,6 +1,8 @@
 // A sequence's part in a group: never met (empty, nothing counted) -> attach: hit and external blocks, once, while num_cached_blocks is
 // unset -> allocate, cache, drop_skipped in any order -> free: never met again. Blocks before num_cached_blocks are null, findable or were
 // evicted by name; those after it carry no name.
+// Called by KvCacheManager through KvCoordinator::each(), on the core's thread, one phase over all groups before the next. It takes blocks
+// only after blocks_needed() was asked, since a step that runs out of blocks halfway could not be undone.
 #include "core/kv/group_manager.h"
 
 #include <algorithm>
@@ -48,11 +50,13 @@ std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const Bloc
   track(list);
   const std::int64_t total = num_local + num_external;
   if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
+    // What a window has passed is not held; null blocks stand in its place, so that a block's index tells its tokens.
     hit = hit.subspan(std::min(hit.size(), as_index(skipped)));
     num_external = std::min(total - num_skipped, num_external);
     list.blocks.assign(as_index(skipped), kNullBlock);
   }
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
+  // Held before any new block is taken, which might evict it.
   for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
@@ -107,6 +111,7 @@ std::uint32_t GroupManager::num_own(const GroupBlockList& list, std::int64_t num
 
 void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
   const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
+  // Blocks behind the computed tokens hold nothing that is worth a transfer.
   for (; list.blocks.size() > end; list.blocks.pop_back()) pool_.release(list.blocks.back());
   const auto first = static_cast<std::ptrdiff_t>(taken.size());
   for (std::size_t i = end; i > 0; --i) {
@@ -146,6 +151,8 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
 }
 
 void GroupManager::free(GroupBlockList& list) {
+  // From the back: as a rule the free ones are taken in the order in which they came, so a prompt's end goes before its begin, which others
+  // have in common.
   for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) pool_.release(*block);
   QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
   num_tracked_ -= list.tracked ? 1 : 0;
@@ -192,6 +199,7 @@ void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const Fo
   if (options_.enable_caching) child.num_cached_blocks = static_cast<std::uint32_t>(num_full);
   if (num_full == end) return;
   child.shared_block = static_cast<std::uint32_t>(num_full);
+  // The parent marks the block too, if it may still write to it: whoever writes first takes the copy, the other one keeps the block.
   if (tokens_.floor(point.parent_next) <= num_full) parent.shared_block = child.shared_block;
 }
 

@@ -38,11 +38,14 @@ struct ForkPoint {
   std::int64_t parent_next = 0;   // the parent writes nothing before it any more
 };
 
+// No virtual calls: a step asks every group of every request, so the managers are joined by a variant and inlined. A derived class hides a
+// method in order to deviate, and calls the one here for what it shares.
 class GroupManager {
  public:
   GroupManager(const GroupOptions& options, BlockPool& pool);
 
   [[nodiscard]] std::uint32_t group() const { return options_.group; }
+  // Tokens and blocks are converted through this alone, so that rounding is the same everywhere.
   [[nodiscard]] const TokensPerBlock& tokens_per_block() const { return tokens_; }
 
   // Sequences that were met and not freed.
@@ -67,10 +70,14 @@ class GroupManager {
   void name_again(const GroupBlockList& list, const KvRequest& request, const TakenBlock& taken);
 
   // Forgets nothing of the sequence but its blocks; allowed for a sequence never met.
+  // The last block first: the free queue then takes the end of a prefix before its beginning.
   void free(GroupBlockList& list);
+  // Makes the full blocks of the first num_tokens tokens findable, from the first that has no name on. Names never change: the tokens
+  // before a block decide its name.
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
   std::uint32_t common_prefix(GroupBlockList&) { return 0; }
   void new_step_starts() {}
+  // Appends the blocks taken since the last call, with GroupOptions::record_new_blocks.
   void take_new_block_ids(std::vector<BlockId>& out);
   // For external tokens, as many as the attach() of the kinds has answered.
   void append_new(GroupBlockList& list, std::int64_t num_blocks);

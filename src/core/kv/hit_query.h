@@ -13,6 +13,8 @@
 
 namespace quire {
 
+// Made by KvCoordinator, filled by the find() of one kind of attention. It reads the pool and takes nothing: blocks that are found may be
+// evicted by the next allocation, so a hit is attached before anything else is allocated.
 class HitQuery {
  public:
   struct Limits {

@@ -42,6 +42,8 @@ struct TakenBlock {
   bool had_name = false;
 };
 
+// The sequence is blank (no groups), or met by a manager (a list per group, perhaps empty). Lists keep their memory when they are freed,
+// since a request that was preempted comes back.
 class KvBlocks {
  public:
   // Asks the processor for what blocks() reads.

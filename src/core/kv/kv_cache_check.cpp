@@ -1,4 +1,5 @@
 // What a configuration must be like: vLLM's assertions in the managers and coordinators, found before the first request.
+// Called by CoreConfig::validate() and when a manager is made. vLLM stops with an AssertionError; here the error names the field.
 #include <fmt/format.h>
 
 #include <algorithm>

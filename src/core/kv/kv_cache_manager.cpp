@@ -1,5 +1,7 @@
 // The order of every verb is vLLM's: each phase (skip, count, attach, allocate, cache, free) walks the groups in order, so that free blocks
 // lie in the queue, and are taken from it, group by group.
+// Called by the scheduler's parts on the core's thread, in every step. A call that answers "so many blocks lack" has taken nothing, so the
+// caller can let others give way and ask again; a call that succeeds has done all of it.
 #include "core/kv/kv_cache_manager.h"
 
 #include <algorithm>
@@ -74,6 +76,7 @@ void KvCacheManager::new_step_starts() {
 KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
+  // One token less than it has: its last one is computed even where all are cached, or nothing would give the next token.
   const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
   count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
@@ -95,6 +98,7 @@ std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& deman
     needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
     needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
   });
+  // Where nothing is taken nothing need be left: a request that needs no block is admitted into a full pool.
   if (needed > 0) needed += num_left_free;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
 }
@@ -122,6 +126,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_main_model_tokens = main_model,
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
+  // Before counting: what a window has passed is free for this very request.
   remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
@@ -141,6 +146,8 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
 void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external) {
   coordinator_->each([&](auto& manager, std::size_t group) {
     num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
+    // As vLLM does it, group by group: then a new block of one group may evict what the next group has hit. With the option all hits are
+    // held first.
     if (!options_.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
   });
   if (!options_.hits_before_loads) return;
@@ -152,6 +159,7 @@ bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, Kv
   bool shares = true;
   coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], num_computed); });
   if (!shares) return false;
+  // Full blocks have their names before they are shared: the child's list counts them as named.
   cache_up_to(parent, num_computed);
   const std::span<GroupBlockList> to = lists(child);
   const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next};

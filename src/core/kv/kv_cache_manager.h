@@ -40,6 +40,8 @@ struct KvCacheOptions {
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
 };
 
+// The one door to the blocks: requests hold KvBlocks, and only this class changes them. One per core, called on its thread. It knows no
+// queues and no policies: it says how many blocks lack, and the scheduler decides who gives way.
 class KvCacheManager {
  public:
   // What vLLM asserts about configurations; `field` names the option or group.
@@ -140,6 +142,7 @@ class KvCacheManager {
   KvCacheOptions options_;
   BlockPool pool_;
   std::unique_ptr<KvCoordinator> coordinator_;
+  // Between the two halves of attach(), when all hits are taken before any block for what is loaded.
   std::vector<std::int64_t> num_loaded_;  // blocks for external tokens, by group, in allocate_slots()
   PrefixCacheStats stats_;
 };

@@ -1,3 +1,6 @@
+// One search over all cache groups. Called by KvCacheManager::find_prefix() for each try of an admission, on the core's thread. A hit must
+// suit every group at once: its length is a multiple of all block sizes, and a bucket that finds less shortens it for the others, which are
+// then asked again.
 #include "core/kv/kv_coordinator.h"
 
 #include <algorithm>
@@ -52,6 +55,7 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
     else
       buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
   }
+  // Full attention first: its hit is the longest, and the others only shorten it.
   std::vector<Bucket> others;
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });

@@ -45,6 +45,7 @@ class KvCoordinator {
   [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
 
  private:
+  // Groups whose layers have equal specs: they always hit the same blocks, so one search writes the lists of all.
   struct Bucket {
     std::vector<std::uint32_t> groups;
     bool is_full = false;

@@ -24,6 +24,8 @@ struct StoredBlocks {
   std::int64_t lora_id = 0;  // reported where the content names an adapter
 };
 
+// Filled by pool and managers in the order in which things happen, taken with each outcome. Where events are on and nobody takes outcomes
+// it grows.
 class KvEventLog {
  public:
   KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {

@@ -2,6 +2,8 @@
 //   . . . R x y    ->    . . . R . y x z
 // The state is always the last but num_speculative blocks. What is speculative and lies before the new state moves to the end; y, in place,
 // becomes the state; one new block (z) at most is taken. The old R is copied from in this step and given back in the next but one.
+// Called like every manager (group_manager.cpp). The worker copies the old state into the new one in the step in which the list changes,
+// which is why nothing here may give the old block back before that step has run.
 #include "core/kv/mamba_manager.h"
 
 #include <algorithm>

@@ -11,6 +11,8 @@
 
 namespace quire {
 
+// A prefix of a state is no state, so what full attention does by dropping blocks at the end of a hit is done here by keeping states at the
+// ends of blocks and finding the last one that is there.
 class MambaManager : public SkippingManager<MambaManager> {
  public:
   MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool);

@@ -22,6 +22,7 @@ struct BlockName {
   BlockName(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a name
 };
 
+// Chained, not open addressing: a block leaves by its id when it is evicted, in O(1) and without a mark that would slow later searches.
 class PrefixIndex {
  public:
   // Names have at most max_hashes hashes; all names of a group have equally many.

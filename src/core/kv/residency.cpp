@@ -1,5 +1,6 @@
 // A block is followed or not. Not followed -> followed: on_allocated, for a sample. Followed -> not followed: on_evicted, which makes an
 // event, or reset, which makes none. Accesses move nothing.
+// Called by the block pool in the middle of a step; all of it is off, and free of cost, unless ReportOptions::kv_metrics_sample is set.
 #include "core/kv/residency.h"
 
 #include <algorithm>

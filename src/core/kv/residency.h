@@ -11,6 +11,7 @@
 
 namespace quire {
 
+// The sample is drawn when a block is taken, from the seed of the call, so equal calls follow equal blocks.
 class KvResidency {
  public:
   // `sample_rate` is the share of allocations that are followed, in [0, 1]; 0 turns everything off and takes no memory. Without

@@ -7,6 +7,7 @@
 
 namespace quire {
 
+// Nearly all block sizes are powers of two, and the scheduler converts several times per request and step: a shift instead of a division.
 class TokensPerBlock {
  public:
   explicit TokensPerBlock(std::uint32_t size) : size_(size), shift_(std::has_single_bit(size) ? std::countr_zero(size) : -1) {

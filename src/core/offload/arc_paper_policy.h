@@ -9,6 +9,8 @@
 
 namespace quire {
 
+// Called by the ledger on the core's thread. evict() announces into which list each new key will go, because the paper decides that before
+// it makes room, and the ledger inserts afterwards.
 class ArcPaperPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -44,6 +46,7 @@ class ArcPaperPolicy final : public EvictionPolicy {
   const KeyIndex& keys_;
   SlotQueues queues_;
   GhostKeys ghosts_;
+  // In slots, 0 to num_slots. A real number: steps may be fractions where one ghost list is much longer.
   double target_t1_size_ = 0;  // p in the paper
 };
 

@@ -9,6 +9,7 @@
 
 namespace quire {
 
+// Called by the ledger on the core's thread. Slots lie in two orders over shared links, so to move one costs no allocation.
 class ArcPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -39,6 +40,7 @@ class ArcPolicy final : public EvictionPolicy {
   RecencyLinks links_;
   RecencyOrder t1_;
   RecencyOrder t2_;
+  // By slot; means nothing for one that is not resident.
   std::vector<std::uint8_t> in_t2_;
   GhostKeys ghosts_;
   double target_t1_size_ = 0;

@@ -8,6 +8,7 @@
 
 namespace quire {
 
+// // Owned by one policy. Memory is fixed: two lists share entries for 2 * capacity keys.
 // Keys that were evicted, from the oldest on, each in one of two lists of at most `capacity`.
 class GhostKeys {
  public:

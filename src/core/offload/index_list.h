@@ -16,6 +16,7 @@ struct IndexLink {
   std::uint32_t next = kUnlinked;
 };
 
+// Each operation is O(1) and allocates nothing. An index that is linked in one of the lists over shared links is in no other.
 class IndexList {
  public:
   explicit IndexList(std::span<IndexLink> links) : links_(links) {}

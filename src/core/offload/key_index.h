@@ -8,6 +8,8 @@
 
 namespace quire {
 
+// Owned by the ledger (by slot), the reuse filter and the ghosts (by entry). Keys begin with digest bytes, so one multiplication spreads
+// them.
 class KeyIndex final : public SlotKeys {
  public:
   explicit KeyIndex(std::uint32_t num_entries);

@@ -6,6 +6,7 @@
 
 namespace quire {
 
+// vLLM's LRUCachePolicy: a touch makes a block the newest, whether it has been stored yet or not.
 class LruPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.

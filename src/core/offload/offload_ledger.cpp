@@ -8,6 +8,8 @@
 //   ready -> free                           prepare_store, for others (eviction); discard
 //   storing -> lost                         prepare_store of a key given twice
 // Storing, ready and loading slots are resident: they have a key and a place in the policy's order. Only ready ones are evictable.
+// Called by the offloading connector, or by a host through OffloadManager, on one thread. Policies only order slots: that none in transfer
+// is evicted is seen to here, by what is evictable, and checked on what a policy gives, since policies may come from elsewhere.
 #include "core/offload/offload_ledger.h"
 
 #include <fmt/core.h>
@@ -89,6 +91,7 @@ OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<Reus
 
 std::uint32_t OffloadLedger::lookup(std::span<const OffloadKey> keys) {
   if (filter_) filter_->count(keys);
+  // A gap ends it: blocks behind one cannot be used without the one before.
   std::uint32_t count = 0;
   for (const OffloadKey& key : keys) {
     const std::uint32_t slot = index_.find(key);
@@ -118,6 +121,7 @@ Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
     if (slot == kNoIndex || ref_counts_[slot] <= 0) {
+      // What was given back so far is taken again, so that an error changes nothing.
       for (const OffloadSlot taken : slots_) ++ref_counts_[taken.value];
       return bad_key(i, "it is not being loaded");
     }

@@ -17,6 +17,7 @@
 
 namespace quire {
 
+// Memory is fixed by num_slots, but for the events. All calls are linear in their keys.
 class OffloadLedger {
  public:
   // Errors: an option out of range.
@@ -76,6 +77,7 @@ class OffloadLedger {
   void check_invariants() const;
 
  private:
+  // Keys of all events lie one after the other; an event says where its own end.
   struct EventRange {
     std::size_t end;  // in event_keys_; the event begins where the one before it ends
     bool removed;

@@ -34,6 +34,8 @@ void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
 }
 
 void RecencyOrder::link_evictable(std::uint32_t slot) {
+  // Both ways at once, a step each: the nearer neighbour that may go ends the walk, so its length does not depend on where in the order the
+  // slot lies.
   std::uint32_t older = all_.prev(slot);
   std::uint32_t newer = all_.next(slot);
   for (; older != kNoIndex && newer != kNoIndex; older = all_.prev(older), newer = all_.next(newer)) {

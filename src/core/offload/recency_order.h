@@ -17,6 +17,7 @@ struct RecencyLinks {
   std::vector<IndexLink> evictable;
 };
 
+// Owned by policies. Everything is O(1) but making a slot evictable.
 class RecencyOrder {
  public:
   // The links must outlive the order.

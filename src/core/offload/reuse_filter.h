@@ -10,6 +10,7 @@
 
 namespace quire {
 
+// Owned by a ledger with OffloadOptions::store_threshold >= 2. Most prompts never come again: what is looked up once is not worth a write.
 class ReuseFilter {
  public:
   // Errors: store_threshold < 2, max_tracked_keys not in [1, 2^28].

@@ -12,6 +12,7 @@
 namespace quire {
 namespace {
 
+// The paper's: a tenth of the slots for blocks that have yet to be used again, and two bits of uses.
 constexpr std::uint32_t kSmallShare = 10;
 constexpr std::uint8_t kMaxUses = 3;
 
@@ -56,6 +57,7 @@ bool S3FifoPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incomi
 }
 
 std::uint32_t S3FifoPolicy::take_victim() {
+  // Ends: a slot that is moved on loses its uses, and there is one that may go.
   for (;;) {
     const bool prefers_small = queues_.size(kSmall) >= small_size_;
     const bool from_small = queues_.oldest_evictable(prefers_small ? kSmall : kMain) == kNoIndex ? !prefers_small : prefers_small;

@@ -8,6 +8,8 @@
 
 namespace quire {
 
+// Shared by the policies that have two queues. Keys are announced first and inserted later, because the ledger stores them only when the
+// policy has said who goes.
 class SlotQueues {
  public:
   enum class Queue : std::uint8_t { first, second };

@@ -1,4 +1,7 @@
 // The facade: what is asked from outside. The steps are in step.cpp, the views in snapshot.cpp.
+// The host calls it, on one thread. It finds the request, checks what may be wrong with it, and hands on to one part; it decides nothing
+// itself. What it refuses it refuses before anything has changed, and every call that can free blocks begins with the time (begin_call()),
+// since events and pins carry it.
 #include "quire/core.h"
 
 #include <fmt/format.h>
@@ -107,6 +110,7 @@ Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const Ste
     s.context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
   s.jobs.join(created, input.now);
+  // In front: its share of the parent's blocks is held while it waits, and blocks that only wait should run soon.
   s.queues.waiting.prepend(created);
   s.requests.record(created, RequestEventKind::queued, input.now);
   ++s.context.totals.num_forks;
@@ -134,6 +138,7 @@ FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& i
   if (request == nullptr || request->finished()) return FinishEffect::unknown;
   s.begin_call(input);
   s.ending.finish({&request, 1}, status);
+  // A worker may still be running a plan that names it: the host must keep its sampling parameters until that plan is applied.
   if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
   s.ended.destroy(*request);
   return FinishEffect::retired;
@@ -171,6 +176,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
     s.swap.drop_all(EventCause::ended_by_host);
     while (s.forks.give_up_share(EventCause::ended_by_host) || s.giving_way.end_early_load()) {
     }
+    // Their tokens stay, so nothing that was put out is lost; only their keys and values are computed again.
     // From the last on, so that they come back in order.
     while (!s.queues.running.empty()) {
       Request& request = *s.queues.running.back();

@@ -1,4 +1,6 @@
 // What must hold between any two calls, recomputed from scratch.
+// Called by tests, by the checks of the fuzzers, and by the engine when it ends; never in a step, since it walks over everything. Each rule
+// that the parts keep by counting is counted here a second time, in another way.
 #include <unordered_map>
 #include <unordered_set>
 

@@ -1,4 +1,6 @@
 // What the core holds, shown and copied out.
+// For hosts, statistics and tests, on the core's thread and between two of its calls; it changes nothing. counters() and view() are cheap
+// enough for every step, visit() walks over all requests, snapshot() copies everything.
 #include <algorithm>
 #include <set>
 

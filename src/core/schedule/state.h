@@ -9,6 +9,8 @@
 //   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     ended_requests.cpp
 // and then it is destroyed. A slot is free or a running request's; it becomes free when its request stops running, is named in the
 // next plan's `released`, and may be given out again in that same plan.
+// Lives on one thread. A part may keep references to parts above it in this list and call them; it is never called back by them, so the
+// order of construction is also the order in which one can read the scheduler.
 #include <memory>
 #include <vector>
 

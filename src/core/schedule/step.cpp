@@ -1,5 +1,7 @@
 // The frame of a step: a plan is made and its tokens count as computed from then on, so that the next plan can be made before this one has
 // run; and its result is taken.
+// Called by the host on its one thread: schedule() and apply(), in any order that CoreLimits::max_outstanding_plans allows. The order of
+// the verbs within is vLLM's and shows in decisions: running requests before waiting ones, stops before transfers.
 #include <utility>
 
 #include "base/check.h"
@@ -13,9 +15,11 @@ const StepPlan& Core::schedule(const StepInput& input) {
   PlanArena& arena = s.plans.begin();
   s.begin_call(input);
   s.begin_step(arena);
+  // Who runs goes first: it holds blocks already. Who waits gets the tokens that are left.
   s.running_loop.schedule(arena);
   if (s.waiting_loop.schedule(arena)) s.early_loads.begin(arena.plan().step);
   s.complete(arena);
+  // From here on the plan's views hold. Only transfers are still added, since the connector must see the plan before it names them.
   StepPlan& plan = arena.seal();
   if (Connector* connector = s.context.seams.connector; connector != nullptr) connector->planned(plan);
   if (s.transfers.are_possible()) s.transfers.plan(arena);
@@ -51,14 +55,18 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     Request& request = *planned[i];
     const ScheduledRequest& s = plan.scheduled[i];
     QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "what is planned runs");
+    // Keeps it in memory until this plan's result has been taken, whatever becomes of it meanwhile.
     ++request.num_in_flight;
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
     if (request.has_encoder_inputs()) encoder.release_computed(request);
+    // A chunk samples nothing, so nothing of it is awaited.
     if (request.is_prefill_chunk) continue;
     plan.has_structured_output |= request.structured_output;
     if (context.config.scheduler.async_scheduling) {
+      // Its mask depends on tokens that the step before has not given yet.
       plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;
+      // Tokens that this plan may give: as many as if all drafts were accepted. The result takes back what was too many.
       request.num_output_placeholders += 1 + static_cast<std::int32_t>(s.drafts.size());
       request.draft_tokens.assign(context.config.speculation.num_spec_tokens, kDraftPlaceholder);
     }
@@ -66,12 +74,14 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   context.totals.num_scheduled_tokens += plan.num_scheduled_tokens;
   context.totals.num_copied_blocks += plan.copies.size();
   ++context.totals.num_steps;
+  // They were told in this plan.
   ending.forget_finished();
   budget.end_step();
 }
 
 Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput& input) {
   State& s = *state_;
+  // Everything is checked before anything is taken: a result that is refused leaves the core as it was.
   if (Result<void> checked = Results::check(s.plans, result); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = s.transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
   s.begin_call(input);
@@ -80,6 +90,7 @@ Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput
 }
 
 void Core::State::take(const StepResult& result) {
+  // Out of the ring first: what the results decide must not count this plan as outstanding. Its views stay until the next pop().
   const PlanArena& arena = plans.pop();
   for (Request* request : arena.requests()) {
     QUIRE_CHECK(request->num_in_flight > 0, "a plan is applied once");
@@ -88,6 +99,7 @@ void Core::State::take(const StepResult& result) {
   updates.begin(result.sampled.size());
   stats.begin();
   if (result.has_connector_output && (!result.invalid_blocks.empty() || transfers.lost_loads()))
+    // Before the tokens: who ran on blocks that were not loaded gets none.
     failed_loads.find(arena, result.invalid_blocks);
   results.take(arena, result);
   failed_loads.handle();

@@ -33,6 +33,7 @@ std::array<std::uint8_t, kBytes> big_endian(std::uint64_t value) {
 }
 
 // Bytes in storage that only grows: one check of the room per piece, and no allocation once it is large enough.
+// One per hash function, used again for each block: naming blocks is on the way of every prompt.
 class HashBytes {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }

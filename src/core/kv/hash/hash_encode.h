@@ -1,5 +1,7 @@
 #pragma once
 // The bytes of a block that are digested. Each encoding replaces the content of `out`, whose storage is reused.
+// Called by hash_function.cpp for each full block. A change of one byte gives every block another name: then caches on disk, routers and
+// vLLM's own workers find nothing any more. Recorded names (tests/golden) hold all three to theirs.
 #include <cstdint>
 #include <span>
 #include <string_view>

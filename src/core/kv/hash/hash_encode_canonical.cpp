@@ -3,8 +3,10 @@
 namespace quire {
 namespace {
 
+// Part of the names: a number is never used again for something else.
 enum class Tag : std::uint8_t { root = 1, tokens = 2, lora = 3, multimodal = 4, salt = 5, embeds = 6 };
 
+// Tag and length before the bytes, so that no two inputs give the same text by running into each other.
 void put_field(Tag tag, std::span<const std::uint8_t> bytes, HashBytes& out) {
   out.put(static_cast<std::uint8_t>(tag));
   out.put(little_endian<4>(bytes.size()));

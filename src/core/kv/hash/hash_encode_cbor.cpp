@@ -33,6 +33,7 @@ void put_bytes(Major major, std::span<const std::uint8_t> bytes, HashBytes& out)
   out.put(bytes);
 }
 
+// vLLM's generate_block_hash_extra_keys: the adapter, the items with their places, the salt, the embeddings; None where there is nothing.
 void put_extra_keys(const HashInput& input, HashBytes& out) {
   const std::size_t num_keys = input.num_extra_keys();
   if (num_keys == 0) {

@@ -1,5 +1,7 @@
 // Pickle, protocol 5: PEP 3154 and PEP 574, Modules/_pickle.c. Opcodes lie in frames of at least 64 KiB; a frame ends before an object,
 // never within one. Every string, byte string and non-empty tuple is followed by MEMOIZE.
+// The bytes are those of CPython's C pickler, down to where frames begin and which strings are remembered, because vLLM digests them.
+// Called per block; it writes into storage that is used again.
 #include <algorithm>
 
 #include "base/check.h"
@@ -171,6 +173,8 @@ class PickleWriter {
   HashBytes& out_;
   std::size_t frame_ = 0;  // where the open frame begins; 0: none is open
   std::size_t memo_size_ = 0;
+  // Strings of one Latin-1 character that were written, and where: CPython has one object for each, which pickle then refers to. More than
+  // 16 in one block's keys are written out again, which no real key does.
   std::array<Character, 16> characters_;
   std::size_t num_characters_ = 0;
 };

@@ -1,3 +1,6 @@
+// The hash functions by name, and the chain over a request's blocks. Made once per core, called on its thread when a request is added and
+// when outputs fill a block; the engine calls it on the submitting thread, with an object of its own, since the function reuses its
+// buffers.
 #include "core/kv/hash/hash_function.h"
 
 #include <fmt/format.h>

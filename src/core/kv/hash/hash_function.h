@@ -24,6 +24,7 @@ constexpr std::size_t hash_size(HashAlgorithm algorithm) {
   return algorithm == HashAlgorithm::xxhash || algorithm == HashAlgorithm::xxhash_cbor ? 16 : 32;
 }
 
+// Two processes that are to find each other's blocks need the same algorithm and the same seed or root.
 struct HashOptions {
   HashAlgorithm algorithm = HashAlgorithm::canonical;
   std::string seed;                // what PYTHONHASHSEED is to vLLM: the root is the digest of this text

@@ -11,6 +11,7 @@
 namespace quire {
 
 // A view of a request's hashes; block_size must be a multiple of hash_block_size.
+// Made per call and cheap: groups with larger blocks read the same hashes in longer pieces.
 class BlockHashList {
  public:
   BlockHashList(std::span<const BlockHash> hashes, std::uint32_t hash_block_size, std::uint32_t block_size)

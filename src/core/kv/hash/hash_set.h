@@ -7,6 +7,7 @@
 
 namespace quire {
 
+// For what a step has cached (mamba_manager.cpp). Names are digests, so their first bytes are hash enough.
 class HashSet {
  public:
   [[nodiscard]] bool contains(const BlockHash& hash) const { return !slots_.empty() && slots_[slot_of(hash)].round == round_; }

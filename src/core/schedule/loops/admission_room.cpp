@@ -3,6 +3,7 @@
 namespace quire {
 
 std::uint32_t AdmissionRoom::take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder) {
+  // Nothing of it is taken when blocks lack. Each turn has somebody give something up, so it comes to an end.
   while (const std::uint32_t missing = try_take(request, computed, num_new_tokens, encoder))
     if (!giving_way_.while_idle(request) && !giving_way_.to_earlier(request, missing)) return missing;
   return 0;

@@ -19,12 +19,14 @@ void EarlyLoads::begin(StepId step) {
     if (request->loaded_early && request->finished_receiving) look_up_.try_promote(*request);
   const auto asked = std::ranges::find_if(next_, [&](const Request* request) { return may_ask(*request, step); });
   if (asked == next_.end() || pressure_.is_stopped()) return;
+  // What those before it will want stays free: a load must never make an earlier request wait.
   std::uint32_t num_left_free = num_kept_for_running();
   for (auto earlier = next_.begin(); earlier != asked; ++earlier) {
     // What was swapped out comes back when it is its turn: blocks lack.
     if ((*earlier)->swapped != nullptr || num_left_free >= kv_.pool().num_free_blocks()) return;
     num_left_free += num_wanted_blocks(**earlier);
   }
+  // One in a step: nobody waits for it yet.
   (*asked)->asked_early = step;
   try_begin(**asked, num_left_free);
 }
@@ -42,6 +44,7 @@ std::uint32_t EarlyLoads::num_kept_for_running() const {
     const auto num_tokens = static_cast<std::uint32_t>(std::max(request->num_tokens_with_drafts() + request->num_output_placeholders, 0));
     for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
       const std::size_t num_known = (num_tokens + kv_.block_size(group) - 1) / kv_.block_size(group);
+      // What its known tokens lack, and one block more to grow into.
       num_blocks += std::max(num_known, request->blocks.blocks(group).size()) - request->blocks.blocks(group).size() + 1;
     }
   }

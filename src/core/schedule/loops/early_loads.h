@@ -19,6 +19,8 @@
 
 namespace quire {
 
+// Called once per step by the waiting loop, on the core's thread. It must not delay anybody who goes before: it takes only what neither the
+// running requests nor those in front are known to want.
 class EarlyLoads {
  public:
   EarlyLoads(const Foundation& base, const StepBudget& budget, LookUp& look_up, const Pressure& pressure)

@@ -20,6 +20,7 @@ bool holds_early_load(const Request& request) {
 }  // namespace
 
 bool GivingWay::before_preempting(const Request& request, std::uint32_t num_missing) {
+  // What costs least goes first: a pin, a share that has not been used, a load that can come again.
   if (policy_.end_oldest_pin() || forks_.give_up_share(EventCause::lack_of_blocks) || to_earlier(request, num_missing)) return true;
   return swap_.is_on() && queues_.running.size() == 1 && (swap_.give_up_last(request) || take_back_loaded(request));
 }

@@ -13,6 +13,8 @@
 
 namespace quire {
 
+// Called by both loops, on the core's thread. Each call frees something or says that it cannot; the caller tries again after every success,
+// so a call must free at least one reference, or the loop would not end.
 class GivingWay {
  public:
   GivingWay(Context& context, Requests& requests, Queues& queues, Policy& policy, Forks& forks, Swap& swap)

@@ -56,6 +56,7 @@ void Preemption::stop(Request& victim) {
   ++context_.totals.num_preemptions;
   requests_.record(victim, RequestEventKind::preempted, context_.now);
   slots_.release(victim);
+  // In front, since it was admitted before all who wait; by priority, where it belongs.
   queues_.waiting.prepend(victim);
 }
 

@@ -29,6 +29,7 @@ class Preemption {
         budget_(budget),
         swap_(swap) {}
 
+  // Between take_victim() and preempt() it is in no queue and not in the plan, with its blocks still its own: events can tell of them.
   struct Victim {
     Request& request;
     bool was_planned;  // in this step, which it was taken out of

@@ -12,6 +12,8 @@
 
 namespace quire {
 
+// Asked by the waiting loop and by early loads, on the core's thread. Two marks instead of one, so that a pool at the border does not open
+// and close admission in every step. While nothing runs and nothing loads it holds nobody back: waiting would free no block.
 class Pressure {
  public:
   Pressure(Context& context, const KvCacheManager& kv, const Queues& queues) : context_(context), kv_(kv), queues_(queues) {}

@@ -22,6 +22,7 @@ bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
   }
   if (context_.config.mamba_align && num_new_tokens > 0)
     num_new_tokens = budget_.align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
+  // Nothing of it runs now: its last tokens are in flight, or an encoder's output does not fit. The next one is asked all the same.
   if (num_new_tokens <= 0) {
     ++cursor_;
     return true;
@@ -49,9 +50,12 @@ std::int32_t RunningLoop::num_wanted_tokens(const Request& request) const {
   const std::int32_t wanted =
       budget_.below_threshold(request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens);
   const auto max_model_len = static_cast<std::int32_t>(context_.config.scheduler.max_model_len);
+  // With drafts or tokens in flight it could be asked for more than the context holds.
   return std::min({wanted, budget_.tokens(), max_model_len - 1 - request.num_computed_tokens});
 }
 
+// Ends because each turn frees something: a pin, a share, loaded blocks, or a running request, of which there are finitely many and the
+// last is the request itself.
 bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
   const bool is_unsure = context_.config.cures.unsure_drafts && request.num_output_placeholders > 1;
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
@@ -70,6 +74,7 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
     }
     preemption_.preempt(chosen);
     arena.preempt(victim.id);
+    // It has given way itself; as in vLLM nobody behind it is looked at in this step.
     if (&victim == &request) return false;
   }
   return true;
@@ -82,6 +87,7 @@ void RunningLoop::take_drafts(Request& request, std::int32_t num_new_tokens, Pla
     QUIRE_CHECK(static_cast<std::size_t>(num_scheduled) <= drafts.size(), "no more drafts run than there are");
     arena.set_drafts(drafts.first(static_cast<std::size_t>(num_scheduled)));
   }
+  // Drafts are of one step, whether they ran or not.
   request.draft_tokens.clear();
 }
 

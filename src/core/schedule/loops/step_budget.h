@@ -12,6 +12,7 @@
 
 namespace quire {
 
+// Begins anew with each step. Both loops give from it, on the core's thread; what a preemption takes out of the step comes back.
 class StepBudget {
  public:
   explicit StepBudget(const Context& context) : context_(context) {}
@@ -41,6 +42,7 @@ class StepBudget {
 
   void begin_admissions(std::span<Request* const> scheduled);
   [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
+  // Of a request that is admitted in this step.
   void note_lora(const Request& request);
 
   // prev_step_scheduled_req_ids is cleared: until the next plan is made, nobody was in the last one.
@@ -51,6 +53,7 @@ class StepBudget {
   const Context& context_;
   std::int32_t tokens_ = 0;
   std::vector<std::int64_t> loras_;  // of running requests scheduled in this step, each once
+  // Set by a reset, which preempts everybody: then workers are sent all tokens again, as in vLLM.
   bool forgets_last_plan_ = false;
 };
 

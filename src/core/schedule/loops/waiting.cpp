@@ -1,3 +1,6 @@
+// Who is admitted in this step. Called once per step, after the running loop, on the core's thread. Nobody is admitted past a request that
+// lacks blocks or tokens: that is what keeps a long prompt from starving. A request that is looked at and not admitted must be as it was,
+// but for what vLLM leaves too (counts of look-ups, encoder outputs that were evicted).
 #include "core/schedule/loops/waiting.h"
 
 #include <algorithm>
@@ -9,7 +12,7 @@ namespace quire {
 bool WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
   pressure_.look();
-  // Admitting right after a preemption would only preempt again.
+  // Admitting right after a preemption would only preempt again: the running loop has just found that blocks lack.
   if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) return false;
   budget_.begin_admissions(arena.requests());
   const bool some_are_left = admit_waiting(arena);
@@ -23,6 +26,7 @@ bool WaitingLoop::admit_waiting(PlanArena& arena) {
     RequestQueue& queue = queue_to_take_from();
     Request& request = queue.front();
     const Admission admission = try_admit(request, queue, arena);
+    // Nobody behind it is looked at. Where only tokens lack in this step, blocks may be there, and those that are next may load early.
     if (admission == Admission::blocked || admission == Admission::lacks_tokens) return admission == Admission::lacks_tokens;
     if (admission == Admission::admitted) pressure_.look();
     if (admission != Admission::skipped) continue;
@@ -36,6 +40,7 @@ RequestQueue& WaitingLoop::queue_to_take_from() {
   QUIRE_CHECK(!queues_.waiting.empty() || !queues_.skipped_waiting.empty(), "somebody waits");
   if (queues_.waiting.empty() || queues_.skipped_waiting.empty())
     return queues_.waiting.empty() ? queues_.skipped_waiting : queues_.waiting;
+  // Who was skipped in an earlier step came before those who wait.
   if (context_.config.scheduler.policy == SchedulingPolicy::fcfs) return queues_.skipped_waiting;
   return goes_before(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
 }
@@ -66,6 +71,7 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     room_.tell_blocked(request, EventCause::lack_of_blocks, missing);
     return Admission::blocked;
   }
+  // Once it has the blocks: the connector may refer to them from now on.
   look_up_.notify_connector(request, *computed);
   queue.take(request);
   if (computed->load_async) {

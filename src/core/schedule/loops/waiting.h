@@ -37,6 +37,8 @@ class WaitingLoop {
   [[nodiscard]] bool schedule(PlanArena& arena);
 
  private:
+  // What became of the request in front. skipped: it waits for something of its own, the next one is looked at. lacks_tokens, blocked:
+  // nobody behind may go before it, so the loop ends; lacks_tokens lets those behind load meanwhile.
   enum class Admission : std::uint8_t { admitted, skipped, lacks_tokens, blocked };
 
   bool admit_waiting(PlanArena& arena);

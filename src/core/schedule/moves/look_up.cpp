@@ -1,3 +1,6 @@
+// Asks the prefix cache, then the connector, what a waiting request need not compute; and lets blocked requests out of their states. Called
+// by the waiting loop and by early loads, on the core's thread, once per try of an admission: so its counts grow with each try, as vLLM's
+// do. It takes no blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 
 #include <algorithm>
@@ -47,6 +50,7 @@ std::optional<Computed> LookUp::find(Request& request) {
   return computed;
 }
 
+// As find(), but nothing is counted or told: it may come to nothing, and the request is looked up again when it is its turn.
 std::optional<Computed> LookUp::find_load(Request& request) {
   Computed computed;
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
@@ -68,6 +72,7 @@ bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
   // At least one token must run unless all are awaited.
   const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
   QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
+  // Whatever the connector says, no more than the request has tokens for.
   computed.num_external = can_add ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
   computed.load_async = match.load_async && computed.num_external > 0;
   computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
@@ -135,6 +140,7 @@ void LookUp::take_received(Request& request) {
     if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
     if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
   } else if (request.num_computed_tokens != 0) {
+    // A part of it has come: what lies before the first bad block is good, and is named like any other.
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
   } else {
     kv_.free(request.blocks);

@@ -16,8 +16,12 @@
 namespace quire {
 
 // What a waiting request has before it runs.
+// Found, not taken: the blocks of `hit` may go to others until allocate_slots() has attached them, which must be before anything else
+// allocates.
 struct Computed {
+  // The local prefix cache's part; a view into it, valid until the next search.
   KvHit hit;
+  // Tokens behind the hit that the connector has.
   std::uint32_t num_external = 0;
   std::uint32_t num_connector_queries = 0;  // tokens asked of the connector; 0: it was not asked
   bool load_async = false;

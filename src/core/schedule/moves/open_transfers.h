@@ -9,8 +9,11 @@
 
 namespace quire {
 
+// Written by the planning of transfers and by their ends, on the core's thread. There are few (CoreLimits::max_open_transfers), most blocks
+// are in none, and num_touching_ answers for those at once.
 class OpenTransfers {
  public:
+  // Copies of what the transfer names: the views in the plan are over when the plan is applied, and a transfer may last longer.
   struct Entry {
     TransferId id;
     RequestId request;

@@ -1,3 +1,6 @@
+// Preemption by swap: what is stored, what comes back, what is given up (SwapOptions; the states are in swap.h). Called while a step is
+// planned and when a result is taken, on the core's thread. Each of its transfers was promised room before (may_begin()), since a request
+// that is half stored could neither run nor wait.
 #include "core/schedule/moves/swap.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
     : context_(context), kv_(kv), open_transfers_(open), requests_(requests), queues_(queues) {
   for (const KvCacheGroup& group : context.config.kv.groups)
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
+  // The lowest on top: they are used first.
   for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) free_places_.push_back(place - 1);
 }
 
@@ -25,6 +29,7 @@ bool Swap::take_out(Request& victim, bool was_planned) {
     swapped.places.push_back(free_places_.back());
     free_places_.pop_back();
   }
+  // What others hold too stays where it is: only blocks of its own move.
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
@@ -78,6 +83,7 @@ SwappedBlocks& Swap::make(Request& request) {
 
 void Swap::release(SwappedBlocks& swapped) {
   QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "nobody moves or wants these blocks");
+  // In reverse, so that the places lie as they lay before.
   for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place)
     free_places_.push_back(static_cast<std::uint32_t>(*place));
   swapped.blocks.clear();
@@ -113,6 +119,7 @@ void Swap::drop(Request& request, EventCause cause) {
 void Swap::forget(Request& request) {
   SwappedBlocks& swapped = *request.swapped;
   QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "its transfers are begun or over");
+  // Loads still write to its blocks: they are kept (swapped.left) until the last of them is over.
   if (is_loading(request)) {
     std::swap(request.blocks, swapped.left);
     request.status = RequestStatus::preempted;

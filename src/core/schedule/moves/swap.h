@@ -34,6 +34,8 @@ struct SwappedBlocks {
   KvBlocks left;                      // what loads fill although nobody wants it
 };
 
+// Called by preemption (out), the waiting loop (back) and the ends of transfers, on the core's thread. It plans; a transport moves the
+// bytes. A transfer that is open is never forgotten, even if its request has ended: its places and blocks stay taken until it is over.
 class Swap {
  public:
   Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues);
@@ -95,6 +97,7 @@ class Swap {
   SwapCosts costs_;
   std::vector<std::uint32_t> free_places_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
+  // Decided in this step; their transfers open at its end, when it is known which blocks the plan writes to.
   std::vector<SwappedBlocks*> to_begin_;  // within a step
   std::vector<Open> open_;
   std::vector<BlockId> ids_;  // of one transfer

@@ -1,3 +1,5 @@
+// Opens the transfers that a plan names, finds the fences, and turns ends of transfers into what vLLM's workers report. Called by step.cpp,
+// on the core's thread. It must never tell a request that its blocks have come while one of its loads is open, was refused or was lost.
 #include "core/schedule/moves/transfers.h"
 
 #include <fmt/format.h>
@@ -50,9 +52,11 @@ class TransferOpener final : public TransferList {
 }  // namespace
 
 void Transfers::plan(PlanArena& arena) {
+  // Transfers from this one on begin with this plan.
   const TransferId first_new = open_.next_id();
   swap_.plan(arena);
   // What was refused is asked for again now, or never.
+  // Before the connector is asked: a request whose transfer is not named again has none that it waits for.
   for (const RequestId id : refused_)
     if (Request* request = table_.find(id); request != nullptr) request->lacks_transfer = request->lacks_load = false;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
@@ -90,6 +94,7 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
     if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
       return wrong_completion(fmt::format("transfer {} ends twice", all[i].transfer.value));
+    // One that no request waits for can be mended only where its blocks tell whom it harms: with one group (failed_loads.cpp).
     const bool load_failed =
         all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
     if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open)) {
@@ -135,6 +140,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished)
     if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   for (const TransferCompletion& completion : result.completions) {
+    // The connector knows nothing of it.
     if (open_.find(completion.transfer)->tier == kSwapTier) {
       open_.close(completion.transfer);
       swap_.over(completion);
@@ -147,6 +153,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : asked_again_) find_sent(id);
   asked_again_.clear();
   StepResult told = result;
+  // So that the rest of the step sees these ends where vLLM's worker would have told them.
   told.has_connector_output |= !result.completions.empty() || sent_.size() > result.finished_sending.size();
   told.finished_sending = sent_;
   told.finished_receiving = received_;

@@ -21,6 +21,8 @@
 
 namespace quire {
 
+// Called at the end of a plan and around the taking of a result, on the core's thread. What a result says is checked as a whole before
+// anything changes: a worker's mistake is an error, not a broken core.
 class Transfers {
  public:
   Transfers(const Foundation& base, RequestTable& table, EndedRequests& ended, OpenTransfers& open, Swap& swap)

@@ -7,6 +7,8 @@
 
 namespace quire {
 
+// Owned by Core::State and handed to each part by reference. Parts keep nothing of their own that lies here already, so that there is one
+// time and one configuration per call.
 struct Context {
   Context(const CoreConfig& given, const CoreSeams& given_seams)
       : config(resolved(given)),
@@ -14,6 +16,7 @@ struct Context {
         num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
         events(given_seams.events) {}
 
+  // Copied at creation and never changed: a limit that is checked once holds for the life of the core.
   const CoreConfig config;  // cache_block_size is written out
   const CoreSeams seams;
   const std::uint32_t num_groups;

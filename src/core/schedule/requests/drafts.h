@@ -17,8 +17,11 @@ class Drafts {
  public:
   Drafts(const Context& context, const RequestTable& table) : context_(context), table_(table) {}
 
+  // For the next plan. A request in the middle of its prompt gets none: what is next is known there.
   void set(std::span<const Draft> drafts) const;
+  // Into the plan's own places, whose number was fixed when it was made: what is too many is left out, and places without a draft hold -1.
   void set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const;
+  // Whether sampled tokens are to be told to the grammar. Not while a reasoning part runs, and not where the output is free.
   [[nodiscard]] bool grammar_advances(const Request& request) const;
 
  private:

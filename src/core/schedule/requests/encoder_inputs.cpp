@@ -22,6 +22,7 @@ EncoderGrant EncoderScheduler::schedule(const Request& request, std::int32_t num
 }
 
 // False: no later input can be taken.
+// The order of the questions is vLLM's. Some of them have effects (a reference, an eviction), so none may be asked earlier or left out.
 bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& step) {
   const MultimodalFeature& feature = request.features[input];
   const auto begin = static_cast<std::int32_t>(feature.position.offset());

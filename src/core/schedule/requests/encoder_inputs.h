@@ -23,6 +23,8 @@ struct EncoderGrant {
   std::span<const std::uint32_t> to_load;     // inputs whose output comes from elsewhere
 };
 
+// Called by both loops, on the core's thread: schedule() first, then, once the request has its blocks, allocate() with the same grant.
+// Between the two nothing may be planned for another request, since the grant says what is left of the step.
 class EncoderScheduler {
  public:
   explicit EncoderScheduler(Context& context)
@@ -50,6 +52,7 @@ class EncoderScheduler {
   struct Step {
     std::int32_t num_computed_tokens = 0;
     std::int32_t num_new_tokens = 0;
+    // EAGLE reads the token behind the one that it drafts for, so an input is needed one token before its placeholder is reached.
     std::int32_t shift = 0;  // a drafting model looks one token further
     std::int64_t compute_budget = 0;
     std::int64_t num_planned_embeds = 0;
@@ -61,6 +64,7 @@ class EncoderScheduler {
   Context& context_;
   EncoderCache cache_;
   std::int64_t budget_ = 0;  // embeds: what is left of the step
+  // Scratch, kept for its memory: a step allocates nothing once they have grown.
   std::vector<std::uint32_t> to_compute_, to_load_, cached_inputs_;
   std::vector<std::string_view> identifiers_;
 };

@@ -19,6 +19,7 @@ void EndedRequests::free_blocks(Request& request) {
 void EndedRequests::destroy_gone() {
   std::erase_if(gone_, [this](Request* request) {
     QUIRE_CHECK(!request->known, "what is gone was forgotten");
+    // A plan that has not been applied still names it by address.
     if (request->num_in_flight > 0) return false;
     retiring_.push_back(request->id);
     table_.destroy(*request);
@@ -32,6 +33,7 @@ void EndedRequests::destroy(Request& request) {
 }
 
 void EndedRequests::take_retired(std::vector<RequestId>& retired) {
+  // The caller's list is used again, so that no step allocates.
   retired.swap(retiring_);
   retiring_.clear();
 }

@@ -17,10 +17,13 @@ class EndedRequests {
  public:
   EndedRequests(KvCacheManager& kv, RequestTable& table, Jobs& jobs) : kv_(kv), table_(table), jobs_(jobs) {}
 
+  // The request has ended and is known. Keeping twice by one holder is keeping once.
   void keep(Request& request, Holder holder) { ledger_.take(request, holder); }
   // Frees the blocks if it was the last one.
   void let_go(Request& request, Holder holder);
+  // Nobody holds them. From then on the request is not known: only outstanding plans may still name it.
   void free_blocks(Request& request);
+  // At the end of apply() and of finish(): that is when a plan that named a request is over.
   void destroy_gone();
   // It is known no more, and no plan names it.
   void destroy(Request& request);

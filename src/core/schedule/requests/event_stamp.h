@@ -4,6 +4,8 @@
 
 namespace quire {
 
+// The KV cache tells of blocks and does not know for whom it was called. So `current` is set before each call into it
+// (Requests::kv_request).
 class EventStamp final : public EventSink {
  public:
   explicit EventStamp(EventSink* to) : to_(to) {}

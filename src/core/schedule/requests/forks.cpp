@@ -1,3 +1,6 @@
+// How a child comes to share its parent's tokens and blocks. Called by Core::fork() after its checks, and by the loops for copies; always
+// on the core's thread. Nothing here computes or copies bytes: a plan names the blocks to be copied. A share is a courtesy: where blocks
+// lack it is given up before anybody is preempted, and the child is computed like any other request.
 #include "core/schedule/requests/forks.h"
 
 #include <fmt/format.h>

@@ -23,6 +23,7 @@
 
 namespace quire {
 
+// Called by the facade (fork()), the loops (copies) and whoever needs blocks (give_up_share()), on the core's thread.
 class Forks {
  public:
   Forks(Context& context, KvCacheManager& kv, RequestTable& table, Requests& requests)
@@ -56,6 +57,7 @@ class Forks {
   Requests& requests_;
   std::vector<Request*> sharing_;                              // forked, and still waiting with blocks; in that order
   std::unordered_map<std::uint64_t, std::uint32_t> families_;  // how many of each are open
+  // Families are numbered from 1; 0 in a request means that it has no relatives.
   std::uint64_t last_family_ = 0;
 };
 

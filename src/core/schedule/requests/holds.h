@@ -11,6 +11,7 @@ namespace quire {
 // One bit each in Request::holders.
 enum class Holder : std::uint8_t { transfer = 1, pin = 2 };
 
+// The bits lie in the requests; the ledger counts them, so that nobody walks over all requests to know how many are kept.
 class HoldLedger {
  public:
   [[nodiscard]] static bool holds(const Request& request, Holder holder) {

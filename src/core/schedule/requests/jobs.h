@@ -10,6 +10,8 @@
 
 namespace quire {
 
+// Called where a request enters a queue or ends, on the core's thread. A name of a job is a client's text: it is kept apart by tenant, and
+// the number of jobs is bounded (ContinuumOptions::max_jobs).
 class Jobs {
  public:
   explicit Jobs(const Context& context) : context_(context) {

@@ -1,3 +1,6 @@
+// How a plan is put together in memory that is used again. Called by the two loops and the frame of a step, on the core's thread. The
+// worker reads a plan on other threads while the next one is made in another arena, so nothing of a sealed plan may move: only its flags
+// and the content of its drafts change, and only before it is run.
 #include "core/schedule/requests/plan_arena.h"
 
 #include <algorithm>
@@ -129,6 +132,7 @@ void PlanArena::unschedule(Request& request) {
   requests_.erase(requests_.begin() + index);
   for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) requests_[i]->last_index = i;
   request.last_step = kNeverScheduled;
+  // Its deltas go too: their blocks are free by now, and the worker must not write them into a table.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
     if (table_deltas_[i].id != request.id) {

@@ -21,6 +21,11 @@ struct Grant {
   bool send_all_tokens = false;
 };
 
+// States of a plan, and who moves it:
+//   made      begin(): the loops add to it                     step.cpp
+//   sealed    seal(): its views exist; drafts may be written    step.cpp, then Core::set_drafts_in_plan()
+//   applied   PlanRing::pop(): readable until the next pop()    step.cpp
+// Vectors grow while a plan is made, so views into them are made at its end, from ranges.
 class PlanArena {
  public:
   void reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens);
@@ -85,6 +90,7 @@ class PlanArena {
   void clear_invalid_drafts();
 
  private:
+  // A part of one of the pools (blocks_, drafts_, encoder_inputs_): places and not pointers, because the pools may still move.
   struct Range {
     std::uint32_t begin = 0, size = 0;
   };
@@ -99,6 +105,7 @@ class PlanArena {
   std::vector<AdmittedRequest> admitted_;
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
+  // Of all table deltas, one behind the other, in their order.
   std::vector<BlockId> blocks_;
   std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;

@@ -43,6 +43,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
   }
   if (request.tags.is_last_step) return std::nullopt;
   std::string tool = request.tags.tool;
+  // A turn that put out nothing names no tool, and a caller that says which one it is need not be second-guessed.
   if (tool.empty() && context_.seams.tools != nullptr && request.num_output_tokens > 0)
     tool = context_.seams.tools->tool_of(Requests::view(request));
   const double stay_s = jobs_.agent().ended(job, tool, context_.now);

@@ -18,6 +18,8 @@
 
 namespace quire {
 
+// Called by the frame of a step, the ends of requests and whoever needs blocks, on the core's thread. The time is the context's: equal
+// calls give equal pins.
 class Policy {
  public:
   Policy(Context& context, RequestTable& table, Jobs& jobs, EndedRequests& ended)

@@ -11,6 +11,8 @@
 
 namespace quire {
 
+// Shared by the loops, ends, sessions and transfers, on the core's thread. The two counters say how many requests are in a state; whoever
+// changes that state changes the counter in the same breath, and Core::check_invariants() counts both anew.
 struct Queues {
   Queues(const Context& context, Jobs& jobs_that_queue);
 
@@ -21,6 +23,8 @@ struct Queues {
   [[nodiscard]] std::size_t num_waiting() const { return waiting.size() + skipped_waiting.size(); }
 
   std::vector<Request*> running;  // in order of admission
+  // vLLM's: who was passed over (for a grammar, a transfer, an input) goes to step_skipped, and from there in front of skipped_waiting when
+  // the step's admissions are over. So step_skipped is empty between two calls.
   RequestQueue waiting, skipped_waiting, step_skipped;
   std::uint32_t num_waiting_for_input = 0;  // streaming sessions between two inputs; they are in skipped_waiting
   std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they wait, in either queue

@@ -1,6 +1,7 @@
 #pragma once
 // One request as the scheduler sees it. Plain data: request_table owns them, the parts of the scheduler move them. Counters are signed
 // where vLLM's arithmetic may pass below 0 on its way.
+// Read and written on the core's thread alone; others are shown a RequestView. Token counts are of the request from its first token on.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,6 +40,11 @@ struct SessionUpdate {
 
 struct SwappedBlocks;
 
+// The counts of tokens, and what they mean (num_tokens() is prompt and known outputs):
+//   num_computed_tokens       have keys and values, or will have when the plans under way have run; drafts in flight among them
+//   num_output_placeholders   tokens in flight, not known yet (asynchronous scheduling)
+//   num_tokens_with_drafts()  what the next step could run at most, but for placeholders
+// Between two calls num_computed_tokens <= num_tokens() + num_output_placeholders + drafts.
 struct Request {
   RequestId id;
   RequestStatus status = RequestStatus::waiting;
@@ -61,6 +67,7 @@ struct Request {
   std::int32_t num_output_placeholders = 0;
   std::vector<TokenId> tokens;        // all_token_ids
   std::vector<TokenId> draft_tokens;  // spec_token_ids
+  // Held until ended_requests.cpp gives them back; a finished request may keep them for a transfer or a pin.
   KvBlocks blocks;
   std::vector<BlockHash> hashes;  // of the full hash blocks of `tokens`; empty without prefix caching
 
@@ -111,6 +118,7 @@ struct Request {
 
   [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   [[nodiscard]] std::int32_t num_tokens_with_drafts() const { return static_cast<std::int32_t>(tokens.size() + draft_tokens.size()); }
+  // The outputs are always the end of `tokens`: a session's earlier outputs count as its prompt.
   [[nodiscard]] std::span<const TokenId> outputs() const { return std::span(tokens).last(static_cast<std::size_t>(num_output_tokens)); }
   [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
   [[nodiscard]] bool finished() const { return is_finished(status); }

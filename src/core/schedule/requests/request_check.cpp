@@ -1,3 +1,6 @@
+// What is refused at the border of the core, before anything of it exists: called by Core::create(), Core::add() and Core::fork(), on the
+// caller's thread. Everything that may be wrong from outside must be found here and answered with an error that names the field, because
+// behind this border a wrong value stops the program. The defaults are stricter than vLLM's scheduler, whose front end does these checks.
 #include "core/schedule/requests/request_check.h"
 
 #include <fmt/format.h>
@@ -11,9 +14,11 @@ namespace {
 
 // Keeps sums of two counts within 31 bits.
 constexpr std::uint32_t kMaxCount = 1U << 29;
+// As many as a pipeline could have stages. Each costs an arena sized for the largest step.
 constexpr std::uint32_t kMaxPlans = 64;
 constexpr std::uint32_t kMaxOpenTransfers = 1U << 16U;
 constexpr std::uint32_t kMaxSwapPlaces = 1U << 24U;
+// A pin keeps blocks from all others; an hour is longer than any tool that somebody waits for.
 constexpr double kLongestPin_s = 3600.0;
 
 Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {

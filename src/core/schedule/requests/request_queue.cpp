@@ -1,3 +1,6 @@
+// The order in which requests are taken, under each policy. Called by the loops, ends and preemption, on the core's thread. A request is in
+// one queue at most and knows which (Request::queue), so "is it here" costs nothing. With priorities the heap must be CPython's, swap for
+// swap: its shape decides between requests whose keys have changed since they were put in.
 #include "core/schedule/requests/request_queue.h"
 
 #include <algorithm>
@@ -146,6 +149,7 @@ void RequestQueue::remove(std::span<Request* const> requests) {
     }
   }
   if (policy_ == SchedulingPolicy::priority) {
+    // As vLLM does it: all are taken out at once, and the heap is made anew, which may change the order of equals.
     std::erase_if(heap_, [this](const Request* request) { return !contains(*request); });
     heapify(heap_);
   }

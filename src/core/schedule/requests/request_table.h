@@ -9,6 +9,8 @@
 
 namespace quire {
 
+// Requests have fixed addresses because plans, queues and heaps hold pointers to them; a deque moves nothing when it grows. Their objects
+// are used again, so that a busy server does not allocate one per request.
 class RequestTable {
  public:
   explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }

@@ -1,3 +1,6 @@
+// Makes requests, names their blocks and shows them to the KV cache and to others. Every part of the scheduler calls it, on the core's
+// thread. Memory for all the tokens and blocks that a request can ever have is reserved before it first runs: while plans show its tokens
+// they must not move.
 #include "core/schedule/requests/requests.h"
 
 #include <algorithm>
@@ -26,10 +29,12 @@ Request& Requests::create(const NewRequest& given) {
   if (given.prompt_storage != nullptr) {
     QUIRE_CHECK(given.prompt.data() == given.prompt_storage->data() && given.prompt.size() == given.prompt_storage->size(),
                 "the prompt is the whole of its storage");
+    // Long prompts are not copied.
     r.tokens = std::move(*given.prompt_storage);
   } else {
     r.tokens.assign(given.prompt.begin(), given.prompt.end());
   }
+  // A pooling request ends with its prompt.
   r.max_tokens = given.pooling ? 1 : max_tokens(given, context_.config);
   r.min_tokens = given.min_tokens;
   r.eos_ids.assign(given.eos_ids.begin(), given.eos_ids.end());
@@ -114,6 +119,7 @@ KvRequest Requests::kv_request(Request& request) {
                     .num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens),
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
+  // Who asks the cache for something is whom its events are about.
   context_.events.current = request.id;
   if (context_.config.report.enable_kv_events) {
     kv_content_ = content(request);

@@ -1,3 +1,6 @@
+// The inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread. Inputs that
+// come too early are copied and queued, so whether one fits can only be said when its turn comes: then a session that would grow too long
+// ends, as one does that is told its end.
 #include "core/schedule/requests/sessions.h"
 
 #include <fmt/format.h>
@@ -99,6 +102,7 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
   for (const MultimodalFeature& feature : input.features)
+    // Items count from the input's begin; in the request they lie behind what was kept.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();

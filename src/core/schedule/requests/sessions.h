@@ -15,6 +15,8 @@
 
 namespace quire {
 
+// Called by the facade (a new input) and by the results (an answer is over), on the core's thread. A session keeps its blocks between two
+// inputs: nobody takes them from it, so the engine bounds how long it may be silent.
 class Sessions {
  public:
   Sessions(Context& context, Requests& requests, Queues& queues) : context_(context), requests_(requests), queues_(queues) {}

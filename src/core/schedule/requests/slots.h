@@ -10,6 +10,8 @@
 
 namespace quire {
 
+// Last in, first out, so that the rows in use stay few and near each other. A slot that is released may be given out in the same plan: the
+// worker handles `released` before `admitted`.
 class Slots {
  public:
   explicit Slots(std::uint32_t num_slots) : num_slots_(num_slots) {

@@ -10,6 +10,8 @@
 
 namespace quire {
 
+// Filled while one result is taken, read until the next: all views in an outcome point here. So nothing may be added once report() has made
+// its views of the events, and the tokens must not move: begin() makes room for all of them.
 class Updates {
  public:
   Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {

@@ -29,6 +29,7 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
     request->lost_load = false;
     request->status = status;
   }
+  // Once for all of them: taking one out of a queue costs a look at the whole queue.
   if (any_running) std::erase_if(queues_.running, [](const Request* request) { return request->finished(); });
   if (any_waiting) {
     queues_.waiting.remove(requests);
@@ -41,12 +42,14 @@ void Ending::end(Request& request) {
   QUIRE_CHECK(request.finished() && request.known);
   if (request.swapped != nullptr) swap_.forget(request);
   if (request.ended_loading) ended_.keep(request, Holder::transfer);
+  // Blocks that a window has passed go first: a connector is asked about those that are left, and must not store null blocks.
   if (context_.seams.connector != nullptr) {
     kv_.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
     request.awaits_transfer = context_.seams.connector->finished(Requests::view(request), requests_.group_blocks(request));
     if (request.awaits_transfer) ended_.keep(request, Holder::transfer);
   }
   forks_.leave_family(request);
+  // Asked before the encoder's outputs go: the policy may look at the request's output, and nothing of that has changed yet.
   const std::optional<double> stay_until = policy_.on_finish(request);
   encoder_.release_all(request);
   finished_.push_back(request.id);

@@ -18,6 +18,8 @@
 
 namespace quire {
 
+// Called by the facade (an end from outside), by the results (a stop) and by failed loads, on the core's thread. It never destroys a
+// request: plans that are under way may name it.
 class Ending {
  public:
   Ending(const Foundation& base, Slots& slots, EndedRequests& ended, Policy& policy, Forks& forks, EncoderScheduler& encoder, Swap& swap)
@@ -56,6 +58,7 @@ class Ending {
   Forks& forks_;
   EncoderScheduler& encoder_;
   Swap& swap_;
+  // Told to the worker with the next plan, which is why they stay here and not with the outcome.
   std::vector<RequestId> finished_;
   std::vector<std::pair<std::uint32_t, RequestId>> by_client_;
 };

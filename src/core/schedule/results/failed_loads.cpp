@@ -1,3 +1,6 @@
+// Which requests a failed load spoils, and what becomes of them. Called by step.cpp within apply(): find() before the results are taken and
+// handle() behind it. The order of everything is vLLM's, even where vLLM iterates over Python sets, since a host that compares must see the
+// same events. It never touches blocks that another transfer still fills.
 #include "core/schedule/results/failed_loads.h"
 
 #include <algorithm>
@@ -56,6 +59,7 @@ bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_schedu
     const BlockId block = blocks[static_cast<std::size_t>(i)];
     if (!std::ranges::binary_search(invalid_, block)) continue;
     affected = true;
+    // An earlier request of this scan computes that block again: it will be good for this one too, and what lies behind it stays.
     if (std::ranges::find(marked_, block) != marked_.end()) continue;
     marked_.push_back(block);
     if (!std::exchange(cut, true)) {

@@ -20,6 +20,8 @@
 
 namespace quire {
 
+// Called from apply() alone, on the core's thread, around the taking of results: find() before, handle() after. In between the requests
+// that were found carry `load_failed`, and nothing else may end them.
 class FailedLoads {
  public:
   FailedLoads(Context& context, KvCacheManager& kv, const RequestTable& table, Queues& queues, Ending& ending, Updates& updates)

@@ -1,3 +1,6 @@
+// Takes what a worker says of one plan. Called by apply() on the core's thread, after the result was checked as a whole: from here on
+// nothing can be refused. With asynchronous scheduling the request may have moved on since the plan was made (preempted, stopped, reset),
+// so each token is judged by the request's state now, not by the plan's.
 #include "core/schedule/results/results.h"
 
 #include <algorithm>
@@ -13,10 +16,12 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
   for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
     const Request& request = *arena.requests()[i];
     const std::size_t begin = updates_.num_tokens();
+    // Samples come in the plan's order, and some requests have none: one pass brings them together.
     for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken)
       updates_.add_token(result.sampled[num_taken].token);
     const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
+    // Who has ended since the plan was made gets no more tokens, nor does who ran on blocks that were not loaded.
     if (request.known && !request.finished() && !request.load_failed) take_one(arena, i, updates_.tokens_from(begin), pooled);
   }
   QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
@@ -73,10 +78,12 @@ std::optional<Stop> Results::take_tokens(Request& request, std::span<const Token
     requests_.append_token(request, tokens[num_taken++]);
     stop = check_stop(request, context_.config.scheduler.max_model_len);
   }
+  // What was sampled behind a stop was computed for nothing: nobody hears of it.
   tokens = tokens.first(num_taken);
   if (context_.config.scheduler.async_scheduling) {
     request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
     if (was_running) {
+      // Only what no later result can take back goes into the prefix cache.
       const std::int32_t num_final = std::max(request.num_computed_tokens - request.num_output_placeholders, 0);
       kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(num_final));
     }

@@ -13,6 +13,7 @@
 
 namespace quire {
 
+// Called within apply() and by Core::make_stats(), on the core's thread. What it counts is per outcome: collect() begins anew.
 class Stats {
  public:
   Stats(const Context& context, KvCacheManager& kv, const Queues& queues, const EncoderScheduler& encoder, LookUp& look_up)
