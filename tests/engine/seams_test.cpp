@@ -81,14 +81,14 @@ TEST(EngineBuilderTest, NamesTheModelThatIsNotThere) {
   EXPECT_NE(engine.error().to_string().find("/nonexistent.gguf"), std::string::npos);
 }
 
-class CountingSink final : public EventSink {
+class CountingEvents final : public EventSink {
  public:
   void on_event(const Event& event) override { ++count[event.what]; }
   std::map<EventKind, std::uint32_t> count;
 };
 
 TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
-  const auto events = std::make_shared<CountingSink>();
+  const auto events = std::make_shared<CountingEvents>();
   const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
   Collector sink;
   sink.wait(engine->submit(make_request(20, 4), sink).value());
