@@ -33,7 +33,7 @@ Tokens tokens_of(nb::handle value) {
 }
 
 // Nothing here would tell of them, or ask for what they bound.
-const CoreConfig& without_effect_refused(const CoreConfig& config) {
+CoreConfig without_effect_refused(CoreConfig config) {
   const std::pair<const char*, bool> given[] = {{"enable_kv_events", config.report.enable_kv_events},
                                                 {"kv_metrics_sample", config.report.kv_metrics_sample > 0.0},
                                                 {"include_finished_set", config.report.include_finished_set},

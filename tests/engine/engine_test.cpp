@@ -125,11 +125,10 @@ TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
 }
 
 TEST_P(EngineTest, ARepeatedPatternEndsAnAnswer) {
-  const auto engine = start(GetParam(), {});
+  const auto engine = start(GetParam(), {.options = {}, .next_token = [](std::span<const TokenId>) { return TokenId{5}; }});
   Collector sink;
   EngineRequest request = make_request(10, 40);
   request.sampling.ignore_eos = true;
-  request.sampling.allowed_token_ids = {5};
   request.sampling.repetition = {.min_pattern_tokens = 2, .max_pattern_tokens = 3, .min_count = 4};
   const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
   EXPECT_EQ(answer.reason, FinishReason::repetition);

@@ -10,6 +10,7 @@
 #include "engine/simulated_engine.h"
 #include "quire/engine_builder.h"
 #include "support/pipe.h"
+#include "support/scripted_connector.h"
 #include "support/toy_tier.h"
 
 namespace quire {
@@ -57,12 +58,14 @@ TEST(EngineSeamsTest, AConnectorNeedsItsTransportAndAWorkerThatHasIt) {
 }
 
 TEST(EngineSeamsTest, AConnectorMustKnowOfWindowsWhereThereAreAny) {
+  const auto connector = std::make_shared<test::ScriptedConnector>();
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
   ModelInfo model = simulated_model();
   for (const std::vector<std::uint32_t>& windows : {std::vector{8U}, std::vector{0U, 8U}}) {
     model.num_layers = static_cast<std::uint32_t>(windows.size());
     model.sliding_windows = windows;
-    EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.num_cache_groups = 2, .transfers = true}, model), "connector");
+    EXPECT_EQ(refused({.connector = connector, .transport = tier}, {.num_cache_groups = 2, .transfers = true}, model), "connector");
+    EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.num_cache_groups = 2, .transfers = true}, model), "");
     EXPECT_EQ(refused({}, {.num_cache_groups = 2, .transfers = true}, model), "");
   }
 }
@@ -81,14 +84,14 @@ TEST(EngineBuilderTest, NamesTheModelThatIsNotThere) {
   EXPECT_NE(engine.error().to_string().find("/nonexistent.gguf"), std::string::npos);
 }
 
-class CountingSink final : public EventSink {
+class CountingEvents final : public EventSink {
  public:
   void on_event(const Event& event) override { ++count[event.what]; }
   std::map<EventKind, std::uint32_t> count;
 };
 
 TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
-  const auto events = std::make_shared<CountingSink>();
+  const auto events = std::make_shared<CountingEvents>();
   const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
   Collector sink;
   sink.wait(engine->submit(make_request(20, 4), sink).value());

@@ -68,6 +68,7 @@ struct Setup {
   bool bears_garbage = false;
   // Stands before the memory that preempted requests are swapped to.
   std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)> swap_through = {};
+  std::function<TokenId(std::span<const TokenId> history)> next_token = {};  // instead of simulated_token()
 };
 
 // By cache group, as the engine plans them.
@@ -105,6 +106,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .poison = setup.poison,
                                 .bears_garbage = setup.bears_garbage,
                                 .before_step = std::move(setup.before_step),
+                                .next_token = std::move(setup.next_token),
                                 .num_spec_tokens = mode.num_drafts,
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),

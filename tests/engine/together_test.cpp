@@ -1,6 +1,6 @@
 // Everything with everything: random pairs and triples of features on a real model, each request against the same one alone on a plain
-// engine, bit for bit. QUIRE_TEST_ROUNDS says how many rounds, 48 if unset. And docs/together.md, which says what goes with what, is what
-// engines say: QUIRE_RECORD_TOGETHER=1 engine_test --gtest_filter='Together.*' writes it anew, from the root of the repository.
+// engine, bit for bit. QUIRE_TOGETHER_ROUNDS says how many rounds, 48 if unset. And docs/together.md, which says what goes with what, is
+// what engines say: QUIRE_RECORD_TOGETHER=1 engine_test --gtest_filter='Together.*' writes it anew, from the root of the repository.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t kRoundsPerEngine = 8, kTexts = 6;
 
 std::uint32_t num_rounds() {
-  const char* rounds = std::getenv("QUIRE_TEST_ROUNDS");
+  const char* rounds = std::getenv("QUIRE_TOGETHER_ROUNDS");
   if (rounds != nullptr) return static_cast<std::uint32_t>(std::strtoul(rounds, nullptr, 10));
   return kSanitized ? 16 : 48;
 }
@@ -217,6 +217,7 @@ class Pairs {
     const TempFolder folder;
     FeatureSet engine{a};
     if (is_b_engine) engine.add(b);
+    engine.add(Feature::windows);  // the model's
     const Made made = make_options(engine, model_, folder.file("kv"));
     const auto created = create_engine(made.options, nullptr, nullptr, made.seams);
     if (!created) return words(created.error());
@@ -230,8 +231,13 @@ class Pairs {
   std::string of_request(FeatureSet set, Engine& engine) {
     Collector sink;
     const EngineRequest request = make_mixed(set, 0, 70);
+    // Who is to be forked may not end before.
+    if (set.has(Feature::fork)) engine.pause({.mode = PauseMode::keep, .clear_cache = false}, [](const Result<bool>&) {});
     const auto id = engine.submit(request, sink);
-    if (!id) return words(id.error());
+    if (!id) {
+      engine.resume([](const Result<bool>&) {});
+      return words(id.error());
+    }
     std::string refusal;
     if (set.has(Feature::fork)) refusal = of_fork(*id, engine, sink);
     for (std::uint32_t i = 0; i < request.n; ++i) engine.finish({id->value + i}, FinishReason::abort);
@@ -239,9 +245,8 @@ class Pairs {
     return refusal;
   }
 
-  // The parent cannot have ended: nothing runs meanwhile.
+  // Nothing runs meanwhile.
   std::string of_fork(RequestId parent, Engine& engine, Collector& sink) {
-    engine.pause({.mode = PauseMode::keep, .clear_cache = false}, [](const Result<bool>&) {});
     Result<RequestId> child = engine.fork(parent, {}, sink);
     while (!child && child.error().code == ErrorCode::overloaded) child = engine.fork(parent, {}, sink);
     std::string refusal;

@@ -162,7 +162,8 @@ def test_requests_of_every_kind_beside_a_tier(tmp_path):
 
 def of_tier(url, tier):
     text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
-    return {name: float(value) for name, value in re.findall(rf'^quire:kv_tier_(\w+)\{{[^}}]*tier="{tier}"\}} (\S+)$', text, re.MULTILINE)}
+    lines = re.findall(rf'^quire:kv_tier_(\w+)\{{[^}}]*tier="{tier}"\}} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in lines}
 
 
 def counter(url, name):
@@ -203,9 +204,12 @@ def test_a_block_is_stored_when_it_is_asked_for_again(tmp_path, wanted):
 
 
 # Four at once in a cache for two: who is preempted goes to memory, and to files where that is full.
-@pytest.mark.parametrize("swap", [(), ("--kv-swap", "4MiB"), ("--kv-swap", "4MiB", "--kv-swap-disk", "FOLDER", "--kv-swap-disk-budget", "64MiB")])
+FILES = ("--kv-swap-disk", "FOLDER", "--kv-swap-disk-budget", "64MiB")
+
+
+@pytest.mark.parametrize("swap", [(), ("--kv-swap", "4MiB"), ("--kv-swap", "4MiB", *FILES), FILES])
 def test_answers_under_pressure_are_those_without(tmp_path, wanted, swap):
-    marks = ("--kv-watermark", "0.01", "--kv-pressure-high", "0.9", "--kv-pressure-low", "0.5", "--kv-pressure-preempt")
+    marks = ("--kv-watermark", "0.01", "--kv-pressure-high", "0.6", "--kv-pressure-low", "0.3", "--kv-pressure-preempt")
     swap = [str(tmp_path / "swap") if flag == "FOLDER" else flag for flag in swap]
     with running(*TINY, *marks, *swap) as url:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -235,7 +239,7 @@ def test_refusals_name_the_flag_and_what_to_do(tmp_path):
     assert "another layout" in refusal(tmp_path, *small, "--activations", "f32")
     assert "--kv-disk: prefix caching is off" in refusal(tmp_path, *small, "--no-enable-prefix-caching")
     assert "--kv-disk-budget requires --kv-disk" in refusal(tmp_path, "--kv-disk-budget", "1GiB")
-    assert '--kv-disk-policy: there is no policy "fifo"' in refusal(tmp_path, *small, "--kv-disk-policy", "fifo")
+    assert '--kv-disk-policy: there is no policy "mru"' in refusal(tmp_path, *small, "--kv-disk-policy", "mru")
     assert "--kv-disk: /proc/none cannot be made" in refusal(tmp_path, "--kv-disk", "/proc/none")
 
 

@@ -225,10 +225,10 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
 // Of blocks [first, end) of a group.
 void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first,
                                  std::uint32_t end) {
+  QUIRE_CHECK(first < end && end <= blocks.size(), "a load fills blocks that the request has");
   // Another tier brings what comes behind, and a window has passed these by then.
   while (first < end && blocks[first] == kNullBlock) first += factor_;
   if (first >= end) return;
-  QUIRE_CHECK(end <= blocks.size(), "a load fills blocks that the request has");
   const std::uint32_t first_key = first / factor_;
   const std::span<const OffloadKey> keys = keys_of(request, group, first_key, end / factor_);
   const auto slots = ledger_->prepare_load(keys);

@@ -46,7 +46,7 @@ void LiveFailures::end_failed(const WorkerResult& result) {
     // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
     if (!refusal) core_.forget_blocks(request.id);
     if (Searches::is_beam(request.id)) {
-      if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure, std::move(refusal));
+      if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure, refusal);
       continue;
     }
     Live& live = live_.at(request.id);

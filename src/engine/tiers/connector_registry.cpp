@@ -171,8 +171,11 @@ Result<EvictionPolicyFactory> ConnectorRegistry::policy(const std::string& name)
   const Result<OffloadPolicy> own = parse_offload_policy(name);
   if (own) return EvictionPolicyFactory();
   auto found = find(policies_, name, "eviction_policy", "policy");
-  if (!found && policies_.empty() && found.error().code == ErrorCode::not_found) return std::unexpected(own.error());
-  return found;
+  if (found || found.error().code != ErrorCode::not_found) return found;
+  Error unknown = own.error();
+  const auto others = std::views::keys(policies_);
+  if (!policies_.empty()) unknown.remedy += fmt::format(", or one of a library: {}", fmt::join(others.begin(), others.end(), ", "));
+  return std::unexpected(std::move(unknown));
 }
 
 // A block is found when its store is over, whatever the transport makes of a store that fails.

@@ -16,7 +16,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint64_t kTrialBytes = std::uint64_t{4} << 20U;  // some milliseconds
-constexpr double kPatience_s = 5.0;  // of a disk that moves nothing: then what was to come back is computed again
+constexpr double kSwapPatience_s = 5.0;  // of a disk that moves nothing: then what was to come back is computed again
 constexpr std::uint32_t kMostSwapPlaces = 1U << 24U;
 
 std::uint64_t largest_block_bytes(const KvLayout& layout) {
@@ -119,10 +119,10 @@ Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, con
   }
   std::shared_ptr<KvSwap> swap(new KvSwap(memory, store, store == nullptr ? std::string() : swap_folder(options)));
   if (store == nullptr) return swap;
-  SwapTransport trial(nullptr, store, kPatience_s);
+  SwapTransport trial(nullptr, store, kSwapPatience_s);
   const SwapCosts costs = calibrate(trial, block_bytes, store->num_places(), 0);
   swap->measured_ = {.far_out_bytes_per_s = costs.out_bytes_per_s, .far_in_bytes_per_s = costs.in_bytes_per_s};
-  swap->transport_ = std::make_shared<SwapTransport>(memory, store, kPatience_s);
+  swap->transport_ = std::make_shared<SwapTransport>(memory, store, kSwapPatience_s);
   return swap;
 }
 

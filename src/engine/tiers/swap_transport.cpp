@@ -8,7 +8,7 @@
 
 namespace quire {
 
-SwapTransport::SwapTransport(std::shared_ptr<MemoryTransport> memory, std::shared_ptr<DiskStore> store, double patience_seconds)
+SwapTransport::SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double patience_seconds)
     : memory_(std::move(memory)),
       files_(store, patience_seconds),
       num_near_(memory_ == nullptr ? 0 : memory_->num_places()),

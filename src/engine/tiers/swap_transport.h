@@ -17,7 +17,7 @@ namespace quire {
 class SwapTransport final : public Transport {
  public:
   // `memory` may be null: then all places are in files.
-  SwapTransport(std::shared_ptr<MemoryTransport> memory, std::shared_ptr<DiskStore> store, double patience_seconds);
+  SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double patience_seconds);
 
   void attach(const KvPages& pages, std::function<void()> notify) override;
   void start(const Transfer& transfer) override;

@@ -16,6 +16,7 @@ TEST(OffloadForget, WhatIsBeingStoredIsNotKept) {
   ASSERT_TRUE(o.connector->ledger().contains(first));
   o.d.core->forget_blocks(RequestId{1});
   o.d.core->finish(RequestId{1}, RequestStatus::finished_error);
+  o.apply();
   o.run();
   EXPECT_FALSE(o.connector->ledger().contains(first));
 }
@@ -30,7 +31,7 @@ TEST(OffloadForget, WhatIsBeingLoadedIsNotKept) {
   o.plan();
   ASSERT_EQ(o.open.size(), 1U) << "a load";
   o.d.core->forget_blocks(RequestId{2});
-  o.run();
+  o.apply();
   EXPECT_EQ(o.num_kept(), 0U);
 }
 

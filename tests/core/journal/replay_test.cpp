@@ -63,6 +63,7 @@ TEST(Replay, ForgetsTheSameBlocks) {
   config.block_size = 4;
   FullAttentionSpec spec;
   spec.block_size = 4;
+  config.scheduler.max_model_len = 64;
   config.kv = {.num_blocks = 16, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
   const std::vector<TokenId> prompt(12, 7);
   CoreCallWriter calls;

@@ -173,8 +173,7 @@ TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
   EXPECT_LE(*bench.loop->wait_s(), 0.1);
 }
 
-// Nothing can be shared where a connector may fill blocks: siblings wait for nobody, and each is computed.
-TEST_P(TransferTest, SiblingsAreRequestsOfTheirOwn) {
+TEST_P(TransferTest, SiblingsWaitForTheBlocksOfTheFirstAndShareThem) {
   TransferBench bench(GetParam());
   bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
   bench.worker->due_s = 5.0;
@@ -182,9 +181,26 @@ TEST_P(TransferTest, SiblingsAreRequestsOfTheirOwn) {
   request.n = 3;
   bench.add(7, request);
   bench.run();
-  EXPECT_EQ(bench.sink.wait(RequestId{8}).tokens.size(), 3U);
-  EXPECT_EQ(bench.sink.wait(RequestId{9}).tokens.size(), 3U);
+  EXPECT_EQ(bench.sink.num_tokens(RequestId{8}), 0U);
+  bench.worker->received = {RequestId{7}};
+  bench.clock->now = 5.0;
+  bench.run();
+  for (std::uint64_t id = 7; id < 10; ++id) EXPECT_EQ(bench.sink.num_tokens(RequestId{id}), 3U);
+  EXPECT_EQ(bench.loop->stats().num_forks, 2U);
+  bench.loop->check_all_free();
+}
+
+TEST_P(TransferTest, SiblingsOfOneThatEndsWhileItLoadsAreRequestsOfTheirOwn) {
+  TransferBench bench(GetParam());
+  bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
+  bench.worker->due_s = 5.0;
+  EngineRequest request = make_request(10, 3);
+  request.n = 3;
+  bench.add(7, request);
+  bench.run();
   bench.loop->finish(RequestId{7}, FinishReason::abort);
+  bench.run();
+  for (const std::uint64_t id : {8U, 9U}) EXPECT_EQ(bench.sink.num_tokens(RequestId{id}), 3U);
   bench.worker->received = {RequestId{7}};
   bench.clock->now = 5.0;
   bench.run();

@@ -262,7 +262,8 @@ TEST_P(SearchesTest, GoOnBesideAConnector) {
     options.scheduler.max_num_seqs = 8;
     const auto tier =
         std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4, .load_async = 0.5, .seed = 11, .faults = {.failed = failed}});
-    const auto engine = start(GetParam(), {.options = options, .seams = {.connector = tier, .transport = tier}});
+    const auto engine =
+        start(GetParam(), {.options = options, .seams = {.connector = tier, .transport = tier}, .bears_garbage = failed > 0.0});
     Collector sink;
     Random random(5);
     std::vector<std::pair<RequestId, EngineRequest>> searches;
@@ -270,17 +271,7 @@ TEST_P(SearchesTest, GoOnBesideAConnector) {
       const EngineRequest search = random_search(random);
       searches.emplace_back(engine->submit(search, sink).value(), search);
     }
-    std::uint32_t num_errors = 0;
-    for (const auto& [id, request] : searches) {
-      const Collector::Answer first = sink.wait(id);
-      if (first.reason == FinishReason::error) {
-        EXPECT_EQ(first.error, "the blocks of its prompt could not be loaded");
-        ++num_errors;
-      } else {
-        expect_answers(sink, id, request);
-      }
-    }
-    EXPECT_EQ(num_errors > 0, failed > 0.0);
+    for (const auto& [id, request] : searches) expect_answers(sink, id, request);
     EXPECT_EQ(engine->stop(60.0), 0U);
     EXPECT_GT(engine->stats().num_forks, 100U);
     EXPECT_GT(engine->stats().num_loads, 10U) << "too little was met";

@@ -296,14 +296,11 @@ TEST_P(StructuredOutputTest, RequestsMayGoWhileTheirGrammarIsCompiled) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST_P(StructuredOutputTest, IsRefusedBesideWhatDoesNotHeedIt) {
+TEST_P(StructuredOutputTest, IsRefusedForAPoolingRequest) {
   Collector sink;
   const auto engine = start(GetParam(), roomy());
   EngineRequest request{.prompt = {1}, .sampling = {}};
   request.structured_output = grammars()[0];
-  request.beam_search = BeamSearchOptions{};
-  EXPECT_EQ(engine->submit(request, sink).error().field, "structured_output");
-  request.beam_search.reset();
   request.pooling = true;
   EXPECT_EQ(engine->submit(request, sink).error().field, "structured_output");
 }

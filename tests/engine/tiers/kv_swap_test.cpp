@@ -25,7 +25,7 @@ EngineOptions swapping(SwapChoice choice = SwapChoice::always) {
   return options;
 }
 
-EngineStats run_random(Engine& engine, std::uint64_t seed) {
+EngineStats run_squeezed(Engine& engine, std::uint64_t seed) {
   const EngineStats stats = test::run_random(engine, seed);
   EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
   return stats;
@@ -33,7 +33,7 @@ EngineStats run_random(Engine& engine, std::uint64_t seed) {
 
 TEST_P(KvSwapTest, TokensAreThoseWithoutPressure) {
   const auto engine = start(GetParam(), {.options = swapping()});
-  const EngineStats stats = run_random(*engine, 1);
+  const EngineStats stats = run_squeezed(*engine, 1);
   EXPECT_GT(stats.num_preemptions, 20U);
   EXPECT_GT(stats.kv_swap->num_out, 20U);
   EXPECT_GT(stats.kv_swap->num_in, 10U);
@@ -54,7 +54,7 @@ TEST_P(KvSwapTest, PlacesMayBeInFiles) {
       auto engine = start(GetParam(), {.options = options});
       EXPECT_EQ(engine->stats().kv_swap->num_places - engine->stats().kv_swap->num_far_places, bytes / 16);
       EXPECT_GT(engine->stats().kv_swap->num_far_places, 100U);
-      const EngineStats stats = run_random(*engine, 1 + run);
+      const EngineStats stats = test::run_random(*engine, 1 + run);
       EXPECT_GT(stats.kv_swap->num_out, 20U);
       EXPECT_GT(stats.kv_swap->num_in, 10U);
       EXPECT_EQ(stats.kv_swap->num_refused_blocks, 0U);
@@ -67,7 +67,7 @@ TEST_P(KvSwapTest, PlacesMayBeInFiles) {
 
 TEST_P(KvSwapTest, WhatIsMeasuredDecides) {
   const auto engine = start(GetParam(), {.options = swapping(SwapChoice::measured)});
-  const EngineStats stats = run_random(*engine, 2);
+  const EngineStats stats = run_squeezed(*engine, 2);
   EXPECT_EQ(stats.kv_swap->num_out + stats.kv_swap->num_no_place + stats.kv_swap->num_no_gain, stats.num_preemptions);
 }
 
@@ -111,7 +111,7 @@ TEST_P(KvSwapTest, TransfersThatFailOrComeLateChangeNoToken) {
       start(GetParam(), {.options = swapping(), .swap_through = [](std::shared_ptr<Transport> memory) -> std::shared_ptr<Transport> {
                            return std::make_shared<UnreliableTransport>(std::move(memory));
                          }});
-  const EngineStats stats = run_random(*engine, 3);
+  const EngineStats stats = run_squeezed(*engine, 3);
   EXPECT_GT(stats.kv_swap->num_lost, 3U);
   EXPECT_GT(stats.kv_swap->num_in, 3U);
 }
@@ -119,7 +119,7 @@ TEST_P(KvSwapTest, TransfersThatFailOrComeLateChangeNoToken) {
 TEST_P(KvSwapTest, AConnectorHasItsOwnTransfersBesideThem) {
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4});
   const auto engine = start(GetParam(), {.options = swapping(), .seams = {.connector = tier, .transport = tier}});
-  const EngineStats stats = run_random(*engine, 5);
+  const EngineStats stats = run_squeezed(*engine, 5);
   EXPECT_GT(stats.kv_swap->num_in, 3U);
   EXPECT_GT(stats.num_loads, stats.kv_swap->num_in);
 }
@@ -128,7 +128,7 @@ TEST_P(KvSwapTest, PressureKeepsRequestsWaitingAndAllGetTheirTokens) {
   EngineOptions options = swapping();
   options.pressure = {.admission_watermark = 0.05, .pressure_high = 0.7, .pressure_low = 0.4, .pressure_preempts = true};
   const auto engine = start(GetParam(), {.options = options});
-  const EngineStats stats = run_random(*engine, 4);
+  const EngineStats stats = run_squeezed(*engine, 4);
   EXPECT_GT(stats.num_admission_stops, 3U);
 }
 

@@ -69,8 +69,8 @@ Reply fork_answer(Serving& serving, HttpRequest& request, const Wake& wake) {
   auto call = parse_fork_call(request.body, serving.options().max_choices);
   if (!call) return serving.refuse(call.error());
   // No answer is longer, whatever was asked for; the parent's own limit is within it.
-  if (const auto most = serving.options().generation_defaults.max_limit; most && call->fork.max_tokens)
-    call->fork.max_tokens = std::min(*call->fork.max_tokens, *most);
+  std::optional<std::uint32_t>& asked = call->fork.max_tokens;
+  if (const auto most = serving.options().generation_defaults.max_limit; most && asked) asked = std::min(*asked, *most);
   const std::string id(name_in(kForkPath, request.path()));
   const std::string tenant = serving.tenant_of(request);
   const auto parent = serving.find(tenant, id);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
 namespace quire {
@@ -9,16 +10,11 @@ namespace {
 
 using test::CoreDriver;
 using test::Ids;
+using test::must_fork;
 using test::scheduled_ids;
 using test::ScriptedConnector;
 using test::sync_config;
 using test::Tokens;
-
-void must_fork(CoreDriver& d, std::uint64_t parent, std::uint64_t child) {
-  const auto forked = d.core->fork(RequestId{parent}, {.id = RequestId{child}, .arrival_time = static_cast<double>(child)}, {.now = d.now});
-  ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
-  d.core->check_invariants();
-}
 
 TEST(ForksBesideConnectors, AChildSharesWhatWasLoadedAndIsNotLookedUp) {
   ScriptedConnector connector;
