@@ -96,7 +96,6 @@ struct CureOptions {
   // others may find them and what was computed on them; and with several cache groups it cannot be done at all. With this option the
   // request, and whoever has found such a block, begins anew like a preempted one: nothing of it is found, taken or stored, and nothing
   // more is loaded for it. Under KvLoadFailurePolicy::fail they end, in any number of groups.
-  // Not found in every case yet: see the skip of ToyTierTest.WhatRanOnBlocksThatDidNotComeIsComputedAnew.
   bool unloaded_begin_anew = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;

@@ -75,7 +75,7 @@ class ToyTier final : public Connector, public Transport {
       Moving of_group = load;
       for (std::uint32_t i = found.first; i < found.first + count; ++i) {
         const std::string& name = known.names[load.group][i];
-        if (blocks[load.group][i] != kNullBlock && places_.contains(name)) of_group.add(name, blocks[load.group][i], places_.at(name));
+        if (blocks[load.group][i] != kNullBlock && places_.contains(name)) of_group.add(name, blocks[load.group][i], places_.at(name), i);
       }
       if (of_group.blocks.empty()) continue;
       ++known.num_loading;
@@ -95,7 +95,7 @@ class ToyTier final : public Connector, public Transport {
       Moving store{.request = request.id, .direction = TransferDirection::store};
       store.group = group;
       for (std::uint32_t i = 0; i < std::min(num_named(request), request.num_computed_tokens / options_.block_size); ++i)
-        add_new(store, name_of(request, i, group), blocks[group][i]);
+        add_new(store, name_of(request, i, group), blocks[group][i], i);
       if (store.blocks.empty()) continue;
       store.is_last = true;
       pending_.push_back(std::move(store));
@@ -229,12 +229,14 @@ class ToyTier final : public Connector, public Transport {
     std::vector<std::string> names = {};
     std::vector<BlockId> blocks = {};
     std::vector<std::uint64_t> places = {};
+    std::vector<std::size_t> indices = {};  // of the blocks in the request's table
     std::uint64_t not_before = 0;  // the plan, counted from 1
     bool is_last = false;          // the request has ended well
-    void add(const std::string& name, BlockId block, std::uint64_t place) {
+    void add(const std::string& name, BlockId block, std::uint64_t place, std::size_t index) {
       names.push_back(name);
       blocks.push_back(block);
       places.push_back(place);
+      indices.push_back(index);
     }
   };
   struct Queued {
@@ -273,14 +275,16 @@ class ToyTier final : public Connector, public Transport {
   std::uint64_t draw() { return mover_random_(); }
   bool draws(double share) { return std::uniform_real_distribution<>()(mover_random_) < share; }
 
-  void add_new(Moving& store, const std::string& name, BlockId block) {
-    if (block != kNullBlock && !places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++);
+  void add_new(Moving& store, const std::string& name, BlockId block, std::size_t index) {
+    if (block != kNullBlock && !places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++, index);
   }
 
-  // A window lets go of them.
+  // A window lets go of them; they may come back to the same request in another place.
   bool holds_blocks(const Moving& moving) const {
     const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);
-    return std::ranges::all_of(moving.blocks, [&](BlockId block) { return std::ranges::find(held, block) != held.end(); });
+    for (std::size_t i = 0; i < moving.blocks.size(); ++i)
+      if (moving.indices[i] >= held.size() || held[moving.indices[i]] != moving.blocks[i]) return false;
+    return true;
   }
 
   // Not begun yet; of one request, or of all.
@@ -302,7 +306,7 @@ class ToyTier final : public Connector, public Transport {
       store.group = group;
       const std::size_t num_computed = scheduled.num_computed_tokens / options_.block_size;
       for (std::size_t i = 0; i < std::min({num_computed, known.names[group].size(), known.tables[group].size()}); ++i)
-        add_new(store, known.names[group][i], known.tables[group][i]);
+        add_new(store, known.names[group][i], known.tables[group][i], i);
       store.not_before = num_plans_ + 3;
       if (!store.blocks.empty()) pending_.push_back(std::move(store));
     }

@@ -240,8 +240,10 @@ void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group
               .keys = {keys.begin(), keys.end()},
               .blocks = {blocks.begin() + first, blocks.begin() + end},
               .places = {}};
-  for (std::uint32_t i = first; i < end; ++i)
+  for (std::uint32_t i = first; i < end; ++i) {
+    load.indices.push_back(i);
     load.places.push_back(number_of(std::uint64_t{(*slots)[i / factor_ - first_key].value} * factor_ + i % factor_));
+  }
   QUIRE_CHECK(load.places.size() == load.blocks.size(), "each block has its place");
   ++tracked_[request.id.value].num_loads;
   being_loaded_.insert(keys.begin(), keys.end());
@@ -308,6 +310,7 @@ void OffloadConnector::add_stores(RequestId request, const PreparedStore& store,
     store_of_group.keys.push_back(keys_[at]);
     for (std::uint32_t part = 0; part < factor_; ++part) {
       store_of_group.blocks.push_back(held_[group][index * factor_ + part]);
+      store_of_group.indices.push_back(static_cast<std::uint32_t>(index * factor_ + part));
       store_of_group.places.push_back(assign(std::uint64_t{store.slots[taken].value} * factor_ + part, keys_[at]));
     }
   }
@@ -362,10 +365,13 @@ bool OffloadConnector::begin(Moving& moving, TransferList& transfers) {
   return id.has_value();
 }
 
-// Nobody else has written to them then.
+// Nobody has written to them then: one that a window let go of may come back to the same request, in another place.
 bool OffloadConnector::holds_blocks(const Moving& moving) const {
+  QUIRE_CHECK(moving.indices.size() == moving.blocks.size(), "each block has its place in the table");
   const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);
-  return std::ranges::all_of(moving.blocks, [&](BlockId block) { return std::ranges::find(held, block) != held.end(); });
+  for (std::size_t i = 0; i < moving.blocks.size(); ++i)
+    if (moving.indices[i] >= held.size() || held[moving.indices[i]] != moving.blocks[i]) return false;
+  return true;
 }
 
 }  // namespace quire

@@ -109,7 +109,9 @@ class OffloadConnector final : public Connector {
     bool was_refused = false;     // as many as may be were open
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;
-    std::vector<std::uint64_t> places;  // parallel to `blocks`
+    // Parallel to `blocks`.
+    std::vector<std::uint32_t> indices = {};  // in the request's table
+    std::vector<std::uint64_t> places;
   };
   struct KeyHash {
     std::size_t operator()(const OffloadKey& key) const { return key.prefix() ^ key.group; }

@@ -257,6 +257,32 @@ TEST(OffloadGroups, ALoadThatHasNotBegunWhenItsRequestEndsIsGivenUp) {
   o.run();
 }
 
+// There is room for one transfer and for no block more than is needed: while the store waits, the window lets go of its first block, which
+// the same request gets again for its newest tokens.
+TEST(OffloadGroups, AStoreThatWaitedIsGivenUpWhereItsBlockHasComeBackInAnotherPlace) {
+  CoreConfig config = grouped_config({9}, 5);
+  config.limits.max_open_transfers = 1;
+  OffloadDriver o({.cpu_bytes_to_use = 32}, config);
+  o.add(1, 1, 4, 1);
+  o.plan();
+  o.apply();
+  o.add(2, 2, 12, 6);
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U) << "the first request's";
+  const BlockId first = o.d.core->blocks(RequestId{2}, 0)[0];
+  o.apply_without_ends();
+  o.plan();
+  EXPECT_TRUE(o.begun.empty()) << "too many would be open";
+  ASSERT_EQ(o.d.core->blocks(RequestId{2}, 0)[3], first) << "too little was met";
+  const OffloadKey key = o.key(2, 0);
+  o.apply();
+  o.plan();
+  EXPECT_TRUE(o.begun.empty());
+  EXPECT_EQ(o.connector->ledger().ref_count(key), std::nullopt);
+  o.apply();
+  o.run();
+}
+
 TEST(OffloadGroups, ACompositeKnowsOfThemWhereAllMembersDo) {
   const std::shared_ptr<Connector> one = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
   const std::shared_ptr<Connector> other = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
