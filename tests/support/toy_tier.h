@@ -230,8 +230,8 @@ class ToyTier final : public Connector, public Transport {
     std::vector<BlockId> blocks = {};
     std::vector<std::uint64_t> places = {};
     std::vector<std::size_t> indices = {};  // of the blocks in the request's table
-    std::uint64_t not_before = 0;  // the plan, counted from 1
-    bool is_last = false;          // the request has ended well
+    std::uint64_t not_before = 0;           // the plan, counted from 1
+    bool is_last = false;                   // the request has ended well
     void add(const std::string& name, BlockId block, std::uint64_t place, std::size_t index) {
       names.push_back(name);
       blocks.push_back(block);
