@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "format/tokenizer_file.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace {
 

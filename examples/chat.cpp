@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <mutex>
 
-#include "quire/chat_template.h"
-#include "quire/detokenizer.h"
 #include "quire/engine_builder.h"
-#include "quire/tokenizer.h"
+#include "quire/text/chat_template.h"
+#include "quire/text/detokenizer.h"
+#include "quire/text/tokenizer.h"
 
 // Called on the engine's thread: hands the outputs to main().
 struct Sink : quire::OutputSink {

@@ -7,8 +7,8 @@
 
 #include "quire/api.h"
 #include "quire/error.h"
-#include "quire/generation_config.h"
 #include "quire/pooling.h"
+#include "quire/text/generation_config.h"
 
 namespace quire {
 

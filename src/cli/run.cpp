@@ -11,9 +11,9 @@
 #include "cli/engine_flags.h"
 #include "cli/output_queue.h"
 #include "cli/terminal_answer.h"
-#include "quire/chat_template.h"
 #include "quire/engine.h"
-#include "quire/tokenizer.h"
+#include "quire/text/chat_template.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 
 #include "cli/output_queue.h"
 #include "quire/engine.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

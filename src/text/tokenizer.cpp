@@ -1,12 +1,12 @@
 // Encoding and decoding, put together from added tokens, normaliser, encoder and vocabulary. Immutable after create(); the server calls it
 // from its pool of parsing threads and from its own thread at once. A prompt may be of any size and content: it is linear or nearly so in
 // each part, and stops early where a limit of tokens is passed.
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 #include <algorithm>
 #include <string>
 
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 #include "text/added_tokens.h"
 #include "text/nfc.h"
 #include "text/text_encoder.h"

@@ -1,11 +1,11 @@
 #pragma once
-// Words on UTF-8 texts; quire/utf8_repair.h makes broken ones whole.
+// Words on UTF-8 texts; quire/text/utf8_repair.h makes broken ones whole.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "quire/utf8_repair.h"
+#include "quire/text/utf8_repair.h"
 
 namespace quire {
 

@@ -14,7 +14,7 @@
 
 #include "quire/error.h"
 #include "quire/ids.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

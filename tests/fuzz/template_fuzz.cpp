@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "quire/chat_template.h"
+#include "quire/text/chat_template.h"
 
 namespace {
 

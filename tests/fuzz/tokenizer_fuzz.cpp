@@ -8,7 +8,7 @@
 
 #include "../text/sample_vocabulary.h"
 #include "base/check.h"
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 #include "text/stop_strings.h"
 #include "text/utf8.h"
 

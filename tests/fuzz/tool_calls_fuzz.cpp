@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/utf8_repair.h"
+#include "quire/text/utf8_repair.h"
 #include "text/tool_calls/read_answer.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quire/model_info.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 #include "text/vocabulary.h"
 
 namespace quire::test {

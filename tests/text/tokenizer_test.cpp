@@ -1,4 +1,4 @@
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 #include "runtime/grammar/grammar_matcher.h"
 
 namespace quire {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 #include "server/answers/answer.h"
 #include "server/answers/answer_writer.h"
 #include "server/answers/chat_answer.h"

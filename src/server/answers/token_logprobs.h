@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "quire/sampling.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

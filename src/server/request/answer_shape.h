@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "quire/error.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

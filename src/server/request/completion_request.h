@@ -14,10 +14,10 @@
 
 #include "quire/engine.h"
 #include "quire/error.h"
-#include "quire/generation_config.h"
 #include "quire/ids.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "quire/text/generation_config.h"
 #include "server/request/answer_shape.h"
 #include "server/request/structured_output.h"
 #include "server/request/tool_use.h"

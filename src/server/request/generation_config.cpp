@@ -1,6 +1,6 @@
 // Defaults for sampling, from the model's generation_config.json or from what the operator gave. Read once, by the program, before the
 // server starts. The file is not ours: unknown names in it are no error, but a value that no request could send is.
-#include "quire/generation_config.h"
+#include "quire/text/generation_config.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ namespace json = boost::json;
 constexpr const char* kFile = "generation_config.json";
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-// Its own default: nobody has chosen it (quire/generation_config.h).
+// Its own default: nobody has chosen it (quire/text/generation_config.h).
 constexpr std::int64_t kTopKOfTransformers = 50;
 
 Result<void> check(const GenerationDefaults& defaults) {

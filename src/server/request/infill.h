@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "quire/ids.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/digest.h"
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 #include "server/http/tenants.h"
 #include "server/request/answer_grammar.h"
 #include "server/request/served_model.h"

@@ -10,10 +10,10 @@
 #include <variant>
 #include <vector>
 
-#include "quire/chat_template.h"
 #include "quire/engine.h"
 #include "quire/server_options.h"
-#include "quire/tokenizer.h"
+#include "quire/text/chat_template.h"
+#include "quire/text/tokenizer.h"
 #include "server/request/completion_request.h"
 #include "server/request/infill.h"
 #include "text/tool_calls/call_format.h"

@@ -1,4 +1,4 @@
-#include "quire/chat_template.h"
+#include "quire/text/chat_template.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/chat_template.h"
+#include "quire/text/chat_template.h"
 #include "text/template/failure.h"
 #include "text/template/value.h"
 

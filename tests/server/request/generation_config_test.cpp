@@ -1,5 +1,5 @@
 // What requests take from generation_config.json, in vLLM's way.
-#include "quire/generation_config.h"
+#include "quire/text/generation_config.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

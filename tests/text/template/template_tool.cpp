@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include "quire/chat_template.h"
+#include "quire/text/chat_template.h"
 
 namespace {
 

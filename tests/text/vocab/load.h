@@ -7,7 +7,7 @@
 
 #include "format/gguf.h"
 #include "format/tokenizer_file.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace quire::test {
 

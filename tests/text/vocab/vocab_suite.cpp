@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/detokenizer.h"
+#include "quire/text/detokenizer.h"
 #include "text/utf8.h"
 #include "text/vocab/load.h"
 

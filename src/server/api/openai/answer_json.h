@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quire/request.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 #include "server/answers/answer.h"
 
 namespace quire {

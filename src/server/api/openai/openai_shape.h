@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 #include "server/answers/answer_writer.h"
 #include "server/api/openai/answer_json.h"
 #include "server/request/answer_shape.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/api/responses/responses_request.h"
 

@@ -5,8 +5,8 @@
 
 #include "quire/api.h"
 #include "quire/ids.h"
-#include "quire/tokenizer.h"
-#include "quire/utf8_repair.h"
+#include "quire/text/tokenizer.h"
+#include "quire/text/utf8_repair.h"
 
 namespace quire {
 

@@ -11,7 +11,7 @@
 
 #include "quire/api.h"
 #include "quire/error.h"
-#include "quire/tokenizer.h"
+#include "quire/text/tokenizer.h"
 
 namespace boost::json {
 class value;
