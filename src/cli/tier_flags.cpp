@@ -1,3 +1,5 @@
+// Called by `quire serve` while it builds its command line, once, before any thread is started. A flag only writes its option: whether the
+// options go together is decided where the engine is made (engine/tiers/tier_check.h), so that embedders get the same errors.
 #include "cli/tier_flags.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Made once, before the engine's thread is there: creating it measures how fast this machine moves blocks, since the core chooses between
+// swapping and computing anew by these rates. Files of a swap are worth nothing to a later process, and go when this one ends.
 #include "engine/tiers/kv_swap.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Moves blocks down from memory to disk as they cool. Called on the engine's thread between two steps; the bytes move on the transports'
+// threads. A block must stay held in memory until the disk has it, so that at no time it is found in neither.
 #include "engine/tiers/tier_spill.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Called while a body is read, on the pool that parses requests. An edit may only take out what its rule names: where the count of tokens
+// that it depends on cannot be had, the request fails rather than being edited by guess.
 #include "server/api/anthropic/context_edits.h"
 
 #include <fmt/format.h>
