@@ -130,6 +130,7 @@ void CompositeConnector::completed(const TransferCompletion& completion) {
 }
 
 void CompositeConnector::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) {
+  QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
   for (const CompositeMember& member : members_) member.connector->order_failed(num_async, finishing, reported);
 }
 

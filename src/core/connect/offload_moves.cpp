@@ -21,6 +21,7 @@ std::optional<OffloadSlot> OffloadConnector::adopt(const OffloadKey& key) {
   QUIRE_CHECK(factor_ == 1, "a key has one place");
   const std::optional<PreparedStore> store = ledger_->prepare_store({&key, 1});
   if (!store || store->keys.empty()) return std::nullopt;
+  QUIRE_CHECK(store->keys.size() == 1 && store->slots.size() == 1, "one key has one slot");
   const OffloadSlot slot = store->slots[0];
   assign(slot.value, key);
   ++counters_.num_stored;
@@ -28,6 +29,7 @@ std::optional<OffloadSlot> OffloadConnector::adopt(const OffloadKey& key) {
 }
 
 void OffloadConnector::adopted(const OffloadKey& key, bool is_stored) {
+  QUIRE_CHECK(ledger_->ref_count(key).has_value(), "what was adopted has a slot until it is over");
   if (is_stored) {
     std::vector<OffloadKey> keys = {key};
     return end_stores(keys);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/answer_queue.h"
 #include "core/journal/question.h"
 #include "quire/connector.h"
@@ -37,6 +38,7 @@ class PlayedConnector final : public Connector {
     if (values.lacks()) queue_->damaged();
   }
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
+    QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
     const Question question =
         Question().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
     auto values = queue_->take_numbers(SeamCall::connector_order_failed, {}, question, finishing.size() + reported.size());

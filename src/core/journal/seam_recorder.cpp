@@ -2,6 +2,7 @@
 // the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not noted.
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/question.h"
 #include "quire/connector.h"
 #include "quire/hash_function.h"
@@ -65,6 +66,7 @@ class RecordedConnector final : public Connector {
   }
   void completed(const TransferCompletion& completion) override { inner_->completed(completion); }
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
+    QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
     const Question question =
         Question().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
     inner_->order_failed(num_async, finishing, reported);

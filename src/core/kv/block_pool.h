@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/free_queue.h"
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
@@ -42,7 +43,10 @@ class BlockPool {
   [[nodiscard]] std::uint32_t num_free_blocks() const { return free_.size(); }
   [[nodiscard]] std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }
   // 0 for the null block, whoever holds it.
-  [[nodiscard]] std::uint32_t ref_count(BlockId block) const { return ref_counts_[block.value]; }
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const {
+    QUIRE_CHECK(block.value < ref_counts_.size(), "asked about a block of the pool");
+    return ref_counts_[block.value];
+  }
   [[nodiscard]] const FreeQueue& free_queue() const { return free_; }
   [[nodiscard]] const PrefixIndex& index() const { return index_; }
   // 1 - free / all blocks but the null one; blocks set aside count as used.

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
@@ -56,6 +57,7 @@ class GroupManager {
   void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point, std::int64_t num_skipped);
   // What comes after the first num_computed tokens is written to a block that others hold too.
   [[nodiscard]] bool writes_shared(const GroupBlockList& list, std::int64_t num_computed) const {
+    QUIRE_CHECK(!list.shared_block || *list.shared_block < list.blocks.size(), "a shared block is one of the list");
     return list.shared_block && tokens_.floor(num_computed) <= *list.shared_block && pool_.ref_count(list.blocks[*list.shared_block]) > 1;
   }
   // That block is its own from now on: a copy, or itself where nobody else holds it any more.

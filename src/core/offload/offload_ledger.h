@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/offload/key_index.h"
 #include "core/offload/reuse_filter.h"
 #include "quire/eviction_policy.h"
@@ -65,7 +66,10 @@ class OffloadLedger {
   [[nodiscard]] std::uint64_t num_lost_event_keys() const { return num_lost_event_keys_; }
 
   [[nodiscard]] std::uint32_t num_slots() const { return num_slots_; }
-  [[nodiscard]] std::uint32_t num_free() const { return static_cast<std::uint32_t>(free_.size()) + num_slots_ - num_taken_; }
+  [[nodiscard]] std::uint32_t num_free() const {
+    QUIRE_CHECK(num_taken_ <= num_slots_, "no more slots are taken than there are");
+    return static_cast<std::uint32_t>(free_.size()) + num_slots_ - num_taken_;
+  }
   [[nodiscard]] std::uint32_t num_lost() const { return num_lost_; }
   // Slots that restore() has not told of.
   [[nodiscard]] std::uint32_t num_unread() const { return num_unread_; }

@@ -89,6 +89,7 @@ Result<void> Core::add(const NewRequest& request, const StepInput& input) {
   if (num_waiting >= s.context.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   Request& created = s.requests.create(request);
+  QUIRE_CHECK(s.table.find(request.id) == &created, "a request is found under its id");
   s.jobs.join(created, input.now);
   s.queues.enqueue(created, input.now);
   s.requests.record(created, RequestEventKind::queued, input.now);
@@ -108,6 +109,7 @@ Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const Ste
   s.begin_call(input);
   if (auto forked = s.forks.fork_grammar(*parent, child); !forked) return forked;
   Request& created = s.forks.create(*parent, child);
+  QUIRE_CHECK(s.table.find(child.id) == &created, "a fork is found under its id");
   if (child.next_token.has_value() && s.drafts.grammar_advances(created))
     s.context.seams.grammar->accept(child.id, {&*child.next_token, 1});
   if (s.context.events.wanted())
@@ -146,6 +148,7 @@ FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& i
   if (request == nullptr || request->finished()) return FinishEffect::unknown;
   s.begin_call(input);
   s.ending.finish({&request, 1}, status);
+  QUIRE_CHECK(request->finished(), "who was ended has ended");
   // A worker may still be running a plan that names it: the host must keep its sampling parameters until that plan is applied.
   if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
   s.ended.destroy(*request);
@@ -199,6 +202,7 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
       s.queues.running.pop_back();
       const bool in_flight = request.num_output_placeholders > 0;
       s.preemption.put_back(request);
+      QUIRE_CHECK(request.slot == kNoSlot, "who was put back has no slot");
       request.num_output_placeholders = 0;
       request.discard_latest_async_tokens = in_flight || !s.context.config.cures.discard_only_in_flight;
     }

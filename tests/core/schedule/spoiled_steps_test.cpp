@@ -240,15 +240,16 @@ TEST(SpoiledPartsDeathTest, OpenTransfersTouchBlocksOfThePool) {
   const Transfer transfer{.id = {}, .request = RequestId{1}, .blocks = blocks, .places = places};
   const auto opened = open.open(transfer);
   ASSERT_TRUE(opened.has_value());
+  const TransferId id = opened.value_or(Transfer{}).id;
   EXPECT_DEATH(
       {
         open.num_touching_[1] = 0;
-        open.close(opened->id);
+        open.close(id);
       },
       "a block is let go as often as it was touched");
   EXPECT_DEATH(
       {
-        open.next_id_ = opened->id;
+        open.next_id_ = id;
         (void)open.open(transfer);
       },
       "ids rise");

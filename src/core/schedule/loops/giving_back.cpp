@@ -1,5 +1,7 @@
 #include "core/schedule/loops/giving_back.h"
 
+#include "base/check.h"
+
 namespace quire {
 
 void GivingBack::give_back(bool begin_anew) {
@@ -14,6 +16,7 @@ void GivingBack::give_back_running() {
   for (std::size_t i = on_.queues.running.size(); i > 0; --i) {
     Request& request = *on_.queues.running[i - 1];
     if (!unloaded_.is_spoiled(request)) continue;
+    QUIRE_CHECK(request.slot != kNoSlot, "who runs has a slot");
     on_.queues.running.erase(on_.queues.running.begin() + static_cast<std::ptrdiff_t>(i - 1));
     request.discard_latest_async_tokens |= request.num_output_placeholders > 0;
     request.num_output_placeholders = 0;
@@ -33,6 +36,7 @@ void GivingBack::give_back_waiting() {
 }
 
 void GivingBack::give_back(Request& request) {
+  QUIRE_CHECK(request.status != RequestStatus::running && !request.finished(), "it waits");
   if (request.swapped != nullptr)
     swap_.drop(request, EventCause::failed_transfer);
   else if (is_loading(request))

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/transfer.h"
 
 namespace quire {
@@ -37,7 +38,10 @@ class OpenTransfers {
   [[nodiscard]] TransferId next_id() const { return next_id_; }
   [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
   // That may be opened besides.
-  [[nodiscard]] std::size_t num_left() const { return max_open_ - entries_.size(); }
+  [[nodiscard]] std::size_t num_left() const {
+    QUIRE_CHECK(entries_.size() <= max_open_, "no more are open than may be");
+    return max_open_ - entries_.size();
+  }
   // Of those, loads that a step does not run without.
   [[nodiscard]] std::size_t num_needed() const { return num_needed_; }
   // An open load fills the block.

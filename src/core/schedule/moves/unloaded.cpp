@@ -1,8 +1,11 @@
-// Called by FailedLoads within apply(), and by Core::spoiled_by() before it, on the core's thread. It only finds: what is found is given back
-// or ended by others. It must miss nobody who read a bad block in a plan that is outstanding, since what they computed would be cached.
+// Called by FailedLoads within apply(), and by Core::spoiled_by() before it, on the core's thread. It only finds: what is found is given
+// back or ended by others. It must miss nobody who read a bad block in a plan that is outstanding, since what they computed would be
+// cached.
 #include "core/schedule/moves/unloaded.h"
 
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace quire {
 namespace {
@@ -29,9 +32,11 @@ void Unloaded::find(const PlanArena* applied, std::span<const BlockId> not_loade
     for (std::uint32_t i = 0; i < plans_.size(); ++i) has_grown |= look_at(plans_.at(i));
   }
   std::ranges::sort(bad_);
+  QUIRE_CHECK(std::ranges::adjacent_find(bad_) == bad_.end(), "each bad block is found once");
 }
 
 bool Unloaded::spoil(BlockId block) {
+  QUIRE_CHECK(block.value < is_bad_.size(), "a plan names blocks of the pool");
   if (block == kNullBlock || is_bad_[block.value]) return false;
   is_bad_[block.value] = true;
   bad_.push_back(block);
@@ -56,6 +61,7 @@ const Unloaded::Spoiled* Unloaded::find_spoiled(const Request& request) const {
 
 std::size_t Unloaded::first_bad(std::span<const BlockId> blocks, std::uint32_t group, std::uint32_t num_tokens) const {
   const std::uint32_t block_size = kv_.block_size(group);
+  QUIRE_CHECK(block_size > 0, "a block holds tokens");
   const std::size_t num_blocks = std::min<std::size_t>((num_tokens + block_size - 1) / block_size, blocks.size());
   const auto found = std::ranges::find_if(blocks.first(num_blocks), [this](BlockId block) { return is_bad(block); });
   return found == blocks.begin() + static_cast<std::ptrdiff_t>(num_blocks) ? blocks.size()
@@ -64,6 +70,7 @@ std::size_t Unloaded::first_bad(std::span<const BlockId> blocks, std::uint32_t g
 
 // The tables that a request began with say what it has found, also where it holds nothing of that any more.
 bool Unloaded::look_at(const PlanArena& arena) {
+  QUIRE_CHECK(arena.requests().size() == arena.plan().scheduled.size(), "a plan knows whom it schedules");
   bool has_grown = false;
   for (const BlockCopy& copy : arena.plan().copies)
     if (is_bad(copy.source)) has_grown |= spoil(copy.destination);
@@ -95,6 +102,7 @@ bool Unloaded::look_at_delta(Request& request, const BlockTableDelta& delta, std
 bool Unloaded::look_at_running(const PlanArena* applied) {
   bool has_grown = false;
   for (Request* request : queues_.running) {
+    QUIRE_CHECK(request->status == RequestStatus::running, "who is in `running` runs");
     const auto num_planned = num_planned_tokens(*request, applied);
     const auto num_known = static_cast<std::uint32_t>(std::max(request->num_computed_tokens, 0));
     const std::uint32_t num_before = num_known - std::min(num_known, num_planned);

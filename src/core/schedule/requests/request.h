@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/intrusive_list.h"
 #include "core/agent/job_table.h"
 #include "core/kv/kv_blocks.h"
@@ -120,7 +121,10 @@ struct Request {
   [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   [[nodiscard]] std::int32_t num_tokens_with_drafts() const { return static_cast<std::int32_t>(tokens.size() + draft_tokens.size()); }
   // The outputs are always the end of `tokens`: a session's earlier outputs count as its prompt.
-  [[nodiscard]] std::span<const TokenId> outputs() const { return std::span(tokens).last(static_cast<std::size_t>(num_output_tokens)); }
+  [[nodiscard]] std::span<const TokenId> outputs() const {
+    QUIRE_CHECK(static_cast<std::size_t>(num_output_tokens) <= tokens.size(), "outputs are among the tokens");
+    return std::span(tokens).last(static_cast<std::size_t>(num_output_tokens));
+  }
   [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
   [[nodiscard]] bool finished() const { return is_finished(status); }
 };

@@ -75,6 +75,7 @@ void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, st
 
 // They were drawn from what was not loaded, and are awaited no more.
 void Results::drop_tokens(Request& request, std::int32_t num_drafts) {
+  QUIRE_CHECK(num_drafts >= 0 && request.num_output_placeholders >= 0, "tokens in flight are counted");
   if (std::exchange(request.discard_latest_async_tokens, false)) return;
   request.num_output_placeholders = std::max(request.num_output_placeholders - 1 - num_drafts, 0);
 }
