@@ -320,6 +320,7 @@ def continuum():
     from quire.vllm import _continuum
 
     raises(ValueError, "quire.policy='lottery'", lambda: make(additional={"quire": {"policy": "lottery"}}))
+    raises(ValueError, "quire.pin_s without its policy", lambda: make(additional={"quire": {"pin_s": 1.0}}))
     raises(ValueError, "quire.pin_seconds", lambda: make(additional={"quire": {"policy": "continuum", "pin_seconds": 1}}))
     raises(ValueError, "pin_s", lambda: make(additional={"quire": {"policy": "continuum", "pin_s": -1.0}}))
     assert _continuum.tool_in("```bash\nls -l\n```") == "ls" and _continuum.tool_in("```bash\nls\n```" * 2) == ""
@@ -343,6 +344,55 @@ def continuum():
     scheduler.update_from_output(plan := scheduler.schedule(), result(plan))
     assert not scheduler.requests and pool.get_num_free_blocks() == 32
     scheduler.check_invariants()
+
+
+def pressure():
+    """Watermark, marks and the order of free blocks by --additional-config; what is no such option, or no such value, is refused by name."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}))
+
+    refused("quire.pressure_mark; the options are policy, admission_watermark, pressure_high,", pressure_mark=0.9)
+    refused("quire.pressure_high='full'; give a number", pressure_high="full")
+    refused("quire.pressure_high=True; give a number", pressure_high=True)
+    refused("quire.pressure_preempts=1; give true or false", pressure_preempts=1, pressure_high=0.9)
+    refused("quire.max_jobs=-1; give a whole number", max_jobs=-1, policy="continuum")
+    refused("pressure.pressure_high: is 2", pressure_high=2.0)
+    refused("pressure.admission_watermark: is 1", admission_watermark=1)
+    refused("pressure.pressure_preempts: there is no mark", pressure_preempts=True)
+    raises(ValueError, "quire=0.9; give an object", lambda: make(additional={"quire": 0.9}))
+
+    def first_step(**options):
+        scheduler = make(additional={"quire": options})
+        add(scheduler, "a", n=28)
+        add(scheduler, "b", n=28, doc=1)
+        return scheduler, scheduler.schedule()
+
+    assert list(first_step()[1].num_scheduled_tokens) == ["a", "b"]
+    assert list(first_step(admission_watermark=0.7)[1].num_scheduled_tokens) == ["a"], "b would leave 20 of 32 blocks"
+    assert list(first_step(pressure_high=0.2)[1].num_scheduled_tokens) == ["a"], "a holds 7 of 32 blocks"
+
+    scheduler, plan = first_step(pressure_high=0.5, pressure_preempts=True)
+    steps = 0
+    while not plan.preempted_req_ids and steps < 20:
+        scheduler.update_from_output(plan, result(plan))
+        plan = scheduler.schedule()
+        steps += 1
+    assert plan.preempted_req_ids == {"b"} and list(plan.num_scheduled_tokens) == ["a"], "before blocks lack"
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() > 32 // 2
+    scheduler.check_invariants()
+
+    def freed_last_is_next(**options):
+        scheduler = make(additional={"quire": options}, prefix_caching=False)
+        held = []
+        for name in "ab":
+            add(scheduler, name, max_tokens=1)
+            plan = scheduler.schedule()
+            held.append(set(plan.scheduled_new_reqs[0].block_ids[0]))
+            scheduler.update_from_output(plan, result(plan))
+        return bool(held[0] & held[1])
+
+    assert freed_last_is_next(lifo_free_blocks=True) and not freed_last_is_next()
 
 
 if __name__ == "__main__":

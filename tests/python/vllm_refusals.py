@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 from oracle import config as configs, generate, stage
 
-from quire.vllm import Scheduler
+from quire.vllm import Scheduler, ShadowScheduler
 
 
-def refused(text: str, change=None, **arguments):
+def refused(text: str, change=None, scheduler=Scheduler, **arguments):
     script = generate.script(3)["config"]
     script.update(connector="", ec_connector=False, kv_events=False, mfu=False, routed_experts=False, encoder_decoder=False)
     side = stage.Side("quire", 1, script["answers"])
@@ -17,7 +17,7 @@ def refused(text: str, change=None, **arguments):
     if change:
         change(given)
     try:
-        Scheduler(**given)
+        scheduler(**given)
     except (ValueError, NotImplementedError) as error:
         assert text in str(error), f"{error!r} does not say {text!r}"
         print("refused:", error)
@@ -34,7 +34,13 @@ def main():
         refused("Unknown scheduling policy", lambda given: setattr(given["vllm_config"].scheduler_config, "policy", "lottery"))
         refused("prefix_caching_hash_algo='md5'", unknown_hash)
         refused("KV-cache specs of type OddSpec", odd_spec)
+        refused("quire.pressure_mark; the options are policy, admission_watermark", own_option("pressure_mark"))
+        refused("quire.pressure_high beside vLLM's own scheduler", own_option("pressure_high"), scheduler=ShadowScheduler)
         refused("num_blocks", lambda given: setattr(given["kv_cache_config"], "num_blocks", 1))
+
+
+def own_option(name):
+    return lambda given: setattr(given["vllm_config"], "additional_config", {"quire": {name: 0.9}})
 
 
 def unknown_hash(given):

@@ -121,6 +121,6 @@ def core_config(s) -> quire.CoreConfig:
         if transfer is not None and transfer.kv_load_failure_policy == "recompute"
         else quire.KvLoadFailurePolicy.FAIL,
         include_finished_set=s.include_finished_set,
-        **(s.continuum or {"policy": quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS}),
+        **{"policy": quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS, **s.own_options},
         **speculation(s.vllm_config.speculative_config),
     )

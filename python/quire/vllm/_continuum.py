@@ -1,4 +1,4 @@
-"""SchedulingPolicy.CONTINUUM inside vLLM: its options, a request's tags, and the tool that a turn calls.
+"""SchedulingPolicy.CONTINUUM inside vLLM: a request's tags, and the tool that a turn calls.
 
 vLLM's own --scheduling-policy does not know it, so it is asked for with
 
@@ -11,28 +11,10 @@ import re
 
 from vllm.logger import init_logger
 
-import quire
-from quire.vllm._config import refuse
-
 logger = init_logger("vllm.quire")
 
 # A bash command in a fence of its own, as mini-swe-agent's models write them.
 _BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
-_OPTIONS = ("pin_s", "longest_tool_s", "max_jobs", "max_tools", "pins_give_way", "pins_end_with_job", "jobless_in_order")
-
-
-def options_of(vllm_config) -> dict:
-    """What --additional-config says to quire, as options of the core; {} where the policy is vLLM's."""
-    additional = getattr(vllm_config, "additional_config", None)
-    given = dict(additional.get("quire", {})) if isinstance(additional, dict) else {}
-    if not given:
-        return {}
-    policy = given.pop("policy", None)
-    if policy != "continuum":
-        refuse(f"additional_config: quire.policy={policy!r}", 'say "continuum", or give vLLM\'s own policies by --scheduling-policy')
-    if unknown := sorted(set(given) - set(_OPTIONS)):
-        refuse(f"additional_config: quire.{unknown[0]}", f"the options are {', '.join(_OPTIONS)}")
-    return {"policy": quire.SchedulingPolicy.CONTINUUM, **given}
 
 
 def tags(request) -> dict:

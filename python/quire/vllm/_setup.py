@@ -12,8 +12,8 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.kv_cache_interface import AttentionSpec
 from vllm.v1.metrics.perf import ModelMetrics
 
-from quire.vllm import _continuum
 from quire.vllm._config import refuse
+from quire.vllm._options import options_of
 
 
 def read_limits(scheduler) -> None:
@@ -22,9 +22,9 @@ def read_limits(scheduler) -> None:
     model = scheduler.vllm_config.model_config
     if not scheduler.cache_config.num_gpu_blocks:
         raise ValueError(f"cache_config.num_gpu_blocks: is {scheduler.cache_config.num_gpu_blocks}; set it before the scheduler is made")
-    scheduler.continuum = _continuum.options_of(scheduler.vllm_config)
+    scheduler.own_options = options_of(scheduler.vllm_config)
     try:
-        scheduler.policy = scheduler.continuum.get("policy") or SchedulingPolicy(limits.policy)
+        scheduler.policy = scheduler.own_options.get("policy") or SchedulingPolicy(limits.policy)
     except ValueError as error:
         raise ValueError(f"Unknown scheduling policy: {limits.policy}") from error
     scheduler._is_async = bool(limits.async_scheduling)

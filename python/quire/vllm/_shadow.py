@@ -24,6 +24,8 @@ from vllm.v1.utils import ConstantList
 
 from quire import _vllm_compare as compare
 from quire.vllm import _journal as journal
+from quire.vllm._config import refuse
+from quire.vllm._options import options_of
 from quire.vllm._replay import Answers, ReplayConnector, ReplayEncoderConnector, ReplayGrammars
 from quire.vllm._setup import refuse_pool_takers
 from quire.vllm.v0_19 import Scheduler
@@ -118,6 +120,8 @@ class ShadowScheduler(SchedulerInterface):
             "vllm_config": vllm_config, "kv_cache_config": kv_cache_config, "structured_output_manager": structured_output_manager,
             "block_size": block_size, "mm_registry": mm_registry, "include_finished_set": include_finished_set, "log_stats": log_stats,
         }  # fmt: skip
+        if own := options_of(vllm_config):
+            refuse(f"additional_config: quire.{next(iter(own))} beside vLLM's own scheduler, which has no such option", "leave it out")
         stock = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else SyncScheduler
         self._theirs = stock(**arguments)
         refuse_pool_takers(self._theirs.connector)

@@ -115,7 +115,7 @@ class Scheduler(Looks, SchedulerInterface):
                 "has_connector": self.connector is not None,
                 "has_encoder_connector": self.ec_connector is not None,
                 "has_grammar": True,
-                "names_tools": bool(self.continuum),
+                "names_tools": self.policy is quire.SchedulingPolicy.CONTINUUM,
                 "fold_resumed": bool(self.use_v2_model_runner),
                 "carry_tokens": self.use_pp and not self._is_async,
                 "routed_group": self._routed_group,

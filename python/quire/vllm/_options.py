@@ -1,0 +1,48 @@
+"""What --additional-config says to quire: options of the core for which vLLM has no flag. docs/vllm.md lists them.
+
+    --additional-config '{"quire": {"admission_watermark": 0.01, "pressure_high": 0.95, "pressure_preempts": true}}'
+"""
+
+import quire
+from quire.vllm._config import refuse
+
+_CONTINUUM = ("pin_s", "longest_tool_s", "max_jobs", "max_tools", "pins_give_way", "pins_end_with_job", "jobless_in_order")
+_CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_preempts", "lifo_free_blocks")
+_KNOWN = ("policy", *_CACHE, *_CONTINUUM)
+_PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
+
+
+def options_of(vllm_config) -> dict:
+    """As options of quire.CoreConfig; {} where vLLM is to decide alone. Ranges are checked by the core."""
+    given = _given(vllm_config)
+    if unknown := sorted(set(given) - set(_KNOWN)):
+        refuse(f"additional_config: quire.{unknown[0]}", f"the options are {', '.join(_KNOWN)}")
+    policy = given.pop("policy", None)
+    if policy not in (None, "continuum"):
+        refuse(f"additional_config: quire.policy={policy!r}", 'say "continuum", or give vLLM\'s own policies by --scheduling-policy')
+    if policy is None and (lost := [name for name in given if name in _CONTINUUM]):
+        refuse(f"additional_config: quire.{lost[0]} without its policy", 'add "policy": "continuum"')
+    for name, value in given.items():
+        _check_kind(name, value)
+    if given.get("pressure_high") and not given.get("pressure_low"):
+        given["pressure_low"] = min(_PRESSURE_LOW, given["pressure_high"])
+    if policy is not None:
+        given["policy"] = quire.SchedulingPolicy.CONTINUUM
+    return given
+
+
+def _given(vllm_config) -> dict:
+    additional = getattr(vllm_config, "additional_config", None)
+    given = additional.get("quire", {}) if isinstance(additional, dict) else {}
+    if not isinstance(given, dict):
+        refuse(f"additional_config: quire={given!r}", 'give an object, such as {"quire": {"admission_watermark": 0.01}}')
+    return dict(given)
+
+
+def _check_kind(name: str, value) -> None:
+    """JSON has other kinds than the core; a bool is no number, whatever Python says."""
+    kind = type(getattr(quire.CoreConfig(), name))
+    fits = {bool: isinstance(value, bool), int: type(value) is int and 0 <= value < 2**32, float: type(value) in (int, float)}[kind]
+    if not fits:
+        words = {bool: "true or false", int: "a whole number from 0 to 4294967295", float: "a number"}[kind]
+        refuse(f"additional_config: quire.{name}={value!r}", f"give {words}")
