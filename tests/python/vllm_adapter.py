@@ -360,6 +360,8 @@ def pressure():
     refused("pressure.pressure_high: is 2", pressure_high=2.0)
     refused("pressure.admission_watermark: is 1", admission_watermark=1)
     refused("pressure.pressure_preempts: there is no mark", pressure_preempts=True)
+    refused("SchedulerOutput tells a worker to copy a block", max_fork_family=4)
+    refused("swap moves the blocks of a preempted request out and back, and no field of vLLM 0.19.0's SchedulerOutput", num_swap_places=64)
     raises(ValueError, "quire=0.9; give an object", lambda: make(additional={"quire": 0.9}))
 
     def first_step(**options):

@@ -1,9 +1,12 @@
 """Run by vLLM's Python: what quire.vllm.Scheduler must refuse, and with which words."""
 import copy
+import dataclasses
 import os
 from types import SimpleNamespace
 
 from oracle import config as configs, generate, stage
+
+from vllm.v1.core.sched.output import SchedulerOutput
 
 from quire.vllm import Scheduler, ShadowScheduler
 
@@ -36,6 +39,9 @@ def main():
         refused("KV-cache specs of type OddSpec", odd_spec)
         refused("quire.pressure_mark; the options are policy, admission_watermark", own_option("pressure_mark"))
         refused("quire.pressure_high beside vLLM's own scheduler", own_option("pressure_high"), scheduler=ShadowScheduler)
+        refused("swap moves the blocks", own_option("num_swap_places"))
+        moved = [field.name for field in dataclasses.fields(SchedulerOutput) if "copy" in field.name or "swap" in field.name]
+        assert not moved, f"a worker can be told of {moved}: then swap and forks need not be refused"
         refused("num_blocks", lambda given: setattr(given["kv_cache_config"], "num_blocks", 1))
 
 

@@ -15,6 +15,7 @@ _PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
 def options_of(vllm_config) -> dict:
     """As options of quire.CoreConfig; {} where vLLM is to decide alone. Ranges are checked by the core."""
     given = _given(vllm_config)
+    _refuse_what_no_worker_does(given)
     if unknown := sorted(set(given) - set(_KNOWN)):
         refuse(f"additional_config: quire.{unknown[0]}", f"the options are {', '.join(_KNOWN)}")
     policy = given.pop("policy", None)
@@ -37,6 +38,23 @@ def _given(vllm_config) -> dict:
     if not isinstance(given, dict):
         refuse(f"additional_config: quire={given!r}", 'give an object, such as {"quire": {"admission_watermark": 0.01}}')
     return dict(given)
+
+
+def _refuse_what_no_worker_does(given: dict) -> None:
+    """The core plans copies between blocks for forks, and moves out of the cache and back for swap; SchedulerOutput has no field for either."""
+    for name in given:
+        if "fork" in name:
+            refuse(
+                f"additional_config: quire.{name}: forks share blocks that are copied when one of them writes, and no field of vLLM 0.19.0's "
+                "SchedulerOutput tells a worker to copy a block",
+                "leave it out, and let vLLM make one request of each answer (n)",
+            )
+        if "swap" in name:
+            refuse(
+                f"additional_config: quire.{name}: swap moves the blocks of a preempted request out and back, and no field of vLLM 0.19.0's "
+                "SchedulerOutput tells a worker to",
+                "leave it out: preempted requests are computed again; what OffloadingConnector holds of them is loaded",
+            )
 
 
 def _check_kind(name: str, value) -> None:
