@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "engine/kv_plan.h"
 #include "engine/tiers/kv_swap.h"
+#include "engine/trace/tracer.h"
 
 namespace quire {
 namespace {
@@ -38,15 +39,13 @@ Result<void> check_ranges(const EngineOptions& options) {
         check_range("max_num_seqs", scheduler.max_num_seqs, 1, kMaxSeqs),
         check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1, kMaxBatchedTokens),
         check_range("max_num_waiting", scheduler.max_num_waiting, 1, kMaxWaiting),
-        check_range("trace_every", options.trace.every, 1, UINT32_MAX),
-        check_range("trace_file_bytes", options.trace.max_file_bytes, 1U << 16U, UINT64_MAX),
         check_range("num_speculative_tokens", options.speculation.num_speculative_tokens, 0, kMaxSpecTokens),
         check_range("prompt_lookup_max", options.speculation.prompt_lookup_max, 1, kMaxLookup),
         check_range("prompt_lookup_min", options.speculation.prompt_lookup_min, 1, options.speculation.prompt_lookup_max),
-        check_range("trace_files", options.trace.max_files, 1, 1000), check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
+        check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }
-  return {};
+  return check_trace(options.trace);
 }
 
 // The file's or folder's own name: what its owner calls the model. Names inside GGUF files are often those of a training run.

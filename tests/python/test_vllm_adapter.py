@@ -9,7 +9,7 @@ import pytest
 CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vllm_adapter.py")
 
 
-@pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum", "pressure"])
+@pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum", "pressure", "trace"])
 def test_the_adapter(case):
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run([sys.executable, CASES, case], env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -1,8 +1,11 @@
 """Run by test_vllm_adapter.py in a process of its own: quire.vllm.Scheduler with stand-ins for vLLM. usage: vllm_adapter.py CASE"""
 
 import copy
+import json
 import os
+import re
 import sys
+import tempfile
 from types import SimpleNamespace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -395,6 +398,59 @@ def pressure():
         return bool(held[0] & held[1])
 
     assert freed_last_is_next(lifo_free_blocks=True) and not freed_last_is_next()
+
+
+def trace():
+    """The trace of quire serve, inside vLLM: off unless asked for, whole at shutdown, with the records and fields of docs/trace.md."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
+
+    refused("quire.trace=7; give a text", trace=7)
+    refused('quire.trace_every without a trace; add "trace"', trace_every=2)
+    refused("trace_every: is 0", trace="/nowhere", trace_every=0)
+    refused("trace_files: is 0", trace="/nowhere", trace_files=0)
+    refused("trace: '/nowhere/run.steps.jsonl' cannot be written", trace="/nowhere/run")
+    assert make()._native.flush_trace() is None
+
+    def written(path, kind):
+        with open(f"{path}.{kind}.jsonl", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def run(**config):
+        scheduler = make(**config)
+        add(scheduler, "a", n=10, max_tokens=3, job="one")
+        add(scheduler, "b", n=6, max_tokens=1, doc=1)
+        counts = []
+        while scheduler.get_num_unfinished_requests():
+            plan = scheduler.schedule()
+            counts.append(plan.total_num_scheduled_tokens)
+            scheduler.update_from_output(plan, result(plan))
+        scheduler.shutdown()
+        return scheduler, counts
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run")
+        scheduler, counts = run(connector="ScriptedConnector", additional={"quire": {"trace": path}})
+        assert scheduler._native.flush_trace() == (len(counts), 0)
+        steps, requests = written(path, "steps"), written(path, "requests")
+        assert [sum(record["num_scheduled_tokens"].values()) for record in steps if record["event"] == "step_decision"] == counts
+        assert {record["connector"] for record in steps if record["event"] == "prefix_cache_lookup"} == {"ScriptedConnector"}
+        names = {record["req_id"]: record["quire"]["name"] for record in requests}
+        assert sorted(names.values()) == ["a", "b"], "vLLM's ids stand beside quire's numbers"
+        first = next(record for record in steps if record["event"] == "step_decision")
+        assert [names[number] for number in first["scheduled_new_req_ids"]] == ["a", "b"]
+        assert (requests[0]["job_id"], requests[0]["num_prompt_tokens"]) == ("one", 10)
+        with open(os.path.join(HERE, "..", "..", "docs", "trace.md"), encoding="utf-8") as docs:
+            told = set(re.findall(r"`(\w+)`", docs.read()))
+        for record in steps + requests:
+            assert set(record) <= told | {"event", "step", "ts", "policy", "quire"}, set(record) - told
+
+        os.environ["VLLM_SCHED_TRACE_PATH"] = path = os.path.join(folder, "told")
+        several = {"arguments": None, "change": lambda given: vars(given["vllm_config"].parallel_config).update(data_parallel_size=2)}
+        run(**several)
+        assert written(path + ".dp0", "steps") and os.stat(f"{path}.dp0.steps.jsonl").st_mode & 0o077 == 0
+        del os.environ["VLLM_SCHED_TRACE_PATH"]
 
 
 if __name__ == "__main__":

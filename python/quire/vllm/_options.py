@@ -3,12 +3,17 @@
     --additional-config '{"quire": {"admission_watermark": 0.01, "pressure_high": 0.95, "pressure_preempts": true}}'
 """
 
+import os
+
 import quire
 from quire.vllm._config import refuse
 
 _CONTINUUM = ("pin_s", "longest_tool_s", "max_jobs", "max_tools", "pins_give_way", "pins_end_with_job", "jobless_in_order")
 _CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_preempts", "lifo_free_blocks")
-_KNOWN = ("policy", *_CACHE, *_CONTINUUM)
+# Of quire.Core's step trace, with the defaults of quire serve --trace.
+_TRACE = {"trace": "", "trace_every": 1, "trace_max_steps": 0, "trace_file_bytes": 2**28, "trace_files": 4}
+_TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: `trace`, where the option is not given
+_KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE)
 _PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
 
 
@@ -23,13 +28,30 @@ def options_of(vllm_config) -> dict:
         refuse(f"additional_config: quire.policy={policy!r}", 'say "continuum", or give vLLM\'s own policies by --scheduling-policy')
     if policy is None and (lost := [name for name in given if name in _CONTINUUM]):
         refuse(f"additional_config: quire.{lost[0]} without its policy", 'add "policy": "continuum"')
+    given = {name: value for name, value in given.items() if name not in _TRACE}
     for name, value in given.items():
-        _check_kind(name, value)
+        _check_kind(name, value, getattr(quire.CoreConfig(), name))
     if given.get("pressure_high") and not given.get("pressure_low"):
         given["pressure_low"] = min(_PRESSURE_LOW, given["pressure_high"])
     if policy is not None:
         given["policy"] = quire.SchedulingPolicy.CONTINUUM
     return given
+
+
+def trace_of(vllm_config) -> dict:
+    """What VllmBridge is told of the trace; {}: none is written. Ranges are checked by it. Each engine of several writes files of its own."""
+    given = {name: value for name, value in _given(vllm_config).items() if name in _TRACE}
+    for name, value in given.items():
+        _check_kind(name, value, _TRACE[name])
+    path = given.get("trace") or os.environ.get(_TRACE_PATH, "")
+    if not path:
+        if given:
+            refuse(f"additional_config: quire.{next(iter(given))} without a trace", 'add "trace": "PATH"')
+        return {}
+    parallel = vllm_config.parallel_config
+    if parallel.data_parallel_size > 1:
+        path += f".dp{parallel.data_parallel_index}"
+    return {name.removeprefix("trace_"): value for name, value in {**_TRACE, **given}.items() if name != "trace"} | {"path": path}
 
 
 def _given(vllm_config) -> dict:
@@ -57,10 +79,10 @@ def _refuse_what_no_worker_does(given: dict) -> None:
             )
 
 
-def _check_kind(name: str, value) -> None:
+def _check_kind(name: str, value, default) -> None:
     """JSON has other kinds than the core; a bool is no number, whatever Python says."""
-    kind = type(getattr(quire.CoreConfig(), name))
-    fits = {bool: isinstance(value, bool), int: type(value) is int and 0 <= value < 2**32, float: type(value) in (int, float)}[kind]
-    if not fits:
-        words = {bool: "true or false", int: "a whole number from 0 to 4294967295", float: "a number"}[kind]
+    kind = type(default)
+    fits = type(value) is kind or (kind is float and type(value) is int)
+    if not fits or (kind is int and not 0 <= value < 2**32):
+        words = {bool: "true or false", int: "a whole number from 0 to 4294967295", float: "a number", str: "a text"}[kind]
         refuse(f"additional_config: quire.{name}={value!r}", f"give {words}")

@@ -119,6 +119,8 @@ class Scheduler(Looks, SchedulerInterface):
                 "fold_resumed": bool(self.use_v2_model_runner),
                 "carry_tokens": self.use_pp and not self._is_async,
                 "routed_group": self._routed_group,
+                "trace": self.trace,
+                "connector": type(self.connector).__name__ if self.connector is not None else "",
             },
         )
 
@@ -353,6 +355,8 @@ class Scheduler(Looks, SchedulerInterface):
         return None if stats is None else scheduler_stats(stats)
 
     def shutdown(self) -> None:
+        if self.trace and "_native" in self.__dict__:
+            logger.info("quire.vllm.Scheduler: trace %s: %d steps written, %d left out", self.trace["path"], *self._native.flush_trace())
         if self.kv_event_publisher:
             self.kv_event_publisher.shutdown()
         if self.connector is not None:

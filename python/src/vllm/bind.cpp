@@ -116,6 +116,15 @@ void continue_session(Bridge& self, nb::handle name, const std::optional<nb::dic
   self.continue_session(name, &input, {.now = now});
 }
 
+TraceOptions trace_options_of(const nb::dict& given) {
+  if (given.empty()) return {};
+  return {.path = nb::cast<std::string>(given["path"]),
+          .every = nb::cast<std::uint32_t>(given["every"]),
+          .max_steps = nb::cast<std::uint64_t>(given["max_steps"]),
+          .max_file_bytes = nb::cast<std::uint64_t>(given["file_bytes"]),
+          .max_files = nb::cast<std::uint32_t>(given["files"])};
+}
+
 BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
   return {hooks,
           nb::cast<nb::list>(given["statuses"]),
@@ -126,7 +135,9 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
           nb::cast<bool>(given["names_tools"]),
           nb::cast<bool>(given["fold_resumed"]),
           nb::cast<bool>(given["carry_tokens"]),
-          nb::cast<std::int32_t>(given["routed_group"])};
+          nb::cast<std::int32_t>(given["routed_group"]),
+          trace_options_of(nb::cast<nb::dict>(given["trace"])),
+          nb::cast<std::string>(given["connector"])};
 }
 
 void bind_steps(Class& c) {
@@ -160,6 +171,7 @@ void bind_steps(Class& c) {
   c.def("reset_connector_cache", &Bridge::reset_connector_cache);
   c.def("reset_encoder_cache", &Bridge::reset_encoder_cache);
   c.def("make_stats", &Bridge::make_stats);
+  c.def("flush_trace", &Bridge::flush_trace);
 }
 
 void bind_views(Class& c) {

@@ -34,17 +34,30 @@ std::vector<std::uint8_t> joined(nb::handle hashes) {
   return out;
 }
 
+std::unique_ptr<StepTrace> trace_of(const BridgeOptions& options, const CoreConfig& config) {
+  if (options.trace.path.empty()) return nullptr;
+  return value_or_raise(StepTrace::create(options.trace, config, options.connector));
+}
+
+CoreSeams with_events(CoreSeams seams, StepTrace* trace) {
+  seams.events = trace;
+  return seams;
+}
+
 }  // namespace
 
 Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
     : options_(std::move(options)),
       seams_(*this),
-      core_(value_or_raise(Core::create(config, seams_.of_core()))),
+      trace_(trace_of(options_, config)),
+      core_(value_or_raise(Core::create(config, with_events(seams_.of_core(), trace_.get())))),
       mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector)),
       outputs_(options_.outputs),
       max_plans_(config.limits.max_outstanding_plans),
       num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),
-      include_finished_set_(config.report.include_finished_set) {}
+      include_finished_set_(config.report.include_finished_set) {
+  if (trace_ != nullptr) trace_->follow(*core_);
+}
 
 Record* Bridge::lookup(nb::handle name) const {
   PyObject* id = PyDict_GetItemWithError(ids_.ptr(), name.ptr());
@@ -191,6 +204,15 @@ void Bridge::reset_encoder_cache() {
 
 bool Bridge::reset_connector_cache() {
   return guarded([&] { return core_->reset_connector_cache(); });
+}
+
+nb::object Bridge::flush_trace() {
+  if (trace_ == nullptr) return nb::none();
+  {
+    const nb::gil_scoped_release released;
+    trace_->flush();
+  }
+  return nb::make_tuple(trace_->num_written(), trace_->num_dropped());
 }
 
 std::vector<Draft> Bridge::drafts_of(nb::handle names, nb::handle drafts, std::vector<std::vector<TokenId>>& kept) const {

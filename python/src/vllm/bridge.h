@@ -11,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "errors.h"
 #include "quire/core.h"
+#include "quire/step_trace.h"
 #include "vllm/mirror.h"
 #include "vllm/outputs.h"
 #include "vllm/record.h"
@@ -32,6 +34,8 @@ struct BridgeOptions {
   bool fold_resumed = false;       // resumed requests go among the new ones (vLLM's v2 model runner)
   bool carry_tokens = false;       // new_token_ids are wanted (pipeline parallelism without async scheduling)
   std::int32_t routed_group = -1;  // cache group of the routed experts; -1: not returned
+  TraceOptions trace;              // path empty: off
+  std::string connector;           // as the trace names it; empty: none
 };
 
 // What update() is given of vLLM's ModelRunnerOutput.
@@ -69,6 +73,8 @@ class Bridge {
   bool reset_connector_cache();
   void reset_encoder_cache();
   nb::object make_stats();
+  // (steps written, steps left out), when all is on the disk; None without a trace.
+  nb::object flush_trace();
 
   // {name: Request}, every request refreshed; the dict is the bridge's own.
   nb::dict requests();
@@ -145,6 +151,7 @@ class Bridge {
 
   BridgeOptions options_;
   Seams seams_;
+  std::unique_ptr<StepTrace> trace_;  // null: off
   std::unique_ptr<Core> core_;
   RecordTable records_;
   Mirror mirror_;

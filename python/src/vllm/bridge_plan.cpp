@@ -120,6 +120,7 @@ nb::tuple Bridge::schedule(StepInput input) {
   pieces_.reset();
   return guarded([&] {
     const StepPlan& plan = core_->schedule(input);
+    if (trace_ != nullptr) trace_->planned(plan);
     drop_unpinned();
     const bool shown = pieces_.is_valid();
     pieces_.reset();  // it holds requests

@@ -110,6 +110,11 @@ void TraceWriter::put(std::unique_ptr<TraceStep> step) {
   wake_.notify_one();
 }
 
+void TraceWriter::flush() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return num_full_ == 0 && !writing_; });
+}
+
 void TraceWriter::run() {
   std::string steps, requests;
   std::unique_lock lock(mutex_);
@@ -119,6 +124,7 @@ void TraceWriter::run() {
     std::unique_ptr<TraceStep> step = std::move(full_[first_full_]);
     first_full_ = (first_full_ + 1) % kNumSteps;
     --num_full_;
+    writing_ = true;
     lock.unlock();
     steps.clear();
     requests.clear();
@@ -129,6 +135,8 @@ void TraceWriter::run() {
     blank_.push_back(std::move(step));
     // After that: whoever waits for the count gets the step back that has its memory already.
     (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
+    writing_ = false;
+    idle_.notify_all();
   }
 }
 

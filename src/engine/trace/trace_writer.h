@@ -63,6 +63,8 @@ class TraceWriter {
   // The engine thread. Null: all are on their way to the disk.
   std::unique_ptr<TraceStep> take_blank();
   void put(std::unique_ptr<TraceStep> step);
+  // Waits for what was put; nobody puts meanwhile.
+  void flush();
 
   // Any thread.
   [[nodiscard]] std::uint64_t num_written() const { return num_written_.load(std::memory_order_relaxed); }
@@ -78,11 +80,11 @@ class TraceWriter {
   TraceText text_;  // the writing thread
   // Held for a moment only: for what follows, down to stopping_.
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, idle_;
   std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring
   std::size_t first_full_ = 0, num_full_ = 0;
   std::vector<std::unique_ptr<TraceStep>> blank_;
-  bool stopping_ = false;
+  bool stopping_ = false, writing_ = false;
   std::atomic<std::uint64_t> num_written_ = 0, num_failed_ = 0;
   std::thread thread_;  // last: it uses all the others
 };

@@ -3,6 +3,8 @@
 // for the disk, never changes anything in the core, and leaves a step out rather than be late.
 #include "engine/trace/tracer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -16,7 +18,26 @@ double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+Result<void> check_number(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+  if (value >= low && value <= high) return {};
+  return fail(ErrorCode::invalid_argument, option, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
+}
+
 }  // namespace
+
+Result<void> check_trace(const TraceOptions& options) {
+  if (auto valid = check_number("trace_every", options.every, 1, UINT32_MAX); !valid) return valid;
+  if (auto valid = check_number("trace_file_bytes", options.max_file_bytes, 1U << 16U, UINT64_MAX); !valid) return valid;
+  return check_number("trace_files", options.max_files, 1, 1000);
+}
+
+Result<std::unique_ptr<StepTrace>> StepTrace::create(const TraceOptions& options, const CoreConfig& config, std::string connector) {
+  if (auto valid = check_trace(options); !valid) return std::unexpected(valid.error());
+  const SchedulerOptions& scheduler = config.scheduler;
+  auto tracer = Tracer::create(options, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, std::move(connector)});
+  if (!tracer) return std::unexpected(tracer.error());
+  return std::move(*tracer);
+}
 
 Result<std::unique_ptr<Tracer>> Tracer::create(const TraceOptions& options, const TraceFacts& facts) {
   auto files = TraceFiles::open(options);

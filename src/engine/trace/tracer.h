@@ -11,24 +11,27 @@
 #include "engine/trace/trace_writer.h"
 #include "quire/core.h"
 #include "quire/events.h"
+#include "quire/step_trace.h"
 
 namespace quire {
 
-class Tracer final : public EventSink {
+// The numbers of `options` are in range. Errors name the option.
+Result<void> check_trace(const TraceOptions& options);
+
+class Tracer final : public StepTrace {
  public:
-  // Errors: a file cannot be written.
+  // Of options that check_trace() has passed. Errors: a file cannot be written.
   static Result<std::unique_ptr<Tracer>> create(const TraceOptions& options, const TraceFacts& facts);
 
-  // Before its first step; it must outlive this tracer's last event.
-  void follow(const Core& core) { core_ = &core; }
+  void follow(const Core& core) override { core_ = &core; }
   // Asked on the engine's thread at each step whose queues are written; empty: there is no tier.
   void show_tier(std::function<TracedTier()> tier) { tier_ = std::move(tier); }
   void on_event(const Event& event) override;
-  // The step has been planned.
-  void planned(const StepPlan& plan);
+  void planned(const StepPlan& plan) override;
+  void flush() override { writer_.flush(); }
 
-  [[nodiscard]] std::uint64_t num_written() const { return writer_.num_written(); }
-  [[nodiscard]] std::uint64_t num_dropped() const { return num_dropped_ + writer_.num_failed(); }
+  [[nodiscard]] std::uint64_t num_written() const override { return writer_.num_written(); }
+  [[nodiscard]] std::uint64_t num_dropped() const override { return num_dropped_ + writer_.num_failed(); }
 
  private:
   Tracer(const TraceOptions& options, TraceFiles files, const TraceFacts& facts);
