@@ -133,6 +133,7 @@ test_wheel() {
   inside sh -c '/venv/bin/pip install -q --no-index --disable-pip-version-check /dist/quire-*.whl'
   answers wheel /venv/bin/quire
   inside /venv/bin/python -c 'import quire; core = quire.Core(quire.CoreConfig(num_blocks=8, max_model_len=64)); core.add([1, 2]); print(core.schedule())'
+  inside /venv/bin/python -c 'import quire; engine = quire.Engine("/model.gguf", kv_cache_memory="64MiB", max_model_len=256); print(engine.generate("One, two,", max_tokens=4).text)'
   cleanup
 }
 

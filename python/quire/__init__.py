@@ -8,8 +8,11 @@
         plan = core.schedule()                                             # what the worker has to run
         outcome = core.apply({r.id: [7] for r in plan.scheduled if r.samples})  # what it sampled
 
-`quire.vllm.Scheduler` puts the same core into vLLM: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
+`quire.vllm.Scheduler` puts the same core into vLLM: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`. `quire.Engine` is the whole
+engine, where the package carries it (the wheel of ./dev package does, pip install ./python does not).
 """
+
+from typing import TYPE_CHECKING
 
 from quire._core import (
     Admitted,
@@ -50,6 +53,19 @@ from quire._core import (
     __version__,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
+__all__ = [name for name in dir() if not name.startswith("_") and name != "TYPE_CHECKING"] + ["__version__"]
 
 from quire import connectors
+
+if TYPE_CHECKING:
+    from quire.engine import Engine, EngineConfig, Generation, Output, SamplingParams
+
+_OF_THE_ENGINE = ("Engine", "EngineConfig", "Generation", "Output", "SamplingParams")
+
+
+def __getattr__(name: str):
+    if name in _OF_THE_ENGINE:  # loaded by those who ask for it: the core inside vLLM needs none of it
+        from quire import engine
+
+        return getattr(engine, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,6 +22,9 @@ def test_the_stub_names_everything_public():
     stub = (REPO / "python/quire/_core.pyi").read_text(encoding="utf-8")
     for name in quire.__all__:
         assert name == "__version__" or f"class {name}" in stub, name
+    stub = (REPO / "python/quire/_engine.pyi").read_text(encoding="utf-8") + (REPO / "python/quire/engine.py").read_text(encoding="utf-8")
+    for name in quire._OF_THE_ENGINE:
+        assert f"class {name}" in stub, name
 
 
 def test_pip_installs_it_without_a_network(tmp_path):

@@ -27,7 +27,7 @@ make_packages() {
   need_python package
   need_folder_free_llguidance
   CMAKE_FLAGS+=("-DPython_EXECUTABLE=$VENV/bin/python")
-  configure_and_build package quire quire_python quire_python_files
+  configure_and_build package quire quire_python quire_python_engine quire_python_files
   rm -rf "$STAGE" "$DIST"
   mkdir -p "$STAGE" "$DIST"
   say "Man page and completions, from --help"
