@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
+CoreConfig config_of(std::uint32_t num_blocks) {
   CoreConfig config;
   config.scheduler.max_num_seqs = 64;
   config.scheduler.max_num_waiting = 256;
@@ -25,7 +25,11 @@ std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
   config.limits.max_outstanding_plans = 1;
   config.kv.num_blocks = num_blocks;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
-  return Core::create(config, {.events = events}).value();
+  return config;
+}
+
+std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
+  return Core::create(config_of(num_blocks), {.events = events}).value();
 }
 
 // What a full copy of a request says, as the record says it.
@@ -130,6 +134,44 @@ TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
     EXPECT_EQ(num_records, copier.copies.size());
     EXPECT_GT(num_records, 100U);
   }
+}
+
+// quire/step_trace.h: what the facade adds.
+TEST(TraceFollowed, WhoStepsACoreHimselfHasItsRecordsAfterAFlush) {
+  TraceFolder folder;
+  const CoreConfig config = config_of(40);
+  const auto trace = StepTrace::create({.path = folder.file("run")}, config, "MyConnector").value();
+  const auto core = Core::create(config, {.events = trace.get()}).value();
+  trace->follow(*core);
+  const std::vector<TokenId> prompt(20, 7);
+  ASSERT_TRUE(core->add({.id = RequestId{3}, .prompt = prompt, .max_tokens = 1}));
+  trace->planned(core->schedule());
+  trace->flush();
+  EXPECT_EQ(trace->num_written(), 1U);
+  std::ifstream in(folder.file("run") + ".steps.jsonl");
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(text.find(R"("scheduled_new_req_ids":["3"])"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("connector":"MyConnector")"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("max_num_running_reqs":64,"max_num_scheduled_tokens":8192)"), std::string::npos) << text;
+}
+
+TEST(TraceFollowed, NumbersOutOfRangeAreRefusedByName) {
+  TraceFolder folder;
+  const TraceOptions good{.path = folder.file("run")};
+  const auto field = [&](const TraceOptions& options) {
+    const auto trace = StepTrace::create(options, config_of(40));
+    return trace ? std::string() : trace.error().field;
+  };
+  TraceOptions every = good, bytes = good, files = good, path = good;
+  every.every = 0;
+  bytes.max_file_bytes = 1000;
+  files.max_files = 0;
+  path.path = folder.file("none") + "/run";
+  EXPECT_EQ(field(good), "");
+  EXPECT_EQ(field(every), "trace_every");
+  EXPECT_EQ(field(bytes), "trace_file_bytes");
+  EXPECT_EQ(field(files), "trace_files");
+  EXPECT_EQ(field(path), "trace");
 }
 
 // Of decode steps, in the core and in the trace's thread.
