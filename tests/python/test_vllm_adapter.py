@@ -6,11 +6,20 @@ import sys
 
 import pytest
 
-CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vllm_adapter.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-@pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum", "pressure", "trace"])
+@pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum"])
 def test_the_adapter(case):
+    run("vllm_adapter.py", case)
+
+
+@pytest.mark.parametrize("case", ["pressure", "trace"])
+def test_its_own_options(case):
+    run("vllm_options.py", case)
+
+
+def run(file, case):
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run([sys.executable, CASES, case], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, os.path.join(HERE, file), case], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -1,0 +1,118 @@
+"""Run by test_vllm_adapter.py, as vllm_adapter.py is: what --additional-config tells quire.vllm.Scheduler. usage: vllm_options.py CASE"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+
+from vllm_adapter import HERE, add, make, raises, result, stage
+
+
+def pressure():
+    """Watermark, marks and the order of free blocks by --additional-config; what is no such option, or no such value, is refused by name."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}))
+
+    refused("quire.pressure_mark; the options are policy, admission_watermark, pressure_high,", pressure_mark=0.9)
+    refused("quire.pressure_high='full'; give a number", pressure_high="full")
+    refused("quire.pressure_high=True; give a number", pressure_high=True)
+    refused("quire.pressure_preempts=1; give true or false", pressure_preempts=1, pressure_high=0.9)
+    refused("quire.max_jobs=-1; give a whole number", max_jobs=-1, policy="continuum")
+    refused("pressure.pressure_high: is 2", pressure_high=2.0)
+    refused("pressure.admission_watermark: is 1", admission_watermark=1)
+    refused("pressure.pressure_preempts: there is no mark", pressure_preempts=True)
+    refused("SchedulerOutput tells a worker to copy a block", max_fork_family=4)
+    refused("swap moves the blocks of a preempted request out and back, and no field of vLLM 0.19.0's SchedulerOutput", num_swap_places=64)
+    raises(ValueError, "quire=0.9; give an object", lambda: make(additional={"quire": 0.9}))
+
+    def first_step(**options):
+        scheduler = make(additional={"quire": options})
+        add(scheduler, "a", n=28)
+        add(scheduler, "b", n=28, doc=1)
+        return scheduler, scheduler.schedule()
+
+    assert list(first_step()[1].num_scheduled_tokens) == ["a", "b"]
+    assert list(first_step(admission_watermark=0.7)[1].num_scheduled_tokens) == ["a"], "b would leave 20 of 32 blocks"
+    assert list(first_step(pressure_high=0.2)[1].num_scheduled_tokens) == ["a"], "a holds 7 of 32 blocks"
+
+    scheduler, plan = first_step(pressure_high=0.5, pressure_preempts=True)
+    steps = 0
+    while not plan.preempted_req_ids and steps < 20:
+        scheduler.update_from_output(plan, result(plan))
+        plan = scheduler.schedule()
+        steps += 1
+    assert plan.preempted_req_ids == {"b"} and list(plan.num_scheduled_tokens) == ["a"], "before blocks lack"
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() > 32 // 2
+    scheduler.check_invariants()
+
+    def freed_last_is_next(**options):
+        scheduler = make(additional={"quire": options}, prefix_caching=False)
+        held = []
+        for name in "ab":
+            add(scheduler, name, max_tokens=1)
+            plan = scheduler.schedule()
+            held.append(set(plan.scheduled_new_reqs[0].block_ids[0]))
+            scheduler.update_from_output(plan, result(plan))
+        return bool(held[0] & held[1])
+
+    assert freed_last_is_next(lifo_free_blocks=True) and not freed_last_is_next()
+
+
+def trace():
+    """The trace of quire serve, inside vLLM: off unless asked for, whole at shutdown, with the records and fields of docs/trace.md."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
+
+    refused("quire.trace=7; give a text", trace=7)
+    refused('quire.trace_every without a trace; add "trace"', trace_every=2)
+    refused("trace_every: is 0", trace="/nowhere", trace_every=0)
+    refused("trace_files: is 0", trace="/nowhere", trace_files=0)
+    refused("trace: '/nowhere/run.steps.jsonl' cannot be written", trace="/nowhere/run")
+    assert make()._native.flush_trace() is None
+
+    def written(path, kind):
+        with open(f"{path}.{kind}.jsonl", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def run(**config):
+        scheduler = make(**config)
+        add(scheduler, "a", n=10, max_tokens=3, job="one")
+        add(scheduler, "b", n=6, max_tokens=1, doc=1)
+        counts = []
+        while scheduler.get_num_unfinished_requests():
+            plan = scheduler.schedule()
+            counts.append(plan.total_num_scheduled_tokens)
+            scheduler.update_from_output(plan, result(plan))
+        scheduler.shutdown()
+        return scheduler, counts
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run")
+        scheduler, counts = run(connector="ScriptedConnector", additional={"quire": {"trace": path}})
+        assert scheduler._native.flush_trace() == (len(counts), 0)
+        steps, requests = written(path, "steps"), written(path, "requests")
+        assert [sum(record["num_scheduled_tokens"].values()) for record in steps if record["event"] == "step_decision"] == counts
+        assert {record["connector"] for record in steps if record["event"] == "prefix_cache_lookup"} == {"ScriptedConnector"}
+        names = {record["req_id"]: record["quire"]["name"] for record in requests}
+        assert sorted(names.values()) == ["a", "b"], "vLLM's ids stand beside quire's numbers"
+        first = next(record for record in steps if record["event"] == "step_decision")
+        assert [names[number] for number in first["scheduled_new_req_ids"]] == ["a", "b"]
+        assert (requests[0]["job_id"], requests[0]["num_prompt_tokens"]) == ("one", 10)
+        with open(os.path.join(HERE, "..", "..", "docs", "trace.md"), encoding="utf-8") as docs:
+            told = set(re.findall(r"`(\w+)`", docs.read()))
+        for record in steps + requests:
+            assert set(record) <= told | {"event", "step", "ts", "policy", "quire"}, set(record) - told
+
+        os.environ["VLLM_SCHED_TRACE_PATH"] = path = os.path.join(folder, "told")
+        several = {"arguments": None, "change": lambda given: vars(given["vllm_config"].parallel_config).update(data_parallel_size=2)}
+        run(**several)
+        assert written(path + ".dp0", "steps") and os.stat(f"{path}.dp0.steps.jsonl").st_mode & 0o077 == 0
+        del os.environ["VLLM_SCHED_TRACE_PATH"]
+
+
+if __name__ == "__main__":
+    with stage.CLOCK:
+        globals()[sys.argv[1]]()
