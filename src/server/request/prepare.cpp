@@ -96,7 +96,6 @@ Result<void> check_ignored(const CompletionRequest& request, const ServerOptions
 Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const RequestContext& context) {
   const ServedModel& model = context.model;
   const ServerOptions& options = context.options;
-  if (const auto heeded = check_ignored(parsed, options); !heeded) return std::unexpected(heeded.error());
   if (const auto named = model.check_name(parsed.model); !named) return std::unexpected(named.error());
   parsed.tags.tenant = context.tenant;
   name_job(parsed, context);
@@ -144,6 +143,8 @@ Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape,
 }
 
 Result<PreparedCompletion> prepare_completion(CompletionRequest request, const RequestContext& context) {
+  // These names are the client's already.
+  if (const auto heeded = check_ignored(request, context.options); !heeded) return std::unexpected(heeded.error());
   const std::shared_ptr<const AnswerShape> shape = request.shape;
   auto prepared = prepare_request(std::move(request), context);
   if (!prepared) prepared.error() = shape->in_words_of_client(std::move(prepared.error()));

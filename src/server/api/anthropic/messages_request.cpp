@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/api/anthropic/block_fields.h"
 #include "server/http/nearest_name.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
@@ -335,6 +336,7 @@ Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, st
   const auto most = reader.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max());
   if (most) chat.emplace("max_tokens", *most);
   if (!most && !call.counts_only) reader.reject("max_tokens", "is missing", "say how long the answer may be");
+  if (const auto named = name_unknown_fields(body, call.is_beta, ignored); !named) reader.reject(named.error());
   json::array turns;
   read_turns(reader, turns);
   read_functions(reader, chat);

@@ -151,11 +151,23 @@ TEST_F(MessagesHttp, AgentsSessionsAreJobs) {
   EXPECT_EQ(job_of("", "session_id: a b\r\n"), "") << "no name of a session";
 }
 
+TEST_F(MessagesHttp, AFieldOfAToolThatNobodyReadsIsNamed) {
+  begin("hello");
+  const auto answer = message(R"("tools": [{"name": "f", "input_schema": {}, "defer_loading": true}])");
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.header("X-Quire-Ignored-Fields"), "tools[0].defer_loading");
+}
+
 TEST_F(MessagesHttp, StrictFieldsRefuseWhatWouldBeIgnored) {
   begin("hello", {.strict_fields = true});
   EXPECT_EQ(message(R"("metadata": {"user_id": "u"})").status, 200U) << "it names a session";
   EXPECT_EQ(message(R"("service_tier": "auto")").status, 400U);
   EXPECT_EQ(message(R"("tools": [{"type": "web_search_20250305", "name": "web_search"}])").status, 400U);
+  EXPECT_EQ(message(R"("tools": [{"name": "f", "input_schema": {}, "defer_loading": true}])").status, 400U);
+  const auto block = post("/v1/messages", R"({"model": "bytes", "max_tokens": 9, "messages": [{"role": "user", "content": [
+    {"type": "text", "text": "hi", "citations": []}]}]})");
+  EXPECT_EQ(block.status, 400U);
+  EXPECT_NE(block.body.find("messages[0].content[0].citations"), std::string::npos) << block.body;
   const auto refused = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "xyzzy": 1})");
   EXPECT_EQ(refused.status, 400U);
   EXPECT_EQ(refused.json().at("error").at("param"), "xyzzy");

@@ -178,5 +178,45 @@ TEST(MessagesRequest, ABetaHasFieldsOfOtherNames) {
   EXPECT_EQ(ignored_of(kHello + R"(,"systems":1)", {.is_beta = true}), std::vector<std::string>{"systems"});
 }
 
+// What is heeded, null, or part of what is left out as a whole is not named.
+TEST(MessagesRequest, FieldsOfPartsThatNobodyReadsAreNamed) {
+  const std::vector<std::string> named = ignored_of(R"("system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"aa":1}],
+    "messages":[{"role":"user","content":"hi","bb":1},
+      {"role":"assistant","id":"msg_1","content":[{"type":"thinking","thinking":"hm","signature":"s","cc":1},
+        {"type":"redacted_thinking","data":"x","dd":1},{"type":"text","text":"wait","citations":null},
+        {"type":"tool_use","id":"t1","name":"f","input":{"any":1},"caller":{"type":"direct"}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":false,"ee":1,
+        "content":[{"type":"text","text":"4","citations":[]}]}]}],
+    "tools":[{"type":"web_search_20250305","name":"web_search","max_uses":5},
+      {"type":"custom","name":"f","strict":true,"input_schema":{"any":1},"defer_loading":true}],
+    "tool_choice":{"type":"auto","ff":1},"thinking":{"type":"enabled","gg":1},
+    "output_config":{"format":{"type":"json_schema","schema":{"any":1},"hh":1}})");
+  EXPECT_EQ(named, (std::vector<std::string>{"system[0].aa", "messages[0].bb", "messages[1].id", "messages[1].content[0].cc",
+                                             "messages[1].content[1].dd", "messages[1].content[3].caller", "messages[2].content[0].ee",
+                                             "messages[2].content[0].content[0].citations", "tools[1].defer_loading",
+                                             "output_config.format.hh", "tool_choice.ff", "thinking.gg"}));
+}
+
+TEST(MessagesRequest, AFieldThatEveryTurnHasIsNamedOnce) {
+  std::string turns = R"({"role":"user","content":"hi"})";
+  for (int i = 0; i < 40; ++i) turns += R"(,{"role":"user","content":[{"type":"text","text":"hi","citations":[]}]})";
+  EXPECT_EQ(ignored_of(R"("messages":[)" + turns + R"(],"xyzzy":1)"),
+            (std::vector<std::string>{"messages[1].content[0].citations", "xyzzy"}));
+}
+
+TEST(MessagesRequest, ASlipWithinAPartIsNone) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"("messages":[{"role":"user","content":[{"type":"text","text":"a","cache_controll":{}}]}])",
+       "messages[0].content[0].cache_controll"},
+      {R"("messages":[{"role":"user","content":[{"type":"text","tex":"a"}]}])", "messages[0].content[0].tex"},
+      {R"("messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_eror":true}]}])",
+       "messages[0].content[0].is_eror"},
+      {kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", "tools[0].descripton"},
+  };
+  for (const auto& [fields, field] : cases) EXPECT_EQ(field_of_refusal(R"({"model":"m","max_tokens":5,)" + fields + "}"), field) << fields;
+  EXPECT_EQ(ignored_of(kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", {.is_beta = true}),
+            std::vector<std::string>{"tools[0].descripton"});
+}
+
 }  // namespace
 }  // namespace quire
