@@ -79,10 +79,11 @@ class MarkedJsonReader final : public CallReader {
  private:
   Taken push_list(char byte, CallWriter& out) {
     const Taken taken = calls_.push(byte, out);
+    if (taken == Taken::failed) return taken;
     if (taken == Taken::over) list_over_ = true;
     // Without a mark behind them, calls that are no list are over as well.
     if (close_.empty() && (list_over_ || calls_.may_end())) return Taken::over;
-    return taken == Taken::failed ? Taken::failed : Taken::more;
+    return Taken::more;
   }
 
   std::string_view close_;

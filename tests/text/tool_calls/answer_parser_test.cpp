@@ -106,6 +106,11 @@ TEST(AnswerParser, ACallThatBreaksOffIsGivenBackAsText) {
   EXPECT_TRUE(answer.calls.empty());
 }
 
+TEST(AnswerParser, WhereNoMarkEndsCallsABrokenOneIsTextToo) {
+  const std::string text = "So: <|tool_call|>{\"name\": \"clock\"<b>";
+  EXPECT_EQ(read(listed("<|tool_call|>", ""), text).content, text);
+}
+
 TEST(AnswerParser, BehindABrokenCallTheNextIsFound) {
   const auto answer = read(hermes(), "<tool_call>\n<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call> bye");
   EXPECT_EQ(answer.content, "<tool_call> bye");
