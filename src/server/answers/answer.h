@@ -1,5 +1,6 @@
 #pragma once
 // An answer as every API gets it to tell.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,12 +36,18 @@ struct AnswerHead {
   std::int64_t created_s = 0;
 };
 
+// Bytes of an answer's text.
+struct TextSpan {
+  std::size_t begin = 0, end = 0;
+};
+
 // A choice, or the next part of one.
 struct ChoiceText {
   std::uint32_t index = 0;
   std::string_view text{};
   const std::vector<AnswerPart>* parts = nullptr;  // chat: what the answer has been taken apart to, instead of the text; null: is not
   const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not asked for
+  const std::vector<TextSpan>* token_spans = nullptr;       // of `logprobs`, where there are parts: each token's text, or nothing
   std::size_t text_offset = 0;                              // completion logprobs: characters before the first of them
   const std::vector<PositionLogprobs>* prompt = nullptr;    // of its tokens but the first; null: there are none
   bool tells_prompt = false;                                // as prompt_logprobs, null though they may be

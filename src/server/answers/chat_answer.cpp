@@ -30,10 +30,12 @@ void ChatAnswer::finish() {
 void ChatAnswer::take_parts() {
   for (AnswerPart& part : parser_.take_parts()) {
     if (part.kind == AnswerPart::Kind::reasoning && !options_.tells_thoughts) continue;
-    if (!options_.is_stream && !parts_.empty() && joins(parts_.back(), part))
+    if (!options_.is_stream && !parts_.empty() && joins(parts_.back(), part)) {
       parts_.back().text += part.text;
-    else
+      parts_.back().end = part.end;
+    } else {
       parts_.push_back(std::move(part));
+    }
   }
 }
 

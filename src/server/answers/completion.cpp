@@ -191,7 +191,19 @@ void Completion::on_failure() noexcept {
   }
 }
 
+// Of a character that comes in several tokens each has its first byte at least.
+std::string_view Completion::detokenize(Choice& choice, TokenId token, TextSpan* span) {
+  const std::size_t begin = choice.num_text_bytes;
+  const std::string_view text = choice.detokenizer.push(token);
+  choice.num_text_bytes += text.size();
+  if (span != nullptr) *span = {begin, choice.num_text_bytes + (choice.detokenizer.num_held_bytes() > 0 ? 1 : 0)};
+  return text;
+}
+
 void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
+  const bool has_spans = choice.chat != nullptr && output.logprobs.size() == output.tokens.size();
+  const std::size_t first = choice.spans.size();
+  if (choice.chat != nullptr) choice.spans.resize(choice.logprobs.size(), {choice.num_text_bytes, choice.num_text_bytes});
   for (std::size_t i = 0; i < output.tokens.size() && !choice.finish; ++i) {
     ++choice.num_tokens;
     if (request_.echo_only) continue;
@@ -203,7 +215,7 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     // The token that ends an answer is not part of it.
     if (ends && !(by_id && request_.include_stop)) continue;
     if (is_skipped(choice, token)) continue;
-    const std::string_view text = choice.detokenizer.push(token);
+    const std::string_view text = detokenize(choice, token, has_spans ? &choice.spans[first + i] : nullptr);
     // As in vLLM, stop strings are looked for once there are min_tokens.
     if (choice.num_tokens <= request_.sampling.min_tokens)
       say(choice, text);
@@ -248,6 +260,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
   ChoiceText text{.index = index,
                   .text = choice.text,
                   .logprobs = request_.sampling.logprobs ? &choice.logprobs : nullptr,
+                  .token_spans = request_.sampling.logprobs && choice.chat != nullptr ? &choice.spans : nullptr,
                   .text_offset = choice.num_characters,
                   .prompt = choice.prompt_logprobs.get(),
                   .tells_prompt = request_.prompt_logprobs,
@@ -280,6 +293,7 @@ void Completion::tell(std::uint32_t index) {
 
 void Completion::forget_told(Choice& choice) {
   choice.logprobs.clear();
+  choice.spans.clear();
   choice.prompt_logprobs.reset();
   choice.tokens.clear();
   choice.told_prompt = true;

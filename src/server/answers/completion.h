@@ -77,6 +77,8 @@ class Completion final : public OutputReceiver, public AnswerSource {
     std::string text;  // whole answer, or what the next event carries
     std::size_t num_characters = 0;
     std::vector<PositionLogprobs> logprobs;
+    std::vector<TextSpan> spans{};                                           // of logprobs, where the text is taken apart
+    std::size_t num_text_bytes = 0;                                          // of the answer, as it came out of the detokenizer
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // until they are told, if they have come
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
@@ -92,6 +94,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   Completion(EngineClient& engine, const ServedModel& model, Start start);
   Result<void> submit_all();
   void take_tokens(Choice& choice, const RequestOutput& output);
+  static std::string_view detokenize(Choice& choice, TokenId token, TextSpan* span);
   void take_text(Choice& choice, std::string_view text);
   static void say(Choice& choice, std::string_view text);
   [[nodiscard]] bool is_skipped(const Choice& choice, TokenId token) const;

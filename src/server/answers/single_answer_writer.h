@@ -14,8 +14,7 @@ struct AnswerEnd {
   StopCause cause{};
   bool calls_tools = false;
   Usage usage{};
-  const std::vector<PositionLogprobs>* logprobs = nullptr;  // of all its tokens; null: not asked for
-  std::vector<TokenId> tokens{};                            // the prompt's and its own, where they were asked for
+  std::vector<TokenId> tokens{};  // the prompt's and its own, where they were asked for
 };
 
 // Owned by one thread at a time. Events are appended to what is given, and only of streams.
@@ -35,8 +34,13 @@ class SingleAnswerWriter : public AnswerWriter {
   void end_stream(std::string& events, const Usage& usage, const Error* error) final;
   [[nodiscard]] std::string whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) final;
 
+ protected:
+  // For add(), where they were asked for: of the tokens that this content is made of. A token of two parts belongs to the first.
+  [[nodiscard]] std::vector<PositionLogprobs> take_logprobs(const AnswerPart& content);
+
  private:
-  std::vector<PositionLogprobs> logprobs_;
+  std::vector<PositionLogprobs> logprobs_;  // not taken yet, with their spans
+  std::vector<TextSpan> spans_;
   std::vector<TokenId> tokens_;
 };
 

@@ -19,6 +19,7 @@ void AnswerParser::feed(std::string_view text) {
 }
 
 void AnswerParser::step(char byte) {
+  ++num_bytes_;
   if (mode_ == Mode::thought)
     step_thought(byte);
   else if (mode_ == Mode::calls)
@@ -50,7 +51,7 @@ void AnswerParser::step_thought(char byte) {
   while (!held_.empty() && !std::string_view(format_->think_close).starts_with(held_)) release(1);
 }
 
-void AnswerParser::say(char byte) {
+void AnswerParser::say(char byte, std::size_t end) {
   if (is_blank(byte) && (mode_ == Mode::start || reader_ != nullptr)) {
     space_ += byte;
     return;
@@ -58,14 +59,15 @@ void AnswerParser::say(char byte) {
   // Behind a reasoning part an answer begins with its first letter.
   if (mode_ == Mode::start && has_thought_) space_.clear();
   mode_ = Mode::text;
-  parts_.add(AnswerPart::Kind::content, std::exchange(space_, {}) + byte);
+  parts_.say(std::exchange(space_, {}) + byte, end);
 }
 
 // What was held back, and is none of a mark.
 void AnswerParser::release(std::size_t num_bytes) {
   const std::string released = held_.substr(0, num_bytes);
+  std::size_t end = num_bytes_ - held_.size();
   held_.erase(0, num_bytes);
-  for (const char byte : released) mode_ == Mode::thought ? think(byte) : say(byte);
+  for (const char byte : released) mode_ == Mode::thought ? think(byte) : say(byte, ++end);
 }
 
 bool AnswerParser::may_begin_mark(std::string_view text) const {
@@ -130,8 +132,12 @@ void AnswerParser::finish() {
   release(held_.size());
   // Space at the end of an answer belongs to it, unless a call or a reasoning part comes before it.
   const bool ends_mark = calls_.num_ended() > 0 || (mode_ == Mode::start && has_thought_);
-  if (!ends_mark && !space_.empty())
-    parts_.add(mode_ == Mode::thought ? AnswerPart::Kind::reasoning : AnswerPart::Kind::content, std::exchange(space_, {}));
+  if (!ends_mark && !space_.empty()) {
+    if (mode_ == Mode::thought)
+      parts_.add(AnswerPart::Kind::reasoning, space_);
+    else
+      parts_.say(space_, num_bytes_);
+  }
   space_.clear();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // An answer's text, as it comes, taken apart: what the model thinks, what it says, and its calls of tools. Owned by one thread at a time.
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -46,7 +47,8 @@ class AnswerParser {
   void step_text(char byte);
   void step_calls(char byte);
   void think(char byte);
-  void say(char byte);
+  // `end`: bytes of the answer up to this one and with it.
+  void say(char byte, std::size_t end);
   // So many of the held bytes begin no mark: they are text.
   void release(std::size_t num_bytes);
   void end_thought();
@@ -65,6 +67,7 @@ class AnswerParser {
   AnswerParts parts_;
   CallWriter calls_;
   Mode mode_;
+  std::size_t num_bytes_ = 0;  // of the answer so far
   bool has_thought_ = false;
   bool has_thoughts_text_ = false;
   std::string held_;   // may begin a mark

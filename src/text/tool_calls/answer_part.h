@@ -1,5 +1,6 @@
 #pragma once
 // What a parser finds in an answer, in the order of its text.
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct AnswerPart {
   Kind kind = Kind::content;
   std::uint32_t call = 0;  // of calls: their number, from 0
   std::string text;
+  std::size_t begin = 0, end = 0;  // of content: its place in the answer's text, in bytes
 
   friend bool operator==(const AnswerPart&, const AnswerPart&) = default;
 };
@@ -33,6 +35,13 @@ class AnswerParts {
       parts_.back().text += text;
     else
       parts_.push_back({kind, call, std::string(text)});
+  }
+  // Content that ends there in the answer's text.
+  void say(std::string_view text, std::size_t end) {
+    add(AnswerPart::Kind::content, text);
+    AnswerPart& part = parts_.back();
+    if (part.text.size() == text.size()) part.begin = end - text.size();
+    part.end = end;
   }
   [[nodiscard]] std::vector<AnswerPart> take() { return std::exchange(parts_, {}); }
 

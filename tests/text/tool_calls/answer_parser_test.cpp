@@ -258,9 +258,9 @@ TEST(AnswerParser, ArgumentsComeAsTheyAreWritten) {
 TEST(AnswerParser, OnlyWhatMayBeAMarkIsHeldBack) {
   AnswerParser parser(hermes(), weather_and_clock(), {});
   parser.feed("a <tool");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, "a"}}));
+  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, "a", 0, 1}}));
   parser.feed("box");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, " <toolbox"}}));
+  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, " <toolbox", 1, 10}}));
 }
 
 // Random calls ---------------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ struct ReadAnswer {
   std::string content, reasoning;
   std::vector<ReadCall> calls;  // those that have ended
   std::size_t num_broken = 0;
-  bool is_well_formed = true;  // each call begins, has arguments, and ends or breaks
+  bool is_well_formed = true;  // each call begins, has arguments, and ends or breaks; content stands where it says
   friend bool operator==(const ReadAnswer&, const ReadAnswer&) = default;
 };
 
@@ -57,7 +57,10 @@ inline ReadAnswer read_answer(const CallFormat& format, const std::vector<Tool>&
   ReadAnswer answer;
   std::vector<ReadCall> open;
   const auto take = [&] {
-    for (const AnswerPart& part : parser.take_parts()) take_part(answer, part, open);
+    for (const AnswerPart& part : parser.take_parts()) {
+      take_part(answer, part, open);
+      if (part.kind == AnswerPart::Kind::content) answer.is_well_formed &= text.substr(part.begin, part.end - part.begin) == part.text;
+    }
   };
   std::size_t from = 0;
   for (const std::size_t cut : cuts) {

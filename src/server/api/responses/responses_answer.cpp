@@ -31,6 +31,13 @@ std::string_view status_of(FinishReason reason) {
   return reason == FinishReason::abort ? "cancelled" : "completed";
 }
 
+// Of an array that has others too.
+std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tokenizer& tokenizer) {
+  std::string array;
+  append_token_logprobs(array, {tokenizer}, logprobs);
+  return array.substr(1, array.size() - 2);
+}
+
 }  // namespace
 
 void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
@@ -46,7 +53,7 @@ void ResponseWriter::item_event(std::string& events, std::string_view what, cons
 
 std::string ResponseWriter::part_json(const Item& item) {
   if (item.kind == Kind::thought) return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(item.text));
-  return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":{}}})", json_string(item.text), item.logprobs);
+  return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":[{}]}})", json_string(item.text), item.logprobs);
 }
 
 std::string ResponseWriter::item_json(const Item& item) {
@@ -86,7 +93,7 @@ void ResponseWriter::add(std::string& events, const AnswerPart& part) {
   switch (part.kind) {
     case AnswerPart::Kind::content:
       if (!is_in(Kind::text)) open(events, Kind::text);
-      return say(events, part.text);
+      return say(events, part.text, elements_of(take_logprobs(part), *tokenizer_));
     case AnswerPart::Kind::reasoning:
       if (!is_in(Kind::thought)) open(events, Kind::thought);
       return say(events, part.text);
@@ -118,14 +125,16 @@ void ResponseWriter::open(std::string& events, Kind kind, std::string name, std:
   if (kind != Kind::call) item_event(events, "content_part.added", R"("content_index":0,"part":)" + part_json(item));
 }
 
-void ResponseWriter::say(std::string& events, std::string_view text) {
+void ResponseWriter::say(std::string& events, std::string_view text, const std::string& logprobs) {
   Item& item = items_.back();
   item.text += text;
+  if (!item.logprobs.empty() && !logprobs.empty()) item.logprobs += ',';
+  item.logprobs += logprobs;
   if (!is_stream_) return;
   const std::string delta = R"("delta":)" + json_string(text);
   if (item.kind == Kind::call) return item_event(events, "function_call_arguments.delta", delta);
   if (item.kind == Kind::thought) return item_event(events, "reasoning_text.delta", R"("content_index":0,)" + delta);
-  item_event(events, "output_text.delta", R"("content_index":0,"logprobs":[],)" + delta);
+  item_event(events, "output_text.delta", fmt::format(R"("content_index":0,"logprobs":[{}],{})", logprobs, delta));
 }
 
 void ResponseWriter::close(std::string& events, std::string_view status) {
@@ -141,22 +150,14 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
     if (item.kind == Kind::thought)
       item_event(events, "reasoning_text.done", done);
     else
-      item_event(events, "output_text.done", done + R"(,"logprobs":)" + item.logprobs);
+      item_event(events, "output_text.done", fmt::format(R"({},"logprobs":[{}])", done, item.logprobs));
     item_event(events, "content_part.done", R"("content_index":0,"part":)" + part_json(item));
   }
   event(events, "response.output_item.done", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
 }
 
-// They are of tokens, and only an answer that is nothing but text has its tokens in one item.
-void ResponseWriter::add_logprobs(const AnswerEnd& end) {
-  if (end.logprobs == nullptr || items_.size() != 1 || items_.front().kind != Kind::text) return;
-  items_.front().logprobs.clear();
-  append_token_logprobs(items_.front().logprobs, {*tokenizer_}, *end.logprobs);
-}
-
 void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   if (items_.empty()) open(events, Kind::text);  // agents wait for a message
-  add_logprobs(end);
   const std::string_view status = status_of(end.reason);
   close(events, status == "completed" ? "completed" : "incomplete");
   const std::string ending =

@@ -33,14 +33,13 @@ class ResponseWriter final : public SingleAnswerWriter {
     Kind kind = Kind::text;
     std::string id, call_id, name, text;
     std::string_view status = "in_progress";
-    std::string logprobs = "[]";
+    std::string logprobs{};  // of text: what stands in the array
   };
   void event(std::string& events, std::string_view type, const std::string& fields);
   void item_event(std::string& events, std::string_view what, const std::string& fields);
   void open(std::string& events, Kind kind, std::string name = {}, std::uint32_t call = 0);
   void close(std::string& events, std::string_view status);
-  void say(std::string& events, std::string_view text);
-  void add_logprobs(const AnswerEnd& end);
+  void say(std::string& events, std::string_view text, const std::string& logprobs = {});
   void keep(const AnswerEnd& end) const;
   [[nodiscard]] static std::string part_json(const Item& item);
   [[nodiscard]] static std::string item_json(const Item& item);

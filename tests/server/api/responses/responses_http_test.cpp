@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/running_server.h"
@@ -145,6 +147,58 @@ TEST_F(ResponsesHttp, StreamsAreKeptToo) {
   const auto unknown = respond(R"("input": [{"type": "function_call_output", "call_id": "other", "output": "12:00"}])");
   EXPECT_EQ(unknown.status, 400U);
   EXPECT_EQ(unknown.error_param(), "input");
+}
+
+std::string bytes_of(const boost::json::value& logprobs) {
+  std::string bytes;
+  for (const auto& token : logprobs.as_array()) {
+    EXPECT_EQ(token.at("top_logprobs").as_array().size(), 2U);
+    for (const auto& byte : token.at("bytes").as_array()) bytes += static_cast<char>(byte.as_int64());
+  }
+  return bytes;
+}
+
+constexpr const char* kThoughtTextCallText =
+    "<think>\nhm\n</think>\n\nIt is \xC3\xA9 <tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call> ok <b";
+constexpr const char* kWithLogprobs =
+    R"("input": "a", "tools": [{"type": "function", "name": "clock"}], "include": ["message.output_text.logprobs"], "top_logprobs": 2)";
+
+// A text's log probabilities are those of the tokens that it is made of, whatever else is in the answer.
+TEST_F(ResponsesHttp, EachTextHasTheLogprobsOfItsTokens) {
+  engine.set_chat_template(std::string(kTurnsTemplate) + "{# <think></think> #}");
+  engine.answer_with(kThoughtTextCallText);
+  start();
+  const auto answer = respond(kWithLogprobs).json();
+  const auto& output = answer.at("output").as_array();
+  ASSERT_EQ(output.size(), 4U) << boost::json::serialize(output);
+  EXPECT_EQ(output[0].at("type"), "reasoning");
+  EXPECT_EQ(output[2].at("type"), "function_call");
+  for (const auto& [index, text] : {std::pair(1, "It is \xC3\xA9"), std::pair(3, " ok <b")}) {
+    const auto& part = output.at(index).at("content").at(0);
+    EXPECT_EQ(part.at("text"), text);
+    EXPECT_EQ(bytes_of(part.at("logprobs")), text);
+  }
+}
+
+TEST_F(ResponsesHttp, DeltasHaveTheLogprobsOfTheirTokens) {
+  engine.set_chat_template(std::string(kTurnsTemplate) + "{# <think></think> #}");
+  engine.answer_with(kThoughtTextCallText);
+  start();
+  const auto stream = respond(std::string(kWithLogprobs) + R"(, "stream": true)");
+  std::map<std::int64_t, std::string> told;
+  std::size_t num_done = 0;
+  for (std::size_t at = stream.body.find("\ndata: "); at != std::string::npos; at = stream.body.find("\ndata: ", at + 1)) {
+    const auto event = boost::json::parse(stream.body.substr(at + 7, stream.body.find('\n', at + 7) - at - 7));
+    if (event.at("type") == "response.output_text.delta") {
+      EXPECT_EQ(bytes_of(event.at("logprobs")), event.at("delta").as_string());
+      told[event.at("output_index").as_int64()] += event.at("delta").as_string();
+    } else if (event.at("type") == "response.output_text.done") {
+      EXPECT_EQ(bytes_of(event.at("logprobs")), told[event.at("output_index").as_int64()]);
+      ++num_done;
+    }
+  }
+  EXPECT_EQ(told, (std::map<std::int64_t, std::string>{{1, "It is \xC3\xA9"}, {3, " ok <b"}}));
+  EXPECT_EQ(num_done, 2U);
 }
 
 TEST_F(ResponsesHttp, ACallMayBeRequiredByNameOrOfSome) {
