@@ -1,4 +1,8 @@
+// The lock is held for looking up and for turning lists round: a thread of the job pool that holds it may be stopped, and the server's then
+// waits. What is large is made before, and freed behind: what was dropped is declared before the lock, so that it outlives it.
 #include "server/api/responses/response_store.h"
+
+#include <iterator>
 
 namespace quire {
 
@@ -10,29 +14,33 @@ std::uint64_t StoredResponse::num_bytes() const {
 void ResponseStore::put(std::string_view tenant, std::shared_ptr<const StoredResponse> response) {
   const std::uint64_t num_bytes = response->num_bytes();
   if (num_bytes > max_bytes_) return;
+  std::list<Entry> fresh, dropped;
+  fresh.push_front({Key(tenant, response->id), std::move(response)});
   const std::scoped_lock lock(mutex_);
-  Key key{tenant, response->id};
-  if (const auto old = by_key_.find(key); old != by_key_.end()) drop(old->second);
+  if (const auto old = by_key_.find(fresh.front().key); old != by_key_.end()) drop(old->second, dropped);
   // Ends, since one that is larger than all was turned away above.
-  while (num_bytes_ + num_bytes > max_bytes_) drop(std::prev(entries_.end()));
-  entries_.push_front({key, std::move(response)});
-  by_key_.emplace(std::move(key), entries_.begin());
+  while (num_bytes_ + num_bytes > max_bytes_) drop(std::prev(entries_.end()), dropped);
+  entries_.splice(entries_.begin(), fresh);
+  by_key_.emplace(entries_.front().key, entries_.begin());
   num_bytes_ += num_bytes;
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view tenant, std::string_view id) {
+  const Key key{tenant, id};
   const std::scoped_lock lock(mutex_);
-  const auto found = by_key_.find(Key{tenant, id});
+  const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->response;
 }
 
 bool ResponseStore::erase(std::string_view tenant, std::string_view id) {
+  const Key key{tenant, id};
+  std::list<Entry> dropped;
   const std::scoped_lock lock(mutex_);
-  const auto found = by_key_.find(Key{tenant, id});
+  const auto found = by_key_.find(key);
   if (found == by_key_.end()) return false;
-  drop(found->second);
+  drop(found->second, dropped);
   return true;
 }
 
@@ -41,10 +49,10 @@ std::uint64_t ResponseStore::num_bytes() const {
   return num_bytes_;
 }
 
-void ResponseStore::drop(std::list<Entry>::iterator entry) {
+void ResponseStore::drop(std::list<Entry>::iterator entry, std::list<Entry>& dropped) {
   num_bytes_ -= entry->response->num_bytes();
   by_key_.erase(entry->key);
-  entries_.erase(entry);
+  dropped.splice(dropped.begin(), entries_, entry);
 }
 
 }  // namespace quire

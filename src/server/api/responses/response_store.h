@@ -45,7 +45,8 @@ class ResponseStore {
     Key key;
     std::shared_ptr<const StoredResponse> response;
   };
-  void drop(std::list<Entry>::iterator entry);
+  // Into `dropped`, to be freed without the lock.
+  void drop(std::list<Entry>::iterator entry, std::list<Entry>& dropped);
 
   std::uint64_t max_bytes_;
   mutable std::mutex mutex_;

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,6 +34,30 @@ TEST(ResponseStore, OneWithoutRoomKeepsNothing) {
   EXPECT_FALSE(store.is_on());
   store.put("", response_of("r", 0));
   EXPECT_EQ(store.find("", "r"), nullptr);
+}
+
+// A large one takes a while to free, and others ask meanwhile.
+TEST(ResponseStore, WhatGoesIsFreedWithoutTheLock) {
+  constexpr std::uint64_t kMaxBytes = 10'000;
+  ResponseStore store(kMaxBytes);
+  std::vector<std::future<std::uint64_t>> others;
+  std::size_t num_freed = 0;
+  const auto watched = [&](const std::string& id, std::size_t num_bytes) {
+    return std::shared_ptr<const StoredResponse>(new StoredResponse{id, std::string(num_bytes, 'x'), "[]", "[]", {}},
+                                                 [&](const StoredResponse* response) {
+                                                   others.push_back(std::async(std::launch::async, [&] { return store.num_bytes(); }));
+                                                   EXPECT_EQ(others.back().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+                                                   ++num_freed;
+                                                   delete response;
+                                                 });
+  };
+  store.put("t", watched("a", 6000));
+  store.put("t", watched("a", 5000));
+  EXPECT_EQ(num_freed, 1U) << "another of its id";
+  store.put("t", watched("b", 9000));
+  EXPECT_EQ(num_freed, 2U) << "no room";
+  EXPECT_TRUE(store.erase("t", "b"));
+  EXPECT_EQ(num_freed, 3U);
 }
 
 // Beside a list in the order of use.
