@@ -191,6 +191,11 @@ class FakeEngine final : public Engine {
     spec.chat_template = std::move(text);
     info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
   }
+  // Before the server starts: answers are still bytes.
+  void set_tokenizer(TokenizerSpec spec) {
+    info_.vocab_size = static_cast<std::uint32_t>(spec.tokens.size());
+    info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+  }
   // One more in the vocabulary; its id.
   TokenId add_control_token(std::string text) {
     TokenizerSpec spec = *info_.tokenizer;

@@ -11,14 +11,16 @@ struct Names {
   std::array<std::string_view, 3> ends;  // may be empty
 };
 
-constexpr std::array<Names, 3> kNames = {
+constexpr std::array<Names, 4> kNames = {
     {{"<fim_prefix>", "<fim_suffix>", "<fim_middle>", {"<fim_pad>", "<file_sep>", "<filename>"}},
      {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}},
-     {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}}}};
+     {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}},
+     {" <PRE>", " <SUF>", " <MID>", {" <EOT>"}}}};
 
-// A mark need not be a control token: DeepSeek's are of the user-defined kind.
+// A mark need not be a control token: DeepSeek's are of the user-defined kind. CodeLlama's count by their names alone, as in llama.cpp.
 std::optional<TokenId> mark(const Tokenizer& tokenizer, std::string_view text) {
-  if (text.empty() || !tokenizer.find(text)) return std::nullopt;
+  const auto token = text.empty() ? std::nullopt : tokenizer.find(text);
+  if (!token || text.front() == ' ') return token;
   const auto tokens = tokenizer.encode(text, {.add_special = false, .parse_special = true});
   return tokens && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
 }

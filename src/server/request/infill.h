@@ -14,8 +14,9 @@ struct Infill {
   std::vector<TokenId> ends{};  // with which such a model may end an answer, besides what ends any
 };
 
-// By the names of tokens: those of StarCoder, Refact and Granite, of Qwen2.5-Coder and CodeGemma, and of DeepSeek-Coder. nullopt:
-// the vocabulary has none of them. Source: the models' cards.
+// By the names of tokens: those of StarCoder, Refact and Granite, of Qwen2.5-Coder and CodeGemma, of DeepSeek-Coder, and of CodeLlama.
+// nullopt: the vocabulary has none of them. Sources: the models' cards; of CodeLlama infilling_prompt_tokens() in llama/generation.py of
+// facebookresearch/codellama, which is "<PRE> {pre} <SUF>{suf} <MID>" with an answer that ends with <EOT>.
 [[nodiscard]] std::optional<Infill> find_infill(const Tokenizer& tokenizer);
 
 // What a text begins with by rule (BOS) stays in front of `prefix`.

@@ -164,8 +164,15 @@ Result<std::vector<TokenId>> ServedModel::with_suffix(std::vector<TokenId> prefi
     return fail(ErrorCode::unsupported, "suffix", "is given, and the model's vocabulary has no tokens for filling in the middle",
                 "put the text into the prompt");
   }
-  const auto suffix = encode(*request.suffix, {.add_special = false, .parse_special = false}, "suffix");
+  // No text begins there, so SentencePiece's space before the first word must not come in: CodeLlama's authors put a character before the
+  // suffix, and take its tokens away (Tokenizer.encode_infilling).
+  const std::string before = tokenizer_->strips_leading_space() ? "\u263A" : "";
+  const EncodeOptions options{.add_special = false, .parse_special = false};
+  auto suffix = encode(before + *request.suffix, options, "suffix");
   if (!suffix) return suffix;
+  const auto taken = encode(before, options, "suffix");
+  if (!taken) return taken;
+  suffix->erase(suffix->begin(), suffix->begin() + static_cast<std::ptrdiff_t>(taken->size()));
   return infill_prompt(*infill_, *tokenizer_, std::move(prefix), *suffix);
 }
 

@@ -2,8 +2,11 @@
 #include "server/request/infill.h"
 
 #include <string>
+#include <vector>
 
+#include "server/request/served_model.h"
 #include "server/running_server.h"
+#include "text/sample_vocabulary.h"
 
 namespace quire {
 namespace {
@@ -65,6 +68,29 @@ TEST_F(InfillTest, TheAnswerFillsTheHoleAndEndsBeforeAMark) {
   EXPECT_EQ(engine.at(0).request.prompt, joined(prefix, "a<fim_pad>", suffix, "<fim_middle>z", middle)) << "text has no control tokens";
   EXPECT_EQ(engine.at(1).request.prompt, joined(prefix, "ab", suffix, "<fim_middle>z", middle));
   EXPECT_EQ(engine.at(0).request.sampling.stop_token_ids, (std::vector<TokenId>{7, prefix, suffix, middle, pad}));
+}
+
+// The prefix begins a text, with SentencePiece's space before its first word, and the suffix does not.
+TEST_F(InfillTest, CodeLlamasSuffixBeginsNoText) {
+  for (const auto type : {TokenizerSpec::TokenType::control, TokenizerSpec::TokenType::normal}) {
+    TokenizerSpec spec = test::sentencepiece_spec();
+    const TokenId prefix = test::add_token(spec, "\u2581<PRE>", type, -50.0F);
+    const TokenId middle = test::add_token(spec, "\u2581<MID>", type, -51.0F);
+    const TokenId suffix = test::add_token(spec, "\u2581<SUF>", type, -52.0F);
+    const TokenId end = test::add_token(spec, "\u2581<EOT>", type, -53.0F);
+    const auto tokenizer = Tokenizer::create(spec).value();
+    const TokenId hello = tokenizer->find(" hello").value(), lo = tokenizer->find("lo").value(), space = tokenizer->find(" ").value();
+    ASSERT_EQ(tokenizer->encode("lo", {.add_special = false}).value(), (std::vector<TokenId>{space, lo}));
+    FakeEngine fake;
+    fake.set_tokenizer(spec);
+    const auto model = ServedModel::create(fake, {}).value();
+    CompletionRequest request;
+    request.prompts = {"hello"};
+    request.max_tokens = 5;
+    request.suffix = "lo";
+    EXPECT_EQ(model->encode_prompts(request).value().front(), (std::vector<TokenId>{*spec.bos, prefix, hello, suffix, lo, middle}));
+    EXPECT_EQ(request.sampling.stop_token_ids, (std::vector<TokenId>{prefix, suffix, middle, end}));
+  }
 }
 
 TEST_F(InfillTest, AnEmptySuffixIsNone) {
