@@ -64,6 +64,7 @@ struct QUIRE_API ServerOptions {
   std::vector<std::string> served_model_aliases{};  // further names of the model, besides EngineOptions::served_model_name
   std::string chat_template{};                      // instead of the model's own; empty: that one
   bool strict_fields = false;                       // a field that would be ignored (X-Quire-Ignored-Fields) is refused
+  bool one_call_spelling = false;                   // of tools' arguments that a grammar holds, each value is written in one way
   GenerationDefaults generation_defaults{};         // of requests that do not say it themselves
   std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
   bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so

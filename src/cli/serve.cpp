@@ -180,6 +180,8 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
       ->default_str("64MiB");
   app.add_flag("--strict-fields", server.strict_fields,
                "Refuse requests with fields, or tools, that would be ignored (default: X-Quire-Ignored-Fields names them)");
+  app.add_flag("--tool-call-one-spelling", server.one_call_spelling,
+               "Hold arguments of tools to one spelling of each value, so that equal calls are equal text (default: what JSON allows)");
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 

@@ -244,3 +244,36 @@ def test_grammars_take_what_templates_write(tool, name, control_tokens):
             if "has no llguidance" in held.get("error", ""):
                 pytest.skip("built without llguidance")
             assert held.get("taken") == answer, (held, required)
+
+
+SPELLINGS = {  # of {"t": "a\n\"", "b": True}: the one that is left, and others
+    'tools <tool_call> "arguments"': ('<tool_call>\n{"name": "f", "arguments": {%s}}\n</tool_call>', [
+        r'"t": "a\n\"", "b": true', r'"t": "a\u000a\"", "b": true', r'"t": "a\n\u0022", "b": true', r'"t":"a\n\"","b":true',
+        r'"b": true, "t": "a\n\""', r'"t": "a\n\"",  "b": true', r'"t" : "a\n\"", "b": true']),
+    "<|tool_call_start|>": ("<|tool_call_start|>[f(%s)]<|tool_call_end|>", [
+        r't="a\n\"", b=True', r't="a\u000a\"", b=True', r"t='a\n\"', b=True", r't="a\n\"", b=true', r'b=True, t="a\n\""', r't="a\n\"",b=True']),
+    "<tool_call> <parameter=": ("<tool_call>\n<function=f>\n%s</function>\n</tool_call>", [
+        "<parameter=t>\na\n\"\n</parameter>\n<parameter=b>\ntrue\n</parameter>\n",
+        "<parameter=t>\na\n\"\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n",
+        "<parameter=b>\ntrue\n</parameter>\n<parameter=t>\na\n\"\n</parameter>\n"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("template", SPELLINGS)
+def test_one_spelling_of_a_call_is_left(tool, template):
+    """Under the real llguidance: white space and order are one's always, escapes, quotes and words with the option."""
+    form, (first, *others) = SPELLINGS[template]
+    schema = {"type": "object", "properties": {"t": {"type": "string"}, "b": {"type": "boolean"}}, "required": ["t", "b"]}
+
+    def is_taken(arguments, **more):
+        text = form % arguments
+        held = tool({"template": template, "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}], "text": text,
+                     "required": True, "parallel": True, "control_tokens": False, **more})  # fmt: skip
+        if "has no llguidance" in held.get("error", ""):
+            pytest.skip("built without llguidance")
+        return held["taken"] == text
+
+    assert is_taken(first) and is_taken(first, one_spelling=True)
+    assert not any(is_taken(other, one_spelling=True) for other in others)
+    free = [other for other in others if is_taken(other)]
+    assert free == [other for other in others if "\\u000a" in other or "='" in other or "True\n" in other], "what the option is for"

@@ -59,6 +59,18 @@ def test_required_calls_are_valid_and_the_same_beside_others(client):
     assert {name for one in alone for name, _ in pairs(one.message.tool_calls)} <= SCHEMAS.keys()
 
 
+def test_one_spelling_is_what_json_dumps_writes():
+    page = {"type": "integer", "minimum": 0, "maximum": 99}
+    note = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 60}, "pages": {"type": "array", "items": page, "maxItems": 3}},
+            "required": ["text", "pages"]}  # fmt: skip
+    with running("--num-blocks", "400", "--tool-call-one-spelling") as url:
+        client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+        for seed in range(6):
+            answer = ask(client, seed, tools=[function("note", note)], tool_choice="required", parallel_tool_calls=False)
+            written = answer.choices[0].message.tool_calls[0].function.arguments
+            assert written == json.dumps(json.loads(written), ensure_ascii=False)
+
+
 def test_several_calls(client):
     for seed in range(6):
         choice = ask(client, seed, tool_choice="required").choices[0]

@@ -132,7 +132,7 @@ std::optional<GrammarStart> grammar_start(const CompletionRequest& request, cons
 
 }  // namespace
 
-Result<void> constrain_answer(CompletionRequest& request, const ServedModel& model) {
+Result<void> constrain_answer(CompletionRequest& request, const ServedModel& model, bool one_call_spelling) {
   if (request.form && !request.form->tags.empty()) request.form->wanted.text = tags_grammar(std::exchange(request.form->tags, {}), model);
   const ToolUse& use = request.tool_use;
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) {
@@ -149,6 +149,7 @@ Result<void> constrain_answer(CompletionRequest& request, const ServedModel& mod
   if (!is_required && !request.form && !has_structured_output()) return {};
   auto start = grammar_start(request, model, is_required || request.form);
   if (!start) return {};
+  start->options.one_spelling = one_call_spelling;
   if (request.form) start->options.otherwise = schema_rule(request.form->wanted.text);
   const std::string field = is_required ? "tool_choice" : (request.form ? request.form->field : "tools");
   request.form = OutputForm{.wanted = {.kind = StructuredOutput::Kind::lark,

@@ -106,7 +106,7 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   auto bad_words = model.encode_bad_words(parsed.bad_words);
   if (!bad_words) return std::unexpected(bad_words.error());
   parsed.sampling.bad_words = std::move(*bad_words);
-  if (const auto held = constrain_answer(parsed, model); !held) return std::unexpected(held.error());
+  if (const auto held = constrain_answer(parsed, model, options.one_call_spelling); !held) return std::unexpected(held.error());
   PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   const CompletionRequest& request = prepared.request;
   const std::size_t num_choices = prompts->size() * request.best_of;

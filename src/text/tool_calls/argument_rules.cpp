@@ -74,7 +74,7 @@ std::string word_rule(const Property& property, bool also_json) {
 }
 
 // A schema of its own, with the definitions that it may refer to.
-std::string json_value_rule(const Property& property, const Tool& tool) {
+std::string json_value_rule(const Property& property, const Tool& tool, bool one_spelling) {
   json::value value = property.schema->is_object() ? *property.schema : json::object();
   json::object& schema = value.get_object();
   for (const char* definitions : {"$defs", "definitions"}) {
@@ -82,9 +82,7 @@ std::string json_value_rule(const Property& property, const Tool& tool) {
     if (all != nullptr && !schema.contains(definitions)) schema[definitions] = *all;
   }
   if (!tool.strict) loosen_schema(value);
-  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
-  if (!tool.strict) settings["lenient"] = true;
-  value.get_object()["x-guidance"] = std::move(settings);
+  value.get_object()["x-guidance"] = json_spelling(!tool.strict, one_spelling);
   return "%json " + json::serialize(value);
 }
 
@@ -112,7 +110,7 @@ std::size_t num_properties(const Tool& tool) {
 }
 
 // key=value with commas between: the required ones, then any of the others in their order.
-void python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling) {
   const std::vector<Property> properties = properties_of(tool);
   std::string all, optional_first;
   for (std::size_t k = 0; k < properties.size(); ++k) {
@@ -122,8 +120,8 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
     std::string value = word_rule(property, false);
     if (value.empty()) {
       value = "value_" + rule;
-      add_rule(rules, value, json_value_rule(property, tool));
-      if (is_any_text(property)) value = fmt::format("({} | {})", value, kPythonText);
+      add_rule(rules, value, json_value_rule(property, tool, one_spelling));
+      if (is_any_text(property) && !one_spelling) value = fmt::format("({} | {})", value, kPythonText);
     }
     add_rule(rules, rule, json_string(property.name + "=") + " " + value);
     const bool is_first_kind = properties.front().is_required;
@@ -143,7 +141,7 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool) {
   add_rule(rules, fmt::format("args_{}", index), "(" + optional_first + ")?");
 }
 
-void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
+void xml_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling) {
   std::string all;
   const std::vector<Property> properties = properties_of(tool);
   for (std::size_t k = 0; k < properties.size(); ++k) {
@@ -152,7 +150,7 @@ void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
     const std::string rule = fmt::format("arg_{}_{}", index, k);
     const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
     const std::string literals = literals_of(property, kValueEnd);
-    const std::string words = word_rule(property, true);
+    const std::string words = one_spelling ? std::string() : word_rule(property, true);
     if (!words.empty()) {
       add_rule(rules, "value_" + rule, words + " " + json_string(kValueEnd));
     } else if (!literals.empty()) {
@@ -160,7 +158,7 @@ void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
     } else if (is_free) {
       add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kValueEnd));
     } else {
-      add_rule(rules, "json_" + rule, json_value_rule(property, tool));
+      add_rule(rules, "json_" + rule, json_value_rule(property, tool, one_spelling));
       add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kValueEnd));
     }
     add_rule(rules, rule, json_string("<parameter=" + property.name + ">\n") + " value_" + rule);
@@ -169,9 +167,10 @@ void xml_arguments(std::string& rules, std::size_t index, const Tool& tool) {
   add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
 }
 
-void any_python_arguments(std::string& rules) {
-  add_rule(rules, "any_value", R"(%json {"x-guidance": {"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "}})");
-  add_rule(rules, "any_arg", fmt::format(R"(/[a-zA-Z_][a-zA-Z0-9_]*=/ (any_value | {} | "True" | "False" | "None"))", kPythonText));
+void any_python_arguments(std::string& rules, bool one_spelling) {
+  add_rule(rules, "any_value", "%json " + json::serialize(json::object{{"x-guidance", json_spelling(false, one_spelling)}}));
+  const std::string others = one_spelling ? std::string() : fmt::format(R"( | {} | "True" | "False" | "None")", kPythonText);
+  add_rule(rules, "any_arg", fmt::format("/[a-zA-Z_][a-zA-Z0-9_]*=/ (any_value{})", others));
   add_rule(rules, "any_args", R"((any_arg (", " any_arg)*)?)");
 }
 

@@ -13,12 +13,12 @@ inline constexpr std::size_t kMaxRuleBytes = std::size_t{4} << 20;
 // That a tool's schema names.
 [[nodiscard]] std::size_t num_properties(const Tool& tool);
 
-// Adds the rule args_<index>, and those it stands on: the arguments of that tool.
-void python_arguments(std::string& rules, std::size_t index, const Tool& tool);
-void xml_arguments(std::string& rules, std::size_t index, const Tool& tool);
+// Adds the rule args_<index>, and those it stands on: the arguments of that tool. `one_spelling`: CallGrammarOptions.
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling);
+void xml_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling);
 
 // Adds the rule any_args: arguments of any name and kind.
-void any_python_arguments(std::string& rules);
+void any_python_arguments(std::string& rules, bool one_spelling);
 void any_xml_arguments(std::string& rules);
 
 }  // namespace quire

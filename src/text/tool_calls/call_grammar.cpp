@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
-#include <utility>
 
 #include "base/json_text.h"
 #include "text/tool_calls/argument_rules.h"
@@ -65,11 +64,11 @@ class CallRules {
   [[nodiscard]] bool is_loose(const Tool& tool) const { return !tool.strict && (is_too_much_ || num_properties(tool) > kMaxProperties); }
   void add_any_arguments() {
     if (format_.style == CallStyle::pythonic)
-      any_python_arguments(rules_);
+      any_python_arguments(rules_, options_.one_spelling);
     else if (format_.style == CallStyle::xml)
       any_xml_arguments(rules_);
     else
-      add("any_args", "%json " + schema_of_arguments(Tool{}));
+      add("any_args", "%json " + schema_of_arguments(Tool{}, options_.one_spelling));
   }
 
   [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
@@ -134,11 +133,11 @@ class CallRules {
         break;
       case CallStyle::pythonic:
         add(fmt::format("call_{}", i), fmt::format("{} {} \")\"", json_string(tool.name + "("), arguments));
-        if (!is_loose(tool)) python_arguments(rules_, i, tool);
+        if (!is_loose(tool)) python_arguments(rules_, i, tool, options_.one_spelling);
         return;
       case CallStyle::xml:
         add(fmt::format("call_{}", i), fmt::format(R"({} {} "</function>\n")", json_string("\n<function=" + tool.name + ">\n"), arguments));
-        if (!is_loose(tool)) xml_arguments(rules_, i, tool);
+        if (!is_loose(tool)) xml_arguments(rules_, i, tool, options_.one_spelling);
         return;
       case CallStyle::plain:
       case CallStyle::llama:
@@ -150,7 +149,7 @@ class CallRules {
         break;
     }
     add(fmt::format("call_{}", i), body);
-    if (!is_loose(tool)) add(arguments, "%json " + schema_of_arguments(tool));
+    if (!is_loose(tool)) add(arguments, "%json " + schema_of_arguments(tool, options_.one_spelling));
   }
   // Mistral's models have seen ids in calls of earlier turns, and may write some.
   [[nodiscard]] std::string short_id() const {
@@ -254,7 +253,7 @@ std::string form_grammar(const CallFormat& format, std::string_view body, const 
   return CallRules(format, kNone, options).make_form(body);
 }
 
-std::string schema_of_arguments(const Tool& tool) {
+std::string schema_of_arguments(const Tool& tool, bool one_spelling) {
   json::value value = tool.parameters.is_object() ? tool.parameters : json::object();
   if (!tool.strict) loosen_schema(value);
   json::object& schema = value.get_object();
@@ -263,9 +262,7 @@ std::string schema_of_arguments(const Tool& tool) {
   if (!has("type") && !is_joined) schema["type"] = "object";
   // A schema of fields that says nothing of others means no others; a small model would go on making some up.
   if (!is_joined && has("properties") && !has("additionalProperties") && names_required(schema)) schema["additionalProperties"] = false;
-  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
-  if (!tool.strict) settings["lenient"] = true;
-  schema["x-guidance"] = std::move(settings);
+  schema["x-guidance"] = json_spelling(!tool.strict, one_spelling);
   return json::serialize(schema);
 }
 

@@ -19,6 +19,7 @@ struct CallGrammarOptions {
   bool in_thought = false;         // the answer goes on with a reasoning part that the prompt has begun
   bool is_behind_thought = false;  // instead: the grammar begins behind that part
   std::string otherwise = {};      // required: what may come instead of calls, a rule's body; empty: nothing
+  bool one_spelling = false;       // a value has one spelling; numbers that may have a fraction excepted
   bool behind_mark = false;        // not required: the grammar begins behind the format's mark, which stands there already
   std::function<std::optional<TokenId>(std::string_view mark)> special = {};  // the control token of that text, if it is one
 };
@@ -32,6 +33,6 @@ struct CallGrammarOptions {
 
 // A tool's schema as the grammar has it, JSON text: of an object, with JSON's white space as Python writes it, without a client's settings
 // for the library.
-[[nodiscard]] std::string schema_of_arguments(const Tool& tool);
+[[nodiscard]] std::string schema_of_arguments(const Tool& tool, bool one_spelling = false);
 
 }  // namespace quire

@@ -51,6 +51,13 @@ void loosen_part(json::value& part) {
 
 }  // namespace
 
+json::object json_spelling(bool is_loose, bool one_spelling) {
+  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
+  if (one_spelling) settings["json_allowed_escapes"] = R"(nrbtf\")";
+  if (is_loose) settings["lenient"] = true;
+  return settings;
+}
+
 void loosen_schema(json::value& schema) {
   if (!schema.is_object()) return;
   json::object kept;

@@ -25,11 +25,11 @@ constexpr const char* kCall = "<tool_call>\n{\"name\": \"weather\", \"arguments\
 
 class ToolCallsTest : public RunningServer {
  protected:
-  void begin(const char* chat_template, const std::string& answer) {
+  void begin(const char* chat_template, const std::string& answer, ServerOptions options = {}) {
     engine.set_chat_template(chat_template);
     engine.answer_with(answer);
     engine.set_max_model_len(4096);
-    start();
+    start(std::move(options));
   }
   ClientResponse chat(const std::string& more, const std::string& messages = R"([{"role": "user", "content": "hi"}])") {
     return post("/v1/chat/completions", fmt::format(R"({{"messages": {}{}{}}})", messages, more.empty() ? "" : ", ", more));
@@ -204,6 +204,12 @@ TEST_F(ToolCallsTest, CallsThatMustComeAreHeldToAGrammar) {
       200U);
   if (!has_structured_output()) return;
   EXPECT_NE(engine.at(2).request.structured_output->text.find("\\\"weather\\\""), std::string::npos);
+}
+
+TEST_F(ToolCallsTest, AServerMayLeaveOneSpellingOfACall) {
+  begin(kHermes, kCall, {.one_call_spelling = true});
+  EXPECT_EQ(with_tools(R"("tool_choice": "required")").status, 200U);
+  EXPECT_NE(engine.at(0).request.structured_output->text.find("json_allowed_escapes"), std::string::npos);
 }
 
 TEST_F(ToolCallsTest, AGrammarThatIsRefusedNamesTheFieldThatAskedForIt) {

@@ -88,6 +88,22 @@ TEST(CallGrammar, AClientsSettingsForTheLibraryAreDropped) {
   EXPECT_FALSE(any.as_object().contains("additionalProperties"));
 }
 
+TEST(CallGrammar, OneSpellingLeavesNoOther) {
+  const std::vector<Tool> tools{
+      {.name = "f",
+       .parameters = boost::json::parse(R"({"type": "object", "properties": {"t": {"type": "string"}, "b": {"type": "boolean"}}})"),
+       .strict = true}};
+  const auto grammar_of = [&](const char* chat_template, bool one_spelling) {
+    return call_grammar(detect_call_format(chat_template), tools, {.is_required = true, .one_spelling = one_spelling});
+  };
+  for (const bool one : {false, true}) {
+    for (const char* chat_template : {kHermesTemplate, "[TOOL_CALLS]", "<|tool_call_start|>"})
+      EXPECT_EQ(grammar_of(chat_template, one).find(R"("json_allowed_escapes":"nrbtf\\\"")") != std::string::npos, one) << chat_template;
+    EXPECT_EQ(grammar_of("<|tool_call_start|>", one).find("/'") == std::string::npos, one) << "single quotes";
+    EXPECT_EQ(grammar_of("<tool_call> <parameter=", one).find("\"True\"") == std::string::npos, one) << "Python's word";
+  }
+}
+
 TEST(CallGrammar, AThousandToolsAreAThousandRules) {
   std::vector<Tool> tools;
   for (int i = 0; i < 1000; ++i) tools.push_back({.name = "tool_" + std::to_string(i), .parameters = nullptr, .strict = false});

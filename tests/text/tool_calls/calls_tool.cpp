@@ -1,8 +1,8 @@
 // Reads JSON lines {"template", "tools", "text", "seed", "every_cut"?} and writes what AnswerParser makes of the text in the template's
 // format,
 // {"style", "content", "reasoning", "calls": [{"name", "arguments"}], "same"}; `same`: also in random pieces, and with `every_cut` cut once
-// at each place. Or {"template", "tools", "text", "required", "parallel", "control_tokens"}: {"taken", "grammar"}, what of the text the
-// grammar takes that holds calls to the format, or {"error", "grammar"}. The comparison with jinja2 drives it.
+// at each place. Or {"template", "tools", "text", "required", "parallel", "control_tokens", "one_spelling"?}: {"taken", "grammar"}, what of
+// the text the grammar takes that holds calls to the format, or {"error", "grammar"}. The comparison with jinja2 drives it.
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -62,6 +62,7 @@ json::object held(const json::object& request) {
   const quire::HeldAnswers answers(format, request.at("control_tokens").as_bool());
   quire::CallGrammarOptions options{.is_required = request.at("required").as_bool(), .parallel = request.at("parallel").as_bool()};
   options.special = [&](std::string_view mark) { return answers.special(mark); };
+  options.one_spelling = request.contains("one_spelling");
   options.behind_mark = !options.is_required && format.style != quire::CallStyle::llama && answers.special(format.open).has_value();
   const std::string text(request.at("text").as_string());
   const std::size_t begin = options.behind_mark ? text.find(format.open) + format.open.size() : 0;
