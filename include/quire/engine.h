@@ -163,6 +163,14 @@ struct SpeculationStats {
   std::vector<std::uint64_t> num_accepted_per_position{};
 };
 
+// Lives of blocks in the KV cache, with CacheOptions::kv_cache_metrics: of the share that is followed, counted when a block is taken for
+// other content or forgotten. A reset of the cache ends them uncounted, as in vLLM.
+struct KvResidencyStats {
+  HistogramSnapshot lifetime_s;           // since it was taken
+  HistogramSnapshot idle_before_evict_s;  // since it was used last
+  HistogramSnapshot reuse_gap_s;          // between its last four uses
+};
+
 // // Read by any thread through Engine::stats(), which copies it under a lock that is held for the copy alone.
 // A consistent copy made by the engine thread after each step. Counters grow from the start of the engine.
 struct EngineStats {
@@ -180,6 +188,7 @@ struct EngineStats {
   std::uint64_t num_failed_transfers = 0, num_stray_transfers = 0;
   std::vector<KvTierStats> kv_tiers{};  // the nearest first
   std::optional<KvSwapStats> kv_swap{};
+  std::optional<KvResidencyStats> kv_residency{};
   std::optional<SpeculationStats> speculation{};
   bool is_admission_stopped = false;  // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;

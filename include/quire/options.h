@@ -29,6 +29,9 @@ struct CacheOptions {
   HashAlgorithm hash = HashAlgorithm::canonical;
   std::string hash_seed;          // servers with equal seeds and algorithms name equal blocks alike (vLLM's PYTHONHASHSEED)
   bool lifo_free_blocks = false;  // reuse the block freed last first: hotter in the processor's caches, and prefixes are forgotten sooner
+  // How long blocks are in the cache, and lie there unused, is measured on this share of those that are taken (EngineStats::kv_residency).
+  bool kv_cache_metrics = false;
+  double kv_cache_metrics_sample = 0.01;  // above 0, at most 1
 };
 
 // Which waiting request goes first, and which running one gives way.

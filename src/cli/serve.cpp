@@ -56,6 +56,7 @@ Error as_flag(Error error) {
   if (error.field == "max_tracked_keys") error.field = "--kv-max-tracker-size";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
+  if (error.field == "kv_cache_metrics_sample") error.field = "--kv-cache-metrics-sample";
   if (error.field == "kv_swap") error.field = "--kv-swap";
   if (error.field == "kv_swap_disk") error.field = "--kv-swap-disk";
   if (error.field == "kv_swap_disk_budget") error.field = "--kv-swap-disk-budget";

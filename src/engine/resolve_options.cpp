@@ -45,6 +45,8 @@ Result<void> check_ranges(const EngineOptions& options) {
         check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }
+  if (const double share = options.cache.kv_cache_metrics_sample; !(share > 0.0 && share <= 1.0))
+    return fail(ErrorCode::invalid_argument, "kv_cache_metrics_sample", fmt::format("is {}", share), "give a share above 0, at most 1");
   return check_trace(options.trace);
 }
 
@@ -123,7 +125,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.continuum = options.continuum;
   config.limits.max_fork_family = options.max_fork_family;
   config.report.count_common_prefix = false;
-  config.report.log_stats = false;  // the engine counts for itself
+  // The engine counts for itself, all but the lives of blocks, which come with the core's statistics.
+  config.report.log_stats = options.cache.kv_cache_metrics;
+  if (options.cache.kv_cache_metrics) config.report.kv_metrics_sample = options.cache.kv_cache_metrics_sample;
   config.cures.unloaded_begin_anew = true;
   config.kv_load_failure = options.kv_load_failure;
   // The inbox bounds what is open: new requests that wait, preempted ones, and the batch. The core never has to refuse one. A beam ends

@@ -48,6 +48,34 @@ TEST_P(EngineTest, ASecondEqualPromptIsFoundInTheCache) {
   EXPECT_EQ(sink.wait(engine->submit(salted, sink).value()).num_cached_tokens, 0U);
 }
 
+// A block per step: draws that were the same in each would follow all of them, or none.
+TEST_P(EngineTest, AShareOfTheBlocksIsFollowedToItsEviction) {
+  EXPECT_FALSE(start(GetParam(), {})->stats().kv_residency.has_value()) << "unless asked for, none is";
+  std::vector<std::uint64_t> num_lives;
+  for (const double share : {1.0, 0.5}) {
+    quire::Setup setup;  // and not the fixture's name
+    setup.options.cache.num_blocks = 17;
+    setup.options.cache.kv_cache_metrics = true;
+    setup.options.cache.kv_cache_metrics_sample = share;
+    const auto engine = start(GetParam(), std::move(setup));
+    Collector sink;
+    for (TokenId first = 1; first <= 6; ++first) {
+      EngineRequest request = make_request(1, 200, first);
+      request.sampling.ignore_eos = true;
+      sink.wait(engine->submit(request, sink).value());
+    }
+    engine->stop(10.0);
+    const EngineStats stats = engine->stats();
+    ASSERT_TRUE(stats.kv_residency.has_value());
+    num_lives.push_back(stats.kv_residency->lifetime_s.counts.back());
+    EXPECT_EQ(stats.kv_residency->idle_before_evict_s.counts.back(), num_lives.back());
+    EXPECT_LE(stats.kv_residency->idle_before_evict_s.sum, stats.kv_residency->lifetime_s.sum);
+    if (share == 1.0) EXPECT_GE(num_lives.back(), stats.num_evicted_blocks) << "those without a name are taken again, too";
+  }
+  EXPECT_GT(num_lives[0], num_lives[1]);
+  EXPECT_GT(num_lives[1], num_lives[0] / 8);
+}
+
 TEST_P(EngineTest, FinishFreesTheBlocksAndSaysTheReason) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});

@@ -53,6 +53,8 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   options.cache.hash = HashAlgorithm::sha256_cbor;
   options.cache.hash_seed = "7";
   options.cache.lifo_free_blocks = true;
+  options.cache.kv_cache_metrics = true;
+  options.cache.kv_cache_metrics_sample = 0.25;
   options.scheduler.reserve_full_isl = false;
   options.continuum.pin_s = 9.0;
   options.continuum.longest_tool_s = 8.0;
@@ -66,12 +68,22 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   EXPECT_EQ(config.prefix_cache.hash, HashAlgorithm::sha256_cbor);
   EXPECT_EQ(config.prefix_cache.hash_seed, "7");
   EXPECT_TRUE(config.prefix_cache.lifo_free_blocks);
+  EXPECT_TRUE(config.report.log_stats) << "the lives of blocks come with them";
+  EXPECT_EQ(config.report.kv_metrics_sample, 0.25);
   EXPECT_FALSE(config.scheduler.reserve_full_isl);
   EXPECT_EQ(config.continuum, options.continuum);
   EXPECT_TRUE(config.continuum.pins_give_way) << "the cures stay on";
   EXPECT_EQ(config.limits.max_fork_family, 5U);
   EXPECT_EQ(config.swap, (SwapOptions{.num_swap_places = 4, .swap_choice = SwapChoice::always}));
   EXPECT_EQ(config.pressure, options.pressure);
+}
+
+TEST(ResolveOptions, NoBlockIsFollowedUnlessAskedFor) {
+  const Result<EngineOptions> resolved = resolve_options({}, small_model(), {1, 0});
+  ASSERT_TRUE(resolved.has_value());
+  const CoreConfig config = core_config(*resolved, small_model());
+  EXPECT_FALSE(config.report.log_stats);
+  EXPECT_EQ(config.report.kv_metrics_sample, 0.0);
 }
 
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {
@@ -106,6 +118,8 @@ TEST(ResolveOptions, EachBadOptionIsNamed) {
       {"block_size", [](EngineOptions& o) { o.cache.block_size = 0; }},
       {"block_size", [](EngineOptions& o) { o.cache.block_size = 1U << 20; }},
       {"num_blocks", [](EngineOptions& o) { o.cache.num_blocks = 1; }},
+      {"kv_cache_metrics_sample", [](EngineOptions& o) { o.cache.kv_cache_metrics_sample = 0.0; }},
+      {"kv_cache_metrics_sample", [](EngineOptions& o) { o.cache.kv_cache_metrics_sample = 1.5; }},
       {"kv_cache_bytes", [](EngineOptions& o) { o.cache.kv_cache_bytes = 3; }},
       {"max_num_seqs", [](EngineOptions& o) { o.scheduler.max_num_seqs = 0; }},
       {"max_num_batched_tokens", [](EngineOptions& o) { o.scheduler.max_num_batched_tokens = 0; }},

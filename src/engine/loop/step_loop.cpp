@@ -32,7 +32,8 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       prompts_(live_, forks_),
       failures_(*core_, live_, forks_, searches_),
       worker_(std::move(worker)),
-      compute_rate_(kComputeHorizon_s) {}
+      compute_rate_(kComputeHorizon_s),
+      random_(options_.seed) {}
 
 void StepLoop::add(Submission submission) {
   look_for_news();
@@ -123,7 +124,7 @@ void StepLoop::step() {
 
 StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
-  const StepPlan& plan = core_->schedule({.now = begin_s});
+  const StepPlan& plan = core_->schedule({.now = begin_s, .random = random_.next()});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
   forks_.planned(plan);
   const double end_s = clock_->now_s();
@@ -192,6 +193,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
+  if (outcome.stats != nullptr) live_.counts().evictions(outcome.stats->evictions);
   take_drafts(outcome, result);
   count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);

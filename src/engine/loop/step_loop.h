@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/random.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_failures.h"
@@ -155,6 +156,7 @@ class StepLoop {
   std::vector<RequestId> pooled_;       // the same
   std::vector<Draft> drafts_;           // the same, for the next plan
   Rate compute_rate_;
+  Random random_;  // for the core's draws: which blocks are followed
 };
 
 }  // namespace quire

@@ -57,6 +57,15 @@ void EngineCounts::pass(double forward_s, double sample_s) {
   observe(stats_.sample_time_s, sample_s);
 }
 
+void EngineCounts::evictions(std::span<const KvEvictionEvent> events) {
+  if (!stats_.kv_residency) stats_.kv_residency = make_residency_stats();
+  for (const KvEvictionEvent& event : events) {
+    observe(stats_.kv_residency->lifetime_s, event.lifetime);
+    observe(stats_.kv_residency->idle_before_evict_s, event.idle);
+    for (const double gap : event.reuse_gaps) observe(stats_.kv_residency->reuse_gap_s, gap);
+  }
+}
+
 void EngineCounts::take(const CoreCounters& counters) {
   stats_.num_steps = counters.num_steps;
   stats_.num_running = counters.num_running;

@@ -1,10 +1,12 @@
 #pragma once
 // What the engine thread counts of its requests and steps. Belongs to that thread; others read copies of stats().
 #include <cstdint>
+#include <span>
 
 #include "engine/stats/histogram.h"
 #include "quire/core.h"
 #include "quire/engine.h"
+#include "quire/kv_stats.h"
 
 namespace quire {
 
@@ -30,6 +32,8 @@ class EngineCounts {
   void step(const StepTimes& times);
   // The same step computed something.
   void pass(double forward_s, double sample_s);
+  // Of followed blocks, those that were evicted since the last step.
+  void evictions(std::span<const KvEvictionEvent> events);
   // What the core has counted.
   void take(const CoreCounters& counters);
 

@@ -20,4 +20,10 @@ EngineStats make_engine_stats() {
   return stats;
 }
 
+KvResidencyStats make_residency_stats() {
+  const HistogramSnapshot empty = make_histogram(
+      {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0});
+  return {.lifetime_s = empty, .idle_before_evict_s = empty, .reuse_gap_s = empty};
+}
+
 }  // namespace quire

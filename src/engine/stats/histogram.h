@@ -25,5 +25,6 @@ inline void observe(HistogramSnapshot& histogram, double seconds, std::uint64_t 
 
 // Zeros, with the buckets of vLLM's metrics where it has them.
 EngineStats make_engine_stats();
+KvResidencyStats make_residency_stats();
 
 }  // namespace quire

@@ -95,6 +95,15 @@ void write_swap(Writer& out, const KvSwapStats& swap) {
   out.gauge("quire:kv_swap_far_in_bytes_per_second", "The same, from files.", swap.far_in_bytes_per_s);
 }
 
+void write_residency(Writer& out, const KvResidencyStats& blocks) {
+  out.histogram("vllm:kv_block_lifetime_seconds", "From taking a KV cache block to its eviction, of a share of the blocks.",
+                blocks.lifetime_s);
+  out.histogram("vllm:kv_block_idle_before_evict_seconds", "From the last use of a KV cache block to its eviction, of the same share.",
+                blocks.idle_before_evict_s);
+  out.histogram("vllm:kv_block_reuse_gap_seconds", "Between two uses of a KV cache block, its last four, of the same share.",
+                blocks.reuse_gap_s);
+}
+
 void write_speculation(Writer& out, const SpeculationStats& drafts) {
   out.counter("vllm:spec_decode_num_drafts_total", "Steps of requests that had drafts.", drafts.num_drafts);
   out.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens computed.", drafts.num_draft_tokens);
@@ -146,6 +155,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
               engine.num_pressure_preemptions);
   if (engine.speculation) write_speculation(out, *engine.speculation);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
+  if (engine.kv_residency) write_residency(out, *engine.kv_residency);
   write_tiers(out, engine.kv_tiers);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",

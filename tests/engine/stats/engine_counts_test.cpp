@@ -50,6 +50,24 @@ TEST(EngineCounts, DraftsCountByPosition) {
   EXPECT_EQ(stats.num_accepted_per_position, (std::vector<std::uint64_t>{2, 1, 1}));
 }
 
+TEST(EngineCounts, EachEvictedBlockHasOneLifeAndAsManyGapsAsItHad) {
+  EngineCounts counts;
+  EXPECT_FALSE(counts.stats().kv_residency.has_value()) << "nobody follows blocks";
+  counts.evictions({});
+  ASSERT_TRUE(counts.stats().kv_residency.has_value()) << "somebody does";
+  const KvEvictionEvent events[] = {{.lifetime = 8.0, .idle = 0.5, .reuse_gaps = {1.0, 2.0}},
+                                    {.lifetime = 2000.0, .idle = 4.0, .reuse_gaps = {}}};
+  counts.evictions(events);
+  const KvResidencyStats& stats = *counts.stats().kv_residency;
+  EXPECT_EQ(total(stats.lifetime_s), 2U);
+  EXPECT_EQ(stats.lifetime_s.sum, 2008.0);
+  EXPECT_EQ(stats.lifetime_s.counts[stats.lifetime_s.counts.size() - 2], 1U) << "vLLM's last bound is 1800";
+  EXPECT_EQ(total(stats.idle_before_evict_s), 2U);
+  EXPECT_EQ(stats.idle_before_evict_s.sum, 4.5);
+  EXPECT_EQ(total(stats.reuse_gap_s), 2U);
+  EXPECT_EQ(stats.reuse_gap_s.sum, 3.0);
+}
+
 TEST(EngineCounts, AStepIsPlannedRunAndApplied) {
   EngineCounts counts;
   counts.step({.plan_s = 0.5, .run_s = 2.0, .apply_s = 0.25});

@@ -82,6 +82,18 @@ TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
   EXPECT_NE(text.find("quire:kv_swap_lost_total{engine=\"0\",model_name=\"m\"} 8\n"), std::string::npos);
 }
 
+TEST(Metrics, TellOfTheLivesOfBlocksWhereTheyAreFollowed) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_block"), std::string::npos);
+  engine.kv_residency = {
+      .lifetime_s = {{1.0}, {2, 3}, 9.5}, .idle_before_evict_s = {{1.0}, {4, 5}, 6.5}, .reuse_gap_s = {{1.0}, {6, 7}, 8.5}};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"lifetime_seconds_bucket{engine=\"0\",model_name=\"m\",le=\"1\"} 2\n", "lifetime_seconds_sum{engine=\"0\",model_name=\"m\"} 9.5\n",
+        "idle_before_evict_seconds_count{engine=\"0\",model_name=\"m\"} 5\n", "reuse_gap_seconds_sum{engine=\"0\",model_name=\"m\"} 8.5\n"})
+    EXPECT_NE(text.find(std::string("\nvllm:kv_block_") + line), std::string::npos) << line << text;
+}
+
 TEST(Metrics, TellOfTheTiersThereAre) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
