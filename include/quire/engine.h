@@ -189,6 +189,9 @@ struct EngineStats {
   std::vector<KvTierStats> kv_tiers{};  // the nearest first
   std::optional<KvSwapStats> kv_swap{};
   std::optional<KvResidencyStats> kv_residency{};
+  // Blocks, summed over the cache groups, that every request in the cache began with, in each step of two or more; with
+  // CacheOptions::count_common_prefix, after the first such step.
+  std::optional<HistogramSnapshot> common_prefix_blocks{};
   std::optional<SpeculationStats> speculation{};
   bool is_admission_stopped = false;  // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;

@@ -32,6 +32,7 @@ struct CacheOptions {
   // How long blocks are in the cache, and lie there unused, is measured on this share of those that are taken (EngineStats::kv_residency).
   bool kv_cache_metrics = false;
   double kv_cache_metrics_sample = 0.01;  // above 0, at most 1
+  bool count_common_prefix = false;       // see ReportOptions
 };
 
 // Which waiting request goes first, and which running one gives way.

@@ -73,6 +73,10 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->needs(metrics);
+  app.add_flag(
+      "--count-common-prefix,!--no-count-common-prefix", cache.count_common_prefix,
+      "Count in each step the blocks that all requests began with, for /metrics and --trace; costs a look at every block of one of "
+      "them (default off)");
 }
 
 void add_pressure_flags(CLI::App& app, EngineOptions& options) {

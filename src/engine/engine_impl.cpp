@@ -50,12 +50,15 @@ bool load_early(const KvTiers& tiers) {
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap) {
   const SchedulerOptions& scheduler = options.scheduler;
-  StepLoop::Options loop{.eos_ids = model.tokenizer->eog, .seed = options.seed, .async_scheduling = scheduler.async_scheduling};
+  StepLoop::Options loop{.eos_ids = model.tokenizer->eog,
+                         .seed = options.seed,
+                         .async_scheduling = scheduler.async_scheduling,
+                         .counts_common_prefix = options.cache.count_common_prefix};
   CoreConfig config = core_config(options, model);
   config.cures.early_loads = load_early(tiers);
   if (!options.trace.path.empty()) {
-    auto tracer = Tracer::create(
-        options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens, describe_connector(seams, tiers)});
+    auto tracer = Tracer::create(options.trace, {scheduler.policy, scheduler.max_num_seqs, scheduler.max_num_batched_tokens,
+                                                 describe_connector(seams, tiers), options.cache.count_common_prefix});
     if (!tracer) return std::unexpected(tracer.error());
     loop.tracer = std::move(*tracer);
     if (!tiers.empty()) loop.tracer->show_tier([tier = tiers.front()] { return traced(tier->stats()); });

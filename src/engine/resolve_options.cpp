@@ -124,7 +124,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.cut_sessions = true;
   config.continuum = options.continuum;
   config.limits.max_fork_family = options.max_fork_family;
-  config.report.count_common_prefix = false;
+  config.report.count_common_prefix = options.cache.count_common_prefix;
   // The engine counts for itself, all but the lives of blocks, which come with the core's statistics.
   config.report.log_stats = options.cache.kv_cache_metrics;
   if (options.cache.kv_cache_metrics) config.report.kv_metrics_sample = options.cache.kv_cache_metrics_sample;

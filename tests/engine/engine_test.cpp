@@ -76,6 +76,31 @@ TEST_P(EngineTest, AShareOfTheBlocksIsFollowedToItsEviction) {
   EXPECT_GT(num_lives[1], num_lives[0] / 8);
 }
 
+TEST_P(EngineTest, CommonBlocksAreCountedWhereRequestsRunTogether) {
+  for (const bool counts : {false, true}) {
+    quire::Setup setup;  // and not the fixture's name
+    setup.options.cache.count_common_prefix = counts;
+    Gate gate;
+    setup.before_step = [&](const StepPlan&) { gate.pass(); };
+    const auto engine = start(GetParam(), std::move(setup));
+    Collector sink;
+    EngineRequest request = make_request(40, 20);
+    request.sampling.ignore_eos = true;
+    const RequestId first = engine->submit(request, sink).value();
+    const RequestId second = engine->submit(request, sink).value();
+    gate.open_for_good();
+    sink.wait(first);
+    sink.wait(second);
+    engine->stop(10.0);
+    const EngineStats stats = engine->stats();
+    ASSERT_EQ(stats.common_prefix_blocks.has_value(), counts);
+    if (!counts) continue;
+    const double num_steps = static_cast<double>(stats.common_prefix_blocks->counts.back());
+    EXPECT_GT(num_steps, 0.0);
+    EXPECT_EQ(stats.common_prefix_blocks->sum, 2 * num_steps) << "40 tokens: two blocks are full, and found by the second";
+  }
+}
+
 TEST_P(EngineTest, FinishFreesTheBlocksAndSaysTheReason) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});

@@ -53,7 +53,7 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   options.cache.hash = HashAlgorithm::sha256_cbor;
   options.cache.hash_seed = "7";
   options.cache.lifo_free_blocks = true;
-  options.cache.kv_cache_metrics = true;
+  options.cache.kv_cache_metrics = options.cache.count_common_prefix = true;
   options.cache.kv_cache_metrics_sample = 0.25;
   options.scheduler.reserve_full_isl = false;
   options.continuum.pin_s = 9.0;
@@ -70,6 +70,7 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   EXPECT_TRUE(config.prefix_cache.lifo_free_blocks);
   EXPECT_TRUE(config.report.log_stats) << "the lives of blocks come with them";
   EXPECT_EQ(config.report.kv_metrics_sample, 0.25);
+  EXPECT_TRUE(config.report.count_common_prefix);
   EXPECT_FALSE(config.scheduler.reserve_full_isl);
   EXPECT_EQ(config.continuum, options.continuum);
   EXPECT_TRUE(config.continuum.pins_give_way) << "the cures stay on";
@@ -78,12 +79,13 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   EXPECT_EQ(config.pressure, options.pressure);
 }
 
-TEST(ResolveOptions, NoBlockIsFollowedUnlessAskedFor) {
+TEST(ResolveOptions, NoBlockIsFollowedNorComparedUnlessAskedFor) {
   const Result<EngineOptions> resolved = resolve_options({}, small_model(), {1, 0});
   ASSERT_TRUE(resolved.has_value());
   const CoreConfig config = core_config(*resolved, small_model());
   EXPECT_FALSE(config.report.log_stats);
   EXPECT_EQ(config.report.kv_metrics_sample, 0.0);
+  EXPECT_FALSE(config.report.count_common_prefix);
 }
 
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {

@@ -36,6 +36,13 @@ def wait_until_running(url):
     raise AssertionError("the request never ran")
 
 
+def total(url, name):
+    """What /metrics says; None: it does not know the name."""
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
+        found = re.search(rf"^{name}\{{.*\}} (.*)$", response.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else None
+
+
 @pytest.fixture(scope="module", params=["--async-scheduling", "--no-async-scheduling"])
 def url(request):
     with running(request.param) as base:
@@ -82,6 +89,16 @@ def test_the_prefix_cache_is_forgotten(url):
     assert cached() > 0
     assert call(url + "/reset_prefix_cache") == (200, {"reset": True})
     assert cached() == 0
+
+
+def test_blocks_are_followed_and_compared_where_asked_for(url):
+    names = ["vllm:kv_block_lifetime_seconds_count", "vllm:kv_block_idle_before_evict_seconds_count", "quire:common_prefix_blocks_count"]
+    assert [total(url, name) for name in names] == [None, None, None]
+    with running("--num-blocks", "24", "--kv-cache-metrics", "--kv-cache-metrics-sample", "1", "--count-common-prefix") as other:
+        for prompt in ("One", "Two", "Three"):
+            complete(other, prompt=prompt, n=2, temperature=1, max_tokens=120, ignore_eos=True)
+        assert all(total(other, name) > 0 for name in names)
+        assert total(other, "vllm:kv_block_reuse_gap_seconds_count") is not None
 
 
 def test_slips_and_strangers_are_refused(url):

@@ -127,6 +127,7 @@ StepLoop::Planned StepLoop::plan() {
   const StepPlan& plan = core_->schedule({.now = begin_s, .random = random_.next()});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
   forks_.planned(plan);
+  if (options_.counts_common_prefix) live_.counts().common_prefix(plan.scheduled.size(), plan.num_common_prefix_blocks);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
   // What waits lacks blocks, perhaps, that beams hold which wait for it. A connector may store these first, by a transfer of the next plan:

@@ -40,6 +40,7 @@ class StepLoop {
     std::vector<TokenId> eos_ids;
     std::uint64_t seed = 0;                                            // for requests without one of their own
     bool async_scheduling = false;                                     // as the core was built
+    bool counts_common_prefix = false;                                 // the same
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null

@@ -1,6 +1,7 @@
 #include "engine/stats/engine_counts.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 namespace quire {
@@ -64,6 +65,13 @@ void EngineCounts::evictions(std::span<const KvEvictionEvent> events) {
     observe(stats_.kv_residency->idle_before_evict_s, event.idle);
     for (const double gap : event.reuse_gaps) observe(stats_.kv_residency->reuse_gap_s, gap);
   }
+}
+
+// One request has all of its blocks in common with itself, which says nothing.
+void EngineCounts::common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks) {
+  if (num_requests < 2) return;
+  if (!stats_.common_prefix_blocks) stats_.common_prefix_blocks = make_block_histogram();
+  observe(*stats_.common_prefix_blocks, static_cast<double>(std::reduce(num_blocks.begin(), num_blocks.end(), std::uint64_t{0})));
 }
 
 void EngineCounts::take(const CoreCounters& counters) {

@@ -34,6 +34,8 @@ class EngineCounts {
   void pass(double forward_s, double sample_s);
   // Of followed blocks, those that were evicted since the last step.
   void evictions(std::span<const KvEvictionEvent> events);
+  // A plan runs so many requests, with so many common blocks per cache group (StepPlan::num_common_prefix_blocks).
+  void common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks);
   // What the core has counted.
   void take(const CoreCounters& counters);
 

@@ -26,4 +26,8 @@ KvResidencyStats make_residency_stats() {
   return {.lifetime_s = empty, .idle_before_evict_s = empty, .reuse_gap_s = empty};
 }
 
+HistogramSnapshot make_block_histogram() {
+  return make_histogram({0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0});
+}
+
 }  // namespace quire

@@ -66,6 +66,7 @@ struct TraceStep {
   std::vector<Event> events_before, events;                                  // since the plan before this one; of this one
   std::vector<std::pair<RequestId, std::uint32_t>> fresh, resumed, running;  // scheduled, with the number of tokens, in the plan's order
   std::vector<RequestId> preempted;
+  std::vector<std::uint32_t> num_common_prefix_blocks;  // per cache group; zeros where they are not counted
 
   // Keeps the memory.
   void clear() {
@@ -80,6 +81,7 @@ struct TraceStep {
     resumed.clear();
     running.clear();
     preempted.clear();
+    num_common_prefix_blocks.clear();
   }
 };
 

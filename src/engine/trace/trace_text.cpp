@@ -246,6 +246,8 @@ void append_decision(const TraceStep& step, const TraceFacts& facts, std::string
   for (const auto* part : {&step.running, &step.fresh, &step.resumed})
     for (const auto& [request, num_tokens] : *part) line.add("\"{}\":{},", request.value, num_tokens);
   line.close('}');
+  if (facts.counts_common_prefix)
+    line.add(",\"quire\":{{\"num_common_prefix_blocks\":[{}]}}", fmt::join(step.num_common_prefix_blocks, ","));
   line.end();
 }
 

@@ -14,6 +14,7 @@ struct TraceFacts {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   std::uint32_t max_num_seqs = 0, max_num_batched_tokens = 0;
   std::string connector{};  // who loads and stores; empty: nobody
+  bool counts_common_prefix = false;
 };
 
 class TraceText {

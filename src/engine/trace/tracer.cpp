@@ -194,6 +194,7 @@ void Tracer::planned(const StepPlan& plan) {
     part.emplace_back(s.id, s.num_tokens);
   }
   step_->preempted.assign(plan.preempted.begin(), plan.preempted.end());
+  step_->num_common_prefix_blocks.assign(plan.num_common_prefix_blocks.begin(), plan.num_common_prefix_blocks.end());
   writer_.put(std::move(step_));
 }
 

@@ -156,6 +156,10 @@ void write_engine(Writer& out, const EngineStats& engine) {
   if (engine.speculation) write_speculation(out, *engine.speculation);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   if (engine.kv_residency) write_residency(out, *engine.kv_residency);
+  if (engine.common_prefix_blocks)
+    out.histogram("quire:common_prefix_blocks",
+                  "KV cache blocks that all requests began with, in steps of two or more (--count-common-prefix).",
+                  *engine.common_prefix_blocks);
   write_tiers(out, engine.kv_tiers);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",

@@ -68,6 +68,20 @@ TEST(EngineCounts, EachEvictedBlockHasOneLifeAndAsManyGapsAsItHad) {
   EXPECT_EQ(stats.reuse_gap_s.sum, 3.0);
 }
 
+TEST(EngineCounts, CommonBlocksAreSummedOverGroupsWhereTwoRequestsRun) {
+  EngineCounts counts;
+  const std::uint32_t blocks[] = {3, 2};
+  counts.common_prefix(1, blocks);
+  EXPECT_FALSE(counts.stats().common_prefix_blocks.has_value());
+  counts.common_prefix(2, blocks);
+  const std::uint32_t none[] = {0, 0};
+  counts.common_prefix(9, none);
+  ASSERT_TRUE(counts.stats().common_prefix_blocks.has_value());
+  EXPECT_EQ(total(*counts.stats().common_prefix_blocks), 2U);
+  EXPECT_EQ(counts.stats().common_prefix_blocks->sum, 5.0);
+  EXPECT_EQ(counts.stats().common_prefix_blocks->counts[0], 1U) << "none in common is a bucket of its own";
+}
+
 TEST(EngineCounts, AStepIsPlannedRunAndApplied) {
   EngineCounts counts;
   counts.step({.plan_s = 0.5, .run_s = 2.0, .apply_s = 0.25});

@@ -106,12 +106,16 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
             R"("spec_tokens_count":2,"block_hashes_count":1,"quire":{"num_blocks":4,"name":"name","tenant":null,"hints":{"size":"a\"b"}}})"
             "\n");
   EXPECT_EQ(std::ranges::count(requests, '\n'), 2) << "running and waiting";
+  step.num_common_prefix_blocks = {2, 0};
   step.tier = TracedTier{.num_free = 4, .num_places = 9, .num_held = 5};
   steps.clear();
-  TraceText({SchedulingPolicy::continuum, 128, 2048, "dram+disk"}).append(step, steps, requests);
+  TraceText({SchedulingPolicy::continuum, 128, 2048, "dram+disk", true}).append(step, steps, requests);
   EXPECT_NE(steps.find(R"(,"cpu_free_blocks":4,"cpu_total_blocks":9,"cpu_cached_blocks":5,"pinned_blocks":2,)"), std::string::npos)
       << steps;
   EXPECT_NE(steps.find(R"(,"connector":"dram+disk","load_kv_async":true})"), std::string::npos) << steps;
+  EXPECT_TRUE(steps.ends_with(R"("num_scheduled_tokens":{"7":1,"10":5,"11":6},"quire":{"num_common_prefix_blocks":[2,0]}})"
+                              "\n"))
+      << steps;
 }
 
 // The sum of the numbers in the object that follows `name` in each line.

@@ -94,6 +94,13 @@ TEST(Metrics, TellOfTheLivesOfBlocksWhereTheyAreFollowed) {
     EXPECT_NE(text.find(std::string("\nvllm:kv_block_") + line), std::string::npos) << line << text;
 }
 
+TEST(Metrics, TellOfCommonBlocksWhereTheyAreCounted) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("common_prefix"), std::string::npos);
+  engine.common_prefix_blocks = {{1.0}, {2, 3}, 9.0};
+  EXPECT_NE(metrics_text(engine, {}, "m").find("\nquire:common_prefix_blocks_sum{engine=\"0\",model_name=\"m\"} 9\n"), std::string::npos);
+}
+
 TEST(Metrics, TellOfTheTiersThereAre) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
