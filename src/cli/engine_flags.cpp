@@ -190,6 +190,14 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_continuum_flags(app, options.continuum);
   add_pressure_flags(app, options);
   add_speculation_flags(app, options.speculation);
+  // vLLM's command lines may have it. Not in --help: there is nothing to be had.
+  app.add_flag_callback("--enable-prompt-embeds",
+                        [] {
+                          throw CLI::ValidationError(
+                              "--enable-prompt-embeds",
+                              "no worker here reads embeddings as a prompt; leave it out, and send text or token ids");
+                        })
+      ->group("");
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
   add_choice<ActivationMode>(app, "--activations", options.activations,

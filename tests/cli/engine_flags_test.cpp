@@ -94,6 +94,7 @@ TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
                                             {"--scheduling-policy lifo", "--scheduling-policy", "continuum|fcfs|priority"},
                                             {"--kv-cache-memory 2XB", "--kv-cache-memory", "2GiB"},
                                             {"--kv-cache-metrics-sample 0.5", "--kv-cache-metrics-sample", "requires --kv-cache-metrics"},
+                                            {"--enable-prompt-embeds", "--enable-prompt-embeds", "send text or token ids"},
                                             {"--block-size x", "--block-size", ""}}) {
     try {
       parsed(flags);

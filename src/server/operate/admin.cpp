@@ -41,7 +41,7 @@ Result<PauseOptions> parse_pause(const HttpRequest& request) {
   return options;
 }
 
-Result<void> parse_resume(const HttpRequest& request) {
+Result<void> parse_no_parameters(const HttpRequest& request) {
   return QueryReader(request.target).finish();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What an operator asks of the engine over HTTP. Names, parameters and answers are those of vLLM's POST /reset_prefix_cache, /pause and
-// /resume; parameters stand in the query.
+// What an operator asks of the engine over HTTP. Names, parameters and answers are those of vLLM's POST /reset_prefix_cache, /pause,
+// /resume, /reset_encoder_cache and /reset_mm_cache; parameters stand in the query.
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/server_options.h"
@@ -14,7 +14,7 @@ Result<void> admit_operator(const HttpRequest& request, const ServerOptions& opt
 Result<CacheResetOptions> parse_cache_reset(const HttpRequest& request);
 Result<PauseOptions> parse_pause(const HttpRequest& request);
 // Takes no parameters.
-Result<void> parse_resume(const HttpRequest& request);
+Result<void> parse_no_parameters(const HttpRequest& request);
 
 // Bodies for what the engine answered.
 std::string cache_reset_body(bool was_reset);

@@ -51,6 +51,12 @@ Reply ready(Serving& serving) {
   return Serving::json_reply(R"({"status":"ready"})");
 }
 
+// Of encoders and of what they read. No model that is served has one, so nothing is there: done, as vLLM says for such a model.
+Reply reset_absent_cache(const Serving& serving, const HttpRequest& request) {
+  if (const auto parsed = parse_no_parameters(request); !parsed) return serving.refuse(parsed.error());
+  return Serving::json_reply(cache_reset_body(true));
+}
+
 Reply metrics(Serving& serving) {
   serving.stats().log_lines_dropped_total = serving.log().logger().num_dropped();
   return {HttpResponse{200,
@@ -111,7 +117,7 @@ Reply Operator::pause(const HttpRequest& request, const Wake& wake) {
 }
 
 Reply Operator::resume(const HttpRequest& request, const Wake& wake) {
-  if (const auto parsed = parse_resume(request); !parsed) return serving_->refuse(parsed.error());
+  if (const auto parsed = parse_no_parameters(request); !parsed) return serving_->refuse(parsed.error());
   return ask_engine(wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine().resume(std::move(answer)); });
 }
 
@@ -126,6 +132,7 @@ ApiRoutes operate_routes(Serving& serving) {
     const Engine& engine = serving.engine().engine();
     return Serving::json_reply(cache_status(engine.stats(), engine.options().cache.block_size));
   };
+  const auto reset_absent = [&serving](HttpRequest& request, const Wake&) { return reset_absent_cache(serving, request); };
   const auto desk = std::make_shared<Operator>(serving);
   return {.routes = {
               {"/", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(chat_page_html()); }},
@@ -140,6 +147,8 @@ ApiRoutes operate_routes(Serving& serving) {
               {"/v1/cache", "GET", Access::own_key, cache},
               {"/reset_prefix_cache", "POST", Access::admin,
                [desk](HttpRequest& request, const Wake& wake) { return desk->reset_prefix_cache(request, wake); }},
+              {"/reset_encoder_cache", "POST", Access::admin, reset_absent},
+              {"/reset_mm_cache", "POST", Access::admin, reset_absent},
               {"/pause", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->pause(request, wake); }},
               {"/resume", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->resume(request, wake); }},
               {"/is_paused", "GET", Access::admin, [desk](HttpRequest&, const Wake&) { return desk->is_paused(); }},

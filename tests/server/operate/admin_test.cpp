@@ -50,7 +50,7 @@ TEST(Admin, PauseParametersAreThoseOfVllm) {
   EXPECT_FALSE(parse_pause(request_for("/pause?clear_cache=false"))->clear_cache);
   EXPECT_EQ(parse_pause(request_for("/pause?mode=Keep")).error().field, "mode");
   EXPECT_EQ(parse_pause(request_for("/pause?mod=keep")).error().field, "mod") << "a slip must not abort everything";
-  EXPECT_EQ(parse_resume(request_for("/resume?mode=keep")).error().field, "mode");
+  EXPECT_EQ(parse_no_parameters(request_for("/resume?mode=keep")).error().field, "mode");
 }
 
 TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
@@ -103,6 +103,18 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
   EXPECT_EQ(client.get("/is_paused").json().at("is_paused"), true);
 }
 
+TEST_F(AdminTest, CachesThatNoModelHereFillsAreEmptyAtOnce) {
+  start();
+  HttpClient client(port);
+  for (const std::string path : {"/reset_encoder_cache", "/reset_mm_cache"}) {
+    const ClientResponse done = client.post(path, "");
+    EXPECT_EQ(done.status, 200U) << path;
+    EXPECT_EQ(done.json().at("reset"), true) << path;
+    EXPECT_EQ(client.post(path + "?reset_external=true", "").status, 400U) << path << " takes nothing";
+    EXPECT_EQ(client.get(path).status, 405U) << path;
+  }
+}
+
 TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
   start();
   HttpClient client(port);
@@ -143,7 +155,7 @@ TEST_F(AdminTest, StrangersAreRefused) {
   HttpClient client(port);
   for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "Forwarded: for=192.0.2.1\r\n",
                              "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n", "Origin: http://example.com\r\n"}) {
-    for (const char* path : {"/pause", "/resume", "/reset_prefix_cache"}) {
+    for (const char* path : {"/pause", "/resume", "/reset_prefix_cache", "/reset_encoder_cache", "/reset_mm_cache"}) {
       const ClientResponse refused = client.post(path, "", header);
       EXPECT_EQ(refused.status, 403U) << path << " " << header;
       EXPECT_EQ(refused.json().at("error").at("type"), "permission_error");
