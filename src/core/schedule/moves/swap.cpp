@@ -184,6 +184,8 @@ void Swap::plan(PlanArena& arena) {
 // One transfer for each group.
 void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
   QUIRE_CHECK(swapped.request != nullptr && swapped.num_open == 0, "its transfers begin in one plan");
+  // It shared all that it had: nothing is to be loaded, and no transfer's end would say so.
+  if (swapped.blocks.empty()) return loads_over(swapped);
   for (std::size_t first = 0; first < swapped.blocks.size();) {
     const std::uint32_t group = swapped.blocks[first].group;
     ids_.clear();

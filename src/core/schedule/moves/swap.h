@@ -7,6 +7,7 @@
 //   storing -> stored          over: the stores have ended
 //   stored -> loading          bring_back: the request waits as one that a connector loads for
 //   loading -> (in the pool)   over: the loads have ended; it is promoted as one whose blocks have come, and computes on
+// Who has no block of its own is stored as soon as it is taken out, and its loads are over as soon as they begin.
 //   any -> lost                drop, or a transfer that failed: it is computed again; places in transfer come free when that is over
 #include <cstdint>
 #include <memory>

@@ -234,6 +234,50 @@ TEST(Swap, BlocksThatOthersHoldStay) {
   EXPECT_EQ(d.core->ref_count(before[0]), 1U);
 }
 
+// Who runs has a block of its own, but one that stands still: its image finds no room beside another's, and what it has computed so far is
+// what a third one begins with.
+TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
+  CoreConfig config = test::priority_config(7);
+  config.swap = swap_config(7).swap;
+  config.scheduler.long_prefill_token_threshold = 4;
+  config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 16;
+  CoreDriver d(config);
+  const std::vector<MultimodalFeature> large{{"a", PlaceholderRange(0, 16U)}}, small{{"b", PlaceholderRange(8, 4U)}};
+  const test::Tokens prompt = CoreDriver::prompt(1, 16), shared = CoreDriver::prompt(2, 12);
+  NewRequest first = CoreDriver::request(1, prompt, 1), second = CoreDriver::request(2, shared, 1);
+  first.multimodal = large;
+  second.multimodal = small;
+  second.priority = 9;
+  d.add(first);
+  d.add(second);
+  d.step();
+  d.step();
+  test::Tokens other = shared;
+  other.back() = 5;
+  d.add(CoreDriver::request(3, other, 2));
+  d.step();
+  ASSERT_EQ(d.blocks(2).size(), 2U);
+  for (const BlockId block : d.blocks(2)) ASSERT_EQ(d.core->ref_count(block), 2U);
+  const auto moving = [&] {
+    std::vector<std::uint64_t> ids;
+    for (const Transfer& transfer : d.plan().transfers) ids.push_back(transfer.id.value);
+    return ids;
+  };
+  std::vector<std::uint64_t> over = moving();
+  EXPECT_EQ(d.core->counters().num_swapped_out, 2U);
+  EXPECT_EQ(d.core->counters().num_swapped_out_blocks, 1U) << "of 3; 2 has none that is its own";
+  for (int step = 0; d.core->counters().num_unfinished > 0; ++step) {
+    ASSERT_LT(step, 20) << "2 waits for ever";
+    apply_with(d, over);
+    over = moving();
+  }
+  apply_with(d, over);
+  EXPECT_EQ(d.core->counters().num_swapped_in, 2U);
+  EXPECT_EQ(d.core->counters().num_swapped_in_tokens, 8U + 12U);
+  EXPECT_EQ(d.core->counters().num_swaps_lost, 0U);
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
 TEST(Swap, PlacesOfWhoEndsComeFreeWhenNothingMovesThereAnyMore) {
   for (const int stage : {0, 1, 2}) {  // storing, stored, loading
     CoreDriver d(swap_config(5));
