@@ -95,7 +95,8 @@ struct CureOptions {
   // scheduling the step in flight has run on them too, and its token is taken; the blocks stay in the prefix cache meanwhile, so that
   // others may find them and what was computed on them; and with several cache groups it cannot be done at all. With this option the
   // request, and whoever has found such a block, begins anew like a preempted one: nothing of it is found, taken or stored, and nothing
-  // more is loaded for it. Under KvLoadFailurePolicy::fail they end, in any number of groups.
+  // more is loaded for it. Under KvLoadFailurePolicy::fail they end, in any number of groups. Nor is more than twice begun what a request
+  // waits for: vLLM asks a connector again for as long as it says that it has what it cannot load.
   bool unloaded_begin_anew = false;
 
   friend bool operator==(const CureOptions&, const CureOptions&) = default;

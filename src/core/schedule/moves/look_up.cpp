@@ -148,6 +148,7 @@ void LookUp::take_received(Request& request) {
     // A part of it has come: what lies before the first bad block is good, and is named like any other.
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
   } else {
+    requests_.note_lost_load(request);
     kv_.free(request.blocks);
   }
   request.failed_receiving = false;

@@ -239,7 +239,10 @@ void Transfers::take(const StepResult& result) {
     if (request != nullptr && request->status == RequestStatus::waiting_for_remote_kv) {
       QUIRE_CHECK(request->finished_receiving || queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
       queues_.num_loading -= std::exchange(request->finished_receiving, true) ? 0 : 1;
-      if (request->lost_load) requests_.forget_loaded(*request);
+      if (request->lost_load) {
+        requests_.note_lost_load(*request);
+        requests_.forget_loaded(*request);
+      }
     } else if (request != nullptr && HoldLedger::holds(*request, Holder::transfer)) {
       give_back(*request);
     }

@@ -59,7 +59,8 @@ struct Request {
   bool structured_output = false;
   bool resumable = false;
   bool skip_reading_prefix_cache = false;
-  bool loads_nothing = false;       // the connector is not asked about it: as it was given, or since it ran on blocks that were not loaded
+  // The connector is not asked about it: as it was given, or since it ran on blocks that were not loaded, or lost two loads.
+  bool loads_nothing = false;
   Slot slot = kNoSlot;              // while running
   std::uint32_t num_in_flight = 0;  // outstanding plans that name it
 
@@ -89,6 +90,7 @@ struct Request {
   bool failed_receiving = false;    // failed_recving_kv_req_ids has it
   bool loaded_early = false;        // its load began before its turn, and it has not run since
   bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
+  bool has_lost_load = false;       // so it did before
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped
 

@@ -103,6 +103,11 @@ void Requests::forget_loaded(Request& request) {
   kv_.free(request.blocks);
 }
 
+void Requests::note_lost_load(Request& request) const {
+  if (!context_.config.cures.unloaded_begin_anew) return;
+  request.loads_nothing |= std::exchange(request.has_lost_load, true);
+}
+
 void Requests::record(Request& request, RequestEventKind kind, double timestamp) {
   if (context_.config.report.log_stats) request.events.push_back({kind, timestamp});
 }

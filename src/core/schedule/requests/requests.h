@@ -28,6 +28,9 @@ class Requests {
   void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all it can ever have
   // One that waits: what was loaded for it goes back, and it is looked up anew.
   void forget_loaded(Request& request);
+  // A load of its own failed and left nothing of use. A connector may know better the second time, and is not asked for a third
+  // (cures.unloaded_begin_anew).
+  void note_lost_load(Request& request) const;
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
 
   // Names are needed by the prefix cache, and by a connector of its own accord.

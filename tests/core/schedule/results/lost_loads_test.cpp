@@ -99,6 +99,33 @@ TEST(LostLoads, ItsRequestGivesAllBackAndIsLookedUpAnew) {
   }
 }
 
+// vLLM would ask for ever where a connector says that it has what it cannot load. Cured, the second failure is the last.
+TEST(LostLoads, AConnectorThatAlwaysFailsIsAskedTwice) {
+  for (const bool cured : {false, true}) {
+    for (const bool has_window : {false, true}) {
+      GroupLoader connector;
+      CoreConfig config = windowed(true);
+      if (!has_window) config.kv.groups.pop_back();
+      config.cures.unloaded_begin_anew = cured;
+      CoreDriver d(config, {.connector = &connector});
+      d.add(1, 14, 2);
+      const auto fail = [&] {
+        std::vector<TransferCompletion> over;
+        for (const TransferId id : connector.ids) over.push_back({.transfer = id, .outcome = TransferOutcome::failed});
+        d.apply({}, {.completions = over});
+      };
+      for (std::uint32_t asked = 1; asked <= 2; ++asked) {
+        EXPECT_TRUE(d.plan().scheduled.empty());
+        EXPECT_EQ(connector.num_matches, asked);
+        fail();
+      }
+      EXPECT_EQ(scheduled_ids(d.plan()), cured ? Ids({1}) : Ids()) << has_window;
+      EXPECT_EQ(connector.num_matches, cured ? 2U : 3U);
+      if (cured) EXPECT_EQ(d.apply().updates.at(0).num_external_computed_tokens, 0);
+    }
+  }
+}
+
 // Its local hit is found again; the blocks of the load carry no name.
 TEST(LostLoads, WhatTheCacheHasIsFoundAgain) {
   GroupLoader connector;
