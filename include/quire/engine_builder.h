@@ -33,8 +33,8 @@ struct KvDramOptions {
   std::uint64_t bytes = 0;              // 0: no tier
   std::string eviction_policy = "lru";  // who goes when it is full: as parse_offload_policy(), or of the registry's
   KvTierPolicy policy = KvTierPolicy::measured;
-  bool join_loads =
-      false;  // a request loads blocks that another one is loading, too, instead of waiting for these (OffloadConnectorOptions)
+  // A request loads blocks that another one is loading, too, instead of waiting for these (OffloadConnectorOptions).
+  bool join_loads = false;
   std::int64_t store_threshold = 0;        // times that a block is asked for before it is stored; below 2: all are (OffloadOptions)
   std::int64_t max_tracker_size = 64'000;  // names that are counted for that
   EvictionPolicyFactory own_policy = {};   // instead of eviction_policy

@@ -40,6 +40,23 @@ constexpr bool is_finished(RequestStatus status) {
 // Why a request ended, as its client sees it.
 enum class FinishReason : std::uint8_t { stop, length, abort, error, repetition };
 
+// As vLLM writes it.
+constexpr std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::abort:
+      return "abort";
+    case FinishReason::error:
+      return "error";
+    case FinishReason::repetition:
+      return "repetition";
+  }
+  return "error";
+}
+
 // What a request belongs to, for those who schedule, count or explain by it. Free text from clients, compared byte by byte and never
 // interpreted, but for SchedulingPolicy::continuum.
 struct RequestTags {

@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/create.h"
-#include "runtime/model/tiny_model.h"
+#include "engine/windowed_model.h"
 #include "text/vocabulary.h"
 
 namespace quire::test {
@@ -97,18 +97,9 @@ class FeatureSet {
   std::uint32_t bits_ = 0;
 };
 
-// A letter for each byte, and one that ends an answer; two layers with full attention and four with windows of 24 tokens.
+// A letter for each byte, and one that ends an answer.
 inline std::string write_windowed_model(const std::string& path) {
-  ModelConfig config = tiny::small_llama();
-  config.architecture = "qwen2";
-  config.num_layers = 6;
-  config.qkv_bias = true;
-  const boost::json::value json{{"model_type", "qwen2"},        {"vocab_size", 300},          {"hidden_size", 256},
-                                {"intermediate_size", 256},     {"num_hidden_layers", 6},     {"num_attention_heads", 4},
-                                {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
-                                {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
-                                {"max_window_layers", 2},       {"eos_token_id", 256}};
-  tiny::write_hf_folder(path, json, tiny::make_tensors(config, false, "BF16"));
+  tiny::write_windowed_weights(path, 256);
   boost::json::object vocab;
   for (unsigned byte = 0; byte < 256; ++byte) vocab[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
   const boost::json::value tokenizer{{"added_tokens", boost::json::array{{{"id", 256}, {"content", "<|end|>"}, {"special", true}}}},

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/create.h"
+#include "engine/windowed_model.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
@@ -238,19 +239,8 @@ TEST(Scheduler, IsInvisible) {
   expect_invisible(base_options(model, 600), squeezed);
 }
 
-// A mix of two layers with full attention and four with windows of 24 tokens: three cache groups, whose windows begin and end inside
-// blocks, prefixes and chunks.
 std::string windowed_model(const tiny::TempFolder& folder) {
-  ModelConfig config = tiny::small_llama();
-  config.architecture = "qwen2";
-  config.num_layers = 6;
-  config.qkv_bias = true;
-  const boost::json::value json{{"model_type", "qwen2"},        {"vocab_size", 300},          {"hidden_size", 256},
-                                {"intermediate_size", 256},     {"num_hidden_layers", 6},     {"num_attention_heads", 4},
-                                {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
-                                {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
-                                {"max_window_layers", 2}};
-  tiny::write_hf_folder(folder.file("windowed"), json, tiny::make_tensors(config, false, "BF16"));
+  tiny::write_windowed_weights(folder.file("windowed"));
   return folder.file("windowed");
 }
 

@@ -10,22 +10,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kSignalPeriod(50);  // Ctrl-C is seen within this time
 
-const char* word(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::abort:
-      return "abort";
-    case FinishReason::repetition:
-      return "repetition";
-    case FinishReason::error:
-      break;
-  }
-  return "error";
-}
-
 nb::list list_of(const std::vector<PositionLogprobs>& positions) {
   nb::list out;
   for (const PositionLogprobs& position : positions) {
@@ -65,7 +49,7 @@ Output Generation::next() {
              .text = text_of(output),
              .logprobs = output.logprobs.empty() ? nb::object(nb::none()) : list_of(output.logprobs),
              .prompt_logprobs = output.prompt_logprobs == nullptr ? nb::object(nb::none()) : list_of(*output.prompt_logprobs),
-             .finish_reason = output.finished ? std::optional<std::string>(word(output.reason)) : std::nullopt,
+             .finish_reason = output.finished ? std::optional<std::string>(finish_reason_name(output.reason)) : std::nullopt,
              .num_cached_tokens = output.num_cached_tokens};
   out.tokens = std::move(output.tokens);
   return out;

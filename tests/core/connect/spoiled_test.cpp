@@ -11,13 +11,18 @@ namespace {
 
 using test::OffloadDriver;
 
-TEST(SpoiledConnectDeathTest, WhatIsLoadedStaysAndItsRequestIsRemembered) {
-  OffloadDriver o;
+// Two blocks of the second request are on their way here, none is on its way to the tier.
+void begin_load(OffloadDriver& o) {
   o.add(1, 1, 10, 1);
   o.run();
   o.forget_cached();
   o.add(2, 1, 10, 1);
   o.plan();
+}
+
+TEST(SpoiledConnectDeathTest, WhatIsLoadedStaysAndItsRequestIsRemembered) {
+  OffloadDriver o;
+  begin_load(o);
   ASSERT_EQ(o.begun.size(), 1U);
   const TransferCompletion over{.transfer = o.begun[0].id};
   const std::vector<OffloadKey> keys = {o.key(2, 0), o.key(2, 1)};
@@ -45,14 +50,9 @@ TEST(SpoiledConnectDeathTest, OnlyWhatWasAskedForIsStored) {
   EXPECT_DEATH(o.connector->add_stores({}, store, o.connector->tracked_[0]), "what is stored was asked for");
 }
 
-// Two blocks are on their way here, none is on its way to the tier.
 TEST(SpoiledConnectDeathTest, BlocksUnderWayAreCounted) {
   OffloadDriver o;
-  o.add(1, 1, 10, 1);
-  o.run();
-  o.forget_cached();
-  o.add(2, 1, 10, 1);
-  o.plan();
+  begin_load(o);
   ASSERT_EQ(o.begun.size(), 1U);
   OffloadConnector& connector = *o.connector;
   const TransferCompletion over{.transfer = o.begun[0].id};

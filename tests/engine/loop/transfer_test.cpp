@@ -83,6 +83,15 @@ struct TransferBench {
   void add(std::uint64_t id, EngineRequest request) {
     loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
   }
+  // Requests 7, 8 and 9, of which the first waits for blocks that come at 5 seconds.
+  void add_loading_siblings() {
+    connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
+    worker->due_s = 5.0;
+    EngineRequest request = make_request(10, 3);
+    request.n = 3;
+    add(7, request);
+    run();
+  }
   // Until there is nothing to do now; the number of steps.
   std::uint32_t run() {
     const std::uint32_t before = worker->num_steps;
@@ -175,12 +184,7 @@ TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
 
 TEST_P(TransferTest, SiblingsWaitForTheBlocksOfTheFirstAndShareThem) {
   TransferBench bench(GetParam());
-  bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
-  bench.worker->due_s = 5.0;
-  EngineRequest request = make_request(10, 3);
-  request.n = 3;
-  bench.add(7, request);
-  bench.run();
+  bench.add_loading_siblings();
   EXPECT_EQ(bench.sink.num_tokens(RequestId{8}), 0U);
   bench.worker->received = {RequestId{7}};
   bench.clock->now = 5.0;
@@ -192,12 +196,7 @@ TEST_P(TransferTest, SiblingsWaitForTheBlocksOfTheFirstAndShareThem) {
 
 TEST_P(TransferTest, SiblingsOfOneThatEndsWhileItLoadsAreRequestsOfTheirOwn) {
   TransferBench bench(GetParam());
-  bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
-  bench.worker->due_s = 5.0;
-  EngineRequest request = make_request(10, 3);
-  request.n = 3;
-  bench.add(7, request);
-  bench.run();
+  bench.add_loading_siblings();
   bench.loop->finish(RequestId{7}, FinishReason::abort);
   bench.run();
   for (const std::uint64_t id : {8U, 9U}) EXPECT_EQ(bench.sink.num_tokens(RequestId{id}), 3U);

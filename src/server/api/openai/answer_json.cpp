@@ -150,22 +150,6 @@ std::string head_json(const AnswerHead& head, std::string_view object) {
 
 }  // namespace
 
-std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::abort:
-      return "abort";
-    case FinishReason::error:
-      return "error";
-    case FinishReason::repetition:
-      return "repetition";
-  }
-  return "error";
-}
-
 std::string usage_json(const Usage& usage) {
   std::string out =
       fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}})",

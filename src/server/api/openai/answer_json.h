@@ -11,7 +11,6 @@
 
 namespace quire {
 
-[[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
 [[nodiscard]] std::string usage_json(const Usage& usage);
 
 // `more`: further fields of the answer: JSON text behind a comma.

@@ -1,0 +1,27 @@
+#pragma once
+// The weights of a tiny model that has two layers with full attention and four with windows of 24 tokens: three cache groups, whose windows
+// begin and end inside blocks, prefixes and chunks.
+#include <boost/json/object.hpp>
+#include <optional>
+#include <string>
+
+#include "runtime/model/tiny_model.h"
+
+namespace quire::tiny {
+
+// As a Hugging Face folder at `path`, without a tokenizer; `eos`: the token that ends an answer, if one does.
+inline void write_windowed_weights(const std::string& path, std::optional<int> eos = std::nullopt) {
+  ModelConfig config = small_llama();
+  config.architecture = "qwen2";
+  config.num_layers = 6;
+  config.qkv_bias = true;
+  boost::json::object json{{"model_type", "qwen2"},        {"vocab_size", 300},          {"hidden_size", 256},
+                           {"intermediate_size", 256},     {"num_hidden_layers", 6},     {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},     {"rms_norm_eps", 1e-5},       {"max_position_embeddings", 512},
+                           {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
+                           {"max_window_layers", 2}};
+  if (eos.has_value()) json["eos_token_id"] = *eos;
+  write_hf_folder(path, json, make_tensors(config, false, "BF16"));
+}
+
+}  // namespace quire::tiny
