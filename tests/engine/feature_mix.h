@@ -121,7 +121,7 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   options.model = model;
   options.num_threads = 2;
   options.cache.block_size = 4;
-  options.cache.num_blocks = set.has(Feature::windows) ? 130 : 60;
+  options.cache.num_blocks = set.has(Feature::windows) ? 100 : 34;
   options.scheduler.max_model_len = 128;
   options.scheduler.max_num_seqs = 8;
   options.scheduler.async_scheduling = set.has(Feature::async);

@@ -61,6 +61,8 @@ class Mixed {
     if (created) engine_ = std::move(*created);
   }
 
+  [[nodiscard]] bool is_made() const { return engine_ != nullptr; }
+
   void ask(FeatureSet set, std::uint32_t text, Random& random) {
     const bool has_tools = set.has(Feature::tools);
     EngineRequest request = make_mixed(set, text, has_tools ? std::optional(alone_.tool_mark(text)) : std::nullopt);
@@ -155,6 +157,7 @@ void ask_both(Mixed& mixed, Alone& alone, FeatureSet set, Random& random) {
 
 void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Random& random, MetTogether& met) {
   Mixed mixed(engine, model, alone);
+  if (!mixed.is_made()) return;
   for (std::uint32_t round = 0; round < kRoundsPerEngine && !testing::Test::HasFailure(); ++round) {
     FeatureSet request;
     do {
@@ -162,7 +165,7 @@ void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Rand
       if (random.chance(0.6)) request.add(draw_feature(random, false));
     } while (!is_possible(request));
     ask_both(mixed, alone, request, random);
-    for (std::uint64_t i = random.below(3); i > 0; --i) mixed.ask({}, static_cast<std::uint32_t>(random.below(kTexts)), random);
+    for (std::uint64_t i = random.below(6); i > 0; --i) mixed.ask({}, static_cast<std::uint32_t>(random.below(kTexts)), random);
     if (random.chance(0.6)) ask_both(mixed, alone, request, random);
     mixed.expect_all(met);
     if (random.chance(0.4)) mixed.forget_cached();
@@ -198,6 +201,7 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
              met.num_accepted);
   RecordProperty("rounds", static_cast<int>(met.num_rounds));
   EXPECT_GT(met.num_forks, 0U) << "too little was met";
+  EXPECT_GT(met.num_preemptions, 0U) << "too little was met";
   if (met.num_rounds < 500) return;
   EXPECT_GT(met.num_loads, 100U);
   EXPECT_GT(met.num_swapped, 10U);
