@@ -88,12 +88,13 @@ void BlockPool::release(BlockId block) {
     free_.push_back(block);
 }
 
-void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* parent) {
+void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* parent, std::uint32_t num_tokens) {
   QUIRE_CHECK(block != kNullBlock && block.value < num_blocks(), "a block of the pool has a name");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
   index_.insert(name, block);
   if (sink_ != nullptr) {
     sink_->on_event({.what = EventKind::block_cached,
+                     .total = num_tokens,
                      .block = block,
                      .name = name.hashes.back().bytes,
                      .parent = parent != nullptr ? parent->bytes : NameBytes{}});
@@ -102,12 +103,15 @@ void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* par
 
 void BlockPool::evict(BlockId block) {
   QUIRE_CHECK(block.value < num_blocks(), "no such block");
+  if (sink_ != nullptr && index_.contains(block))
+    sink_->on_event({.what = EventKind::block_forgotten, .block = block, .name = index_.hash_of(block).bytes});
   forget(block);
 }
 
 bool BlockPool::reset() {
   if (num_free_blocks() + 1 != num_blocks()) return false;
   index_.clear();
+  if (sink_ != nullptr) sink_->on_event({.what = EventKind::cache_reset});
   residency_.reset();
   event_log_.cleared();
   return true;

@@ -66,7 +66,8 @@ class BlockPool {
   // One reference less; without any it goes to the free queue and stays findable.
   void release(BlockId block);
   // A held block becomes findable.
-  void cache(BlockId block, const BlockName& name, const BlockHash* parent = nullptr);  // parent: the name before it, for events
+  void cache(BlockId block, const BlockName& name, const BlockHash* parent = nullptr,
+             std::uint32_t num_tokens = 0);  // for events: the name before it, and the tokens up to its end
   // The block's name, if it has one, is forgotten; who holds it stays.
   void evict(BlockId block);
   // Forgets all contents. False, and nothing happens, while any block is held or set aside.

@@ -91,7 +91,7 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::size_t place = as_index(num_cached) + i;
-    if (blocks[i] != kNullBlock) pool_.cache(blocks[i], {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr);
+    if (blocks[i] != kNullBlock) name_block(blocks[i], names, place);
   }
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events carry the content");
@@ -103,6 +103,11 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
                               .lora_id = request.lora_id});
   }
   list.num_cached_blocks = static_cast<std::uint32_t>(num_full);
+}
+
+void GroupManager::name_block(BlockId block, const BlockHashList& names, std::size_t place) {
+  const auto num_tokens = static_cast<std::uint32_t>((place + 1) * options_.block_size);
+  pool_.cache(block, {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr, num_tokens);
 }
 
 std::uint32_t GroupManager::num_own(const GroupBlockList& list, std::int64_t num_tokens) const {
@@ -143,7 +148,7 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
   const std::size_t place = taken.index;
   QUIRE_CHECK(place < names.size(), "what had a name has its name still");
-  pool_.cache(taken.block, {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr);
+  name_block(taken.block, names, place);
   if (pool_.event_log().enabled()) {
     QUIRE_CHECK(request.content != nullptr, "events carry the content");
     pool_.event_log().stored({.blocks = {&taken.block, 1},

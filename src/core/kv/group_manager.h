@@ -83,6 +83,7 @@ class GroupManager {
   void take_new_block_ids(std::vector<BlockId>& out);
   // For external tokens, as many as the attach() of the kinds has answered.
   void append_new(GroupBlockList& list, std::int64_t num_blocks);
+  void name_block(BlockId block, const BlockHashList& names, std::size_t place);
   // The list's length when the sequence has so many slots.
   [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens); }
 

@@ -74,6 +74,7 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
 
 void Core::State::begin_call(const StepInput& input) {
   context.now = input.now;
+  context.events.now = input.now;
   kv.residency().begin(static_cast<std::int64_t>(input.now * 1e9), input.random);
 }
 
@@ -89,10 +90,12 @@ Result<void> Core::add(const NewRequest& request, const StepInput& input) {
   if (num_waiting >= s.context.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   Request& created = s.requests.create(request);
+  s.context.events.now = input.now;
   QUIRE_CHECK(s.table.find(request.id) == &created, "a request is found under its id");
   s.jobs.join(created, input.now);
   s.queues.enqueue(created, input.now);
   s.requests.record(created, RequestEventKind::queued, input.now);
+  if (s.context.events.wanted()) s.context.events.on_event({.what = EventKind::queued, .owner = request.id});
   return {};
 }
 
@@ -200,6 +203,9 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
     while (!s.queues.running.empty()) {
       Request& request = *s.queues.running.back();
       s.queues.running.pop_back();
+      if (s.context.events.wanted())
+        s.context.events.on_event(
+            {.what = EventKind::preempted, .cause = EventCause::ended_by_host, .owner = request.id, .beneficiary = request.id});
       const bool in_flight = request.num_output_placeholders > 0;
       s.preemption.put_back(request);
       QUIRE_CHECK(request.slot == kNoSlot, "who was put back has no slot");
@@ -246,7 +252,11 @@ PauseState Core::pause_state() const {
 }
 
 void Core::set_pause_state(PauseState state) {
-  state_->queues.pause = state;
+  State& s = *state_;
+  s.queues.pause = state;
+  // While everything is paused no step tells of it.
+  if (state == PauseState::paused_all && s.context.events.wanted())
+    s.context.events.on_event({.what = EventKind::queue_held, .cause = EventCause::paused});
 }
 
 const SchedulerStats* Core::make_stats() {

@@ -50,17 +50,22 @@ const char* word(RequestStatus status) {
 
 const char* word(EventKind what) {
   // By the enumerator's number: a new one goes into this list too.
-  constexpr std::array<const char*, 18> kWords = {"step_begins",  "prefix_looked_up", "admission_tried", "admission_blocked", "preempted",
-                                                  "block_cached", "block_evicted",    "pinned",          "unpinned",          "forked",
-                                                  "unshared",     "gave_way",         "pressure_high",   "pressure_low",      "swapped_out",
-                                                  "swapped_in",   "swap_declined",    "swap_lost"};
+  constexpr std::array<const char*, 25> kWords = {"step_begins",   "prefix_looked_up", "admission_tried", "admission_blocked",
+                                                  "preempted",     "block_cached",     "block_evicted",   "pinned",
+                                                  "unpinned",      "forked",           "unshared",        "gave_way",
+                                                  "pressure_high", "pressure_low",     "swapped_out",     "swapped_in",
+                                                  "swap_declined", "swap_lost",        "queued",          "passed_over",
+                                                  "queue_held",    "admitted",         "ended",           "block_forgotten",
+                                                  "cache_reset"};
   return kWords.at(static_cast<std::size_t>(what));
 }
 
 const char* word(EventCause cause) {
   // By the enumerator's number: a new one goes into this list too.
-  constexpr std::array<const char*, 11> kWords = {"none",       "lack_of_blocks", "expired",  "replaced", "job_over",       "ended_by_host",
-                                                  "above_high", "below_low",      "no_place", "no_gain",  "failed_transfer"};
+  constexpr std::array<const char*, 20> kWords = {
+      "none",       "lack_of_blocks", "expired", "replaced",        "job_over", "ended_by_host", "above_high",
+      "below_low",  "no_place",       "no_gain", "failed_transfer", "paused",   "no_tokens",     "no_slot",
+      "preempting", "grammar",        "loading", "connector",       "adapter",  "input"};
   return kWords.at(static_cast<std::size_t>(cause));
 }
 
@@ -222,14 +227,16 @@ void append_lookup(const TracedLookup& lookup, const TraceStep& step, const Trac
 void append_event(const Event& e, std::string& out) {
   Line line(out);
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
-  const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted;
+  const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted || e.what == EventKind::block_forgotten;
   const bool of_all = e.what == EventKind::pressure_high || e.what == EventKind::pressure_low;
-  if (e.what != EventKind::block_evicted && !of_all) line.add("\"owner\":\"{}\",", e.owner.value);
+  const bool has_no_owner = e.what == EventKind::block_evicted || e.what == EventKind::block_forgotten || e.what == EventKind::cache_reset;
+  if (!has_no_owner && !of_all) line.add("\"owner\":\"{}\",", e.owner.value);
   const bool for_another = e.what == EventKind::preempted || e.what == EventKind::forked || e.what == EventKind::gave_way;
   if (for_another || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
   if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
   if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
-  if (!of_block) line.add("\"blocks\":{},", e.amount);
+  const bool of_order = e.what == EventKind::passed_over || e.what == EventKind::queue_held || e.what == EventKind::cache_reset;
+  if (!of_block && !of_order) line.add("\"blocks\":{},", e.amount);
   if (of_all) line.add("\"of_blocks\":{},", e.total);
   line.end();
 }

@@ -174,6 +174,8 @@ void Tracer::copy_lookup(const Event& event) {
 
 // What comes between two plans (results, ends, expiries) is kept for the next step: a step's record begins with what led to it.
 void Tracer::on_event(const Event& event) {
+  // Snapshots and decisions show these.
+  if (event.what == EventKind::queued || event.what == EventKind::admitted || event.what == EventKind::ended) return;
   if (event.what == EventKind::step_begins) {
     is_planning_ = true;
     begin(event.step);

@@ -24,8 +24,12 @@ class Told final : public EventSink {
     (add(values), ...);
   }
 
+  // What has been told since the record was made is left out, so that the record still holds the decisions of that day.
   void on_event(const Event& e) override {
-    (*this)(e.what, e.cause, e.load_async, e.step, e.owner, e.beneficiary, e.amount, e.total, e.external, e.block, e.name, e.parent);
+    const bool is_new_cause = e.cause == EventCause::ended_by_host || e.cause == EventCause::failed_transfer;
+    if (e.what > EventKind::swap_lost || (e.what == EventKind::preempted && is_new_cause)) return;
+    const std::uint32_t total = e.what == EventKind::block_cached ? 0 : e.total;
+    (*this)(e.what, e.cause, e.load_async, e.step, e.owner, e.beneficiary, e.amount, total, e.external, e.block, e.name, e.parent);
   }
 
  private:

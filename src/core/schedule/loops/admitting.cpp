@@ -17,6 +17,12 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   // Of the first admission: what a later one finds in the cache, the request has put there itself.
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   slots_.take(request);
+  if (context_.events.wanted()) {
+    context_.events.on_event({.what = EventKind::admitted,
+                              .owner = request.id,
+                              .amount = static_cast<std::uint32_t>(num_computed_tokens),
+                              .total = static_cast<std::uint32_t>(request.num_tokens())});
+  }
   forks_.leave_sharing(request);
   arena.admit(request, !request.admitted_before);
   request.admitted_before = true;

@@ -18,6 +18,10 @@ void GivingBack::give_back_running() {
     if (!unloaded_.is_spoiled(request)) continue;
     QUIRE_CHECK(request.slot != kNoSlot, "who runs has a slot");
     on_.queues.running.erase(on_.queues.running.begin() + static_cast<std::ptrdiff_t>(i - 1));
+    if (on_.context.events.wanted()) {
+      on_.context.events.on_event(
+          {.what = EventKind::preempted, .cause = EventCause::failed_transfer, .owner = request.id, .beneficiary = request.id});
+    }
     request.discard_latest_async_tokens |= request.num_output_placeholders > 0;
     request.num_output_placeholders = 0;
     preemption_.put_back(request);

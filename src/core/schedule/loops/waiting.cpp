@@ -13,7 +13,10 @@ bool WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
   pressure_.look();
   // Admitting right after a preemption would only preempt again: the running loop has just found that blocks lack.
-  if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) return false;
+  if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) {
+    tell_held(queues_.pause != PauseState::unpaused ? EventCause::paused : EventCause::preempting, {});
+    return false;
+  }
   budget_.begin_admissions(arena.requests());
   const bool some_are_left = admit_waiting(arena);
   queues_.skipped_waiting.prepend_all(queues_.step_skipped);
@@ -25,14 +28,19 @@ bool WaitingLoop::admit_waiting(PlanArena& arena) {
          queues_.running.size() != context_.config.scheduler.max_num_seqs) {
     RequestQueue& queue = queue_to_take_from();
     Request& request = queue.front();
-    const Admission admission = try_admit(request, queue, arena);
+    const auto [admission, cause] = try_admit(request, queue, arena);
     // Nobody behind it is looked at. Where only tokens lack in this step, blocks may be there, and those that are next may load early.
-    if (admission == Admission::blocked || admission == Admission::lacks_tokens) return admission == Admission::lacks_tokens;
+    if (admission == Admission::blocked || admission == Admission::lacks_tokens) {
+      tell_held(cause, request.id);
+      return admission == Admission::lacks_tokens;
+    }
     if (admission == Admission::admitted) pressure_.look();
     if (admission != Admission::skipped) continue;
+    if (context_.events.wanted()) context_.events.on_event({.what = EventKind::passed_over, .cause = cause, .owner = request.id});
     queue.take(request);
     queues_.step_skipped.prepend(request);
   }
+  tell_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
   return queues_.num_waiting() > 0;
 }
 
@@ -45,15 +53,16 @@ RequestQueue& WaitingLoop::queue_to_take_from() {
   return goes_before(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
 }
 
-WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
-  if ((is_blocked(request) && !look_up_.try_promote(request)) || budget_.exceeds_max_loras(request)) return Admission::skipped;
+WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
+  if (is_blocked(request) && !look_up_.try_promote(request)) return {Admission::skipped, why_blocked(request)};
+  if (budget_.exceeds_max_loras(request)) return {Admission::skipped, EventCause::adapter};
   if (pressure_.holds_back(request)) {
     room_.tell_blocked(request, EventCause::above_high, 0);
-    return Admission::blocked;
+    return {Admission::blocked, EventCause::above_high};
   }
   if (request.swapped != nullptr) return try_bring_back(request, queue);
   const std::optional<Computed> computed = look_up_.find(request);
-  if (!computed) return Admission::skipped;
+  if (!computed) return {Admission::skipped, EventCause::connector};
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
   if (!computed->load_async) {
@@ -64,12 +73,12 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     }
     if (num_new_tokens > 0 && context_.config.mamba_align)
       num_new_tokens = budget_.align_for_mamba(request, computed->num_tokens, num_new_tokens);
-    if (num_new_tokens <= 0) return Admission::lacks_tokens;
+    if (num_new_tokens <= 0) return {Admission::lacks_tokens, EventCause::no_tokens};
   }
   if (const std::uint32_t missing = room_.take(request, *computed, num_new_tokens, encoder)) {
     if (request.has_encoder_inputs()) encoder_.release_all(request);
     room_.tell_blocked(request, EventCause::lack_of_blocks, missing);
-    return Admission::blocked;
+    return {Admission::blocked, EventCause::lack_of_blocks};
   }
   // Once it has the blocks: the connector may refer to them from now on.
   look_up_.notify_connector(request, *computed);
@@ -81,21 +90,31 @@ WaitingLoop::Admission WaitingLoop::try_admit(Request& request, RequestQueue& qu
     admitting_.admit(request, computed->num_tokens, num_new_tokens, arena);
     encoder_.allocate(request, encoder, arena);
   }
-  return Admission::admitted;
+  return {Admission::admitted};
 }
 
-WaitingLoop::Admission WaitingLoop::try_bring_back(Request& request, RequestQueue& queue) {
+EventCause WaitingLoop::why_blocked(const Request& request) {
+  if (request.status == RequestStatus::waiting_for_remote_kv) return EventCause::loading;
+  return request.status == RequestStatus::waiting_for_grammar ? EventCause::grammar : EventCause::input;
+}
+
+void WaitingLoop::tell_held(EventCause cause, RequestId front) {
+  if (context_.events.wanted() && !(queues_.waiting.empty() && queues_.skipped_waiting.empty()))
+    context_.events.on_event({.what = EventKind::queue_held, .cause = cause, .owner = front});
+}
+
+WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& queue) {
   switch (room_.bring_back(request)) {
     case AdmissionRoom::Return::begun:
       break;
     case AdmissionRoom::Return::blocked:
-      return Admission::blocked;
+      return {Admission::blocked, EventCause::lack_of_blocks};
     case AdmissionRoom::Return::dropped:
-      return Admission::skipped;
+      return {Admission::skipped, EventCause::lack_of_blocks};
   }
   queue.take(request);
   wait_for_load(request);
-  return Admission::admitted;
+  return {Admission::admitted};
 }
 
 void WaitingLoop::wait_for_load(Request& request) {

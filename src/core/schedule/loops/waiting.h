@@ -17,6 +17,7 @@
 #include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
+#include "quire/events.h"
 
 namespace quire {
 
@@ -40,12 +41,20 @@ class WaitingLoop {
   // What became of the request in front. skipped: it waits for something of its own, the next one is looked at. lacks_tokens, blocked:
   // nobody behind may go before it, so the loop ends; lacks_tokens lets those behind load meanwhile.
   enum class Admission : std::uint8_t { admitted, skipped, lacks_tokens, blocked };
+  // And why, where it did not go.
+  struct Tried {
+    Admission admission;
+    EventCause cause = EventCause::none;
+  };
 
   bool admit_waiting(PlanArena& arena);
   RequestQueue& queue_to_take_from();  // one at least is not empty
-  Admission try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
+  Tried try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
   // One whose blocks lie outside of the pool waits for them from now on.
-  Admission try_bring_back(Request& request, RequestQueue& queue);
+  Tried try_bring_back(Request& request, RequestQueue& queue);
+  // Of a request that is blocked (is_blocked).
+  [[nodiscard]] static EventCause why_blocked(const Request& request);
+  void tell_held(EventCause cause, RequestId front);
   void wait_for_load(Request& request);
   // 0: without chunked prefill, it does not fit into what is left of the step.
   [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;

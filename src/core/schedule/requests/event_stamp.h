@@ -1,5 +1,5 @@
 #pragma once
-// Says of each event in which step and for which request it happened, where the place that tells it does not know.
+// Says of each event when, in which step and for which request it happened, where the place that tells it does not know.
 #include "base/check.h"
 #include "quire/events.h"
 
@@ -19,12 +19,14 @@ class EventStamp final : public EventSink {
     QUIRE_CHECK(to_ != nullptr, "wanted() is asked first");
     Event stamped = event;
     stamped.step = step;
+    stamped.time_s = now;
     if (event.what == EventKind::block_cached) stamped.owner = current;
     if (event.what == EventKind::block_evicted) stamped.beneficiary = current;
     to_->on_event(stamped);
   }
 
   StepId step{};        // the newest plan, or the one in the making
+  double now = 0.0;     // of the call, s
   RequestId current{};  // whose blocks are being allocated or cached
 
  private:

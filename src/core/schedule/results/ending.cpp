@@ -51,6 +51,7 @@ void Ending::end(Request& request) {
     request.awaits_transfer = context_.seams.connector->finished(Requests::view(request), requests_.group_blocks(request));
     if (request.awaits_transfer) ended_.keep(request, Holder::transfer);
   }
+  if (context_.events.wanted()) context_.events.on_event({.what = EventKind::ended, .owner = request.id});
   forks_.leave_family(request);
   // Asked before the encoder's outputs go: the policy may look at the request's output, and nothing of that has changed yet.
   const std::optional<double> stay_until = policy_.on_finish(request);

@@ -20,7 +20,7 @@ using test::sync_config;
 class SwapEvents final : public EventSink {
  public:
   void on_event(const Event& event) override {
-    if (event.what >= EventKind::swapped_out) all.push_back(event);
+    if (event.what >= EventKind::swapped_out && event.what <= EventKind::swap_lost) all.push_back(event);
   }
   std::vector<Event> all;
 };

@@ -1,0 +1,140 @@
+// From a look-up to causes. Called once per request, when it is admitted, on the core's thread. By then the blocks of its first chunk are
+// cached under their names already, perhaps in place of others: so a block is judged by what was known at the look-up, not by what is
+// there.
+#include "core/explain/misses.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kShownTokens = 8;  // on each side of where a prompt diverges
+
+class Misses {
+ public:
+  Misses(const RequestView& view, const LookedUp& look_up, const BlockMemory& memory, const ExplainOptions& options,
+         RequestExplanation& facts)
+      : view_(view), look_up_(look_up), memory_(memory), options_(options), facts_(facts) {}
+
+  void explain(std::uint32_t begin, std::uint32_t end) {
+    first_ = begin;
+    end_ = end;
+    for (std::uint32_t token = begin; token < end;) {
+      const std::uint32_t block = token / options_.block_size;
+      const std::uint32_t next = std::min(end, (block + 1) * options_.block_size);
+      add(of_block(block, token, next), next - token);
+      token = next;
+    }
+  }
+
+ private:
+  [[nodiscard]] MissFact of_block(std::uint32_t block, std::uint32_t first, std::uint32_t next) const {
+    MissFact fact{.first_token = first, .num_tokens = next - first};
+    if (look_up_.is_known && first < look_up_.num_cached + look_up_.num_external)
+      fact.cause = MissCause::load_failed;
+    else if (!look_up_.in_cache)
+      fact.cause = MissCause::not_looked_up;
+    else if (next % options_.block_size != 0)
+      fact.cause = MissCause::partial_block;
+    else
+      judge(block, fact);
+    return fact;
+  }
+
+  void judge(std::uint32_t block, MissFact& fact) const {
+    const std::uint64_t key = name_of(block);
+    const BlockStory* story = memory_.find(key);
+    const bool was_stored = story != nullptr && story->num_copies > 0 && story->stored_at <= look_up_.at;
+    if (was_stored) {
+      fact.cause = fact.first_token + fact.num_tokens == end_ && fact.first_token == first_ ? MissCause::last_token
+                   : fact.first_token > first_                                              ? MissCause::behind_a_miss
+                                                                                            : MissCause::other_group;
+      return;
+    }
+    if (story != nullptr && story->loss != Loss::none) {
+      fact.cause = story->loss == Loss::evicted     ? MissCause::evicted
+                   : story->loss == Loss::forgotten ? MissCause::forgotten
+                                                    : MissCause::reset;
+      fact.step = story->lost_step;
+      fact.time_s = story->lost_s;
+      fact.by = story->lost_for;
+      return;
+    }
+    fact.cause = MissCause::never_stored;
+    if (block > 0) compare(block, fact);
+  }
+
+  // With what was stored last behind the same beginning.
+  void compare(std::uint32_t block, MissFact& fact) const {
+    const BlockStory* before = memory_.find(name_of(block - 1));
+    if (before == nullptr) return;
+    // It may have been stored itself by now.
+    const bool is_own = before->last_child == name_of(block);
+    const BlockStory* sibling = memory_.find(is_own ? before->child_before : before->last_child);
+    if (sibling == nullptr || view_.tokens.size() < fact.first_token + fact.num_tokens) return;
+    const std::span<const TokenId> stored = memory_.tokens_of(*sibling);
+    const std::span<const TokenId> own = view_.tokens.subspan(std::size_t{block} * options_.block_size, options_.block_size);
+    const auto [mine, other] = std::ranges::mismatch(own, stored);
+    if (mine == own.end()) return;  // other names of equal tokens: a picture, an adapter
+    fact.cause = MissCause::diverged;
+    const auto place = static_cast<std::uint32_t>(mine - own.begin());
+    const std::uint32_t differs_at = block * options_.block_size + place;
+    const std::uint32_t shown_from = differs_at - std::min(differs_at, kShownTokens);
+    const auto copy = [](std::span<const TokenId> tokens) {
+      const std::span<const TokenId> shown = tokens.first(std::min<std::size_t>(tokens.size(), kShownTokens));
+      return std::vector<TokenId>(shown.begin(), shown.end());
+    };
+    fact.differs_at = differs_at;
+    fact.before = copy(view_.tokens.subspan(shown_from, differs_at - shown_from));
+    fact.own = copy(view_.tokens.subspan(differs_at));
+    fact.stored = copy(stored.subspan(place));
+  }
+
+  // A block may have several names, of which the last says all.
+  [[nodiscard]] std::uint64_t name_of(std::uint32_t block) const {
+    const std::size_t place = (std::size_t{block} + 1) * (options_.block_size / options_.hash_block_size) - 1;
+    NameBytes name{};
+    if ((place + 1) * name.size() > view_.block_hashes.size()) return 0;
+    std::memcpy(name.data(), view_.block_hashes.data() + place * name.size(), name.size());
+    return BlockMemory::key_of(name);
+  }
+
+  void add(const MissFact& fact, std::uint32_t num_tokens) {
+    facts_.missed[static_cast<std::size_t>(fact.cause)] += num_tokens;
+    facts_.num_missed += num_tokens;
+    MissFact* last = facts_.misses.empty() ? nullptr : &facts_.misses.back();
+    // What stands behind a divergence was not stored either.
+    const bool goes_on = last != nullptr && last->first_token + last->num_tokens == fact.first_token && last->cause == fact.cause &&
+                         last->by == fact.by && !fact.differs_at.has_value();
+    if (goes_on)
+      last->num_tokens += num_tokens;
+    else if (facts_.misses.size() < RequestExplanation::kMaxMissFacts)
+      facts_.misses.push_back(fact);
+  }
+
+  const RequestView& view_;
+  const LookedUp& look_up_;
+  const BlockMemory& memory_;
+  const ExplainOptions& options_;
+  RequestExplanation& facts_;
+  std::uint32_t first_ = 0, end_ = 0;
+};
+
+}  // namespace
+
+void explain_admission(const RequestView& view, const LookedUp& look_up, std::uint32_t num_computed, std::uint32_t num_tokens,
+                       const BlockMemory& memory, const ExplainOptions& options, RequestExplanation& facts) {
+  QUIRE_CHECK(num_computed <= num_tokens, "no more is there than was asked for");
+  facts.num_tokens = num_tokens;
+  facts.num_cached = look_up.is_known ? std::min(look_up.num_cached, num_computed) : 0;
+  const std::uint32_t num_others = num_computed - facts.num_cached;
+  facts.num_external = look_up.is_known ? num_others : 0;
+  facts.num_shared = look_up.is_known ? 0 : num_others;
+  facts.remembered_since = memory.forgotten_until();
+  Misses(view, look_up, memory, options, facts).explain(num_computed, num_tokens);
+}
+
+}  // namespace quire

@@ -1,0 +1,221 @@
+// What an explainer says of requests whose fate is written out: each cause of waiting and of missing, once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/schedule/core_driver.h"
+#include "quire/lab/explain.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::kBlockSize;
+using test::sync_config;
+using test::Tokens;
+
+// Time goes on by one second from a plan to its result, and by one to the next plan.
+class Explained {
+ public:
+  explicit Explained(const CoreConfig& config, CoreSeams seams = {}) : explainer(ExplainOptions::of(config)), driver(config, with(seams)) {
+    explainer.follow(*driver.core);
+  }
+
+  [[nodiscard]] RequestExplanation of(std::uint64_t id) const { return explainer.explain(RequestId{id}, driver.now).value(); }
+  [[nodiscard]] static double seconds(const std::vector<WaitFact>& waits, EventCause cause) {
+    const auto found = std::ranges::find(waits, cause, &WaitFact::cause);
+    return found == waits.end() ? 0.0 : found->seconds;
+  }
+  [[nodiscard]] static std::uint32_t missed(const RequestExplanation& facts, MissCause cause) {
+    return facts.missed.at(static_cast<std::size_t>(cause));
+  }
+
+  Explainer explainer;
+  CoreDriver driver;
+
+ private:
+  CoreSeams with(CoreSeams seams) {
+    seams.events = &explainer;
+    return seams;
+  }
+};
+
+Tokens joined(Tokens first, const Tokens& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
+  Explained e(sync_config());
+  e.driver.add(1, 10, 3);
+  e.driver.plan();
+  const RequestExplanation facts = e.of(1);
+  EXPECT_EQ(facts.queued_s, 0.0);
+  EXPECT_EQ(facts.admitted_s, 1.0);
+  ASSERT_EQ(facts.waits.size(), 1U);
+  EXPECT_EQ(facts.waits[0].cause, EventCause::none);
+  EXPECT_EQ(facts.waits[0].seconds, 1.0);
+  EXPECT_EQ(facts.num_tokens, 10U);
+  EXPECT_EQ(facts.num_missed, 10U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::never_stored), 8U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::partial_block), 2U);
+}
+
+TEST(Explainer, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
+  CoreConfig config = sync_config();
+  config.scheduler.max_num_seqs = 1;
+  Explained e(config);
+  e.driver.add(1, 4, 2);
+  e.driver.step();        // plan at 1, result at 2
+  e.driver.add(2, 4, 1);  // at 2
+  e.driver.step();        // planned at 3, and over at 4
+  e.driver.step();        // 2 is admitted at 5
+  const RequestExplanation facts = e.of(2);
+  EXPECT_EQ(facts.admitted_s, 5.0);
+  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0);
+  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::no_slot), 2.0);
+  EXPECT_EQ(facts.behind, RequestId{});
+}
+
+TEST(Explainer, ALongPromptHoldsBackThoseBehindItForTokens) {
+  CoreConfig config = sync_config();
+  config.scheduler.max_num_batched_tokens = 16;
+  Explained e(config);
+  e.driver.add(1, 16, 4);
+  e.driver.add(2, 4, 1);
+  e.driver.plan();  // at 1: 1 takes all tokens
+  e.driver.apply();
+  EXPECT_EQ(Explained::seconds(e.of(2).waits, EventCause::none), 1.0);
+  e.driver.plan();  // at 3: 2 is admitted
+  EXPECT_EQ(Explained::seconds(e.of(2).waits, EventCause::no_tokens), 2.0);
+}
+
+TEST(Explainer, WhoLacksBlocksIsNamedAsTheOneInFront) {
+  CoreConfig config = sync_config(9);  // 8 blocks of 4 tokens
+  Explained e(config);
+  e.driver.add(1, 20, 8);  // 5 blocks, 7 in the end
+  e.driver.step();         // 1, 2
+  e.driver.add(2, 16, 1);  // 4 blocks
+  e.driver.add(3, 4, 1);   // 1 block: there would be room
+  e.driver.step();         // 3, 4
+  e.driver.step();         // 5, 6
+  const RequestExplanation second = e.of(2), third = e.of(3);
+  EXPECT_EQ(Explained::seconds(second.waits, EventCause::lack_of_blocks), 3.0);
+  EXPECT_EQ(Explained::seconds(third.waits, EventCause::lack_of_blocks), 3.0);
+  EXPECT_EQ(third.behind, RequestId{2});
+}
+
+TEST(Explainer, WhatAnotherOneNeededIsMissedBecauseOfIt) {
+  Explained e(sync_config(5));  // 4 blocks
+  e.driver.add(1, 8, 1);
+  e.driver.step();
+  e.driver.add(2, 14, 1);  // all four
+  e.driver.step();
+  const StepId lost_in = e.of(2).admitted_step;
+  e.driver.add(e.driver.request(3, joined(CoreDriver::prompt(1, 8), {7, 7}), 1));
+  e.driver.plan();
+  const RequestExplanation facts = e.of(3);
+  EXPECT_EQ(Explained::missed(facts, MissCause::evicted), 8U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::partial_block), 2U);
+  ASSERT_EQ(facts.misses.size(), 2U);
+  EXPECT_EQ(facts.misses[0].by, RequestId{2});
+  EXPECT_EQ(facts.misses[0].step, lost_in);
+  EXPECT_EQ(facts.misses[0].first_token, 0U);
+}
+
+TEST(Explainer, APromptThatGoesOnOtherwiseSaysWhere) {
+  Explained e(sync_config());
+  e.driver.add(1, 12, 1);
+  e.driver.step();
+  Tokens other = CoreDriver::prompt(1, 12);
+  other[6] = 7;
+  e.driver.add(e.driver.request(2, joined(other, {8, 8}), 1));
+  e.driver.plan();
+  const RequestExplanation facts = e.of(2);
+  EXPECT_EQ(facts.num_cached, 4U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::diverged), 4U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::never_stored), 4U);
+  ASSERT_FALSE(facts.misses.empty());
+  EXPECT_EQ(facts.misses[0].differs_at, 6U);
+  EXPECT_EQ(facts.misses[0].before, Tokens(other.begin(), other.begin() + 6));
+  EXPECT_EQ(facts.misses[0].own.front(), 7);
+  EXPECT_EQ(facts.misses[0].stored.front(), 1006);
+}
+
+TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
+  Explained e(sync_config());
+  e.driver.add(1, 8, 1);
+  e.driver.step();
+  e.driver.add(e.driver.request(2, CoreDriver::prompt(1, 8), 1));
+  e.driver.plan();
+  const RequestExplanation facts = e.of(2);
+  EXPECT_EQ(facts.num_cached, 4U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 4U);
+}
+
+TEST(Explainer, AfterAResetItSaysSo) {
+  Explained e(sync_config());
+  e.driver.add(1, 8, 1);
+  e.driver.step();
+  ASSERT_TRUE(e.driver.core->reset_prefix_cache().value());
+  e.driver.add(e.driver.request(2, joined(CoreDriver::prompt(1, 8), {7}), 1));
+  e.driver.plan();
+  EXPECT_EQ(Explained::missed(e.of(2), MissCause::reset), 8U);
+}
+
+TEST(Explainer, WhoGaveWayLearnsToWhomAndWhatItCost) {
+  Explained e(sync_config(7));  // 6 blocks
+  e.driver.add(1, 12, 12);
+  e.driver.add(2, 11, 12);
+  for (int i = 0; i < 4 && e.of(2).num_preemptions == 0; ++i) e.driver.step();
+  const RequestExplanation facts = e.of(2);
+  ASSERT_EQ(facts.num_preemptions, 1U);
+  EXPECT_EQ(facts.preemptions[0].cause, EventCause::lack_of_blocks);
+  EXPECT_EQ(facts.preemptions[0].by, RequestId{1});
+  EXPECT_EQ(facts.preemptions[0].num_missing_blocks, 1U);
+  EXPECT_EQ(facts.preemptions[0].num_lost_tokens, 11U);
+  EXPECT_GT(Explained::seconds(facts.later_waits, EventCause::preempting), 0.0);
+}
+
+TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
+  Explained e(sync_config());
+  e.driver.add(1, 9, 6);
+  e.driver.step();
+  ASSERT_TRUE(e.driver.core->fork(RequestId{1}, {.id = RequestId{2}}, {.now = e.driver.now}).has_value());
+  e.driver.plan();
+  const RequestExplanation facts = e.of(2);
+  EXPECT_EQ(facts.num_shared, 9U);
+  EXPECT_EQ(facts.num_shared + facts.num_missed, facts.num_tokens);
+}
+
+TEST(Explainer, APauseIsACauseEvenWhenNoStepIsMade) {
+  Explained e(sync_config());
+  e.driver.core->set_pause_state(PauseState::paused_all);
+  e.driver.add(1, 4, 1);  // at 0
+  e.driver.now = 9.0;
+  e.driver.core->set_pause_state(PauseState::unpaused);
+  e.driver.plan();  // at 10
+  EXPECT_EQ(Explained::seconds(e.of(1).waits, EventCause::paused), 10.0);
+}
+
+TEST(Explainer, EndedOnesAreRememberedUpToANumberAndByName) {
+  CoreConfig config = sync_config();
+  ExplainOptions options = ExplainOptions::of(config, 2);
+  Explainer explainer(options);
+  CoreDriver driver(config, {.events = &explainer});
+  explainer.follow(*driver.core);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    const Tokens prompt = CoreDriver::prompt(id, 4);
+    NewRequest request = CoreDriver::request(id, prompt, 1);
+    request.name = id < 3 ? "chat" : "other";
+    driver.add(request);
+    driver.step();
+  }
+  EXPECT_FALSE(explainer.explain(RequestId{1}).has_value());
+  ASSERT_TRUE(explainer.explain(RequestId{2}).has_value());
+  EXPECT_TRUE(explainer.explain(RequestId{2})->ended_s.has_value());
+  EXPECT_EQ(explainer.find("chat"), std::vector{RequestId{2}});
+}
+
+}  // namespace
+}  // namespace quire
