@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <limits>
 #include <unordered_map>
 
 namespace quire {
@@ -30,6 +32,7 @@ class Reader {
     if (event == "step_snapshot") return begin(record);
     if (run_.rows.empty() || number(record, "step") != run_.rows.back().step) return true;
     if (event == "step_decision") decide(record);
+    if (event == "quire") note(record);
     if (event == "prefix_cache_lookup") run_.rows.back().hit_tokens += number(record, "total_hit_tokens");
     return true;
   }
@@ -77,15 +80,35 @@ class Reader {
 
   void decide(const json::object& record) {
     TraceRow& row = run_.rows.back();
+    const json::value* const tokens = record.if_contains("num_scheduled_tokens");
     row.num_new = list(record, "scheduled_new_req_ids").size();
     row.num_resumed = list(record, "scheduled_resumed_req_ids").size();
     row.num_preempted = list(record, "preempted_req_ids").size();
-    if (const json::value* tokens = record.if_contains("num_scheduled_tokens"); tokens != nullptr && tokens->is_object())
+    if (tokens != nullptr && tokens->is_object())
       for (const auto& [request, count] : tokens->get_object())
         row.num_tokens += count.is_int64() ? static_cast<std::uint64_t>(count.get_int64()) : 0;
     for (const char* name : {"scheduled_new_req_ids", "scheduled_resumed_req_ids", "scheduled_running_req_ids"})
       mark(list(record, name), nullptr, LaneState::computed);
     mark(list(record, "preempted_req_ids"), nullptr, LaneState::preempted);
+    if (tokens != nullptr && tokens->is_object()) note_tokens(tokens->get_object());
+  }
+
+  void note_tokens(const json::object& tokens) {
+    for (const auto& [request, count] : tokens) {
+      const auto found = lane_of_.find(std::string(request));
+      if (found == lane_of_.end() || !count.is_int64() || count.get_int64() <= 0) continue;
+      TraceLane& lane = run_.lanes[found->second];
+      lane.tokens.resize(lane.states.size());
+      lane.tokens.back() = static_cast<std::uint32_t>(std::min<std::int64_t>(count.get_int64(), std::numeric_limits<std::uint32_t>::max()));
+    }
+  }
+
+  // What the core told: of those that wait, who waits for a tier.
+  void note(const json::object& record) {
+    if (text(record, "what") != "passed_over" || text(record, "cause") != "loading") return;
+    const auto found = lane_of_.find(std::string(text(record, "owner")));
+    if (found != lane_of_.end() && run_.lanes[found->second].first + run_.lanes[found->second].states.size() == run_.rows.size())
+      run_.lanes[found->second].states.back() = LaneState::loading;
   }
 
   void mark(const json::array& requests, const json::array* jobs, LaneState state) {
@@ -93,7 +116,7 @@ class Reader {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (!requests[i].is_string()) continue;
       const auto [place, fresh] = lane_of_.try_emplace(std::string(requests[i].get_string()), run_.lanes.size());
-      if (fresh) run_.lanes.push_back({.request = place->first, .job = {}, .states = {}, .first = row});
+      if (fresh) run_.lanes.push_back({.request = place->first, .job = {}, .states = {}, .tokens = {}, .first = row});
       TraceLane& lane = run_.lanes[place->second];
       lane.states.resize(row - lane.first + 1, LaneState::absent);
       lane.states.back() = state;

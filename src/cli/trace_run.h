@@ -10,7 +10,8 @@
 namespace quire {
 
 // What a request was in a step.
-enum class LaneState : std::uint8_t { absent, waiting, running, computed, preempted, pinned };
+// loading: it waits, for blocks that are on their way from a tier.
+enum class LaneState : std::uint8_t { absent, waiting, loading, running, computed, preempted, pinned };
 
 struct TraceRow {
   std::uint64_t step = 0;
@@ -22,7 +23,8 @@ struct TraceRow {
 
 struct TraceLane {
   std::string request, job;
-  std::vector<LaneState> states;  // per row from `first` on
+  std::vector<LaneState> states;      // per row from `first` on
+  std::vector<std::uint32_t> tokens;  // the same: computed in that step
   std::size_t first = 0;
 };
 
@@ -39,5 +41,7 @@ struct TraceRun {
 [[nodiscard]] std::string trace_table(const TraceRun& run);
 // Requests as lanes, blocks as a band below them.
 [[nodiscard]] std::string trace_svg(const TraceRun& run);
+// Chrome's trace event format, which Perfetto and chrome://tracing open: a lane per request with what it was and how long, and counters.
+[[nodiscard]] std::string trace_perfetto(const TraceRun& run);
 
 }  // namespace quire

@@ -18,6 +18,8 @@ const char* colour(LaneState state) {
       return "none";
     case LaneState::waiting:
       return "#e3d9a8";
+    case LaneState::loading:
+      return "#8fb996";
     case LaneState::running:
       return "#bcd4e6";
     case LaneState::computed:

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -66,6 +69,34 @@ TEST(TraceRun, ThePictureHasALaneForEachRequestAndTheBlocksBelow) {
   EXPECT_NE(svg.find("<rect x=\"176.0\" y=\"40.0\" width=\"16.0\" height=\"10.0\" fill=\"#c0392b\"/>"), std::string::npos)
       << "7 is preempted in step 1";
   EXPECT_NE(svg.find("<rect x=\"176.0\" y=\"52.0\" width=\"16.0\" height=\"10.0\" fill=\"#8e63b0\"/>"), std::string::npos) << "3 is pinned";
+}
+
+TEST(TraceRun, PerfettoGetsALaneForEachRequestAndWhatItWas) {
+  const boost::json::value told = boost::json::parse(trace_perfetto(run_of(kRun)));
+  std::size_t num_lanes = 0;
+  std::vector<std::string> names;
+  for (const boost::json::value& value : told.at("traceEvents").as_array()) {
+    const boost::json::object& event = value.as_object();
+    if (event.at("ph").as_string() == "M" && event.at("name").as_string() == "thread_name") ++num_lanes;
+    if (event.at("ph").as_string() != "X") continue;
+    names.emplace_back(event.at("name").as_string());
+    if (names.back() != "prefill") continue;
+    EXPECT_EQ(event.at("ts").to_number<double>(), 0.0);
+    EXPECT_EQ(event.at("dur").to_number<double>(), 500000.0);
+    EXPECT_EQ(event.at("args").at("tokens").to_number<int>(), 5);
+  }
+  EXPECT_EQ(num_lanes, 2U);
+  EXPECT_EQ(names, (std::vector<std::string>{"prefill", "preempted", "pinned"}));
+}
+
+TEST(TraceRun, WhoWaitsForATierIsShownSo) {
+  const TraceRun run = run_of(
+      R"({"event":"step_snapshot","step":4,"ts":1.0,"waiting_req_ids":["7","8"],"waiting_job_ids":[]}
+{"event":"quire","step":4,"what":"passed_over","cause":"loading","owner":"7"}
+{"event":"quire","step":4,"what":"passed_over","cause":"grammar","owner":"8"}
+)");
+  EXPECT_EQ(run.lanes.at(0).states, std::vector{LaneState::loading});
+  EXPECT_EQ(run.lanes.at(1).states, std::vector{LaneState::waiting});
 }
 
 }  // namespace

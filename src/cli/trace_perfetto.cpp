@@ -1,0 +1,121 @@
+// A traced run in Chrome's trace event format (the document "Trace Event Format"): complete events ("X") for what requests were, counters
+// ("C") for the rest. Steps that follow each other in one state become one event.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "base/json_text.h"
+#include "cli/trace_run.h"
+
+namespace quire {
+namespace {
+
+constexpr double kUsPerS = 1e6;
+
+// What a request was for some steps, and how many tokens it computed in them.
+struct Slice {
+  std::string_view name;
+  std::size_t first = 0, last = 0;  // rows
+  std::uint64_t num_tokens = 0;
+};
+
+class Events {
+ public:
+  explicit Events(const TraceRun& run) : run_(run) {}
+
+  std::string write() {
+    out_ = R"({"displayTimeUnit":"ms","traceEvents":[)";
+    name("process_name", 1, 0, "requests");
+    name("process_name", 2, 0, fmt::format("scheduler ({})", run_.policy));
+    for (std::size_t i = 0; i < run_.lanes.size(); ++i) lane(i);
+    for (std::size_t row = 0; row < run_.rows.size(); ++row) counters(row);
+    out_.back() = ']';  // the last comma
+    return out_ + "}\n";
+  }
+
+ private:
+  [[nodiscard]] double us(std::size_t row) const { return run_.rows[row].time_s * kUsPerS; }
+  // The last step has no end: it is shown as long as the one before.
+  [[nodiscard]] double end_us(std::size_t row) const {
+    if (row + 1 < run_.rows.size()) return us(row + 1);
+    return us(row) + (row > 0 ? us(row) - us(row - 1) : 0.0);
+  }
+
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+  void name(const char* what, int process, std::size_t thread, std::string_view text) {
+    add(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what, process, thread, json_string(text));
+  }
+
+  // A prompt comes in chunks; from the first step of one token on it is an answer, drafts or not.
+  static std::string_view name_of(LaneState state, std::uint32_t num_tokens, bool& answers) {
+    switch (state) {
+      case LaneState::waiting:
+        return "waiting";
+      case LaneState::loading:
+        return "waiting for a tier";
+      case LaneState::running:
+        return "held back";
+      case LaneState::preempted:
+        answers = false;
+        return "preempted";
+      case LaneState::pinned:
+        return "pinned";
+      case LaneState::computed:
+        answers |= num_tokens == 1;
+        return answers ? "decode" : "prefill";
+      case LaneState::absent:
+        break;
+    }
+    return {};
+  }
+
+  void lane(std::size_t index) {
+    const TraceLane& lane = run_.lanes[index];
+    name("thread_name", 1, index, lane.job.empty() ? lane.request : lane.request + " (" + lane.job + ")");
+    Slice slice;
+    bool answers = false;
+    for (std::size_t i = 0; i < lane.states.size(); ++i) {
+      const std::uint32_t num_tokens = i < lane.tokens.size() ? lane.tokens[i] : 0;
+      const std::string_view name = name_of(lane.states[i], num_tokens, answers);
+      if (name != slice.name) {
+        put(index, slice);
+        slice = {.name = name, .first = lane.first + i};
+      }
+      slice.last = lane.first + i;
+      slice.num_tokens += num_tokens;
+    }
+    put(index, slice);
+  }
+
+  void put(std::size_t lane, const Slice& slice) {
+    if (slice.name.empty()) return;
+    add(R"({{"ph":"X","name":"{}","pid":1,"tid":{},"ts":{:.1f},"dur":{:.1f},"args":{{"tokens":{},"first_step":{},"last_step":{}}}}},)",
+        slice.name, lane, us(slice.first), end_us(slice.last) - us(slice.first), slice.num_tokens, run_.rows[slice.first].step,
+        run_.rows[slice.last].step);
+  }
+
+  void counters(std::size_t row) {
+    const TraceRow& r = run_.rows[row];
+    add(R"({{"ph":"C","name":"requests","pid":2,"ts":{:.1f},"args":{{"running":{},"waiting":{},"pinned":{}}}}},)", us(row), r.num_running,
+        r.num_waiting, r.num_pinned);
+    add(R"({{"ph":"C","name":"blocks","pid":2,"ts":{:.1f},"args":{{"used":{},"free":{}}}}},)", us(row),
+        r.total_blocks - std::min(r.total_blocks, r.free_blocks), r.free_blocks);
+    add(R"({{"ph":"C","name":"tokens per step","pid":2,"ts":{:.1f},"args":{{"tokens":{}}}}},)", us(row), r.num_tokens);
+  }
+
+  const TraceRun& run_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string trace_perfetto(const TraceRun& run) {
+  return Events(run).write();
+}
+
+}  // namespace quire
