@@ -15,6 +15,7 @@
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
+#include "quire/lab/explain.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
 #include "quire/request.h"
@@ -80,6 +81,8 @@ struct EngineRequest {
   bool session = false;
   // Compiled while the request waits, on a thread of its own; what it refuses ends the request (RequestOutput::refusal).
   std::optional<StructuredOutput> structured_output{};
+  // What its client calls it: the trace tells it, and explain() finds by it all that were submitted or forked under it. May be empty.
+  std::string name{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of
@@ -89,6 +92,7 @@ struct EngineFork {
   std::uint32_t n = 1;
   std::optional<std::uint64_t> seed{};        // the i-th has this + i; nullopt: each has its own
   std::optional<std::uint32_t> max_tokens{};  // in all; nullopt: as many as the parent
+  std::string name{};                         // EngineRequest::name
 };
 
 // What becomes of the requests at hand when the engine pauses (vLLM's PauseMode). New ones wait in every mode.
@@ -111,6 +115,8 @@ struct CacheResetOptions {
 // Called once, on the engine thread between two steps, or at once on the caller's if the engine is shutting down (`shutting_down`): hand it
 // on and return, as from a sink.
 using ControlAnswer = std::function<void(Result<bool>)>;
+// The same, with what is known of the requests of a name, the oldest first; none: not known, or ended long ago.
+using ExplainAnswer = std::function<void(Result<std::vector<RequestExplanation>>)>;
 
 // Cumulative upper-bound buckets in seconds, as Prometheus has them; counts has one more entry than bounds (+Inf).
 struct HistogramSnapshot {
@@ -208,6 +214,7 @@ struct EngineStats {
   // The same, of tiers and connectors, behind what the cache has.
   std::uint64_t external_prefix_cache_queries = 0, external_prefix_cache_hits = 0;
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  ExplainTotals explained{};                               // causes, over all requests; zeros where EngineOptions::explained_requests is 0
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
   bool is_paused = false;
   bool is_stopping = false;  // Engine::stop was called: it takes no requests any more
@@ -248,6 +255,8 @@ class QUIRE_API Engine {
   virtual void pause(const PauseOptions& options, ControlAnswer answer) = 0;
   // Answers true.
   virtual void resume(ControlAnswer answer) = 0;
+  // Why requests of that name waited, missed the cache and were preempted. Errors: `unsupported` (EngineOptions::explained_requests is 0).
+  virtual void explain(std::string name, ExplainAnswer answer) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

@@ -141,6 +141,8 @@ struct EngineOptions {
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use
   std::uint64_t seed = 0;         // for requests without a seed of their own
   TraceOptions trace;
+  // Requests that explain() still knows when they have ended, about 1 KiB each; 0: it knows none, and nothing is remembered of blocks.
+  std::uint32_t explained_requests = 1000;
 };
 
 }  // namespace quire

@@ -23,5 +23,6 @@ Command add_inspect_command(CLI::App& app);
 Command add_bench_command(CLI::App& app);
 Command add_trace_command(CLI::App& app);
 Command add_cache_command(CLI::App& app);
+Command add_explain_command(CLI::App& app);
 
 }  // namespace quire

@@ -227,7 +227,8 @@ void add_log_flags(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
 }
 
-void add_trace_flags(CLI::App& app, TraceOptions& trace) {
+void add_trace_flags(CLI::App& app, EngineOptions& options) {
+  TraceOptions& trace = options.trace;
   app.add_option(
          "--trace", trace.path,
          "Record each step of the scheduler in PATH.steps.jsonl and PATH.requests.jsonl, prompt tokens included; quire trace shows it")
@@ -237,6 +238,10 @@ void add_trace_flags(CLI::App& app, TraceOptions& trace) {
   app.add_option("--trace-file-bytes", trace.max_file_bytes, "Largest file; then it becomes FILE.1, and a new one begins")
       ->capture_default_str();
   app.add_option("--trace-files", trace.max_files, "Files of each kind; the oldest goes")->capture_default_str();
+  app.add_option("--explained-requests", options.explained_requests,
+                 "Requests that GET /v1/requests/ID/explain still knows when they have ended: why they waited, missed the cache, gave way; "
+                 "0: none, and causes are not counted")
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -271,7 +276,7 @@ Command add_serve_command(CLI::App& app) {
   add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
-  add_trace_flags(*command, flags->engine.trace);
+  add_trace_flags(*command, flags->engine);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"

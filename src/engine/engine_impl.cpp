@@ -14,12 +14,12 @@
 namespace quire {
 namespace {
 
-// The core's sink: the trace, one's own, both, or none.
+// The core's sink: the trace, the explainer, one's own, several of them, or none.
 EventSink* tell_events(StepLoop::Options& loop) {
-  EventSink* own = loop.seams.events.get();
-  if (own == nullptr) return loop.tracer.get();
-  if (loop.tracer == nullptr) return own;
-  loop.fan = std::make_shared<EventFan>(std::vector<EventSink*>{loop.tracer.get(), own});
+  std::vector<EventSink*> sinks = {loop.tracer.get(), loop.explainer.get(), loop.seams.events.get()};
+  std::erase(sinks, nullptr);
+  if (sinks.size() < 2) return sinks.empty() ? nullptr : sinks.front();
+  loop.fan = std::make_shared<EventFan>(std::move(sinks));
   return loop.fan.get();
 }
 
@@ -63,6 +63,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
     loop.tracer = std::move(*tracer);
     if (!tiers.empty()) loop.tracer->show_tier([tier = tiers.front()] { return traced(tier->stats()); });
   }
+  if (options.explained_requests > 0) loop.explainer = std::make_shared<Explainer>(ExplainOptions::of(config, options.explained_requests));
   if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
@@ -76,6 +77,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                                     .events = tell_events(loop)});
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
+  if (loop.explainer != nullptr) loop.explainer->follow(**core);
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers),
                                       std::move(swap));
 }
@@ -137,6 +139,10 @@ void EngineImpl::pause(const PauseOptions& options, ControlAnswer answer) {
 
 void EngineImpl::resume(ControlAnswer answer) {
   inbox_.control({ResumeOptions{}, std::move(answer)});
+}
+
+void EngineImpl::explain(std::string name, ExplainAnswer answer) {
+  inbox_.ask({std::move(name), std::move(answer)});
 }
 
 EngineStats EngineImpl::stats() const {
@@ -204,6 +210,8 @@ void EngineImpl::handle(Intake& intake) {
       loop_.fork(*fork);
     else if (SessionTokens* input = std::get_if<SessionTokens>(&command))
       loop_.append(std::move(*input));
+    else if (Question* question = std::get_if<Question>(&command))
+      question->answer(loop_.explain(question->name));
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));

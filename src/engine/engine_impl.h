@@ -37,6 +37,7 @@ class EngineImpl final : public Engine {
   void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override;
   void pause(const PauseOptions& options, ControlAnswer answer) override;
   void resume(ControlAnswer answer) override;
+  void explain(std::string name, ExplainAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }

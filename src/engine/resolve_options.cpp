@@ -24,6 +24,7 @@ constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
 constexpr std::uint32_t kMaxSpecTokens = 64;
 constexpr std::uint32_t kMaxLookup = 1024;
+constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr double kPressureLow = 0.8;  // where only the upper mark is given
 
 Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
@@ -42,6 +43,7 @@ Result<void> check_ranges(const EngineOptions& options) {
         check_range("num_speculative_tokens", options.speculation.num_speculative_tokens, 0, kMaxSpecTokens),
         check_range("prompt_lookup_max", options.speculation.prompt_lookup_max, 1, kMaxLookup),
         check_range("prompt_lookup_min", options.speculation.prompt_lookup_min, 1, options.speculation.prompt_lookup_max),
+        check_range("explained_requests", options.explained_requests, 0, kMaxExplained),
         check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }

@@ -139,6 +139,14 @@ class FakeEngine final : public Engine {
     return id;
   }
 
+  // Answered at once, and the name kept.
+  void explain(std::string name, ExplainAnswer answer) override {
+    asked_name = name;
+    answer(explanations);
+  }
+  std::vector<RequestExplanation> explanations;
+  std::string asked_name;
+
   // Written down like a submission, with the parent's prompt; a test plays it.
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override {
     EngineRequest request = at(parent.value).request;

@@ -320,7 +320,17 @@ const EngineStats& StepLoop::stats() {
     stats.trace_steps = options_.tracer->num_written();
     stats.trace_steps_dropped = options_.tracer->num_dropped();
   }
+  if (options_.explainer != nullptr) stats.explained = options_.explainer->totals();
   return stats;
+}
+
+Result<std::vector<RequestExplanation>> StepLoop::explain(std::string_view name) const {
+  if (options_.explainer == nullptr)
+    return fail(ErrorCode::unsupported, "explained_requests", "is 0: nothing is remembered of requests", "serve with --explained-requests");
+  std::vector<RequestExplanation> explanations;
+  for (const RequestId id : options_.explainer->find(name))
+    if (auto known = options_.explainer->explain(id, clock_->now_s())) explanations.push_back(*std::move(known));
+  return explanations;
 }
 
 void StepLoop::check_all_free() const {

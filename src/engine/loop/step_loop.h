@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
@@ -30,6 +31,7 @@
 #include "quire/clock.h"
 #include "quire/core.h"
 #include "quire/engine_builder.h"
+#include "quire/lab/explain.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
@@ -41,6 +43,7 @@ class StepLoop {
     std::uint64_t seed = 0;                                            // for requests without one of their own
     bool async_scheduling = false;                                     // as the core was built
     bool counts_common_prefix = false;                                 // the same
+    std::shared_ptr<Explainer> explainer = {};                         // follows the core; null: nobody is to ask
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
@@ -99,6 +102,9 @@ class StepLoop {
   [[nodiscard]] std::span<const RequestId> admitted() const { return live_.admitted(); }
   [[nodiscard]] std::span<const RequestId> ended() const { return live_.ended(); }
   void clear_news() { live_.clear_news(); }
+
+  // Of the requests of a name.
+  [[nodiscard]] Result<std::vector<RequestExplanation>> explain(std::string_view name) const;
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }

@@ -155,6 +155,19 @@ void Inbox::control(Control control) {
   control.answer(refuse_closed());
 }
 
+void Inbox::ask(Question question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      commands_.emplace_back(std::move(question));
+      has_news_ = true;
+      wake_.notify_one();
+      return;
+    }
+  }
+  question.answer(refuse_closed());
+}
+
 void Inbox::take(Intake& intake, std::optional<double> wait_s) {
   intake.cancelled.clear();
   intake.commands.clear();

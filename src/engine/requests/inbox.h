@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -71,7 +72,13 @@ struct Control {
   ControlAnswer answer;
 };
 
-using Command = std::variant<Ending, Fork, SessionTokens, Control>;
+// Why requests of a name are where they are.
+struct Question {
+  std::string name;
+  ExplainAnswer answer;
+};
+
+using Command = std::variant<Ending, Fork, SessionTokens, Control, Question>;
 
 // A submission that ended before it was taken.
 struct Cancelled {
@@ -112,6 +119,8 @@ class Inbox {
   void finish(RequestId id, FinishReason reason);
   // Client threads. Once closed it is answered here.
   void control(Control control);
+  // The same.
+  void ask(Question question);
 
   // The engine thread: what has come in, into `intake`. Waits `wait_s` for something, or until it comes if nullopt.
   void take(Intake& intake, std::optional<double> wait_s);

@@ -40,7 +40,8 @@ void LiveForks::fork_sibling(RequestId elder, RequestId id) {
   live.elder.reset();
   live.prompt_logprobs = live_.at(elder).prompt_logprobs;
   live.sampling.prompt_logprobs.reset();  // the elder's are computed in this plan at the latest
-  const ForkRequest child{.id = id, .arrival_time = live_.now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
+  const ForkRequest child{
+      .id = id, .name = live.name, .arrival_time = live_.now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
   if (!core_.fork(elder, child, {.now = live_.now_s()})) add_alone(id, live_view(core_, elder));
 }
 
@@ -94,6 +95,7 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   // Of one that is expected itself, the elder has what is computed.
   const std::optional<RequestId> elder = parent->elder;
   const RequestId id{fork.first.value + number};
+  child.name = fork.options.name;
   child.sampling = parent->sampling;
   child.sampling.prompt_logprobs.reset();
   child.sampling.seed = fork.options.seed.has_value() ? *fork.options.seed + number : live_.seed_of(id);
@@ -101,6 +103,7 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   child.num_prompt_tokens = parent->num_prompt_tokens;
   child.structured_output = parent->structured_output;
   const ForkRequest request{.id = id,
+                            .name = child.name,
                             .arrival_time = live_.now_s(),
                             .num_tokens = elder.has_value() ? child.num_prompt_tokens : 0,
                             .max_tokens = child.sampling.max_tokens,

@@ -45,6 +45,7 @@ Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32
   live.sampling = submission.request.sampling;
   live.sampling.seed = live.sampling.seed.has_value() ? *live.sampling.seed + number : seed_of(id);
   live.sink = submission.sink;
+  live.name = submission.request.name;
   live.pooling = submission.request.pooling;
   live.num_prompt_tokens = static_cast<std::uint32_t>(submission.request.prompt.size());
   live.arrival_s = submission.arrival_s;
@@ -80,6 +81,7 @@ std::uint64_t LiveRequests::seed_of(RequestId id) const {
 NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   NewRequest request;
   request.id = id;
+  request.name = live.name;
   request.arrival_time = live.arrival_s;
   request.pooling = live.pooling;
   request.structured_output = live.structured_output != nullptr;

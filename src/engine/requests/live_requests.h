@@ -50,6 +50,7 @@ struct Live {
   std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
   std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
   std::unique_ptr<LiveSession> session{};                       // null: it is none
+  std::string name{};                                           // EngineRequest::name
   double arrival_s = 0.0;
   double last_token_s = -1.0;  // negative: none yet
 };

@@ -29,6 +29,7 @@ Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars)
 NewRequest Searches::request_of(RequestId id, const Search& search) const {
   NewRequest request;
   request.id = id;
+  request.name = search.name;
   request.prompt = search.prompt;
   request.priority = search.priority;
   request.arrival_time = search.arrival_s;
@@ -65,6 +66,7 @@ void Searches::add(Submission& submission, double now_s) {
                                                   .prompt = std::move(given.prompt),
                                                   .sampling = &sampling_[num_logprobs],
                                                   .structured_output = nullptr,
+                                                  .name = std::move(given.name),
                                                   .arrival_s = submission.arrival_s,
                                                   .priority = given.priority,
                                                   .cache_salt = std::move(given.cache_salt),

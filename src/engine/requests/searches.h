@@ -73,6 +73,7 @@ class Searches {
     std::vector<TokenId> prompt;
     const SamplingParams* sampling = nullptr;
     std::shared_ptr<const StructuredOutput> structured_output;  // may be null
+    std::string name;                                           // EngineRequest::name
     double arrival_s = 0.0;
     std::int64_t priority = 0;
     std::string cache_salt;

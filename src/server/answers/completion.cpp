@@ -24,14 +24,14 @@ Result<std::shared_ptr<Completion>> Completion::start(EngineClient& engine, cons
 Completion::Completion(EngineClient& engine, const ServedModel& model, Start start)
     : engine_(&engine),
       model_(&model),
+      id_(std::move(start.id)),
       request_(std::move(start.prepared.request)),
       unsubmitted_(std::move(start.prepared.prompts)),
       num_prompt_tokens_(std::move(start.prepared.num_prompt_tokens)),
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
       told_prompts_(std::move(start.prepared.told_prompts)),
       wake_(std::move(start.wake)),
-      writer_(
-          request_.shape->make_writer({request_.api, std::move(start.id), model.name(), start.created_s}, request_, model.tokenizer())) {
+      writer_(request_.shape->make_writer({request_.api, id_, model.name(), start.created_s}, request_, model.tokenizer())) {
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     auto chat = make_chat();
@@ -74,6 +74,7 @@ void Completion::abort() {
 Result<void> Completion::submit_all() {
   std::uint32_t choice = 0;
   for (EngineRequest& prompt : unsubmitted_) {
+    prompt.name = id_;
     const auto first = engine_->submit(std::move(prompt), *this, choice);
     if (!first) return std::unexpected(first.error());
     // Siblings have ids in a row.
@@ -103,7 +104,9 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
-  const auto first = engine_->fork(*parent, call.fork, *child, 0);
+  EngineFork fork = call.fork;
+  fork.name = child->id_;
+  const auto first = engine_->fork(*parent, fork, *child, 0);
   if (!first) return std::unexpected(first.error());
   for (std::uint32_t i = 0; i < call.fork.n; ++i) child->choices_[i].running = RequestId{first->value + i};
   return child;

@@ -112,6 +112,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
 
   EngineClient* engine_;
   const ServedModel* model_;
+  const std::string id_;
   CompletionRequest request_;
   std::vector<EngineRequest> unsubmitted_;
   std::vector<std::uint64_t> num_prompt_tokens_;    // per prompt

@@ -32,6 +32,12 @@ ControlAnswer EngineClient::on_server(std::function<void(const Result<bool>&)> t
   return [this, then = std::move(then)](Result<bool> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
 }
 
+ExplainAnswer EngineClient::explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then) {
+  return [this, then = std::move(then)](Result<std::vector<RequestExplanation>> answer) {
+    post_([then, answer = std::move(answer)] { then(answer); });
+  };
+}
+
 void EngineClient::deliver(std::vector<RequestOutput> outputs) {
   // std::function wants a copyable task.
   post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });

@@ -39,6 +39,8 @@ class EngineClient final : public OutputSink {
 
   // For the engine's control verbs: `then` runs on the server's thread. The engine must have answered before this goes.
   [[nodiscard]] ControlAnswer on_server(std::function<void(const Result<bool>&)> then);
+  // The same, for explain().
+  [[nodiscard]] ExplainAnswer explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then);
 
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;

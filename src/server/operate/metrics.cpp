@@ -9,6 +9,7 @@
 #include <iterator>
 #include <vector>
 
+#include "server/operate/explanation.h"
 #include "server/operate/tier_fields.h"
 
 namespace quire {
@@ -114,6 +115,19 @@ void write_speculation(Writer& out, const SpeculationStats& drafts) {
     out.value(kPerPosition, drafts.num_accepted_per_position[i], fmt::format(R"(,position="{}")", i));
 }
 
+template <class Cause, class Values>
+void write_by_cause(Writer& out, const char* name, const char* help, const Values& values) {
+  out.header(name, "counter", help);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] > 0) out.value(name, values[i], fmt::format(",cause=\"{}\"", name_of(static_cast<Cause>(i))));
+}
+
+void write_causes(Writer& out, const ExplainTotals& causes) {
+  write_by_cause<MissCause>(out, "quire:prompt_tokens_missed_total", "Prompt tokens that no cache had, by cause.", causes.missed_tokens);
+  write_by_cause<EventCause>(out, "quire:request_waited_seconds_total", "Time that requests waited, by cause.", causes.waited_s);
+  write_by_cause<EventCause>(out, "quire:preemptions_by_cause_total", "Requests put back, by cause.", causes.preemptions);
+}
+
 void write_engine(Writer& out, const EngineStats& engine) {
   const double used = engine.num_blocks == 0 ? 0.0 : 1.0 - static_cast<double>(engine.num_free_blocks) / engine.num_blocks;
   out.gauge("vllm:num_requests_running", "Requests in the running batch.", engine.num_running);
@@ -161,6 +175,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
                   "KV cache blocks that all requests began with, in steps of two or more (--count-common-prefix).",
                   *engine.common_prefix_blocks);
   write_tiers(out, engine.kv_tiers);
+  write_causes(out, engine.explained);
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
               engine.trace_steps_dropped);

@@ -17,6 +17,7 @@
 #include "server/operate/api_page.h"
 #include "server/operate/cache_status.h"
 #include "server/operate/chat_page.h"
+#include "server/operate/explanation.h"
 #include "server/operate/metrics.h"
 #include "server/request/served_model.h"
 
@@ -145,6 +146,8 @@ ApiRoutes operate_routes(Serving& serving) {
                [](HttpRequest&, const Wake&) { return Serving::json_reply(fmt::format(R"({{"version":"{}"}})", kVersion)); }},
               {"/metrics", "GET", Access::own_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
               {"/v1/cache", "GET", Access::own_key, cache},
+              {kExplainPath, "GET", Access::key,
+               [&serving](HttpRequest& request, const Wake& wake) { return explain_request(serving, request, wake); }},
               {"/reset_prefix_cache", "POST", Access::admin,
                [desk](HttpRequest& request, const Wake& wake) { return desk->reset_prefix_cache(request, wake); }},
               {"/reset_encoder_cache", "POST", Access::admin, reset_absent},
