@@ -2,6 +2,7 @@
 quire_fuzzer(core core_schedule)
 quire_fuzzer(offload core_offload)
 quire_fuzzer(seam_record core_journal)
+quire_fuzzer(journal core_journal)
 quire_fuzzer(gguf format)
 quire_fuzzer(safetensors format)
 quire_fuzzer(json format)

@@ -34,6 +34,7 @@ namespace quire {
 // state.
 enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 
+class CallSink;
 class EventSink;
 class HashFunction;
 
@@ -48,6 +49,7 @@ struct CoreSeams {
   ToolNamer* tools = nullptr;
   EventSink* events = nullptr;   // receives decisions and their causes where they are made
   HashFunction* hash = nullptr;  // names blocks instead of PrefixCacheOptions::hash
+  CallSink* calls = nullptr;     // is told what the core is asked and what it answers (quire/journal.h)
 };
 
 // Handed in once per call.
@@ -176,6 +178,38 @@ struct SwapCosts {
   double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
   double far_out_bytes_per_s = 0.0, far_in_bytes_per_s = 0.0;  // SwapOptions::num_far_places
   double prefill_tokens_per_s = 0.0;
+
+  friend bool operator==(const SwapCosts&, const SwapCosts&) = default;
+};
+
+// Told of each call that may change a core: of its arguments, before anything has changed, and then of its answer. On the core's thread; it
+// may call const members alone. What one call brings about as another one would is told of once, and set_swap_costs() where they change.
+class CallSink {
+ public:
+  virtual ~CallSink() = default;
+  virtual void add(const NewRequest& request, const StepInput& input) = 0;
+  virtual void continue_session(RequestId id, const SessionInput* input, const StepInput& now) = 0;
+  virtual void fork(RequestId parent, const ForkRequest& child, const StepInput& input) = 0;
+  virtual void schedule(const StepInput& input) = 0;
+  virtual void apply(const StepResult& result, const StepInput& input) = 0;
+  virtual void set_drafts(std::span<const Draft> drafts) = 0;
+  virtual void set_drafts_in_plan(std::span<const Draft> drafts) = 0;
+  virtual void finish(RequestId id, RequestStatus status, const StepInput& input) = 0;
+  virtual void finish(std::span<const RequestId> ids, RequestStatus status, const StepInput& input) = 0;
+  virtual void forget_blocks(RequestId id) = 0;
+  virtual void reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) = 0;
+  virtual void end_pins() = 0;
+  virtual void reset_connector_cache() = 0;
+  virtual void reset_encoder_cache() = 0;
+  virtual void set_swap_costs(const SwapCosts& costs) = 0;
+  virtual void set_pause_state(PauseState state) = 0;
+  virtual void make_stats() = 0;
+
+  // What schedule() answers, and apply() (null: the result was refused).
+  virtual void planned(const StepPlan& plan) = 0;
+  virtual void applied(const StepOutcome* outcome) = 0;
+  // Of all others: a number that differs where the answer does, an error's included.
+  virtual void answered(std::uint64_t answer) = 0;
 };
 
 struct CoreSnapshot;

@@ -3,7 +3,7 @@
 // decisions depend on.
 //
 //   encode(config)  ...  Core::create(*decode_core_config(bytes), seams)
-//   CoreCallWriter calls;  calls.add(request);  core.add(request);  calls.schedule(now);  core.schedule(now);  ...  calls.take()
+//   CoreCallWriter calls;  Core::create(config, {.calls = &calls.sink()});  ...  calls.take()
 //   CoreCallReader reader(bytes);  while (*reader.next()) if (const StepPlan* plan = reader.play(core)) ...
 #include <cstdint>
 #include <memory>
@@ -23,9 +23,8 @@ QUIRE_API std::vector<std::uint8_t> encode(const CoreConfig& config);
 // can be made with it, CoreConfig::validate() says.
 QUIRE_API Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes);
 
-// One function for each call of Core that changes it. What the core only hands through (sampling parameters) is left out.
-// Called before the core is, with the same arguments, on the core's thread. Keeps its bytes until take(): it grows without bound where
-// nobody takes them.
+// Writes what is told to its sink: each call, without its answer and without what the core only hands through (sampling parameters).
+// Keeps its bytes until take(): it grows without bound where nobody takes them.
 class QUIRE_API CoreCallWriter {
  public:
   CoreCallWriter();
@@ -33,24 +32,8 @@ class QUIRE_API CoreCallWriter {
   CoreCallWriter(const CoreCallWriter&) = delete;
   CoreCallWriter& operator=(const CoreCallWriter&) = delete;
 
-  // Before the core takes over prompt_storage.
-  void add(const NewRequest& request, const StepInput& input = {});
-  void continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
-  void fork(RequestId parent, const ForkRequest& child, const StepInput& input = {});
-  void schedule(const StepInput& input = {});
-  void apply(const StepResult& result, const StepInput& input = {});
-  void set_drafts(std::span<const Draft> drafts);
-  void set_drafts_in_plan(std::span<const Draft> drafts);
-  void finish(RequestId id, RequestStatus status, const StepInput& input = {});
-  void forget_blocks(RequestId id);
-  void reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input = {});
-  void end_pins();
-  void reset_connector_cache();
-  void reset_encoder_cache();
-  void set_swap_costs(const SwapCosts& costs);
-  void set_pause_state(PauseState state);
-  void make_stats();
-
+  // For Core::create; or told by whoever calls the core, with the same arguments and before it does.
+  [[nodiscard]] CallSink& sink();
   // What was written since the last call; parts follow each other as one. The first begins with a version.
   [[nodiscard]] std::vector<std::uint8_t> take();
 

@@ -97,6 +97,13 @@ struct TraceOptions {
   std::uint32_t max_files = 4;                            // of each kind; the oldest goes
 };
 
+// What the scheduler was asked and a digest of what it decided, for `quire replay` (docs/journal.md); a new file with each start.
+struct JournalOptions {
+  std::string folder;  // empty: off
+  // Of all journals in the folder; older ones go first. One that alone reaches it ends there.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
 // Memory for the blocks of preempted requests, beside the KV cache (SwapOptions).
 struct KvSwapOptions {
   std::uint64_t bytes = 0;  // 0: none; without a folder either, what is preempted is computed again
@@ -143,6 +150,7 @@ struct EngineOptions {
   TraceOptions trace;
   // Requests that explain() still knows when they have ended, about 1 KiB each; 0: it knows none, and nothing is remembered of blocks.
   std::uint32_t explained_requests = 1000;
+  JournalOptions journal;
 };
 
 }  // namespace quire

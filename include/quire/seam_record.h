@@ -64,7 +64,7 @@ class QUIRE_API SeamRecorder {
   SeamRecorder(const SeamRecorder&) = delete;
   SeamRecorder& operator=(const SeamRecorder&) = delete;
 
-  // For Core::create. Events go on to their sink, unrecorded.
+  // For Core::create. Events and calls go on to their sinks, unrecorded.
   [[nodiscard]] CoreSeams seams() const;
   // What was answered since the last call.
   [[nodiscard]] SeamRecord take();
@@ -85,6 +85,8 @@ class QUIRE_API SeamPlayer {
 
   // For Core::create.
   [[nodiscard]] CoreSeams seams() const;
+  // More of the record, behind what there is; what has been answered is forgotten.
+  void give(std::vector<SeamAnswer>& answers);
   // To be looked at after each call of the core. An error: something else was asked than the record answers, or more; no answer has been
   // taken from it since, and what the core has decided since says nothing.
   [[nodiscard]] Result<void> status() const;

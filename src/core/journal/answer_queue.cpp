@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 
@@ -31,6 +34,12 @@ std::string describe(SeamCall call, RequestId request) {
 
 }  // namespace
 
+void AnswerQueue::give(std::vector<SeamAnswer>& answers) {
+  record_.answers.erase(record_.answers.begin(), record_.answers.begin() + static_cast<std::ptrdiff_t>(next_));
+  num_forgotten_ += std::exchange(next_, 0);
+  std::ranges::move(answers, std::back_inserter(record_.answers));
+}
+
 const SeamAnswer* AnswerQueue::take(SeamCall call, RequestId request, const Question& question) {
   if (!status_) return nullptr;
   if (next_ == record_.answers.size()) {
@@ -42,11 +51,12 @@ const SeamAnswer* AnswerQueue::take(SeamCall call, RequestId request, const Ques
   const SeamAnswer& answer = record_.answers[next_];
   if (answer.call != call || answer.request != request || answer.question != question.digest()) {
     const bool is_same = answer.call == call && answer.request == request;
-    status_ = fail(ErrorCode::invalid_argument, "record",
-                   is_same ? fmt::format("answer {} is to {} in another state or of other content", next_, describe(call, request))
-                           : fmt::format("answer {} is to {}, and the core asks {}", next_, describe(answer.call, answer.request),
-                                         describe(call, request)),
-                   "make the calls that were made when it was recorded, on a core of the same configuration");
+    status_ = fail(
+        ErrorCode::invalid_argument, "record",
+        is_same ? fmt::format("answer {} is to {} in another state or of other content", num_forgotten_ + next_, describe(call, request))
+                : fmt::format("answer {} is to {}, and the core asks {}", num_forgotten_ + next_, describe(answer.call, answer.request),
+                              describe(call, request)),
+        "make the calls that were made when it was recorded, on a core of the same configuration");
     return nullptr;
   }
   ++next_;
@@ -71,9 +81,9 @@ bool AnswerQueue::take_flag(SeamCall call, RequestId request, const Question& qu
 void AnswerQueue::damaged() {
   QUIRE_CHECK(next_ > 0, "an answer was taken");
   const SeamAnswer& answer = record_.answers[next_ - 1];
-  status_ =
-      fail(ErrorCode::invalid_argument, "record", fmt::format("answer {} is none to {}", next_ - 1, describe(answer.call, answer.request)),
-           "give what a SeamRecorder has taken");
+  status_ = fail(ErrorCode::invalid_argument, "record",
+                 fmt::format("answer {} is none to {}", num_forgotten_ + next_ - 1, describe(answer.call, answer.request)),
+                 "give what a SeamRecorder has taken");
 }
 
 }  // namespace quire

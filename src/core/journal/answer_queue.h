@@ -43,6 +43,8 @@ class AnswerQueue {
  public:
   explicit AnswerQueue(SeamRecord record) : record_(std::move(record)) {}
 
+  // More of them, behind what there is; those that were taken are forgotten.
+  void give(std::vector<SeamAnswer>& answers);
   // Null: not what was recorded, now or before.
   const SeamAnswer* take(SeamCall call, RequestId request, const Question& question = {});
   // An answer of so many numbers; nullopt as above.
@@ -57,7 +59,7 @@ class AnswerQueue {
 
  private:
   SeamRecord record_;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0, num_forgotten_ = 0;
   Result<void> status_;
 };
 

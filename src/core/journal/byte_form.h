@@ -2,6 +2,7 @@
 // Numbers and texts as bytes: numbers in LEB128, what has 8 bytes for good in 8.
 // Under the records of calls, configurations and seams. Readers are given bytes of any origin: they never read past the end and never take
 // more memory than the bytes bear out.
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +21,17 @@ class ByteWriter {
  public:
   void byte(std::uint8_t value) { bytes.push_back(value); }
   void number(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7U) byte(static_cast<std::uint8_t>(value | 0x80U));
-    byte(static_cast<std::uint8_t>(value));
+    if (value < 0x80) return byte(static_cast<std::uint8_t>(value));
+    std::array<std::uint8_t, 10> parts;
+    std::size_t size = 0;
+    for (; value >= 0x80; value >>= 7U) parts[size++] = static_cast<std::uint8_t>(value | 0x80U);
+    parts[size++] = static_cast<std::uint8_t>(value);
+    bytes.insert(bytes.end(), parts.begin(), parts.begin() + size);
   }
   void fixed(std::uint64_t value) {
-    for (unsigned shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint8_t>(value >> shift));
+    std::array<std::uint8_t, 8> parts;
+    for (unsigned i = 0; i < 8; ++i) parts[i] = static_cast<std::uint8_t>(value >> (8 * i));
+    bytes.insert(bytes.end(), parts.begin(), parts.end());
   }
   // A number of any kind, a flag, an enum of a byte.
   template <class Value>

@@ -54,7 +54,8 @@ void fields(Form& form, StepResult& result) {
 
 template <class Form>
 void fields(Form& form, SwapCosts& costs) {
-  form(costs.out_bytes_per_s, costs.in_bytes_per_s, costs.prefill_tokens_per_s);
+  auto& [out, in, far_out, far_in, prefill] = costs;
+  form(out, in, far_out, far_in, prefill);
 }
 
 template <class Form>

@@ -20,9 +20,10 @@ enum class CallKind : std::uint8_t {
   set_pause_state,
   make_stats,
   set_swap_costs,
-  forget_blocks
+  forget_blocks,
+  finish_all
 };
 
-inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 2};
+inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 3};
 
 }  // namespace quire

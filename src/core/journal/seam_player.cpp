@@ -156,6 +156,10 @@ CoreSeams SeamPlayer::seams() const {
   return impl_->seams;
 }
 
+void SeamPlayer::give(std::vector<SeamAnswer>& answers) {
+  impl_->queue.give(answers);
+}
+
 Result<void> SeamPlayer::status() const {
   return impl_->queue.status();
 }

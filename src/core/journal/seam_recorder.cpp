@@ -1,217 +1,36 @@
-// Seams that hand each call to the real ones and note what those answered. The core calls them on its thread. A question is digested before
-// the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not noted.
+#include <string>
 #include <utility>
 
-#include "base/check.h"
-#include "core/journal/question.h"
-#include "quire/connector.h"
-#include "quire/hash_function.h"
-#include "quire/plan.h"
+#include "core/journal/recorded_seams.h"
 #include "quire/seam_record.h"
 
 namespace quire {
-namespace {
 
-void note(SeamRecord& record, SeamCall call, RequestId request, const Question& question, std::vector<std::uint64_t> values,
-          std::string bytes = {}) {
-  record.answers.push_back(
-      {.call = call, .request = request, .question = question.digest(), .values = std::move(values), .bytes = std::move(bytes)});
-}
-
-// Notes what goes through it: each transfer as id of the request, direction, need, group, tier, and the blocks and places behind their
-// numbers.
-class NotedTransfers final : public TransferList {
- public:
-  explicit NotedTransfers(TransferList& inner) : inner_(&inner) {}
-  std::optional<TransferId> add(const Transfer& transfer) override {
-    values.insert(values.end(), {transfer.request.value, static_cast<std::uint64_t>(transfer.direction),
-                                 static_cast<std::uint64_t>(transfer.need), transfer.group, transfer.tier, transfer.blocks.size()});
-    for (const BlockId block : transfer.blocks) values.push_back(block.value);
-    values.push_back(transfer.places.size());
-    values.insert(values.end(), transfer.places.begin(), transfer.places.end());
-    return inner_->add(transfer);
-  }
-  std::vector<std::uint64_t> values;
-
- private:
-  TransferList* inner_;
-};
-
-class RecordedConnector final : public Connector {
- public:
-  RecordedConnector(Connector* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
-  void bind(const Core& core) override { inner_->bind(core); }
-  [[nodiscard]] bool supports_groups() const override { return inner_->supports_groups(); }
-  ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    const Question question = Question().add(request).add(num_local_tokens);
-    const ExternalMatch match = inner_->match(request, num_local_tokens);
-    note(*record_, SeamCall::connector_match, request.id, question,
-         {match.num_tokens ? 1U : 0U, match.num_tokens.value_or(0), match.load_async ? 1U : 0U});
-    return match;
-  }
-  void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
-    inner_->allocated(request, blocks, num_external_tokens);
-  }
-  bool finished(const RequestView& request, GroupBlocks blocks) override {
-    const Question question = Question().add(request);
-    const bool keeps = inner_->finished(request, blocks);
-    note(*record_, SeamCall::connector_finished, request.id, question, {keeps ? 1U : 0U});
-    return keeps;
-  }
-  void planned(const StepPlan& plan) override { inner_->planned(plan); }
-  void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
-    NotedTransfers noted(transfers);
-    inner_->plan_transfers(plan, noted);
-    note(*record_, SeamCall::connector_plan_transfers, {}, Question().add(plan.step.value), std::move(noted.values));
-  }
-  void completed(const TransferCompletion& completion) override { inner_->completed(completion); }
-  void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
-    QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
-    const Question question =
-        Question().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
-    inner_->order_failed(num_async, finishing, reported);
-    std::vector<std::uint64_t> values;
-    for (const RequestId id : finishing) values.push_back(id.value);
-    for (const RequestId id : reported) values.push_back(id.value);
-    note(*record_, SeamCall::connector_order_failed, {}, question, std::move(values));
-  }
-  void forget_blocks(const RequestView& request) override { inner_->forget_blocks(request); }
-  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { inner_->spoiled(request, num_good_tokens); }
-  void sent(RequestId request) override { inner_->sent(request); }
-  void step_output() override { inner_->step_output(); }
-  bool reset() override {
-    const bool done = inner_->reset();
-    note(*record_, SeamCall::connector_reset, {}, {}, {done ? 1U : 0U});
-    return done;
+struct SeamRecorder::Impl final : AnswerSink {
+  explicit Impl(const CoreSeams& given) : recorded(given, *this) {}
+  void note(SeamCall call, RequestId request, const Question& question, std::span<const std::uint64_t> values,
+            std::string_view bytes) override {
+    answers.push_back({.call = call,
+                       .request = request,
+                       .question = question.digest(),
+                       .values = {values.begin(), values.end()},
+                       .bytes = std::string(bytes)});
   }
 
- private:
-  Connector* inner_;
-  SeamRecord* record_;
-};
-
-class RecordedEncoderConnector final : public EncoderConnector {
- public:
-  RecordedEncoderConnector(EncoderConnector* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
-  bool has(std::string_view identifier) override {
-    const Question question = Question().add(identifier);
-    const bool has = inner_->has(identifier);
-    note(*record_, SeamCall::encoder_has, {}, question, {has ? 1U : 0U});
-    return has;
-  }
-  void allocated(const RequestView& request, std::uint32_t index) override { inner_->allocated(request, index); }
-
- private:
-  EncoderConnector* inner_;
-  SeamRecord* record_;
-};
-
-class RecordedGrammar final : public Grammar {
- public:
-  RecordedGrammar(Grammar* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
-  bool ready(RequestId id) override {
-    const bool ready = inner_->ready(id);
-    note(*record_, SeamCall::grammar_ready, id, {}, {ready ? 1U : 0U});
-    return ready;
-  }
-  bool should_advance(const RequestView& request) override {
-    const Question question = Question().add(request);
-    const bool should = inner_->should_advance(request);
-    note(*record_, SeamCall::grammar_should_advance, request.id, question, {should ? 1U : 0U});
-    return should;
-  }
-  bool accept(RequestId id, std::span<const TokenId> tokens) override {
-    const bool fits = inner_->accept(id, tokens);
-    note(*record_, SeamCall::grammar_accept, id, Question().add(tokens), {fits ? 1U : 0U});
-    return fits;
-  }
-  std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override {
-    const std::uint32_t count = inner_->count_valid(id, drafts);
-    note(*record_, SeamCall::grammar_count_valid, id, Question().add(drafts), {count});
-    return count;
-  }
-  bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
-    const bool forked = inner_->fork(parent, child, num_outputs);
-    note(*record_, SeamCall::grammar_fork, parent, Question().add(child.value).add(num_outputs), {forked ? 1U : 0U});
-    return forked;
-  }
-
- private:
-  Grammar* inner_;
-  SeamRecord* record_;
-};
-
-class RecordedToolNamer final : public ToolNamer {
- public:
-  RecordedToolNamer(ToolNamer* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
-  std::string tool_of(const RequestView& request) override {
-    const Question question = Question().add(request);
-    std::string tool = inner_->tool_of(request);
-    note(*record_, SeamCall::tool_of, request.id, question, {}, tool);
-    return tool;
-  }
-
- private:
-  ToolNamer* inner_;
-  SeamRecord* record_;
-};
-
-class RecordedHash final : public HashFunction {
- public:
-  RecordedHash(HashFunction* inner, SeamRecord& record) : inner_(inner), record_(&record) {}
-  BlockHash hash(const BlockHash* parent, const HashInput& input) override {
-    const BlockHash name = inner_->hash(parent, input);
-    note(*record_, SeamCall::hash, {}, Question().add(parent, input), {}, std::string(name.bytes.begin(), name.bytes.end()));
-    return name;
-  }
-
- private:
-  HashFunction* inner_;
-  SeamRecord* record_;
-};
-
-}  // namespace
-
-struct SeamRecorder::Impl {
-  explicit Impl(const CoreSeams& given)
-      : connector(given.connector, record),
-        encoder_connector(given.encoder_connector, record),
-        grammar(given.grammar, record),
-        tools(given.tools, record),
-        hash(given.hash, record) {
-    record.has_connector = given.connector != nullptr;
-    record.has_encoder_connector = given.encoder_connector != nullptr;
-    record.has_grammar = given.grammar != nullptr;
-    record.has_tools = given.tools != nullptr;
-    record.has_hash = given.hash != nullptr;
-    seams = {.connector = record.has_connector ? &connector : nullptr,
-             .encoder_connector = record.has_encoder_connector ? &encoder_connector : nullptr,
-             .grammar = record.has_grammar ? &grammar : nullptr,
-             .tools = record.has_tools ? &tools : nullptr,
-             .events = given.events,
-             .hash = record.has_hash ? &hash : nullptr};
-  }
-
-  SeamRecord record;
-  RecordedConnector connector;
-  RecordedEncoderConnector encoder_connector;
-  RecordedGrammar grammar;
-  RecordedToolNamer tools;
-  RecordedHash hash;
-  CoreSeams seams;
+  std::vector<SeamAnswer> answers;
+  RecordedSeams recorded;
 };
 
 SeamRecorder::SeamRecorder(const CoreSeams& seams) : impl_(std::make_unique<Impl>(seams)) {}
 SeamRecorder::~SeamRecorder() = default;
 
 CoreSeams SeamRecorder::seams() const {
-  return impl_->seams;
+  return impl_->recorded.seams();
 }
 
 SeamRecord SeamRecorder::take() {
-  std::vector<SeamAnswer> answers = std::exchange(impl_->record.answers, {});
-  SeamRecord taken = impl_->record;
-  taken.answers = std::move(answers);
+  SeamRecord taken = impl_->recorded.which();
+  taken.answers = std::exchange(impl_->answers, {});
   return taken;
 }
 

@@ -1,4 +1,4 @@
-// The facade: what is asked from outside. The steps are in step.cpp, the views in snapshot.cpp.
+// What is asked from outside, behind told_calls.cpp. The steps are in step.cpp, the views in snapshot.cpp.
 // The host calls it, on one thread. It finds the request, checks what may be wrong with it, and hands on to one part; it decides nothing
 // itself. What it refuses it refuses before anything has changed, and every call that can free blocks begins with the time (begin_call()),
 // since events and pins carry it.
@@ -81,141 +81,124 @@ void Core::State::begin_call(const StepInput& input) {
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Core::~Core() = default;
 
-Result<void> Core::add(const NewRequest& request, const StepInput& input) {
-  State& s = *state_;
-  if (s.table.find_any(request.id) != nullptr)
+Result<void> Core::State::add(const NewRequest& request, const StepInput& input) {
+  if (table.find_any(request.id) != nullptr)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", request.id.value), "give each request an id of its own");
-  if (auto valid = check_request(request, s.context.config, s.context.seams); !valid) return valid;
-  const std::size_t num_waiting = s.queues.num_waiting();
-  if (num_waiting >= s.context.config.scheduler.max_num_waiting)
+  if (auto valid = check_request(request, context.config, context.seams); !valid) return valid;
+  const std::size_t num_waiting = queues.num_waiting();
+  if (num_waiting >= context.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
-  Request& created = s.requests.create(request);
-  s.context.events.now = input.now;
-  QUIRE_CHECK(s.table.find(request.id) == &created, "a request is found under its id");
-  s.jobs.join(created, input.now);
-  s.queues.enqueue(created, input.now);
-  s.requests.record(created, RequestEventKind::queued, input.now);
-  if (s.context.events.wanted()) s.context.events.on_event({.what = EventKind::queued, .owner = request.id});
+  Request& created = requests.create(request);
+  context.events.now = input.now;
+  QUIRE_CHECK(table.find(request.id) == &created, "a request is found under its id");
+  jobs.join(created, input.now);
+  queues.enqueue(created, input.now);
+  requests.record(created, RequestEventKind::queued, input.now);
+  if (context.events.wanted()) context.events.on_event({.what = EventKind::queued, .owner = request.id});
   return {};
 }
 
-Result<void> Core::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
-  State& s = *state_;
-  Request* parent = s.table.find_any(parent_id);
+Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
+  Request* parent = table.find_any(parent_id);
   if (parent == nullptr)
     return fail(ErrorCode::not_found, "parent", fmt::format("no request {}", parent_id.value), "fork one that is open");
   if (parent->finished())
     return fail(ErrorCode::invalid_argument, "parent", fmt::format("request {} has ended", parent_id.value), "fork one that is open");
-  if (s.table.find_any(child.id) != nullptr)
+  if (table.find_any(child.id) != nullptr)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", child.id.value), "give each request an id of its own");
-  if (auto valid = s.forks.check(*parent, child, s.queues.num_waiting()); !valid) return valid;
-  s.begin_call(input);
-  if (auto forked = s.forks.fork_grammar(*parent, child); !forked) return forked;
-  Request& created = s.forks.create(*parent, child);
-  QUIRE_CHECK(s.table.find(child.id) == &created, "a fork is found under its id");
-  if (child.next_token.has_value() && s.drafts.grammar_advances(created))
-    s.context.seams.grammar->accept(child.id, {&*child.next_token, 1});
-  if (s.context.events.wanted())
-    s.context.events.on_event(
+  if (auto valid = forks.check(*parent, child, queues.num_waiting()); !valid) return valid;
+  begin_call(input);
+  if (auto forked = forks.fork_grammar(*parent, child); !forked) return forked;
+  Request& created = forks.create(*parent, child);
+  QUIRE_CHECK(table.find(child.id) == &created, "a fork is found under its id");
+  if (child.next_token.has_value() && drafts.grammar_advances(created)) context.seams.grammar->accept(child.id, {&*child.next_token, 1});
+  if (context.events.wanted())
+    context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
-  s.jobs.join(created, input.now);
+  jobs.join(created, input.now);
   // In front: its share of the parent's blocks is held while it waits, and blocks that only wait should run soon.
-  s.queues.num_waiting_for_input += created.status == RequestStatus::waiting_for_input ? 1 : 0;
+  queues.num_waiting_for_input += created.status == RequestStatus::waiting_for_input ? 1 : 0;
   if (created.status == RequestStatus::waiting_for_input)
-    s.queues.enqueue(created, input.now);
+    queues.enqueue(created, input.now);
   else
-    s.queues.waiting.prepend(created);
-  s.requests.record(created, RequestEventKind::queued, input.now);
-  ++s.context.totals.num_forks;
+    queues.waiting.prepend(created);
+  requests.record(created, RequestEventKind::queued, input.now);
+  ++context.totals.num_forks;
   return {};
 }
 
-Result<void> Core::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
-  State& s = *state_;
-  s.begin_call(now);
-  Request* session = s.table.find(id);
+Result<void> Core::State::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
+  begin_call(now);
+  Request* session = table.find(id);
   if (session == nullptr) return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
   if (!session->resumable)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
-  if (Result<void> checked = input == nullptr ? Result<void>{} : s.sessions.check(*session, *input); !checked) return checked;
-  if (!s.sessions.give(*session, input)) {
-    s.ending.finish({&session, 1}, RequestStatus::finished_aborted);
-    s.ended.destroy_gone();
+  if (Result<void> checked = input == nullptr ? Result<void>{} : sessions.check(*session, *input); !checked) return checked;
+  if (!sessions.give(*session, input)) {
+    ending.finish({&session, 1}, RequestStatus::finished_aborted);
+    ended.destroy_gone();
   }
   return {};
 }
 
-FinishEffect Core::finish(RequestId id, RequestStatus status, const StepInput& input) {
-  State& s = *state_;
-  Request* request = s.table.find(id);
+FinishEffect Core::State::finish(RequestId id, RequestStatus status, const StepInput& input) {
+  Request* request = table.find(id);
   if (request == nullptr || request->finished()) return FinishEffect::unknown;
-  s.begin_call(input);
-  s.ending.finish({&request, 1}, status);
+  begin_call(input);
+  ending.finish({&request, 1}, status);
   QUIRE_CHECK(request->finished(), "who was ended has ended");
   // A worker may still be running a plan that names it: the host must keep its sampling parameters until that plan is applied.
   if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
-  s.ended.destroy(*request);
+  ended.destroy(*request);
   return FinishEffect::retired;
 }
 
-void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input) {
-  State& s = *state_;
-  s.begin_call(input);
-  s.ending_now.clear();
+void Core::State::finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input) {
+  begin_call(input);
+  ending_now.clear();
   for (RequestId id : ids) {
-    Request* request = s.table.find(id);
-    if (request != nullptr && !request->finished() && std::ranges::find(s.ending_now, request) == s.ending_now.end()) {
-      s.ending_now.push_back(request);
+    Request* request = table.find(id);
+    if (request != nullptr && !request->finished() && std::ranges::find(ending_now, request) == ending_now.end()) {
+      ending_now.push_back(request);
       finished.push_back(id);
     }
   }
-  s.ending.finish(s.ending_now, status);
-  s.ended.destroy_gone();
+  ending.finish(ending_now, status);
+  ended.destroy_gone();
 }
 
-void Core::forget_blocks(RequestId id) {
-  State& s = *state_;
-  const Request* request = s.table.find_any(id);
+void Core::State::forget_blocks(RequestId id) {
+  const Request* request = table.find_any(id);
   if (request == nullptr) return;
-  for (const std::span<const BlockId> blocks : s.requests.group_blocks(*request)) s.kv.evict_blocks(blocks);
-  if (s.context.seams.connector != nullptr) s.context.seams.connector->forget_blocks(Requests::view(*request));
+  for (const std::span<const BlockId> blocks : requests.group_blocks(*request)) kv.evict_blocks(blocks);
+  if (context.seams.connector != nullptr) context.seams.connector->forget_blocks(Requests::view(*request));
 }
 
-void Core::set_drafts(std::span<const Draft> drafts) {
-  state_->drafts.set(drafts);
-}
-
-void Core::set_drafts_in_plan(std::span<const Draft> drafts) {
-  State& s = *state_;
-  if (s.plans.size() > 0) s.drafts.set_in_plan(drafts, s.plans.newest());
-}
-
-Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
-  State& s = *state_;
-  s.begin_call(input);
-  if (!preempt_running && s.swap.any_out()) return false;
+Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
+  begin_call(input);
+  if (!preempt_running && swap.any_out()) return false;
   if (preempt_running) {
-    s.swap.drop_all(EventCause::ended_by_host);
-    while (s.forks.give_up_share(EventCause::ended_by_host) || s.giving_way.end_early_load()) {
+    swap.drop_all(EventCause::ended_by_host);
+    while (forks.give_up_share(EventCause::ended_by_host) || giving_way.end_early_load()) {
     }
     // Their tokens stay, so nothing that was put out is lost; only their keys and values are computed again.
     // From the last on, so that they come back in order.
-    while (!s.queues.running.empty()) {
-      Request& request = *s.queues.running.back();
-      s.queues.running.pop_back();
-      if (s.context.events.wanted())
-        s.context.events.on_event(
+    while (!queues.running.empty()) {
+      Request& request = *queues.running.back();
+      queues.running.pop_back();
+      if (context.events.wanted())
+        context.events.on_event(
             {.what = EventKind::preempted, .cause = EventCause::ended_by_host, .owner = request.id, .beneficiary = request.id});
       const bool in_flight = request.num_output_placeholders > 0;
-      s.preemption.put_back(request);
+      preemption.put_back(request);
       QUIRE_CHECK(request.slot == kNoSlot, "who was put back has no slot");
       request.num_output_placeholders = 0;
-      request.discard_latest_async_tokens = in_flight || !s.context.config.cures.discard_only_in_flight;
+      request.discard_latest_async_tokens = in_flight || !context.config.cures.discard_only_in_flight;
     }
-    s.budget.forget_last_plan();
+    budget.forget_last_plan();
   }
-  if (s.context.config.continuum.pins_end_with_job) s.policy.end_pins();
-  bool done = s.kv.reset_prefix_cache();
+  if (context.config.continuum.pins_end_with_job) policy.end_pins();
+  bool done = kv.reset_prefix_cache();
   if (preempt_running && !done) {
     return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
                 "wait for the transfers under way");
@@ -224,44 +207,25 @@ Result<bool> Core::reset_prefix_cache(bool preempt_running, bool reset_connector
   return done;
 }
 
-void Core::end_pins() {
-  state_->policy.end_pins();
-}
-
 bool Core::has_connector() const {
   return state_->context.seams.connector != nullptr;
 }
 
-bool Core::reset_connector_cache() {
-  State& s = *state_;
-  const bool done = s.context.seams.connector != nullptr && s.context.seams.connector->reset();
-  if (done) s.look_up.connector_was_reset();
+void Core::State::pause(PauseState state) {
+  queues.pause = state;
+  // While everything is paused no step tells of it.
+  if (state == PauseState::paused_all && context.events.wanted())
+    context.events.on_event({.what = EventKind::queue_held, .cause = EventCause::paused});
+}
+
+bool Core::State::reset_connector_cache() {
+  const bool done = context.seams.connector != nullptr && context.seams.connector->reset();
+  if (done) look_up.connector_was_reset();
   return done;
-}
-
-void Core::reset_encoder_cache() {
-  state_->encoder.cache().reset();
-}
-
-void Core::set_swap_costs(const SwapCosts& costs) {
-  state_->swap.set_costs(costs);
 }
 
 PauseState Core::pause_state() const {
   return state_->queues.pause;
-}
-
-void Core::set_pause_state(PauseState state) {
-  State& s = *state_;
-  s.queues.pause = state;
-  // While everything is paused no step tells of it.
-  if (state == PauseState::paused_all && s.context.events.wanted())
-    s.context.events.on_event({.what = EventKind::queue_held, .cause = EventCause::paused});
-}
-
-const SchedulerStats* Core::make_stats() {
-  state_->stats.begin();
-  return state_->stats.collect();
 }
 
 bool Core::has_work() const {

@@ -60,6 +60,19 @@ struct Core::State {
 
   void begin_call(const StepInput& input);  // the time and the random numbers of what follows
 
+  // Those of Core's members that change it, as one call each: told_calls.cpp.
+  Result<void> add(const NewRequest& request, const StepInput& input);
+  Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now);
+  Result<void> fork(RequestId parent_id, const ForkRequest& child, const StepInput& input);
+  const StepPlan& schedule(const StepInput& input);
+  Result<const StepOutcome*> apply(const StepResult& result, const StepInput& input);
+  FinishEffect finish(RequestId id, RequestStatus status, const StepInput& input);
+  void finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input);
+  void forget_blocks(RequestId id);
+  Result<bool> reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input);
+  bool reset_connector_cache();
+  void pause(PauseState state);
+
   // step.cpp: the frame of a step
   void begin_step(const PlanArena& arena);
   void complete(PlanArena& arena);                 // what a plan says besides tokens and blocks

@@ -10,21 +10,20 @@
 
 namespace quire {
 
-const StepPlan& Core::schedule(const StepInput& input) {
-  State& s = *state_;
-  PlanArena& arena = s.plans.begin();
-  s.begin_call(input);
-  s.begin_step(arena);
-  s.relief.give(arena);
+const StepPlan& Core::State::schedule(const StepInput& input) {
+  PlanArena& arena = plans.begin();
+  begin_call(input);
+  begin_step(arena);
+  relief.give(arena);
   // Who runs goes first: it holds blocks already. Who waits gets the tokens that are left.
-  s.running_loop.schedule(arena);
-  if (s.waiting_loop.schedule(arena)) s.early_loads.begin(arena.plan().step);
-  s.complete(arena);
+  running_loop.schedule(arena);
+  if (waiting_loop.schedule(arena)) early_loads.begin(arena.plan().step);
+  complete(arena);
   // From here on the plan's views hold. Only transfers are still added, since the connector must see the plan before it names them.
   StepPlan& plan = arena.seal();
-  if (Connector* connector = s.context.seams.connector; connector != nullptr) connector->planned(plan);
-  if (s.transfers.are_possible()) s.transfers.plan(arena);
-  s.advance(arena, plan);
+  if (Connector* connector = context.seams.connector; connector != nullptr) connector->planned(plan);
+  if (transfers.are_possible()) transfers.plan(arena);
+  advance(arena, plan);
   return plan;
 }
 
@@ -81,14 +80,13 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   budget.end_step();
 }
 
-Result<const StepOutcome*> Core::apply(const StepResult& result, const StepInput& input) {
-  State& s = *state_;
+Result<const StepOutcome*> Core::State::apply(const StepResult& result, const StepInput& input) {
   // Everything is checked before anything is taken: a result that is refused leaves the core as it was.
-  if (Result<void> checked = Results::check(s.plans, result); !checked) return std::unexpected(std::move(checked.error()));
-  if (Result<void> checked = s.transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
-  s.begin_call(input);
-  s.take(s.transfers.take_completions(result, s.plans.at(0).plan().finished));
-  return &s.outcome;
+  if (Result<void> checked = Results::check(plans, result); !checked) return std::unexpected(std::move(checked.error()));
+  if (Result<void> checked = transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
+  begin_call(input);
+  take(transfers.take_completions(result, plans.at(0).plan().finished));
+  return &outcome;
 }
 
 std::vector<RequestId> Core::spoiled_by(const StepResult& result) const {

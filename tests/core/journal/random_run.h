@@ -75,6 +75,7 @@ class RecordedRun {
     recorder_ = std::make_unique<SeamRecorder>(seams);
     CoreSeams recorded = recorder_->seams();
     recorded.events = &told_;
+    recorded.calls = &calls_.sink();
     core_ = Core::create(config, recorded).value();
     for (std::uint32_t i = 1; !in_.empty(); in_.count(), ++i) {
       one_call();
@@ -214,13 +215,11 @@ class RecordedRun {
     request.lora_id = adapter.back() - '0';
     if (request.lora_id != 0) request.lora_name = adapter;
     request.tags = chance(in_, 2) ? &tags : nullptr;
-    calls_.add(request, {.now = now_});
     told_(core_->add(request, {.now = now_}).has_value());
   }
 
   void schedule() {
     if (core_->num_outstanding_plans() == config.limits.max_outstanding_plans) return;
-    calls_.schedule({.now = now_, .random = next_id_});
     const StepPlan& plan = core_->schedule({.now = now_, .random = next_id_});
     plans += text_of(plan);
     told_(plan);
@@ -259,7 +258,6 @@ class RecordedRun {
                             .finished_sending = sent,
                             .finished_receiving = received,
                             .invalid_blocks = invalid};
-    calls_.apply(result, {.now = now_});
     // Refused where a pin, not a transfer, keeps the blocks of one that was told of: then nothing has happened.
     const auto applied = core_->apply(result, {.now = now_});
     told_(applied.has_value());
@@ -282,7 +280,6 @@ class RecordedRun {
   void finish() {
     const RequestId id = some_id();
     const RequestStatus status = chance(in_, 4) ? RequestStatus::finished_error : RequestStatus::finished_aborted;
-    calls_.finish(id, status, {.now = now_});
     told_(core_->finish(id, status, {.now = now_}));
   }
 
@@ -291,7 +288,6 @@ class RecordedRun {
     const std::vector<TokenId> tokens(1 + in_.below(4), 1);
     const SessionInput input{.tokens = tokens, .arrival_time = now_, .min_tokens = in_.below(2)};
     const SessionInput* given = chance(in_, 4) ? nullptr : &input;
-    calls_.continue_session(id, given, {.now = now_});
     told_(core_->continue_session(id, given, {.now = now_}).has_value());
   }
 
@@ -300,7 +296,6 @@ class RecordedRun {
     ForkRequest child{.id = RequestId{next_id_++}, .arrival_time = now_, .resumable = chance(in_, 8)};
     if (chance(in_, 2)) child.max_tokens = 1 + in_.below(8);
     if (chance(in_, 2)) child.next_token = 0;
-    calls_.fork(parent, child, {.now = now_});
     told_(core_->fork(parent, child, {.now = now_}).has_value());
   }
 
@@ -308,31 +303,21 @@ class RecordedRun {
     if (config.speculation.num_spec_tokens == 0) return;
     const std::vector<TokenId> tokens(in_.below(config.speculation.num_spec_tokens + 1), 1);
     const Draft draft{some_id(), tokens};
-    if (!outstanding_.empty() && chance(in_, 3)) {
-      calls_.set_drafts_in_plan({&draft, 1});
-      return core_->set_drafts_in_plan({&draft, 1});
-    }
-    calls_.set_drafts({&draft, 1});
+    if (!outstanding_.empty() && chance(in_, 3)) return core_->set_drafts_in_plan({&draft, 1});
     core_->set_drafts({&draft, 1});
   }
 
   void reset() {
-    calls_.reset_prefix_cache(true, has_connector_, {.now = now_});
     const auto reset = core_->reset_prefix_cache(true, has_connector_, {.now = now_});
     told_(reset.has_value(), reset.value_or(false));
-    calls_.reset_connector_cache();
     told_(core_->reset_connector_cache());
-    calls_.reset_encoder_cache();
     core_->reset_encoder_cache();
-    calls_.end_pins();
     core_->end_pins();
   }
 
   void pause() {
     const auto state = chance(in_, 4) ? chance(in_, 2) ? PauseState::paused_new : PauseState::paused_all : PauseState::unpaused;
-    calls_.set_pause_state(state);
     core_->set_pause_state(state);
-    calls_.make_stats();
     const SchedulerStats* stats = core_->make_stats();
     told_(stats != nullptr);
     if (stats != nullptr) told_(*stats);

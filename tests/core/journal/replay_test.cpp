@@ -67,11 +67,11 @@ TEST(Replay, ForgetsTheSameBlocks) {
   config.kv = {.num_blocks = 16, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
   const std::vector<TokenId> prompt(12, 7);
   CoreCallWriter calls;
-  calls.add({.id = RequestId{1}, .prompt = prompt});
-  calls.schedule();
-  calls.forget_blocks(RequestId{1});
-  calls.add({.id = RequestId{2}, .prompt = prompt});
-  calls.schedule();
+  calls.sink().add({.id = RequestId{1}, .prompt = prompt}, {});
+  calls.sink().schedule({});
+  calls.sink().forget_blocks(RequestId{1});
+  calls.sink().add({.id = RequestId{2}, .prompt = prompt}, {});
+  calls.sink().schedule({});
   const std::vector<std::uint8_t> bytes = calls.take();
   const auto core = Core::create(config).value();
   CoreCallReader reader(bytes);
@@ -312,17 +312,22 @@ TEST(Replay, MeasuredCostsAreACall) {
   config.swap = {.num_swap_places = 2, .swap_choice = SwapChoice::measured};
   CoreCallWriter calls;
   const std::vector<TokenId> prompts[] = {{1, 2, 3, 4, 5, 6, 7, 8}, {11, 12, 13, 14, 15, 16, 17}};
-  for (std::uint64_t id = 0; id < 2; ++id) calls.add({.id = RequestId{id}, .prompt = prompts[id], .max_tokens = 4});
-  calls.set_swap_costs({.out_bytes_per_s = 1e6, .in_bytes_per_s = 1e6, .prefill_tokens_per_s = 10.0});
-  calls.schedule();
+  const auto first = Core::create(config, {.calls = &calls.sink()}).value();
+  for (std::uint64_t id = 0; id < 2; ++id)
+    ASSERT_TRUE(first->add({.id = RequestId{id}, .prompt = prompts[id], .max_tokens = 4}).has_value());
+  for (int i = 0; i < 3; ++i) first->set_swap_costs({.out_bytes_per_s = 1e6, .in_bytes_per_s = 1e6, .prefill_tokens_per_s = 10.0});
+  first->schedule();
   const SampledToken sampled[] = {{RequestId{0}, 9}, {RequestId{1}, 18}};
-  calls.apply({.step = StepId{0}, .sampled = sampled});
-  calls.schedule();
+  ASSERT_TRUE(first->apply({.step = StepId{0}, .sampled = sampled}).has_value());
+  first->schedule();
+  ASSERT_EQ(first->counters().num_swapped_out, 1U);
   const auto core = Core::create(config).value();
   const std::vector<std::uint8_t> bytes = calls.take();
   CoreCallReader reader(bytes);
-  while (reader.next().value()) reader.play(*core);
+  std::uint32_t num_calls = 0;
+  for (; reader.next().value(); ++num_calls) reader.play(*core);
   EXPECT_EQ(core->counters().num_swapped_out, 1U);
+  EXPECT_EQ(num_calls, 6U) << "costs are told of where they change";
 }
 
 TEST(SeamRecordBytes, AnyBytesAreARecordOrAnError) {

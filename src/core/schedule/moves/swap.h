@@ -62,6 +62,7 @@ class Swap {
   void over(const TransferCompletion& completion);
 
   void set_costs(const SwapCosts& costs) { costs_ = costs; }
+  [[nodiscard]] const SwapCosts& costs() const { return costs_; }
   [[nodiscard]] bool is_on() const { return context_.config.swap.swap_choice != SwapChoice::off; }
   // Whose transfers are open though no request waits for loads.
   [[nodiscard]] std::uint32_t num_awaiting() const;

@@ -1,0 +1,167 @@
+#pragma once
+// A journal: all that a core's decisions depend on (its configuration, its calls, what its seams answered), and a digest of each decision,
+// in a file (docs/journal.md). And a run of the core again from it, compared decision by decision.
+//
+//   auto journal = CoreJournal::create({.folder = "/var/tmp/journals"}, config, seams).value();
+//   auto core = Core::create(config, journal->seams()).value();  ...  // an engine keeps its own (EngineOptions::journal)
+//   ReplayReport report = replay(journal->path()).value();
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/api.h"
+#include "quire/core.h"
+#include "quire/core_config.h"
+#include "quire/error.h"
+#include "quire/options.h"
+#include "quire/seam_record.h"
+
+namespace quire {
+
+// Which decisions the core's default mode makes; a journal of another one is not replayed.
+inline constexpr std::string_view kDecisionProfile = "vLLM 0.19.0";
+
+// Why a journal has no more calls.
+enum class JournalEnd : std::uint8_t {
+  cut,      // nothing says: whoever wrote it was killed, or writes still
+  stopped,  // whoever wrote it has stopped
+  budget,   // it has reached JournalOptions::max_bytes
+  disk,     // the disk is full, or failed
+  too_slow  // the disk was so far behind that what waited for it filled its memory
+};
+
+constexpr std::string_view journal_end_name(JournalEnd end) {
+  switch (end) {
+    case JournalEnd::cut:
+      return "cut";
+    case JournalEnd::stopped:
+      return "stopped";
+    case JournalEnd::budget:
+      return "budget";
+    case JournalEnd::disk:
+      return "disk";
+    case JournalEnd::too_slow:
+      return "too_slow";
+  }
+  return "cut";
+}
+
+struct JournalHeader {
+  std::string quire_version, decision_profile;
+  double start_time_s = 0.0;  // since 1970
+  CoreConfig config{};
+  SeamRecord seams{};  // which there were; without answers
+};
+
+// Stands before the seams of a core; both must outlive it. Belongs to the core's thread.
+class QUIRE_API JournalRecorder {
+ public:
+  // Gets each call with all that was answered when it is over: the bytes are valid until it returns. They follow each other in a frame.
+  using Take = std::function<void(std::span<const std::uint8_t> call)>;
+  JournalRecorder(const CoreSeams& seams, Take take);
+  ~JournalRecorder();
+  JournalRecorder(const JournalRecorder&) = delete;
+  JournalRecorder& operator=(const JournalRecorder&) = delete;
+
+  // For Core::create; its CoreSeams::calls is the recorder.
+  [[nodiscard]] CoreSeams seams() const;
+  [[nodiscard]] SeamRecord which() const;
+
+ private:
+  struct QUIRE_HIDDEN Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes one to a new file. All calls on the thread of the core, which never waits for the disk: a thread of the journal's own writes.
+// Nothing is left out: where the disk is full, fails or is too far behind, or the budget is reached, the journal ends, and says so.
+class QUIRE_API CoreJournal {
+ public:
+  virtual ~CoreJournal() = default;
+  // `seams` must outlive it, and it the core. Errors: `journal` (the folder cannot be written to), `journal_max_bytes`.
+  static Result<std::unique_ptr<CoreJournal>> create(const JournalOptions& options, const CoreConfig& config, const CoreSeams& seams);
+
+  // For Core::create.
+  [[nodiscard]] virtual CoreSeams seams() const = 0;
+  [[nodiscard]] virtual const std::string& path() const = 0;
+  // Written so far, and why no more will be.
+  [[nodiscard]] virtual std::uint64_t num_bytes() const = 0;
+  [[nodiscard]] virtual std::optional<JournalEnd> end() const = 0;
+};
+
+// What a core answered to a call: a digest of the plan or of the outcome, or a number.
+struct JournalAnswer {
+  enum class Kind : std::uint8_t { planned, applied, refused, answered };
+  Kind kind{};
+  std::uint64_t value = 0;
+
+  friend bool operator==(const JournalAnswer&, const JournalAnswer&) = default;
+};
+
+// Reads a journal, call by call. What it gives is valid until the next next().
+class QUIRE_API JournalReader {
+ public:
+  // The bytes outlive it, and may be anything: it takes memory in proportion to them, whatever they say. Errors: `journal`, they are none,
+  // or of another version, or the header is damaged.
+  static Result<std::unique_ptr<JournalReader>> open(std::span<const std::uint8_t> bytes);
+  ~JournalReader();
+  JournalReader(const JournalReader&) = delete;
+  JournalReader& operator=(const JournalReader&) = delete;
+
+  [[nodiscard]] const JournalHeader& header() const;
+  // False: there is none left, or no good one.
+  bool next();
+  // Whether the call is schedule().
+  [[nodiscard]] bool is_schedule() const;
+  // The call: told to a sink (its arguments alone), or made (see CoreCallReader::play).
+  void tell(CallSink& sink) const;
+  const StepPlan* play(Core& core) const;
+  // What seams answered in it; to be taken.
+  [[nodiscard]] std::vector<SeamAnswer>& answers();
+  [[nodiscard]] JournalAnswer answer() const;
+
+  // Behind the last frame that was read.
+  [[nodiscard]] std::size_t position() const;
+  // After the last next().
+  [[nodiscard]] JournalEnd end() const;
+  // What is wrong behind what was read, and at which byte; empty: nothing.
+  [[nodiscard]] const std::string& damage() const;
+
+ private:
+  struct QUIRE_HIDDEN Impl;
+  explicit JournalReader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct ReplayOptions {
+  std::function<void(double done)> progress{};              // 0 to 1
+  std::function<void(CoreConfig& config)> change_config{};  // to see what a change does first
+};
+
+// The first decision that was another one.
+struct ReplayDifference {
+  StepId step;             // of the last plan
+  std::uint64_t call = 0;  // counted from 0
+  std::string what;        // the call, and how its answer differs
+  std::string state;       // of the core that was run again, thereafter: what was planned, queues, blocks
+};
+
+struct ReplayReport {
+  JournalHeader header;
+  std::uint64_t num_calls = 0;  // made again, and their answers compared
+  std::uint64_t num_steps = 0, num_requests = 0, num_forks = 0, num_tokens = 0, num_preemptions = 0;
+  double recorded_s = 0.0, replay_s = 0.0;  // from the first plan to the last by the engine's clock; and what replay() took
+  JournalEnd end = JournalEnd::cut;
+  std::string damage{};
+  std::optional<ReplayDifference> difference{};  // it ends there
+};
+
+// Errors: `not_found`, a file that is no journal, `unsupported` (of another decision profile).
+QUIRE_API Result<ReplayReport> replay(const std::string& path, const ReplayOptions& options = {});
+
+}  // namespace quire

@@ -1,0 +1,204 @@
+// Reads the bytes of a journal frame by frame, and within frames of calls call by call. Each frame is checked before anything in it is
+// read; the bytes may still be anything, since whoever can write a file can write its check. Where something is wrong it stops: what came
+// before is good.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/journal/answer_form.h"
+#include "core/journal/journal_form.h"
+#include "core/journal/recorded_call.h"
+#include "quire/core_calls.h"
+#include "quire/journal.h"
+
+namespace quire {
+namespace {
+
+std::string_view text_of(std::span<const std::uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> journal_beginning(const JournalHeader& header) {
+  ByteWriter payload;
+  payload.text(header.quire_version);
+  payload.text(header.decision_profile);
+  payload.value(header.start_time_s);
+  payload.byte(seam_flags(header.seams));
+  payload.text(text_of(encode(header.config)));
+  std::vector<std::uint8_t> bytes(kJournalMagic.begin(), kJournalMagic.end());
+  append_frame(bytes, bytes.size(), FrameKind::header, payload.bytes);
+  return bytes;
+}
+
+std::vector<std::uint8_t> journal_ending(JournalEnd end) {
+  ByteWriter payload;
+  payload.value(end);
+  return std::move(payload.bytes);
+}
+
+struct JournalReader::Impl {
+  explicit Impl(std::span<const std::uint8_t> given) : bytes(given) {}
+
+  struct Frame {
+    FrameKind kind{};
+    std::span<const std::uint8_t> payload;
+  };
+
+  // Nullopt: there is none, or `damage` says what is wrong with it.
+  std::optional<Frame> next_frame() {
+    frame_at = at;
+    const std::span<const std::uint8_t> left = bytes.subspan(at);
+    if (left.empty()) return std::nullopt;
+    std::uint64_t size = 0;
+    if (left.size() >= kFrameHeadBytes)
+      for (unsigned i = 0; i < 4; ++i) size |= std::uint64_t{left[i]} << (8 * i);
+    if (left.size() < kFrameHeadBytes + size) {
+      damage = fmt::format("the frame at byte {} is cut", at);
+      return std::nullopt;
+    }
+    ByteReader head(left.subspan(4, kFrameHeadBytes - 4));
+    Frame frame;
+    head.choice(frame.kind, 1, kLastFrameKind);
+    frame.payload = left.subspan(kFrameHeadBytes, size);
+    if (head.fixed() != frame_check(at, frame.kind, frame.payload) || head.failed()) {
+      damage = fmt::format("the frame at byte {} fails its check", at);
+      return std::nullopt;
+    }
+    at += kFrameHeadBytes + size;
+    return frame;
+  }
+
+  Result<void> read_header() {
+    const std::optional<Frame> frame = next_frame();
+    if (!frame || frame->kind != FrameKind::header) return broken("has no header");
+    ByteReader in(frame->payload);
+    header.quire_version = in.text();
+    header.decision_profile = in.text();
+    in.value(header.start_time_s);
+    read_seam_flags(in, header.seams);
+    const std::string_view config_bytes = in.text();
+    if (in.failed() || !in.at_end()) return broken("has a header that cannot be read");
+    auto config = decode_core_config({reinterpret_cast<const std::uint8_t*>(config_bytes.data()), config_bytes.size()});
+    if (!config) return std::unexpected(std::move(config.error()));
+    header.config = std::move(*config);
+    return {};
+  }
+  [[nodiscard]] Result<void> broken(std::string_view what) const {
+    return fail(ErrorCode::invalid_argument, "journal", fmt::format("{}{}{}", what, damage.empty() ? "" : ": ", damage),
+                "give a file that quire serve --journal has written");
+  }
+
+  // Whether there are calls.
+  bool next_calls() {
+    while (const std::optional<Frame> frame = next_frame()) {
+      calls = ByteReader(frame->payload);
+      if (frame->kind == FrameKind::calls && !frame->payload.empty()) return true;
+      if (frame->kind == FrameKind::end) return take_end(), false;
+      if (frame->kind == FrameKind::header) return wrong("is a second header");
+    }
+    return false;
+  }
+  void take_end() {
+    calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::too_slow));
+    if (calls.failed() || !calls.at_end()) wrong("is no end");
+    if (damage.empty() && at < bytes.size()) damage = fmt::format("{} bytes follow the end", bytes.size() - at);
+    calls = ByteReader({});
+    is_over = true;
+  }
+  bool wrong(std::string_view what) {
+    damage = fmt::format("the frame at byte {} {}", frame_at, what);
+    is_over = true;
+    return false;
+  }
+
+  bool next_call() {
+    if (is_over || (calls.at_end() && !next_calls())) {
+      is_over = true;
+      return false;
+    }
+    call.read(calls);
+    answers.clear();
+    std::uint8_t kind = calls.byte();
+    for (; !calls.failed() && kind > kAnswerOf && kind < kPlanned; kind = calls.byte())
+      read_answer(calls, static_cast<std::uint8_t>(kind - kAnswerOf), answers.emplace_back());
+    if (kind < kPlanned || kind > kAnswered) calls.fail();
+    answer = {.kind = static_cast<JournalAnswer::Kind>(kind - kPlanned), .value = 0};
+    if (kind == kPlanned || kind == kApplied) answer.value = calls.fixed();
+    if (kind == kAnswered) answer.value = calls.number();
+    return !calls.failed() || wrong(fmt::format("holds no call from its byte {} on", calls.position()));
+  }
+
+  const std::span<const std::uint8_t> bytes;
+  std::size_t at = 0, frame_at = 0;
+  JournalHeader header;
+  ByteReader calls{{}};  // of the frame that was read
+  RecordedCall call;
+  std::vector<SeamAnswer> answers;
+  JournalAnswer answer;
+  bool is_over = false;
+  JournalEnd end = JournalEnd::cut;
+  std::string damage;
+};
+
+JournalReader::JournalReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+JournalReader::~JournalReader() = default;
+
+Result<std::unique_ptr<JournalReader>> JournalReader::open(std::span<const std::uint8_t> bytes) {
+  auto impl = std::make_unique<Impl>(bytes);
+  const std::size_t num_same = static_cast<std::size_t>(
+      std::ranges::mismatch(bytes.first(std::min(bytes.size(), kJournalMagic.size())), kJournalMagic).in1 - bytes.begin());
+  if (num_same + 1 == kJournalMagic.size() && bytes.size() > num_same) {
+    return fail(ErrorCode::unsupported, "journal",
+                fmt::format("is of version {}, and this is version {}", bytes[num_same], kJournalVersion),
+                "replay it with the quire that wrote it");
+  }
+  if (num_same < kJournalMagic.size()) return std::unexpected(impl->broken("is none").error());
+  impl->at = num_same;
+  if (Result<void> read = impl->read_header(); !read) return std::unexpected(std::move(read.error()));
+  return std::unique_ptr<JournalReader>(new JournalReader(std::move(impl)));
+}
+
+const JournalHeader& JournalReader::header() const {
+  return impl_->header;
+}
+
+bool JournalReader::next() {
+  return impl_->next_call();
+}
+
+bool JournalReader::is_schedule() const {
+  return impl_->call.is_schedule();
+}
+
+void JournalReader::tell(CallSink& sink) const {
+  impl_->call.tell(sink);
+}
+
+const StepPlan* JournalReader::play(Core& core) const {
+  return impl_->call.play(core);
+}
+
+std::vector<SeamAnswer>& JournalReader::answers() {
+  return impl_->answers;
+}
+
+JournalAnswer JournalReader::answer() const {
+  return impl_->answer;
+}
+
+std::size_t JournalReader::position() const {
+  return impl_->at;
+}
+
+JournalEnd JournalReader::end() const {
+  return impl_->end;
+}
+
+const std::string& JournalReader::damage() const {
+  return impl_->damage;
+}
+
+}  // namespace quire
