@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 add_library(quire_lib INTERFACE)
-target_link_libraries(quire_lib INTERFACE quire_engine quire_server quire_text quire_core_offload)
+target_link_libraries(quire_lib INTERFACE quire_engine quire_server quire_text quire_core_offload quire_lab)
 set_target_properties(quire_lib PROPERTIES EXPORT_NAME quire)
 add_library(quire::quire ALIAS quire_lib)
 

@@ -114,6 +114,8 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
       ->capture_default_str();
 }
 
+}  // namespace
+
 void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum) {
   app.add_option("--continuum-pin", continuum.pin_s, "With --scheduling-policy continuum: seconds for which the blocks of a turn are kept")
       ->type_name("S")
@@ -147,8 +149,6 @@ void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler) {
   app.add_flag("--async-scheduling,!--no-async-scheduling", scheduler.async_scheduling,
                "Plan the next step while one is computed; same answers, less waiting between steps (default on)");
 }
-
-}  // namespace
 
 Result<std::uint64_t> parse_bytes(std::string_view text) {
   double number = 0.0;

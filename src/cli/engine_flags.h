@@ -20,6 +20,10 @@ std::string format_bytes(std::uint64_t bytes);
 // Adds MODEL and the engine's flags; `options` must outlive parsing.
 void add_engine_flags(CLI::App& app, EngineOptions& options);
 
+// Those that a simulated engine has, too.
+void add_scheduler_flags(CLI::App& app, SchedulerOptions& scheduler);
+void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum);
+
 // "2GiB", or "auto" for 0.
 CLI::Validator bytes_flag();
 

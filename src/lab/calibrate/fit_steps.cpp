@@ -1,0 +1,153 @@
+// A worker's model from the trace of a real one (docs/trace.md). A step's sizes are followed from the decisions; its duration is the time
+// from its plan to the next one, or, where plans are made while the step before runs, from the next plan to the one after: whichever the
+// model explains better.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cmath>
+#include <string>
+#include <unordered_map>
+
+#include "lab/calibrate/least_squares.h"
+#include "lab/workload/json_line.h"
+#include "lab/workload/line_reader.h"
+#include "quire/simulation.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMostSteps = 5'000'000, kFewestSteps = 20;
+// A pause in the traffic, or a machine that did something else: the longest hundredth of durations is not fitted.
+constexpr double kKeptShare = 0.99;
+
+struct TracedStep {
+  double time_s = 0.0;
+  bool was_idle = false;  // nothing ran when it began, so the time before it tells nothing
+  StepSizes sizes;
+};
+
+class StepFollower {
+ public:
+  // Empty: the line was taken, or is of no interest.
+  std::string take(const boost::json::object& record) {
+    std::string wrong;
+    const JsonLine line(record, wrong);
+    const std::string_view event = line.text("event");
+    if (event == "step_snapshot") begin(line);
+    if (event == "prefix_cache_lookup") found_[std::string(line.text("req_id"))] = line.count("total_hit_tokens", 0, 1U << 30U);
+    if (event == "step_decision" && !steps_.empty()) decide(line, record);
+    return wrong;
+  }
+  std::vector<TracedStep> finish() { return std::move(steps_); }
+
+ private:
+  void begin(const JsonLine& line) {
+    const std::uint64_t num_running = line.count("num_running", 0, 1U << 30U);
+    steps_.push_back({.time_s = line.number("ts", 0.0), .was_idle = num_running == 0, .sizes = {}});
+  }
+
+  void decide(const JsonLine& line, const boost::json::object& record) {
+    for (const char* name : {"scheduled_new_req_ids", "scheduled_resumed_req_ids"})
+      for_each_text(line, name, [&](const std::string& request) { computed_[request] = found_[request]; });
+    for_each_text(line, "preempted_req_ids", [&](const std::string& request) { computed_[request] = 0; });
+    const boost::json::value* const tokens = record.if_contains("num_scheduled_tokens");
+    if (tokens == nullptr || !tokens->is_object()) return line.complain("num_scheduled_tokens", "is no object");
+    for (const auto& [request, value] : tokens->get_object()) {
+      const auto count = static_cast<double>(whole_number(value).value_or(0));
+      double& computed = computed_[std::string(request)];
+      StepSizes& sizes = steps_.back().sizes;
+      if (count == 1.0) {
+        ++sizes.decode_rows;
+        sizes.context_tokens += computed + 1.0;
+      } else {
+        sizes.prefill_tokens += count;
+        sizes.prefill_pairs += count * (computed + (count + 1.0) / 2.0);
+      }
+      computed += count;
+    }
+  }
+
+  template <class Take>
+  static void for_each_text(const JsonLine& line, const char* name, const Take& take) {
+    const boost::json::array* const list = line.array(name);
+    for (std::size_t i = 0; list != nullptr && i < list->size(); ++i)
+      if ((*list)[i].is_string()) take(std::string((*list)[i].get_string()));
+  }
+
+  std::vector<TracedStep> steps_;
+  std::unordered_map<std::string, double> computed_;
+  std::unordered_map<std::string, std::uint64_t> found_;
+};
+
+// The step's duration is told by the time from the plan `lag` steps after it to the one thereafter.
+std::vector<Observation> observations_of(const std::vector<TracedStep>& steps, std::size_t lag) {
+  std::vector<Observation> all;
+  for (std::size_t i = 0; i + lag + 1 < steps.size(); ++i) {
+    const TracedStep& before = steps[i + lag];
+    const TracedStep& after = steps[i + lag + 1];
+    if (after.was_idle || before.was_idle || after.time_s <= before.time_s ||
+        steps[i].sizes.prefill_tokens + steps[i].sizes.decode_rows == 0.0)
+      continue;
+    all.push_back({.sizes = terms_of(steps[i].sizes), .value = after.time_s - before.time_s});
+  }
+  std::ranges::sort(all, {}, &Observation::value);
+  all.resize(static_cast<std::size_t>(std::ceil(static_cast<double>(all.size()) * kKeptShare)));
+  return all;
+}
+
+double mean_error(const std::vector<Observation>& observations, const Terms& weights) {
+  double sum = 0.0;
+  for (const Observation& one : observations) {
+    double modelled = 0.0;
+    for (std::size_t i = 0; i < kNumTerms; ++i) modelled += weights[i] * one.sizes[i];
+    sum += std::abs(modelled - one.value) / one.value;
+  }
+  return observations.empty() ? 0.0 : sum / static_cast<double>(observations.size());
+}
+
+Result<std::vector<TracedStep>> read_steps(const std::string& path) {
+  auto lines = LineReader::open(path);
+  if (!lines) return std::unexpected(lines.error());
+  StepFollower follower;
+  for (std::size_t count = 0; count < 8 * kMostSteps; ++count) {
+    const auto more = lines->next();
+    if (!more) return std::unexpected(more.error());
+    if (!*more) break;
+    boost::system::error_code error;
+    const boost::json::value value = boost::json::parse(lines->line(), error);
+    // A trace may end in the middle of a line, where its process was killed.
+    if (error || !value.is_object()) continue;
+    if (const std::string wrong = follower.take(value.get_object()); !wrong.empty())
+      return std::unexpected(lines->error(wrong, "give the PATH.steps.jsonl of quire serve --trace"));
+  }
+  return follower.finish();
+}
+
+}  // namespace
+
+Result<FitReport> fit_worker_to_steps(const std::string& path) {
+  const auto steps = read_steps(path);
+  if (!steps) return std::unexpected(steps.error());
+  FitReport report;
+  report.mean_error = 2.0;
+  for (const std::size_t lag : {0, 1}) {
+    const std::vector<Observation> observations = observations_of(*steps, lag);
+    if (observations.size() < kFewestSteps)
+      return fail(ErrorCode::invalid_argument, path, fmt::format("has {} steps whose duration can be told", observations.size()),
+                  fmt::format("give a trace with at least {} steps while requests run", kFewestSteps));
+    const Terms weights = fit_non_negative(observations);
+    const double error = mean_error(observations, weights);
+    report.lines.push_back(fmt::format("{}: {} steps, mean error {:.2f} %", lag == 0 ? "plan to next plan" : "one plan later",
+                                       observations.size(), error * 100.0));
+    if (error >= report.mean_error) continue;
+    report.mean_error = error;
+    report.num_used = observations.size();
+    report.worker = worker_of(weights);
+  }
+  report.worker.source = fmt::format("{} steps of a trace, mean error {:.1f} %", report.num_used, report.mean_error * 100.0);
+  return report;
+}
+
+}  // namespace quire

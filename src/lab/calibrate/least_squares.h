@@ -1,0 +1,40 @@
+#pragma once
+// Least squares with weights that are not negative.
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "quire/simulation.h"
+
+namespace quire {
+
+inline constexpr std::size_t kNumTerms = 5;
+using Terms = std::array<double, kNumTerms>;
+
+struct Observation {
+  Terms sizes;  // of which `value` is a weighted sum
+  double value;
+};
+
+inline Terms terms_of(const StepSizes& sizes) {
+  return {1.0, sizes.prefill_tokens, sizes.decode_rows, sizes.context_tokens, sizes.prefill_pairs};
+}
+inline Terms weights_of(const WorkerModel& worker) {
+  return {worker.step_s, worker.prefill_token_s, worker.decode_row_s, worker.context_token_s, worker.prefill_pair_s};
+}
+// The worker whose steps take so much for each; its host_s is 0.
+inline WorkerModel worker_of(const Terms& weights) {
+  return {.host_s = 0.0,
+          .step_s = weights[0],
+          .prefill_token_s = weights[1],
+          .decode_row_s = weights[2],
+          .context_token_s = weights[3],
+          .prefill_pair_s = weights[4],
+          .source = {}};
+}
+
+// Minimises the sum of ((weights * sizes - value) / value)^2, exactly: with so few terms each set of those that are not 0 is tried.
+// Observations of a value of 0 or less are passed over. All 0 where there are none.
+Terms fit_non_negative(std::span<const Observation> observations);
+
+}  // namespace quire

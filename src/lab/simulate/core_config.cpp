@@ -1,0 +1,83 @@
+#include "lab/simulate/core_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kDefaultBlockSize = 16, kDefaultTokens = 400'000;
+constexpr std::uint32_t kMaxTokens = 1U << 28U;  // keeps sums of two counts within the core's bounds
+constexpr std::uint32_t kMaxInstances = 4096;
+
+Result<void> wrong(const char* field, std::string what, std::string remedy) {
+  return fail(ErrorCode::invalid_argument, field, std::move(what), std::move(remedy));
+}
+
+Result<void> check_request(const Workload& workload, std::uint32_t index) {
+  const WorkloadRequest& request = workload.requests[index];
+  const auto field = fmt::format("requests[{}]", index);
+  if (request.prompt_tokens == 0 || request.prompt_tokens > kMaxTokens || request.output_tokens == 0 || request.output_tokens > kMaxTokens)
+    return wrong(field.c_str(), fmt::format("has {} prompt and {} output tokens", request.prompt_tokens, request.output_tokens),
+                 fmt::format("give 1 to {}", kMaxTokens));
+  if (!(request.start_s >= 0.0 && std::isfinite(request.start_s)))
+    return wrong(field.c_str(), fmt::format("starts at {} s", request.start_s), "give a time from 0 on");
+  if (request.after != kNoRequest && request.after >= index)
+    return wrong(field.c_str(), fmt::format("follows request {}", request.after), "list a request behind the one that it follows");
+  if (request.has_tokens && request.first_token + request.prompt_tokens > workload.tokens.size())
+    return wrong(field.c_str(), "has tokens that are not there", "give all tokens of its prompt");
+  if (std::uint64_t{request.first_run} + request.num_runs > workload.runs.size())
+    return wrong(field.c_str(), "has ids that are not there", "give all runs of its ids");
+  return {};
+}
+
+Result<void> check_worker(const WorkerModel& worker) {
+  const std::pair<const char*, double> seconds[] = {{"host_s", worker.host_s},
+                                                    {"step_s", worker.step_s},
+                                                    {"prefill_token_s", worker.prefill_token_s},
+                                                    {"decode_row_s", worker.decode_row_s},
+                                                    {"context_token_s", worker.context_token_s},
+                                                    {"prefill_pair_s", worker.prefill_pair_s}};
+  for (const auto& [name, value] : seconds)
+    if (!(value >= 0.0 && value < 1e6)) return wrong(name, fmt::format("is {}", value), "give seconds, 0 or more");
+  if (worker.step_s + worker.host_s + worker.prefill_token_s + worker.decode_row_s <= 0.0)
+    return wrong("step_s", "is 0, and so is the rest: no step takes time", "give the worker's seconds");
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_played(const Workload& workload, const SimulationOptions& options) {
+  if (workload.requests.empty()) return wrong("workload", "holds no request", "give one that does");
+  if (workload.requests.size() >= kNoRequest) return wrong("workload", "holds too many requests", "play a part of it");
+  for (std::uint32_t i = 0; i < workload.requests.size(); ++i)
+    if (auto valid = check_request(workload, i); !valid) return valid;
+  if (options.num_instances == 0 || options.num_instances > kMaxInstances)
+    return wrong("instances", fmt::format("is {}", options.num_instances), fmt::format("give 1 to {}", kMaxInstances));
+  if (!(options.slo_ttft_s >= 0.0) || !(options.slo_tpot_s >= 0.0)) return wrong("slo", "is below 0", "give seconds, 0 for any");
+  return check_worker(options.worker);
+}
+
+CoreConfig simulated_core(const Workload& workload, const SimulationOptions& options) {
+  CoreConfig config;
+  config.scheduler = options.scheduler;
+  config.pressure = options.pressure;
+  config.continuum = options.continuum;
+  config.block_size = options.block_size != 0 ? options.block_size : workload.id_tokens != 0 ? workload.id_tokens : kDefaultBlockSize;
+  config.kv.num_blocks = options.num_blocks != 0 ? options.num_blocks : kDefaultTokens / config.block_size + 1;
+  FullAttentionSpec attention;
+  attention.block_size = config.block_size;
+  config.kv.groups.push_back({.layer_names = {}, .spec = attention, .layer_specs = {}});
+  config.prefix_cache.enable_prefix_caching = options.enable_prefix_caching;
+  config.limits.max_outstanding_plans = config.scheduler.async_scheduling ? 2 : 1;
+  // What nobody reads costs time.
+  config.report.log_stats = config.report.count_common_prefix = false;
+  if (config.scheduler.max_model_len == 0)
+    for (const WorkloadRequest& request : workload.requests)
+      config.scheduler.max_model_len = std::max(config.scheduler.max_model_len, request.prompt_tokens + request.output_tokens + 1);
+  return config;
+}
+
+}  // namespace quire

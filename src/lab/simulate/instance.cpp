@@ -1,0 +1,174 @@
+// The loop is that of vLLM's EngineCore (v0.19.0: step_with_batch_queue, or step without asynchronous scheduling). In flight are plans that
+// the worker runs or will run. A turn happens when the oldest result is there: it is taken first, then the requests that came meanwhile;
+// then plans are made until as many are in flight as may be. So with asynchronous scheduling who comes while step n runs is seen when
+// step n-1's successor is planned, one step later than without.
+#include "lab/simulate/instance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "lab/simulate/step_sizes.h"
+
+namespace quire {
+namespace {
+
+// Room for tokens sampled beyond a limit, so that the core need not move a prompt when it first runs.
+constexpr std::uint32_t kRoomTokens = 16;
+
+}  // namespace
+
+Result<std::unique_ptr<Instance>> Instance::create(std::uint32_t index, const CoreConfig& config, Played& played) {
+  std::unique_ptr<Instance> made(new Instance(index, config, played));
+  auto core = Core::create(config, {.hash = &made->hash_});
+  if (!core) return std::unexpected(core.error());
+  made->core_ = std::move(*core);
+  return made;
+}
+
+Instance::Instance(std::uint32_t index, const CoreConfig& config, Played& played)
+    : index_(index),
+      max_flights_(config.limits.max_outstanding_plans),
+      max_num_seqs_(config.scheduler.max_num_seqs),
+      max_step_tokens_(config.scheduler.max_num_batched_tokens),
+      num_blocks_(config.kv.num_blocks - 1.0),
+      played_(played) {}
+
+void Instance::give(std::uint32_t request) {
+  inbox_.push_back(request);
+  ++num_open_;
+  played_.times[request].instance = index_;
+}
+
+double Instance::next_turn_s() const {
+  if (!flights_.empty()) return std::max(now_s_, flights_.front().ready_s);
+  if (!inbox_.empty()) return std::max(now_s_, played_.times[inbox_.front()].arrival_s);
+  if (!sleeps_) return kNever;
+  // A pin that expires may make room.
+  const std::optional<double> deadline = core_->next_deadline();
+  return deadline.has_value() && *deadline > now_s_ ? *deadline : kNever;
+}
+
+void Instance::turn() {
+  now_s_ = next_turn_s();
+  QUIRE_CHECK(now_s_ < kNever, "there is something to do");
+  if (!flights_.empty()) apply_oldest();
+  take_inbox();
+  sleeps_ = false;
+  while (flights_.size() < max_flights_ && (core_->has_work() || core_->has_finished_requests())) {
+    const std::uint32_t num_tokens = launch();
+    if (num_tokens > 0 && flights_.front().ready_s > now_s_) continue;
+    // An empty plan is over at once. Where nothing else is in flight the next would be empty, too: the loop sleeps.
+    if (num_tokens == 0 && flights_.size() == 1) {
+      apply_oldest();
+      sleeps_ = true;
+    }
+    return;
+  }
+}
+
+void Instance::take_inbox() {
+  while (!inbox_.empty() && played_.times[inbox_.front()].arrival_s <= now_s_) {
+    add(inbox_.front());
+    inbox_.pop_front();
+  }
+}
+
+void Instance::add(std::uint32_t request) {
+  const WorkloadRequest& given = played_.workload.requests[request];
+  // A token of its own fills what has no name, so that two requests share nothing that the workload does not say.
+  std::vector<TokenId> prompt;
+  prompt.reserve(std::size_t{given.prompt_tokens} + given.output_tokens + kRoomTokens);
+  if (given.has_tokens) {
+    const auto begin = played_.workload.tokens.begin() + static_cast<std::ptrdiff_t>(given.first_token);
+    prompt.assign(begin, begin + given.prompt_tokens);
+  } else {
+    prompt.resize(given.prompt_tokens, static_cast<TokenId>(request));
+  }
+  played_.names.of(given, names_);
+  RequestTags tags;
+  NewRequest added;
+  added.id = RequestId{request};
+  added.prompt = prompt;
+  added.prompt_storage = &prompt;
+  added.arrival_time = played_.times[request].arrival_s;
+  added.max_tokens = given.output_tokens;
+  added.block_hashes = {reinterpret_cast<const std::uint8_t*>(names_.data()), names_.size() * sizeof(BlockHash)};
+  if (played_.options.scheduler.policy == SchedulingPolicy::continuum) {
+    tags.job = std::to_string(given.session);
+    tags.is_last_step = given.ends_session;
+    added.tags = &tags;
+  }
+  const Result<void> taken = core_->add(added, {.now = now_s_});
+  if (taken) return;
+  if (played_.first_refusal.empty()) played_.first_refusal = taken.error().to_string();
+  played_.times[request].refused = true;
+  played_.ended.push_back(request);
+  --num_open_;
+}
+
+std::uint32_t Instance::launch() {
+  const StepPlan& plan = core_->schedule({.now = now_s_});
+  if (on_plan) on_plan(plan);
+  double ready_s = now_s_;
+  if (plan.num_scheduled_tokens > 0) {
+    const WorkerModel& worker = played_.options.worker;
+    const StepSizes sizes = sizes_of(plan);
+    const double seconds = worker.seconds(sizes);
+    ready_s = std::max(now_s_ + worker.host_s, worker_free_s_) + seconds;
+    worker_free_s_ = ready_s;
+    if (played_.steps != nullptr) played_.steps->push_back({ready_s, sizes});
+    note_plan(plan);
+    count_step(plan, seconds);
+  }
+  flights_.push_back({&plan, ready_s});
+  return plan.num_scheduled_tokens;
+}
+
+void Instance::note_plan(const StepPlan& plan) {
+  for (const AdmittedRequest& admitted : plan.admitted) {
+    RequestTimes& times = played_.times[admitted.id.value];
+    if (times.scheduled_s < 0.0) times.scheduled_s = now_s_;
+  }
+}
+
+void Instance::count_step(const StepPlan& plan, double seconds) {
+  const CoreCounters counters = core_->counters();
+  const double usage = 1.0 - counters.num_free_blocks / num_blocks_;
+  totals_.busy_s += seconds;
+  totals_.kv_usage_s += usage * seconds;
+  totals_.kv_usage_peak = std::max(totals_.kv_usage_peak, usage);
+  if (counters.num_waiting == 0) return;
+  if (counters.num_running >= max_num_seqs_)
+    totals_.held_by_batch_s += seconds;
+  else if (plan.num_scheduled_tokens >= max_step_tokens_)
+    totals_.held_by_budget_s += seconds;
+  else
+    totals_.held_by_blocks_s += seconds;
+}
+
+void Instance::apply_oldest() {
+  const StepPlan& plan = *flights_.front().plan;
+  sampled_.clear();
+  for (const ScheduledRequest& one : plan.scheduled)
+    if (one.samples) sampled_.push_back({one.id, static_cast<TokenId>(one.id.value)});
+  flights_.pop_front();
+  const auto outcome = core_->apply({.step = plan.step, .sampled = sampled_}, {.now = now_s_});
+  QUIRE_CHECK(outcome.has_value(), "made-up tokens fit their plan");
+  note_updates(**outcome);
+}
+
+void Instance::note_updates(const StepOutcome& outcome) {
+  for (const FirstAdmission& one : outcome.first_admissions) played_.times[one.id.value].cached_tokens = one.num_cached_tokens;
+  for (const RequestUpdate& update : outcome.updates) {
+    RequestTimes& times = played_.times[update.id.value];
+    if (times.first_token_s < 0.0) times.first_token_s = now_s_;
+    if (!update.finished) continue;
+    times.last_token_s = now_s_;
+    played_.ended.push_back(static_cast<std::uint32_t>(update.id.value));
+    --num_open_;
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,89 @@
+#pragma once
+// One engine in virtual time: the shipping core, and the loop of vLLM's EngineCore around it.
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "lab/simulate/simulated_steps.h"
+#include "lab/workload/block_names.h"
+#include "quire/core.h"
+#include "quire/simulation.h"
+
+namespace quire {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// What the instances share: the workload, and what becomes of its requests.
+struct Played {
+  const Workload& workload;
+  const SimulationOptions& options;
+  BlockNames names;
+  std::vector<RequestTimes> times = {};   // as in the workload
+  std::vector<std::uint32_t> ended = {};  // since this was cleared last
+  std::string first_refusal = {};
+  std::vector<SimulatedStep>* steps = nullptr;  // where they are kept; null: nowhere
+};
+
+// Sums over the steps of an instance.
+struct InstanceTotals {
+  double busy_s = 0.0, held_by_batch_s = 0.0, held_by_budget_s = 0.0, held_by_blocks_s = 0.0;
+  double kv_usage_s = 0.0;  // share of blocks held, times seconds of steps
+  double kv_usage_peak = 0.0;
+};
+
+class Instance {
+ public:
+  // Errors are those of Core::create().
+  static Result<std::unique_ptr<Instance>> create(std::uint32_t index, const CoreConfig& config, Played& played);
+
+  // The request has arrived (RequestTimes::arrival_s); the engine sees it at the next turn of its loop.
+  void give(std::uint32_t request);
+  // When turn() is due; kNever while there is nothing to do.
+  [[nodiscard]] double next_turn_s() const;
+  // One turn of the loop: the oldest step's result is taken, then who came meanwhile, then the next plans are made.
+  void turn();
+
+  [[nodiscard]] std::uint32_t num_open() const { return num_open_; }
+  [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
+  [[nodiscard]] const InstanceTotals& totals() const { return totals_; }
+  // For tests that look at decisions: called with each plan as it is made.
+  std::function<void(const StepPlan&)> on_plan;
+
+ private:
+  struct Flight {
+    const StepPlan* plan;
+    double ready_s;  // when its result is
+  };
+
+  Instance(std::uint32_t index, const CoreConfig& config, Played& played);
+  void take_inbox();
+  void add(std::uint32_t request);
+  // The tokens that it schedules.
+  std::uint32_t launch();
+  void note_plan(const StepPlan& plan);
+  void count_step(const StepPlan& plan, double seconds);
+  void apply_oldest();
+  void note_updates(const StepOutcome& outcome);
+
+  const std::uint32_t index_;
+  const std::uint32_t max_flights_;
+  const std::uint32_t max_num_seqs_, max_step_tokens_;
+  const double num_blocks_;
+  Played& played_;
+  MixedNames hash_;
+  std::unique_ptr<Core> core_;
+  double now_s_ = 0.0;
+  double worker_free_s_ = 0.0;
+  bool sleeps_ = false;  // the last plan was empty and nothing is in flight
+  std::deque<Flight> flights_;
+  std::deque<std::uint32_t> inbox_;
+  std::uint32_t num_open_ = 0;
+  InstanceTotals totals_;
+  // Reused from step to step.
+  std::vector<BlockHash> names_;
+  std::vector<SampledToken> sampled_;
+};
+
+}  // namespace quire

@@ -1,0 +1,201 @@
+// A file becomes a workload: its lines are read by the format that the first one shows; then what was asked for is done to it as a whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/random.h"
+#include "lab/workload/formats.h"
+#include "lab/workload/line_reader.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMostRequests = 50'000'000;
+
+bool is_of_sessions(WorkloadFormat format) {
+  return format == WorkloadFormat::sessions;
+}
+
+class FileReader {
+ public:
+  FileReader(LineReader& lines, Workload& workload) : lines_(lines), workload_(workload) {}
+
+  Result<WorkloadFormat> read(std::uint32_t max_requests) {
+    WorkloadFormat format = WorkloadFormat::unknown;
+    for (bool first = true; workload_.requests.size() < max_requests; first = false) {
+      const auto more = lines_.next();
+      if (!more) return std::unexpected(more.error());
+      if (!*more) break;
+      if (first && (format = format_of(lines_.line())) == WorkloadFormat::unknown)
+        return std::unexpected(lines_.error("is of no known format", "docs/simulate.md lists those that are read"));
+      if (first && format == WorkloadFormat::azure) continue;
+      if (const std::string wrong = take(format); !wrong.empty()) return std::unexpected(lines_.error(wrong, "mend or remove the line"));
+    }
+    return format;
+  }
+
+ private:
+  // What is wrong with the line, or nothing.
+  std::string take(WorkloadFormat format) {
+    if (format == WorkloadFormat::azure) return take_azure(lines_.line(), workload_);
+    boost::system::error_code error;
+    const boost::json::value value = boost::json::parse(lines_.line(), error, memory_.release(), {.max_depth = 16});
+    if (error || !value.is_object()) return "is no JSON object (is the file cut?)";
+    std::string wrong;
+    const JsonLine line(value.get_object(), wrong);
+    switch (format) {
+      case WorkloadFormat::mooncake:
+        take_mooncake(line, workload_);
+        break;
+      case WorkloadFormat::tokens:
+        take_tokens(line, workload_);
+        break;
+      case WorkloadFormat::vllm_run:
+        take_vllm_run(line, workload_);
+        break;
+      case WorkloadFormat::sessions:
+        take_session(line, workload_, wrong);
+        break;
+      case WorkloadFormat::mini_swe:
+        take_mini_swe(line, workload_, wrong);
+        break;
+      case WorkloadFormat::azure:
+      case WorkloadFormat::unknown:
+        break;
+    }
+    return wrong;
+  }
+
+  // One line's memory is the next one's.
+  struct LineMemory {
+    boost::json::storage_ptr release() {
+      storage = {};
+      return storage = boost::json::make_shared_resource<boost::json::monotonic_resource>();
+    }
+    boost::json::storage_ptr storage;
+  };
+
+  LineReader& lines_;
+  Workload& workload_;
+  LineMemory memory_;
+};
+
+// From the first arrival on, in the order of arrivals.
+void order(Workload& workload, bool is_closed_loop) {
+  auto& requests = workload.requests;
+  if (is_closed_loop || requests.empty()) return;
+  if (!std::ranges::is_sorted(requests, {}, &WorkloadRequest::start_s)) {
+    std::vector<std::pair<double, std::size_t>> places;
+    for (std::size_t i = 0; i < requests.size(); ++i) places.emplace_back(requests[i].start_s, i);
+    std::ranges::sort(places);
+    std::vector<WorkloadRequest> ordered;
+    for (const auto& [unused, place] : places) ordered.push_back(requests[place]);
+    requests = std::move(ordered);
+    workload.notes.push_back("its lines are not in the order of their times, and were put so");
+  }
+  const double first_s = requests.front().start_s;
+  for (WorkloadRequest& request : requests) request.start_s -= first_s;
+}
+
+// Those of equal time, evenly up to the next time.
+void spread(std::vector<WorkloadRequest>& requests) {
+  for (std::size_t begin = 0, end = 0; begin < requests.size(); begin = end) {
+    while (end < requests.size() && requests[end].start_s == requests[begin].start_s) ++end;
+    if (end == requests.size()) return;
+    const double gap_s = (requests[end].start_s - requests[begin].start_s) / static_cast<double>(end - begin);
+    for (std::size_t i = begin + 1; i < end; ++i) requests[i].start_s += gap_s * static_cast<double>(i - begin);
+  }
+}
+
+// Each agent plays a session. The first to play one shares what the file says; others share its common beginning, since two agents with
+// one task do not say the same all along.
+Workload played_by_agents(Workload read, const WorkloadOptions& options) {
+  std::vector<std::uint32_t> begins;  // of the sessions
+  for (std::uint32_t i = 0; i < read.requests.size(); ++i)
+    if (read.requests[i].after == kNoRequest) begins.push_back(i);
+  begins.push_back(static_cast<std::uint32_t>(read.requests.size()));
+  const auto num_sessions = static_cast<std::uint32_t>(begins.size() - 1);
+  const std::uint32_t num_agents = options.num_agents != 0 ? options.num_agents : num_sessions;
+  Random random(options.seed);
+  std::vector<WorkloadRequest> requests = std::move(read.requests);
+  read.requests.clear();
+  std::vector<bool> played(num_sessions, false);
+  for (std::uint32_t agent = 0; agent < num_agents; ++agent) {
+    const auto session = agent < num_sessions ? agent : static_cast<std::uint32_t>(random.below(num_sessions));
+    const auto offset = static_cast<std::uint32_t>(read.requests.size()) - begins[session];
+    const double start_s = random.unit() * options.ramp_s;
+    for (std::uint32_t i = begins[session]; i < begins[session + 1]; ++i) {
+      WorkloadRequest request = requests[i];
+      request.session = agent;
+      if (request.after == kNoRequest)
+        request.start_s = start_s;
+      else
+        request.after += offset;
+      if (played[session]) request.name_space = num_sessions + 1 + agent;
+      read.requests.push_back(request);
+    }
+    played[session] = true;
+  }
+  read.notes.push_back(fmt::format("{} agents, {} sessions in the file, starts drawn evenly over {} s (seed {})", num_agents, num_sessions,
+                                   options.ramp_s, options.seed));
+  return read;
+}
+
+Result<void> check_options(const WorkloadOptions& options) {
+  if (!(options.rate_scale > 0.0 && std::isfinite(options.rate_scale)))
+    return fail(ErrorCode::invalid_argument, "rate_scale", fmt::format("is {}", options.rate_scale), "give a positive number, such as 2");
+  if (!(options.ramp_s >= 0.0 && std::isfinite(options.ramp_s)))
+    return fail(ErrorCode::invalid_argument, "ramp", fmt::format("is {}", options.ramp_s), "give seconds, 0 or more");
+  if (options.num_agents > 10'000'000)
+    return fail(ErrorCode::invalid_argument, "agents", fmt::format("is {}", options.num_agents), "give at most 10000000");
+  return {};
+}
+
+// Line by line the same requests.
+Result<void> add_prompts(Workload& workload, const std::string& path) {
+  auto lines = LineReader::open(path);
+  if (!lines) return std::unexpected(lines.error());
+  Workload prompts;
+  const auto format = FileReader(*lines, prompts).read(static_cast<std::uint32_t>(workload.requests.size()));
+  if (!format) return std::unexpected(format.error());
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    if (i >= prompts.requests.size() || !prompts.requests[i].has_tokens ||
+        prompts.requests[i].prompt_tokens != workload.requests[i].prompt_tokens)
+      return fail(ErrorCode::invalid_argument, path, fmt::format("its line {} is not the prompt of request {}", i + 1, i),
+                  "give the file that the run was made with");
+    workload.requests[i].has_tokens = true;
+    workload.requests[i].first_token = prompts.requests[i].first_token;
+  }
+  workload.tokens = std::move(prompts.tokens);
+  return {};
+}
+
+}  // namespace
+
+Result<Workload> read_workload(const WorkloadOptions& options) {
+  if (auto valid = check_options(options); !valid) return std::unexpected(valid.error());
+  auto lines = LineReader::open(options.path);
+  if (!lines) return std::unexpected(lines.error());
+  Workload workload;
+  workload.name = std::filesystem::path(options.path).filename();
+  const auto format = FileReader(*lines, workload).read(options.max_requests != 0 ? options.max_requests : kMostRequests);
+  if (!format) return std::unexpected(format.error());
+  if (workload.requests.empty()) return fail(ErrorCode::invalid_argument, options.path, "holds no request", "give a file with some");
+  if (!options.prompts.empty())
+    if (auto added = add_prompts(workload, options.prompts); !added) return std::unexpected(added.error());
+  order(workload, is_of_sessions(*format));
+  if (is_of_sessions(*format)) workload = played_by_agents(std::move(workload), options);
+  if (*format == WorkloadFormat::mooncake) {
+    if (options.spread_bursts) spread(workload.requests);
+    workload.notes.push_back(options.spread_bursts ? "requests of equal time are spread evenly up to the next time"
+                                                   : "requests of equal time arrive together, as bursts");
+    workload.notes.push_back("its ids cover prompts only: what an answer leaves in the cache is not found by the next prompt");
+  }
+  for (WorkloadRequest& request : workload.requests)
+    if (request.after == kNoRequest) request.start_s /= options.rate_scale;
+  return workload;
+}
+
+}  // namespace quire

@@ -1,0 +1,112 @@
+// Formats with a session (an agent's run of turns) per line.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lab/workload/formats.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMiniSweTokens = 16;
+
+std::uint32_t next_session(const Workload& workload) {
+  return workload.requests.empty() ? 0 : workload.requests.back().session + 1;
+}
+
+// A session as its turns are read.
+struct Turns {
+  Workload& workload;
+  std::string& wrong;
+  WorkloadRequest pattern;          // what all turns have
+  std::uint32_t last = kNoRequest;  // the turn before
+  double sub_agents_s = 0.0;        // of those since, the time that they took
+};
+
+void take_runs(const JsonLine& line, Workload& workload, WorkloadRequest& request) {
+  request.first_run = static_cast<std::uint32_t>(workload.runs.size());
+  const boost::json::array* const runs = line.array("hash_runs");
+  if (runs == nullptr) return;
+  std::uint64_t num_ids = 0;
+  for (const boost::json::value& value : *runs) {
+    const boost::json::array* const pair = value.is_array() ? &value.get_array() : nullptr;
+    const auto first = pair != nullptr && pair->size() == 2 ? whole_number((*pair)[0]) : std::nullopt;
+    const auto count = pair != nullptr && pair->size() == 2 ? whole_number((*pair)[1]) : std::nullopt;
+    if (!first || !count || *count > kMostTokens) return line.complain("hash_runs", "has what is no pair of a first id and a count");
+    num_ids += *count;
+    workload.runs.push_back({*first, static_cast<std::uint32_t>(*count)});
+    ++request.num_runs;
+  }
+  if (num_ids > request.prompt_tokens / workload.id_tokens + 1)
+    line.complain("hash_runs", fmt::format("has {} ids for {} tokens", num_ids, request.prompt_tokens));
+}
+
+void take_turn(const JsonLine& line, Turns& turns) {
+  WorkloadRequest request = turns.pattern;
+  request.prompt_tokens = static_cast<std::uint32_t>(line.count("in", 1, kMostTokens));
+  // A turn that was broken off before its first token still computed its prompt.
+  request.output_tokens = std::max(1U, static_cast<std::uint32_t>(line.count("out", 0, kMostTokens)));
+  request.after = turns.last;
+  // What the parent thought meanwhile includes its sub-agents' time, and it waits for them here.
+  if (turns.last != kNoRequest) request.start_s = std::max(0.0, line.number_or("think_time", 0.0, 0.0) - turns.sub_agents_s);
+  turns.sub_agents_s = 0.0;
+  take_runs(line, turns.workload, request);
+  turns.last = static_cast<std::uint32_t>(turns.workload.requests.size());
+  turns.workload.requests.push_back(request);
+}
+
+void take_turns(const JsonLine& line, Turns& turns, bool are_sub_agents) {
+  const boost::json::array* const requests = line.array("requests");
+  if (requests == nullptr) return;
+  for (const boost::json::value& value : *requests) {
+    if (!value.is_object()) return line.complain("requests", "has what is no object");
+    const JsonLine turn(value.get_object(), turns.wrong);
+    if (turn.text("type") != "subagent") {
+      take_turn(turn, turns);
+    } else if (are_sub_agents) {
+      return line.complain("requests", "has a sub-agent within a sub-agent");
+    } else {
+      take_turns(turn, turns, true);
+      turns.sub_agents_s += turn.number_or("duration_ms", 0.0, 0.0) / 1e3;
+    }
+  }
+}
+
+}  // namespace
+
+void take_session(const JsonLine& line, Workload& workload, std::string& wrong) {
+  const auto id_tokens = static_cast<std::uint32_t>(line.count("block_size", 1, 1U << 20U));
+  if (workload.id_tokens != 0 && workload.id_tokens != id_tokens) return line.complain("block_size", "differs from earlier lines");
+  workload.id_tokens = id_tokens;
+  Turns turns{.workload = workload, .wrong = wrong, .pattern = {.session = next_session(workload)}};
+  const std::uint64_t common = line.has("tool_tokens") ? line.count("tool_tokens", 0, kMostTokens) : 0;
+  const std::uint64_t system = line.has("system_tokens") ? line.count("system_tokens", 0, kMostTokens) : 0;
+  const bool is_global = line.text("hash_id_scope") == "global";
+  turns.pattern.shared_ids = is_global ? static_cast<std::uint32_t>((common + system) / id_tokens) : 0;
+  turns.pattern.name_space = is_global ? 0 : turns.pattern.session + 1;
+  take_turns(line, turns, false);
+  if (turns.last != kNoRequest) workload.requests[turns.last].ends_session = true;
+}
+
+// Prompts grow at their end only, so that ids of the session's own, counted on, say what two turns share.
+void take_mini_swe(const JsonLine& line, Workload& workload, std::string& wrong) {
+  workload.id_tokens = kMiniSweTokens;
+  const std::uint32_t session = next_session(workload);
+  const boost::json::array* const requests = line.array("requests");
+  if (requests == nullptr) return;
+  for (const boost::json::value& value : *requests) {
+    if (!value.is_object()) return line.complain("requests", "has what is no object");
+    const JsonLine turn(value.get_object(), wrong);
+    WorkloadRequest& request = workload.requests.emplace_back();
+    request.session = session;
+    request.start_s = turn.number("t", 0.0);
+    request.prompt_tokens = static_cast<std::uint32_t>(turn.count("prompt", 1, kMostTokens));
+    request.output_tokens = std::max(1U, static_cast<std::uint32_t>(turn.count("out", 0, kMostTokens)));
+    request.ends_session = &value == &requests->back();
+    request.first_run = static_cast<std::uint32_t>(workload.runs.size());
+    request.num_runs = 1;
+    workload.runs.push_back({std::uint64_t{session} << 32U, request.prompt_tokens / kMiniSweTokens});
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,65 @@
+#include <boost/json.hpp>
+
+#include "lab/lab_support.h"
+
+namespace quire {
+namespace {
+
+std::vector<SweepAxis> axes_of(std::initializer_list<std::string_view> texts) {
+  std::vector<SweepAxis> axes;
+  for (const std::string_view text : texts) axes.push_back(parse_sweep_axis(text).value());
+  return axes;
+}
+
+TEST(Sweep, HasAllCombinationsInOrder) {
+  const auto axes = axes_of({"kv-blocks=100,200", "instances=1,2,4"});
+  const auto points = sweep_points(test::small_options(true), axes).value();
+  ASSERT_EQ(points.size(), 6U);
+  EXPECT_EQ(points[4].values, (std::vector<std::string>{"200", "2"}));
+  EXPECT_EQ(points[4].options.num_blocks, 200U);
+  EXPECT_EQ(points[4].options.num_instances, 2U);
+  EXPECT_EQ(points[4].options.block_size, 16U);
+}
+
+TEST(Sweep, GivesWhatEachPointAloneGives) {
+  const Workload workload = test::random_workload(2);
+  const auto axes = axes_of({"kv-blocks=60,500", "scheduling-policy=fcfs,continuum", "routing=round-robin,least-loaded"});
+  SimulationOptions base = test::small_options(true);
+  base.num_instances = 2;
+  const auto points = sweep_points(base, axes).value();
+  double last = 0.0;
+  const auto results = sweep(workload, points, 3, [&](double done) {
+                         EXPECT_GE(done, last);
+                         last = done;
+                       }).value();
+  EXPECT_EQ(last, 1.0);
+  for (std::size_t i = 0; i < points.size(); ++i)
+    EXPECT_EQ(simulation_json(results[i], points[i].options),
+              simulation_json(simulate(workload, points[i].options).value(), points[i].options));
+  EXPECT_EQ(boost::json::parse(sweep_json(axes, points, results)).as_array().size(), points.size());
+  EXPECT_NE(sweep_table(axes, points, results).find("continuum"), std::string::npos);
+  EXPECT_TRUE(sweep_svg(axes, points, results).ends_with("</svg>\n"));
+}
+
+TEST(Sweep, ErrorsOfAPointAreErrors) {
+  const auto points = sweep_points(test::small_options(true), axes_of({"block-size=16,24"})).value();
+  EXPECT_EQ(sweep(test::random_workload(2), points, 2).error().field, "block_size");
+}
+
+TEST(Sweep, RefusesWhatIsWrong) {
+  for (const std::string_view text :
+       {"", "kv-blocks", "kv-blocks=", "kv-blocks=1,x", "kv-blocks=-1", "colour=red", "routing=there", "instances=0"})
+    EXPECT_FALSE(parse_sweep_axis(text).has_value()) << text;
+  std::string many = "kv-blocks=1";
+  for (int i = 2; i <= 200; ++i) many += "," + std::to_string(i);
+  EXPECT_FALSE(sweep_points({}, axes_of({many, many})).has_value());
+}
+
+TEST(Sweep, TheEstimateGrowsWithPointsAndRequests) {
+  const Workload small = test::random_workload(2, 400), large = test::random_workload(2, 8000);
+  const auto points = sweep_points(test::small_options(true), axes_of({"instances=1"})).value();
+  EXPECT_GT(estimate_sweep_s(large, points).value(), estimate_sweep_s(small, points).value());
+}
+
+}  // namespace
+}  // namespace quire
