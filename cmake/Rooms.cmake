@@ -35,7 +35,7 @@ quire_room(engine_trace engine/trace PART DEPS base LINKS core_schedule)
 quire_room(engine_tiers engine/tiers PART DEPS base core_connect tier transport engine_stats LINKS core_schedule)
 quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_stats grammar worker LINKS core_schedule sample)
 quire_room(engine_loop engine/loop PART DEPS base worker engine_requests engine_stats engine_trace LINKS core_schedule core_explain)
-quire_room(lab lab DEPS base LINKS core_schedule LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
+quire_room(lab lab DEPS base core_connect LINKS core_schedule LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engine_loop engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain)
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)

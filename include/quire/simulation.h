@@ -90,6 +90,7 @@ struct WorkloadOptions {
   // `seed`, whose starts are uniform over ramp_s.
   std::uint32_t num_agents = 0;
   double ramp_s = 60.0;
+  double max_think_s = 0.0;  // longer think times are cut to this; 0: none is
   std::uint64_t seed = 1;
 };
 
@@ -117,6 +118,17 @@ enum class Routing : std::uint8_t {
   least_loaded  // to who has the fewest open requests
 };
 
+// Memory beside each KV cache (docs/tiers.md), behind a link that moves one copy after the other each way. The core's own connector decides
+// what is stored and loaded.
+struct TierModel {
+  std::uint64_t bytes = 0;       // for blocks that requests have left; 0: none
+  std::uint64_t swap_bytes = 0;  // for blocks of preempted requests (docs/pressure.md); 0: they are computed again
+  SwapChoice swap_choice = SwapChoice::measured;
+  double load_bytes_per_s = 20e9, store_bytes_per_s = 20e9;
+  double latency_s = 50e-6;             // of each copy, beside its bytes
+  std::string eviction_policy = "lru";  // as parse_offload_policy
+};
+
 struct SimulationOptions {
   SchedulerOptions scheduler{.max_num_waiting = 1U << 20U};  // max_model_len 0: the workload's longest request
   PressureOptions pressure;
@@ -126,6 +138,8 @@ struct SimulationOptions {
   std::uint32_t num_blocks = 0;     // of each instance, the null block included; 0: 400,000 tokens
   std::uint32_t num_instances = 1;  // each has a core, a worker and a cache of its own
   Routing routing = Routing::round_robin;
+  TierModel tier;
+  std::uint64_t kv_bytes_per_token = 131'072;  // what a token's keys and values take: an 8B model's in bf16; counts with a tier only
   WorkerModel worker;
   double slo_ttft_s = 0.0, slo_tpot_s = 0.0;  // goodput counts who keeps both; 0: any
 };
@@ -160,6 +174,8 @@ struct SimulationResult {
   std::uint64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;  // of those that finished
   std::uint64_t computed_tokens = 0;                                      // by all steps, preempted work included
   std::uint64_t num_steps = 0, num_preemptions = 0, num_evicted_blocks = 0;
+  // With a tier: prompt tokens that were loaded from it, bytes both ways, requests that were swapped out.
+  std::uint64_t loaded_tokens = 0, loaded_bytes = 0, stored_bytes = 0, num_swapped_out = 0;
   double makespan_s = 0.0;                             // first arrival to last token
   Distribution ttft_s, tpot_s, end_to_end_s, queue_s;  // TPOT: of those with two tokens or more
   double goodput_per_s = 0.0, good_share = 0.0;        // requests that kept the SLO

@@ -130,6 +130,7 @@ void add_workload_flags(CLI::App& app, SimulateFlags& flags) {
                "Requests of equal time come evenly up to the next time (Mooncake's are rounded to 3 s)");
   app.add_option("--agents", workload.num_agents, "Of a file of sessions: so many agents at work (default: one for each session)");
   app.add_option("--ramp", workload.ramp_s, "They begin within so many seconds")->capture_default_str();
+  app.add_option("--max-think", workload.max_think_s, "Cut longer think times to so many seconds (default: as they were, nights included)");
   app.add_option("--prompts", workload.prompts, "Of a vLLM run's requests.jsonl: the file with its prompts' token ids")->type_name("FILE");
   app.add_option("--seed", workload.seed, "Of all that is drawn")->capture_default_str();
   app.add_option("--rate", generator.rate_per_s, "Made up: requests per second, as a Poisson process; inf: all at once")
@@ -162,6 +163,24 @@ void add_fleet_flags(CLI::App& app, SimulateFlags& flags) {
   add_continuum_flags(app, simulation.continuum);
 }
 
+void add_tier_model_flags(CLI::App& app, SimulationOptions& simulation) {
+  TierModel& tier = simulation.tier;
+  const auto speed = [&](const char* flag, double& bytes_per_s, const char* help) {
+    app.add_option_function<std::uint64_t>(
+           flag, [&bytes_per_s](std::uint64_t given) { bytes_per_s = static_cast<double>(given); }, help)
+        ->transform(bytes_flag());
+  };
+  app.add_option("--kv-dram", tier.bytes, "Memory beside each KV cache for blocks that requests have left (default 0: none)")
+      ->transform(bytes_flag());
+  app.add_option("--kv-dram-policy", tier.eviction_policy, "Which blocks go when it is full: lru, arc, arc_paper or s3fifo")
+      ->capture_default_str();
+  app.add_option("--kv-swap", tier.swap_bytes, "... and for blocks of preempted requests (default 0: these are computed again)")
+      ->transform(bytes_flag());
+  speed("--kv-load-speed", tier.load_bytes_per_s, "Bytes per second from there: 6GB is a disk (default 20GB)");
+  speed("--kv-store-speed", tier.store_bytes_per_s, "Bytes per second to there (default 20GB)");
+  app.add_option("--kv-bytes-per-token", simulation.kv_bytes_per_token, "Keys and values of a token, in all layers")->capture_default_str();
+}
+
 }  // namespace
 
 Command add_simulate_command(CLI::App& app) {
@@ -169,6 +188,7 @@ Command add_simulate_command(CLI::App& app) {
   auto flags = std::make_shared<SimulateFlags>();
   add_workload_flags(*command, *flags);
   add_fleet_flags(*command, *flags);
+  add_tier_model_flags(*command, flags->simulation);
   command
       ->add_option("--sweep", flags->sweep, fmt::format("NAME=VALUE,VALUE: each value, with each of other sweeps: {}", sweep_axis_names()))
       ->type_name("AXIS");

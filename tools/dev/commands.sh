@@ -270,6 +270,9 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release policy_bench
       exec python3 bench/policies.py --binary build/release/policy_bench "$@" ;;
+    what_if)
+      configure_and_build release quire
+      exec python3 bench/what_if.py "$@" ;;
     agents)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja

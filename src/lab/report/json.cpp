@@ -46,6 +46,8 @@ std::string options_json(const SimulationOptions& options) {
   object.count("max_num_seqs", options.scheduler.max_num_seqs);
   object.count("max_num_batched_tokens", options.scheduler.max_num_batched_tokens);
   object.raw("async_scheduling", options.scheduler.async_scheduling ? "true" : "false");
+  object.count("kv_dram_bytes", options.tier.bytes);
+  object.count("kv_swap_bytes", options.tier.swap_bytes);
   object.number("slo_ttft_s", options.slo_ttft_s);
   object.number("slo_tpot_s", options.slo_tpot_s);
   object.raw("worker", worker_model_json(options.worker));
@@ -71,7 +73,11 @@ Object result_object(const SimulationResult& result) {
                                     {"computed_tokens", result.computed_tokens},
                                     {"num_steps", result.num_steps},
                                     {"num_preemptions", result.num_preemptions},
-                                    {"num_evicted_blocks", result.num_evicted_blocks}})
+                                    {"num_evicted_blocks", result.num_evicted_blocks},
+                                    {"loaded_tokens", result.loaded_tokens},
+                                    {"loaded_bytes", result.loaded_bytes},
+                                    {"stored_bytes", result.stored_bytes},
+                                    {"num_swapped_out", result.num_swapped_out}})
     object.count(name, value);
   for (const auto& [name, value] : {std::pair("makespan_s", result.makespan_s),
                                     {"hit_rate", hit_rate(result)},

@@ -13,6 +13,7 @@ namespace quire {
 namespace {
 
 constexpr double kPanelWidth = 420.0, kPanelHeight = 220.0, kLeft = 64.0, kTop = 44.0, kGapX = 84.0, kGapY = 84.0;
+constexpr std::size_t kMostLabels = 10;
 constexpr std::array<const char*, 4> kColours = {"#2b6ca3", "#c0392b", "#5b8c3e", "#8e63b0"};
 
 struct PlotLine {
@@ -26,6 +27,15 @@ struct Panel {
   std::vector<std::string> x_labels = {};  // of x = 0, 1, ...; empty: numbers
   bool dots = false;
 };
+
+// To a number whose quarters are short.
+double round_up(double value) {
+  if (!(value > 0.0)) return 1.0;
+  const double power = std::pow(10.0, std::floor(std::log10(value)));
+  for (const double step : {1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0})
+    if (value <= step * power) return step * power;
+  return 10.0 * power;
+}
 
 std::string svg_text(std::string_view text) {
   std::string out;
@@ -76,7 +86,7 @@ class Sheet {
       }
     }
     if (x_high_ <= x_low_) x_high_ = x_low_ + 1.0;
-    if (y_high_ <= 0.0) y_high_ = 1.0;
+    y_high_ = round_up(y_high_);
   }
 
   [[nodiscard]] double x_of(double x) const { return left_ + (x - x_low_) / (x_high_ - x_low_) * kPanelWidth; }
@@ -86,14 +96,15 @@ class Sheet {
     for (int i = 0; i <= 4; ++i) {
       const double y = y_high_ * i / 4.0;
       add("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#dddddd\"/>"
-          "<text x=\"{3:.1f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.3g}</text>\n",
+          "<text x=\"{3:.1f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.4g}</text>\n",
           left_, left_ + kPanelWidth, y_of(y), left_ - 6, y_of(y) + 4, y);
     }
     const std::size_t num_labels = panel.x_labels.empty() ? 5 : panel.x_labels.size();
-    for (std::size_t i = 0; i < num_labels; ++i) {
+    // Where there are many, some of them.
+    for (std::size_t i = 0; i < num_labels; i += num_labels / kMostLabels + 1) {
       const double x = panel.x_labels.empty() ? x_low_ + (x_high_ - x_low_) * static_cast<double>(i) / 4.0 : static_cast<double>(i);
       add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x_of(x), top_ + kPanelHeight + 16,
-          panel.x_labels.empty() ? fmt::format("{:.3g}", x) : svg_text(panel.x_labels[i]));
+          panel.x_labels.empty() ? fmt::format("{:.4g}", x) : svg_text(panel.x_labels[i]));
     }
     add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#666666\">{}</text>\n", left_ + kPanelWidth / 2,
         top_ + kPanelHeight + 32, svg_text(panel.x_name));

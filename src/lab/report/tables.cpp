@@ -9,6 +9,8 @@
 namespace quire {
 namespace {
 
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
 template <class... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
@@ -61,6 +63,10 @@ std::string simulation_table(const SimulationResult& result, const SimulationOpt
         options.slo_ttft_s > 0.0 ? fmt::format(" TTFT <= {:g} s", options.slo_ttft_s) : "",
         options.slo_tpot_s > 0.0 ? fmt::format(" TPOT <= {:g} ms", options.slo_tpot_s * 1e3) : "");
   add(out, "{:<16} {:.2f} % of {} prompt tokens\n", "prefix hits", hit_rate(result) * 100.0, result.prompt_tokens);
+  if (options.tier.bytes > 0 || options.tier.swap_bytes > 0)
+    add(out, "{:<16} {:.2f} % of the prompt tokens loaded; {:.1f} GiB in, {:.1f} GiB out; {} requests swapped out\n", "tier",
+        share(static_cast<double>(result.loaded_tokens), static_cast<double>(result.prompt_tokens)) * 100.0,
+        static_cast<double>(result.loaded_bytes) / kGiB, static_cast<double>(result.stored_bytes) / kGiB, result.num_swapped_out);
   add(out, "{:<16} {:.1f} % mean, {:.1f} % peak; {} blocks evicted\n", "KV cache held", result.kv_usage_mean * 100.0,
       result.kv_usage_peak * 100.0, result.num_evicted_blocks);
   const auto needed = result.prompt_tokens - result.cached_tokens + result.output_tokens - result.num_finished;

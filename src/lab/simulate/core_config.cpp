@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint32_t kDefaultBlockSize = 16, kDefaultTokens = 400'000;
 constexpr std::uint32_t kMaxTokens = 1U << 28U;  // keeps sums of two counts within the core's bounds
 constexpr std::uint32_t kMaxInstances = 4096;
+constexpr std::uint64_t kMaxBlocks = 1U << 26U;  // of all instances: some 10 GiB of bookkeeping
 
 Result<void> wrong(const char* field, std::string what, std::string remedy) {
   return fail(ErrorCode::invalid_argument, field, std::move(what), std::move(remedy));
@@ -30,6 +31,19 @@ Result<void> check_request(const Workload& workload, std::uint32_t index) {
     return wrong(field.c_str(), "has tokens that are not there", "give all tokens of its prompt");
   if (std::uint64_t{request.first_run} + request.num_runs > workload.runs.size())
     return wrong(field.c_str(), "has ids that are not there", "give all runs of its ids");
+  return {};
+}
+
+Result<void> check_tier(const SimulationOptions& options) {
+  const TierModel& tier = options.tier;
+  const std::pair<const char*, double> speeds[] = {{"load_bytes_per_s", tier.load_bytes_per_s},
+                                                   {"store_bytes_per_s", tier.store_bytes_per_s}};
+  for (const auto& [name, value] : speeds)
+    if (!(value > 0.0 && std::isfinite(value))) return wrong(name, fmt::format("is {}", value), "give bytes per second");
+  if (!(tier.latency_s >= 0.0 && tier.latency_s < 1e6))
+    return wrong("latency_s", fmt::format("is {}", tier.latency_s), "give seconds, 0 or more");
+  if (options.kv_bytes_per_token < 4 || options.kv_bytes_per_token > 1U << 28U)
+    return wrong("kv_bytes_per_token", fmt::format("is {}", options.kv_bytes_per_token), "give 4 to 268435456");
   return {};
 }
 
@@ -56,7 +70,10 @@ Result<void> check_played(const Workload& workload, const SimulationOptions& opt
     if (auto valid = check_request(workload, i); !valid) return valid;
   if (options.num_instances == 0 || options.num_instances > kMaxInstances)
     return wrong("instances", fmt::format("is {}", options.num_instances), fmt::format("give 1 to {}", kMaxInstances));
+  if (const std::uint64_t blocks = std::uint64_t{options.num_blocks} * options.num_instances; blocks > kMaxBlocks)
+    return wrong("kv-blocks", fmt::format("is {} over all instances", blocks), fmt::format("give at most {}", kMaxBlocks));
   if (!(options.slo_ttft_s >= 0.0) || !(options.slo_tpot_s >= 0.0)) return wrong("slo", "is below 0", "give seconds, 0 for any");
+  if (auto valid = check_tier(options); !valid) return valid;
   return check_worker(options.worker);
 }
 
@@ -69,8 +86,17 @@ CoreConfig simulated_core(const Workload& workload, const SimulationOptions& opt
   config.kv.num_blocks = options.num_blocks != 0 ? options.num_blocks : kDefaultTokens / config.block_size + 1;
   FullAttentionSpec attention;
   attention.block_size = config.block_size;
-  config.kv.groups.push_back({.layer_names = {}, .spec = attention, .layer_specs = {}});
+  // Keys and values of two bytes each.
+  attention.head_size = static_cast<std::uint32_t>(options.kv_bytes_per_token / 4);
+  config.kv.groups.push_back({.layer_names = {"all"}, .spec = attention, .layer_specs = {}});
   config.prefix_cache.enable_prefix_caching = options.enable_prefix_caching;
+  // What an engine turns on where it has tiers; else decisions are vLLM's.
+  if (options.tier.bytes > 0) config.cures.hits_before_loads = config.cures.loaded_give_way = config.cures.early_loads = true;
+  const std::uint64_t block_bytes = options.kv_bytes_per_token * config.block_size;
+  if (options.tier.swap_bytes >= block_bytes) {
+    config.swap.num_swap_places = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.tier.swap_bytes / block_bytes, 1U << 24U));
+    config.swap.swap_choice = options.tier.swap_choice;
+  }
   config.limits.max_outstanding_plans = config.scheduler.async_scheduling ? 2 : 1;
   // What nobody reads costs time.
   config.report.log_stats = config.report.count_common_prefix = false;

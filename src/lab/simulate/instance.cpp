@@ -16,14 +16,38 @@ namespace {
 
 // Room for tokens sampled beyond a limit, so that the core need not move a prompt when it first runs.
 constexpr std::uint32_t kRoomTokens = 16;
+// Of the cache's blocks a quarter may be under way to the tier, as in an engine.
+constexpr std::uint32_t kMostStoring = 4;
+constexpr double kShortest_s = 1e-12;
+constexpr std::uint32_t kMostTurns = 1'000'000;  // at one moment
+
+// As an engine makes that of its tiers, with the policy `measured`.
+Result<std::unique_ptr<OffloadConnector>> make_connector(const SimulationOptions& options, const CoreConfig& config) {
+  return OffloadConnector::create({.cpu_bytes_to_use = options.tier.bytes,
+                                   .eviction_policy = options.tier.eviction_policy,
+                                   .found_when_stored = true,
+                                   .max_storing_blocks = std::max(1U, config.kv.num_blocks / kMostStoring)},
+                                  config, options.kv_bytes_per_token * config.block_size);
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Instance>> Instance::create(std::uint32_t index, const CoreConfig& config, Played& played) {
   std::unique_ptr<Instance> made(new Instance(index, config, played));
-  auto core = Core::create(config, {.hash = &made->hash_});
+  const SimulationOptions& options = played.options;
+  const double compute_tokens_per_s = 1.0 / std::max(options.worker.prefill_token_s, kShortest_s);
+  if (options.tier.bytes > 0) {
+    auto connector = make_connector(options, config);
+    if (!connector) return std::unexpected(connector.error());
+    made->connector_ = std::move(*connector);
+    made->connector_->set_costs({.load_bytes_per_s = options.tier.load_bytes_per_s, .compute_tokens_per_s = compute_tokens_per_s});
+  }
+  auto core = Core::create(config, {.connector = made->connector_.get(), .hash = &made->hash_});
   if (!core) return std::unexpected(core.error());
   made->core_ = std::move(*core);
+  made->core_->set_swap_costs({.out_bytes_per_s = options.tier.store_bytes_per_s,
+                               .in_bytes_per_s = options.tier.load_bytes_per_s,
+                               .prefill_tokens_per_s = compute_tokens_per_s});
   return made;
 }
 
@@ -33,7 +57,8 @@ Instance::Instance(std::uint32_t index, const CoreConfig& config, Played& played
       max_num_seqs_(config.scheduler.max_num_seqs),
       max_step_tokens_(config.scheduler.max_num_batched_tokens),
       num_blocks_(config.kv.num_blocks - 1.0),
-      played_(played) {}
+      played_(played),
+      links_(played.options.tier, played.options.kv_bytes_per_token * config.block_size) {}
 
 void Instance::give(std::uint32_t request) {
   inbox_.push_back(request);
@@ -45,23 +70,28 @@ double Instance::next_turn_s() const {
   if (!flights_.empty()) return std::max(now_s_, flights_.front().ready_s);
   if (!inbox_.empty()) return std::max(now_s_, played_.times[inbox_.front()].arrival_s);
   if (!sleeps_) return kNever;
-  // A pin that expires may make room.
+  // A pin that expires may make room, and so may a transfer that ends.
   const std::optional<double> deadline = core_->next_deadline();
-  return deadline.has_value() && *deadline > now_s_ ? *deadline : kNever;
+  return std::min(deadline.has_value() && *deadline > now_s_ ? *deadline : kNever, links_.next_end_s());
 }
 
 void Instance::turn() {
-  now_s_ = next_turn_s();
+  const double before_s = std::exchange(now_s_, next_turn_s());
   QUIRE_CHECK(now_s_ < kNever, "there is something to do");
+  num_turns_now_ = now_s_ > before_s ? 0 : num_turns_now_ + 1;
+  QUIRE_CHECK(num_turns_now_ < kMostTurns, "time goes on");
   if (!flights_.empty()) apply_oldest();
+  // Empty plans behind it are over, too.
+  while (!flights_.empty() && flights_.front().plan->num_scheduled_tokens == 0) apply_oldest();
   take_inbox();
   sleeps_ = false;
   while (flights_.size() < max_flights_ && (core_->has_work() || core_->has_finished_requests())) {
     const std::uint32_t num_tokens = launch();
     if (num_tokens > 0 && flights_.front().ready_s > now_s_) continue;
-    // An empty plan is over at once. Where nothing else is in flight the next would be empty, too: the loop sleeps.
+    // An empty plan is over at once. Where nothing else is in flight the next would be empty, too, unless this one's result has told of a
+    // transfer: the loop sleeps.
     if (num_tokens == 0 && flights_.size() == 1) {
-      apply_oldest();
+      if (apply_oldest()) continue;
       sleeps_ = true;
     }
     return;
@@ -112,11 +142,12 @@ std::uint32_t Instance::launch() {
   const StepPlan& plan = core_->schedule({.now = now_s_});
   if (on_plan) on_plan(plan);
   double ready_s = now_s_;
+  const double begins_s = begin_transfers(plan);
   if (plan.num_scheduled_tokens > 0) {
     const WorkerModel& worker = played_.options.worker;
     const StepSizes sizes = sizes_of(plan);
     const double seconds = worker.seconds(sizes);
-    ready_s = std::max(now_s_ + worker.host_s, worker_free_s_) + seconds;
+    ready_s = std::max({now_s_ + worker.host_s, worker_free_s_, begins_s}) + seconds;
     worker_free_s_ = ready_s;
     if (played_.steps != nullptr) played_.steps->push_back({ready_s, sizes});
     note_plan(plan);
@@ -124,6 +155,14 @@ std::uint32_t Instance::launch() {
   }
   flights_.push_back({&plan, ready_s});
   return plan.num_scheduled_tokens;
+}
+
+// A store reads what the steps before have written, so it begins when they are over; a load may begin at once.
+double Instance::begin_transfers(const StepPlan& plan) {
+  const double fence_s = plan.fences.empty() ? 0.0 : links_.end_of(plan.fences);
+  for (const Transfer& transfer : plan.transfers)
+    links_.begin(transfer, transfer.direction == TransferDirection::load ? now_s_ : std::max(now_s_, worker_free_s_));
+  return fence_s;
 }
 
 void Instance::note_plan(const StepPlan& plan) {
@@ -148,15 +187,17 @@ void Instance::count_step(const StepPlan& plan, double seconds) {
     totals_.held_by_blocks_s += seconds;
 }
 
-void Instance::apply_oldest() {
+bool Instance::apply_oldest() {
   const StepPlan& plan = *flights_.front().plan;
   sampled_.clear();
   for (const ScheduledRequest& one : plan.scheduled)
     if (one.samples) sampled_.push_back({one.id, static_cast<TokenId>(one.id.value)});
   flights_.pop_front();
-  const auto outcome = core_->apply({.step = plan.step, .sampled = sampled_}, {.now = now_s_});
+  const std::span<const TransferCompletion> over = links_.take_over(now_s_);
+  const auto outcome = core_->apply({.step = plan.step, .sampled = sampled_, .completions = over}, {.now = now_s_});
   QUIRE_CHECK(outcome.has_value(), "made-up tokens fit their plan");
   note_updates(**outcome);
+  return !over.empty();
 }
 
 void Instance::note_updates(const StepOutcome& outcome) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/connect/offload_connector.h"
+#include "lab/simulate/modelled_links.h"
 #include "lab/simulate/simulated_steps.h"
 #include "lab/workload/block_names.h"
 #include "quire/core.h"
@@ -35,7 +37,7 @@ struct InstanceTotals {
 
 class Instance {
  public:
-  // Errors are those of Core::create().
+  // Errors are those of Core::create() and, with a tier, of OffloadConnector::create().
   static Result<std::unique_ptr<Instance>> create(std::uint32_t index, const CoreConfig& config, Played& played);
 
   // The request has arrived (RequestTimes::arrival_s); the engine sees it at the next turn of its loop.
@@ -48,6 +50,7 @@ class Instance {
   [[nodiscard]] std::uint32_t num_open() const { return num_open_; }
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   [[nodiscard]] const InstanceTotals& totals() const { return totals_; }
+  [[nodiscard]] const ModelledLinks& links() const { return links_; }
   // For tests that look at decisions: called with each plan as it is made.
   std::function<void(const StepPlan&)> on_plan;
 
@@ -64,7 +67,10 @@ class Instance {
   std::uint32_t launch();
   void note_plan(const StepPlan& plan);
   void count_step(const StepPlan& plan, double seconds);
-  void apply_oldest();
+  // Of a plan: its transfers begin. When its step may, as far as its fences go.
+  double begin_transfers(const StepPlan& plan);
+  // Whether it told the core that a transfer is over.
+  bool apply_oldest();
   void note_updates(const StepOutcome& outcome);
 
   const std::uint32_t index_;
@@ -73,10 +79,13 @@ class Instance {
   const double num_blocks_;
   Played& played_;
   MixedNames hash_;
+  ModelledLinks links_;
+  std::unique_ptr<OffloadConnector> connector_;  // null: no tier
   std::unique_ptr<Core> core_;
   double now_s_ = 0.0;
   double worker_free_s_ = 0.0;
-  bool sleeps_ = false;  // the last plan was empty and nothing is in flight
+  std::uint32_t num_turns_now_ = 0;  // since time went on
+  bool sleeps_ = false;              // the last plan was empty and nothing is in flight
   std::deque<Flight> flights_;
   std::deque<std::uint32_t> inbox_;
   std::uint32_t num_open_ = 0;

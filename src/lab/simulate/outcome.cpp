@@ -35,7 +35,13 @@ Distribution distribution_of(std::vector<double> values) {
           .max = values.back()};
 }
 
-void add_instance(SimulationResult& result, const CoreCounters& counters, const InstanceTotals& totals) {
+void add_instance(SimulationResult& result, const Instance& instance) {
+  const CoreCounters counters = instance.counters();
+  const InstanceTotals& totals = instance.totals();
+  result.loaded_tokens += counters.external_hit_tokens;
+  result.loaded_bytes += static_cast<std::uint64_t>(instance.links().loaded_bytes());
+  result.stored_bytes += static_cast<std::uint64_t>(instance.links().stored_bytes());
+  result.num_swapped_out += counters.num_swapped_out;
   result.num_steps += counters.num_steps;
   result.num_preemptions += counters.num_preemptions;
   result.num_evicted_blocks += counters.num_evicted_blocks;

@@ -5,7 +5,7 @@
 
 namespace quire {
 
-void add_instance(SimulationResult& result, const CoreCounters& counters, const InstanceTotals& totals);
+void add_instance(SimulationResult& result, const Instance& instance);
 // Once, when all instances were added and `requests` is there.
 void summarise(SimulationResult& result, const SimulationOptions& options);
 

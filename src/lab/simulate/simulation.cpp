@@ -79,7 +79,7 @@ class Simulation {
     SimulationResult result;
     result.samples = samples_.take();
     result.first_refusal = std::move(played_.first_refusal);
-    for (const auto& instance : instances_) add_instance(result, instance->counters(), instance->totals());
+    for (const auto& instance : instances_) add_instance(result, *instance);
     result.requests = std::move(played_.times);
     summarise(result, played_.options);
     return result;

@@ -46,12 +46,31 @@ bool set_policy(SimulationOptions& options, std::string_view text) {
   return text == "fcfs" || text == "continuum";
 }
 
+// "0", "512M", "8G" or "8GiB": powers of 1024.
+bool read_size(std::string_view text, std::uint64_t& bytes) {
+  std::uint64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  if (unit.ends_with("iB")) unit.remove_suffix(2);
+  const std::size_t power = unit.empty() ? 0 : std::string_view("KMGT").find(unit) + 1;
+  if (error != std::errc() || unit.size() > 1 || (power == 0 && !unit.empty()) || count > UINT64_MAX >> 41U) return false;
+  bytes = count << (10 * power);
+  return true;
+}
+
+template <std::uint64_t TierModel::* Member>
+bool set_size(SimulationOptions& options, std::string_view text) {
+  return read_size(text, options.tier.*Member);
+}
+
 constexpr AxisKind kAxes[] = {
     {"kv-blocks", &set_count<[](SimulationOptions& o) -> auto& { return o.num_blocks; }>},
     {"block-size", &set_count<[](SimulationOptions& o) -> auto& { return o.block_size; }>},
     {"instances", &set_count<[](SimulationOptions& o) -> auto& { return o.num_instances; }>},
     {"max-num-seqs", &set_count<[](SimulationOptions& o) -> auto& { return o.scheduler.max_num_seqs; }>},
     {"max-num-batched-tokens", &set_count<[](SimulationOptions& o) -> auto& { return o.scheduler.max_num_batched_tokens; }>},
+    {"kv-dram", &set_size<&TierModel::bytes>},
+    {"kv-swap", &set_size<&TierModel::swap_bytes>},
     {"routing", &set_routing},
     {"scheduling-policy", &set_policy},
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t kMooncakeTokens = 512;
 
-std::uint32_t tokens(const JsonLine& line, std::string_view name) {
+std::uint32_t token_count(const JsonLine& line, std::string_view name) {
   return static_cast<std::uint32_t>(line.count(name, 1, kMostTokens));
 }
 
@@ -71,8 +71,8 @@ WorkloadFormat format_of(std::string_view line) {
 void take_mooncake(const JsonLine& line, Workload& workload) {
   WorkloadRequest& request = append(workload);
   request.start_s = line.number("timestamp", 0.0) / 1e3;
-  request.prompt_tokens = tokens(line, "input_length");
-  request.output_tokens = tokens(line, "output_length");
+  request.prompt_tokens = token_count(line, "input_length");
+  request.output_tokens = token_count(line, "output_length");
   workload.id_tokens = kMooncakeTokens;
   request.first_run = static_cast<std::uint32_t>(workload.runs.size());
   const boost::json::array* const ids = line.array("hash_ids");
@@ -95,8 +95,8 @@ void take_mooncake(const JsonLine& line, Workload& workload) {
 void take_tokens(const JsonLine& line, Workload& workload) {
   WorkloadRequest& request = append(workload);
   request.start_s = line.number("arrival_time_ns", 0.0) / 1e9;
-  request.prompt_tokens = tokens(line, "input_toks");
-  request.output_tokens = tokens(line, "output_toks");
+  request.prompt_tokens = token_count(line, "input_toks");
+  request.output_tokens = token_count(line, "output_toks");
   request.has_tokens = true;
   request.first_token = workload.tokens.size();
   const boost::json::array* const ids = line.array("input_tok_ids");
@@ -113,8 +113,8 @@ void take_tokens(const JsonLine& line, Workload& workload) {
 void take_vllm_run(const JsonLine& line, Workload& workload) {
   WorkloadRequest& request = append(workload);
   request.start_s = line.number("arrival_time", 0.0);
-  request.prompt_tokens = tokens(line, "input_toks");
-  request.output_tokens = tokens(line, "output_toks");
+  request.prompt_tokens = token_count(line, "input_toks");
+  request.output_tokens = token_count(line, "output_toks");
 }
 
 std::string take_azure(std::string_view line, Workload& workload) {

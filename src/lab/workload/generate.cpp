@@ -21,7 +21,7 @@ std::uint32_t draw_length(Random& random, double mean, double spread) {
   return static_cast<std::uint32_t>(std::clamp(std::round(length), 1.0, static_cast<double>(kMostTokens)));
 }
 
-Result<void> check(const GeneratorOptions& options) {
+Result<void> check_generator(const GeneratorOptions& options) {
   const auto wrong = [](const char* field, auto value, const char* remedy) {
     return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", value), remedy);
   };
@@ -39,7 +39,7 @@ Result<void> check(const GeneratorOptions& options) {
 }  // namespace
 
 Result<Workload> generate_workload(const GeneratorOptions& options) {
-  if (auto valid = check(options); !valid) return std::unexpected(valid.error());
+  if (auto valid = check_generator(options); !valid) return std::unexpected(valid.error());
   Workload workload{.name = "generated", .id_tokens = kGeneratedIdTokens, .requests = {}, .runs = {}, .tokens = {}, .notes = {}};
   Random random(options.seed);
   double now_s = 0.0;

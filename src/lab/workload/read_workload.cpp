@@ -133,6 +133,7 @@ Workload played_by_agents(Workload read, const WorkloadOptions& options) {
         request.start_s = start_s;
       else
         request.after += offset;
+      if (options.max_think_s > 0.0) request.start_s = std::min(request.start_s, options.max_think_s);
       if (played[session]) request.name_space = num_sessions + 1 + agent;
       read.requests.push_back(request);
     }
@@ -148,6 +149,8 @@ Result<void> check_options(const WorkloadOptions& options) {
     return fail(ErrorCode::invalid_argument, "rate_scale", fmt::format("is {}", options.rate_scale), "give a positive number, such as 2");
   if (!(options.ramp_s >= 0.0 && std::isfinite(options.ramp_s)))
     return fail(ErrorCode::invalid_argument, "ramp", fmt::format("is {}", options.ramp_s), "give seconds, 0 or more");
+  if (!(options.max_think_s >= 0.0))
+    return fail(ErrorCode::invalid_argument, "max_think", fmt::format("is {}", options.max_think_s), "give seconds, 0 for as it was");
   if (options.num_agents > 10'000'000)
     return fail(ErrorCode::invalid_argument, "agents", fmt::format("is {}", options.num_agents), "give at most 10000000");
   return {};

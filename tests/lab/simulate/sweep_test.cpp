@@ -11,6 +11,13 @@ std::vector<SweepAxis> axes_of(std::initializer_list<std::string_view> texts) {
   return axes;
 }
 
+TEST(Sweep, ReadsSizes) {
+  const auto points = sweep_points({}, axes_of({"kv-dram=0,8G,512MiB"})).value();
+  EXPECT_EQ(points[0].options.tier.bytes, 0U);
+  EXPECT_EQ(points[1].options.tier.bytes, std::uint64_t{8} << 30U);
+  EXPECT_EQ(points[2].options.tier.bytes, std::uint64_t{512} << 20U);
+}
+
 TEST(Sweep, HasAllCombinationsInOrder) {
   const auto axes = axes_of({"kv-blocks=100,200", "instances=1,2,4"});
   const auto points = sweep_points(test::small_options(true), axes).value();
@@ -47,8 +54,8 @@ TEST(Sweep, ErrorsOfAPointAreErrors) {
 }
 
 TEST(Sweep, RefusesWhatIsWrong) {
-  for (const std::string_view text :
-       {"", "kv-blocks", "kv-blocks=", "kv-blocks=1,x", "kv-blocks=-1", "colour=red", "routing=there", "instances=0"})
+  for (const std::string_view text : {"", "kv-blocks", "kv-blocks=", "kv-blocks=1,x", "kv-blocks=-1", "colour=red", "routing=there",
+                                      "instances=0", "kv-dram=1X", "kv-dram=G"})
     EXPECT_FALSE(parse_sweep_axis(text).has_value()) << text;
   std::string many = "kv-blocks=1";
   for (int i = 2; i <= 200; ++i) many += "," + std::to_string(i);

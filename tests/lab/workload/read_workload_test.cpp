@@ -129,6 +129,7 @@ TEST(ReadWorkload, SessionsAreClosedLoopsWithTheirSubAgentsInLine) {
   EXPECT_EQ(workload.requests[1].prompt_tokens, 70U);
   EXPECT_EQ(workload.requests[2].after, 1U);
   EXPECT_EQ(workload.requests[2].start_s, 2.5);  // 6.5 s less the sub-agent's 4
+  EXPECT_EQ(read(kSessions, {.max_think_s = 0.5}).requests[2].start_s, 0.5);
   EXPECT_EQ(workload.requests[2].output_tokens, 1U);
   EXPECT_TRUE(workload.requests[2].ends_session);
   EXPECT_FALSE(workload.requests[1].ends_session);

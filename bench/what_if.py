@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""The simulator against reality, and its speed.
+
+Usage: what_if.py --traces FOLDER [--binary build/release/quire]. FOLDER holds vllm_ref/*/requests.jsonl with the prompts in sharegpt/, Mooncake's
+conversation trace (mooncake/) and Claude Code's sessions (claude_code/); what is not there is left out, and said to be.
+
+First part: for each machine whose run vLLM 0.19.0 logged, a worker is fitted to the first half of the requests (by arrival), and the times
+of the other half are predicted. Second part: seconds of CPU and memory of two long simulations.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+# How each run was set up: meta.json says it, but for the blocks of the second, which never filled its cache.
+RUNS = {
+    "RTX4090_Llama-3.1-8B": ["--kv-blocks", "2588", "--max-num-seqs", "256"],
+    "RTXPRO6000_Llama-3.1-8B": ["--kv-blocks", "30000", "--max-num-seqs", "128"],
+}
+SPEED = {
+    "Mooncake's hour, 1 instance": ["mooncake/conversation_trace.jsonl.gz", "--kv-blocks", "1000"],
+    "Mooncake's hour, 4 instances": ["mooncake/conversation_trace.jsonl.gz", "--kv-blocks", "1000", "--instances", "4"],
+    "1,000 Claude Code agents, 8 instances, by prefix": [
+        "claude_code/cc_global.jsonl.gz", "--agents", "1000", "--instances", "8", "--kv-blocks", "20000", "--routing", "prefix",
+        "--max-num-batched-tokens", "8192"],
+}
+SCORE = re.compile(r"^(makespan|(?:TTFT|TPOT) \w+) +([\d.]+) +([\d.]+) +([-+][\d.]+)%")
+
+
+def predict(binary, requests, prompts, flags, share):
+    command = [binary, "calibrate", "--vllm-run", requests, "--prompts", prompts, "--fit-share", str(share), "--score", *flags]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [match.groups() for line in text.splitlines() if (match := SCORE.match(line))]
+
+
+def show_reality(args):
+    prompts = sorted((args.traces / "sharegpt").glob("*.jsonl*"))
+    for name, flags in RUNS.items():
+        requests = args.traces / "vllm_ref" / name / "requests.jsonl"
+        if not requests.exists() or not prompts:
+            print(f"{name}: not in {args.traces}, left out\n")
+            continue
+        print(f"{name}, the first {args.fit_share:.0%} of the requests fitted, the others:\n")
+        print("| | measured, s | simulated, s | error |\n|---|---|---|---|")
+        for what, measured, simulated, error in predict(args.binary, requests, prompts[0], flags, args.fit_share):
+            print(f"| {what} | {float(measured):.4g} | {float(simulated):.4g} | {error} % |")
+        print()
+
+
+def show_speed(args):
+    print("| simulation | CPU, s | memory, MiB | steps | requests | output tokens |\n|---|---|---|---|---|---|")
+    for name, (trace, *flags) in SPEED.items():
+        if not (args.traces / trace).exists():
+            print(f"| {name}: not in {args.traces}, left out | | | | | |")
+            continue
+        with tempfile.NamedTemporaryFile(suffix=".json") as figures:
+            process = subprocess.Popen([args.binary, "simulate", args.traces / trace, "--json", figures.name, *flags],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            if status != 0:
+                raise SystemExit(f"{name}: quire simulate failed")
+            result = json.load(figures)
+        print(f"| {name} | {usage.ru_utime + usage.ru_stime:.2f} | {usage.ru_maxrss / 1024:.0f} | {result['num_steps']:,} | "
+              f"{result['num_finished']:,} | {result['output_tokens']:,} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=pathlib.Path, required=True)
+    parser.add_argument("--binary", default="build/release/quire")
+    parser.add_argument("--fit-share", type=float, default=0.5)
+    args = parser.parse_args()
+    show_reality(args)
+    show_speed(args)
+
+
+if __name__ == "__main__":
+    main()

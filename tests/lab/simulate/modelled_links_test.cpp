@@ -1,0 +1,40 @@
+#include "lab/simulate/modelled_links.h"
+
+#include "lab/lab_support.h"
+
+namespace quire {
+namespace {
+
+const TierModel kTier{.bytes = 1, .load_bytes_per_s = 100.0, .store_bytes_per_s = 50.0, .latency_s = 0.5};
+
+Transfer transfer(std::uint64_t id, TransferDirection direction, std::span<const BlockId> blocks) {
+  Transfer made;
+  made.id = TransferId{id};
+  made.direction = direction;
+  made.blocks = blocks;
+  return made;
+}
+
+TEST(ModelledLinks, MoveOneCopyAfterTheOtherEachWay) {
+  const std::vector<BlockId> one = {BlockId{1}}, two = {BlockId{2}, BlockId{3}};
+  ModelledLinks links(kTier, 100);
+  links.begin(transfer(1, TransferDirection::load, two), 1.0);   // 1 to 3, told at 3.5
+  links.begin(transfer(2, TransferDirection::load, one), 1.0);   // 3 to 4, told at 4.5
+  links.begin(transfer(3, TransferDirection::store, one), 0.0);  // 0 to 2, told at 2.5
+  EXPECT_DOUBLE_EQ(links.next_end_s(), 2.5);
+  EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{1}, TransferId{3}}), 3.5);
+  EXPECT_TRUE(links.take_over(2.0).empty());
+  const auto over = links.take_over(3.5);
+  ASSERT_EQ(over.size(), 2U);
+  EXPECT_EQ(over[0].transfer, TransferId{3});
+  EXPECT_EQ(over[1].transfer, TransferId{1});
+  EXPECT_EQ(over[1].bytes, 200U);
+  EXPECT_DOUBLE_EQ(over[1].seconds, 2.5);
+  EXPECT_DOUBLE_EQ(links.next_end_s(), 4.5);
+  EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{1}}), 0.0);
+  EXPECT_DOUBLE_EQ(links.loaded_bytes(), 300.0);
+  EXPECT_DOUBLE_EQ(links.stored_bytes(), 100.0);
+}
+
+}  // namespace
+}  // namespace quire
