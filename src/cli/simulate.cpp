@@ -191,7 +191,8 @@ Command add_simulate_command(CLI::App& app) {
   add_tier_model_flags(*command, flags->simulation);
   command
       ->add_option("--sweep", flags->sweep, fmt::format("NAME=VALUE,VALUE: each value, with each of other sweeps: {}", sweep_axis_names()))
-      ->type_name("AXIS");
+      ->type_name("AXIS")
+      ->allow_extra_args(false);
   command->add_option("--threads", flags->num_threads, "Simulations at once in a sweep; 0: one per core");
   command->add_option("--json", flags->json, "Write the figures there, too; -: to stdout, instead of the table")->type_name("FILE");
   command->add_option("--svg", flags->svg, "Draw them, too")->type_name("FILE");

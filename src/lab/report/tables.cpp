@@ -83,16 +83,16 @@ std::string simulation_table(const SimulationResult& result, const SimulationOpt
 std::string sweep_table(std::span<const SweepAxis> axes, std::span<const SweepPoint> points, std::span<const SimulationResult> results) {
   std::string out;
   for (const SweepAxis& axis : axes) add(out, "{:>{}} ", axis.name, std::max<std::size_t>(axis.name.size(), 8));
-  add(out, "{:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>7} {:>6} {:>7}\n", "TTFT p50", "p90", "p99 ms", "TPOT p50", "p99 ms",
-      "out tok/s", "goodput", "hits %", "KV %", "preempt");
+  add(out, "{:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>7} {:>6} {:>7} {:>7}\n", "TTFT p50", "p90", "p99 ms", "TPOT p50", "p99 ms",
+      "out tok/s", "goodput", "hits %", "KV %", "preempt", "refused");
   for (std::size_t i = 0; i < points.size() && i < results.size(); ++i) {
     const SimulationResult& result = results[i];
     for (std::size_t axis = 0; axis < axes.size(); ++axis)
       add(out, "{:>{}} ", points[i].values[axis], std::max<std::size_t>(axes[axis].name.size(), 8));
-    add(out, "{:>10.1f} {:>10.1f} {:>10.1f} {:>9.2f} {:>9.2f} {:>9.0f} {:>7.2f} {:>7.2f} {:>6.1f} {:>7}\n", result.ttft_s.p50 * 1e3,
+    add(out, "{:>10.1f} {:>10.1f} {:>10.1f} {:>9.2f} {:>9.2f} {:>9.0f} {:>7.2f} {:>7.2f} {:>6.1f} {:>7} {:>7}\n", result.ttft_s.p50 * 1e3,
         result.ttft_s.p90 * 1e3, result.ttft_s.p99 * 1e3, result.tpot_s.p50 * 1e3, result.tpot_s.p99 * 1e3,
         share(static_cast<double>(result.output_tokens), result.makespan_s), result.goodput_per_s, hit_rate(result) * 100.0,
-        result.kv_usage_mean * 100.0, result.num_preemptions);
+        result.kv_usage_mean * 100.0, result.num_preemptions, result.num_refused + result.num_stuck);
   }
   return out;
 }
