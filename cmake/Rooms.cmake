@@ -13,8 +13,9 @@ quire_room(core_schedule_requests core/schedule/requests PART DEPS base core_kv 
 quire_room(core_schedule_moves core/schedule/moves PART DEPS base core_kv core_schedule_requests)
 quire_room(core_schedule_loops core/schedule/loops PART DEPS base core_kv core_schedule_requests core_schedule_moves)
 quire_room(core_schedule_results core/schedule/results PART DEPS base core_kv core_schedule_requests core_schedule_moves)
-quire_room(core_schedule core/schedule DEPS base core_kv core_kv_hash core_schedule_requests core_schedule_moves core_schedule_loops
-           core_schedule_results)
+# The byte forms of the journal are under checkpoints, and the journal plays calls back through the facade.
+quire_room(core_schedule core/schedule DEPS base core_agent core_journal core_kv core_kv_hash core_schedule_requests core_schedule_moves
+           core_schedule_loops core_schedule_results)
 quire_room(core_journal core/journal DEPS base LINKS core_schedule)
 quire_room(core_explain core/explain DEPS base LINKS core_schedule)
 quire_room(core_connect core/connect DEPS base core_offload LINKS core_schedule)

@@ -221,6 +221,15 @@ class QUIRE_API Core {
   // The config is copied. Errors are those of CoreConfig::validate(), `root_hash`, and `prefix_caching_hash_algo`: a hash that this build
   // has not.
   static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
+  // A core that decides from its first call on as the one that checkpoint() was called on, wherever that was. Both must have the same
+  // configuration, and seams that answer alike: what seams hold (a connector's tiers, grammars, a worker) is theirs to bring back, and a
+  // connector is bound to the new core. Plans that were outstanding are (outstanding_plan()); the outcome told last is not here, nor is
+  // `sampling`, which is null in all that was known before. Errors: those of create(); `checkpoint`, `invalid_argument`: bytes of another
+  // version, damaged ones, and such as are no state or one that does not agree with itself, with the byte or the rule; `config`: not the
+  // one that they were made under. Any bytes may come: no memory is read that is not there, and none taken that neither they nor the
+  // configuration bear out. But numbers that only fit each other are believed, as those of a configuration are: who forges a checkpoint
+  // can make the core that comes of it decide badly, or stop at a broken invariant.
+  static Result<std::unique_ptr<Core>> restore(const CoreConfig& config, const CoreSeams& seams, std::span<const std::uint8_t> bytes);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -296,6 +305,8 @@ class QUIRE_API Core {
   // When schedule() has something to do although nobody waits: a pin expires, or retired ids are to be told of (then a time long past).
   [[nodiscard]] std::optional<double> next_deadline() const;
   [[nodiscard]] std::uint32_t num_outstanding_plans() const;
+  // The oldest has index 0; as schedule() has given it.
+  [[nodiscard]] const StepPlan& outstanding_plan(std::uint32_t index) const;
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] bool all_blocks_free() const;
   [[nodiscard]] std::optional<RequestView> view(RequestId id) const;
@@ -309,6 +320,9 @@ class QUIRE_API Core {
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
   [[nodiscard]] std::vector<std::uint8_t> block_key(BlockId block) const;
 
+  // The whole state as bytes, for restore(): between any two calls, plans may be outstanding. Equal states give equal bytes. About 5 bytes
+  // per token of the requests there are, 32 per name of a block of theirs, and 52 per block that the cache knows.
+  [[nodiscard]] std::vector<std::uint8_t> checkpoint() const;
   // Everything, copied: for tests, dumps and comparisons.
   void snapshot(CoreSnapshot& out) const;
   // Recomputes what must hold from scratch and stops the program where it does not. Slow: for tests and shutdown.
@@ -317,6 +331,7 @@ class QUIRE_API Core {
  private:
   struct QUIRE_HIDDEN State;
   explicit Core(std::unique_ptr<State> state);
+  static Result<std::unique_ptr<Core>> make(const CoreConfig& config, const CoreSeams& seams);  // bound to no connector
   std::unique_ptr<State> state_;
 };
 

@@ -22,6 +22,13 @@ class Agent {
   // A turn, not the job's last, is over and calls `tool` (empty: none is known). How long its blocks should stay, s; 0: not at all.
   double ended(Job& job, std::string_view tool, double now);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [jobs, tools, pins, options] = self;
+    form(jobs, tools, pins);
+  }
+
   JobTable jobs;
   ToolTimes tools;
   PinList pins;

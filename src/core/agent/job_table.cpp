@@ -38,4 +38,9 @@ const Job* JobTable::find(std::string_view name) const {
   return found != jobs_.end() ? &found->second : nullptr;
 }
 
+Job* JobTable::find(std::string_view name) {
+  const auto found = jobs_.find(name);
+  return found != jobs_.end() ? &found->second : nullptr;
+}
+
 }  // namespace quire

@@ -23,12 +23,25 @@ inline constexpr double kNeverEntered = std::numeric_limits<double>::infinity();
 
 // The end of a job's last turn, until the next one arrives.
 struct TurnEnd {
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [time, tool] = self;
+    form(time, tool);
+  }
+
   double time = 0.0;  // s
   std::string tool;   // empty: none is known
 };
 
 // Lives in the table's map, at an address that requests and pins keep while num_requests > 0.
 struct Job {
+  // The name is the table's key, a pin says whether it is pinned, and the idle ones are in a list.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [name, num_requests, first_entry, last_turn, is_pinned, idle_hook] = self;
+    form(num_requests, first_entry, last_turn);
+  }
+
   const std::string* name = nullptr;
   std::uint32_t num_requests = 0;
   // When a request of it was first added to `waiting`, and to `skipped_waiting`, s.
@@ -50,6 +63,20 @@ class JobTable {
 
   [[nodiscard]] std::size_t size() const { return jobs_.size(); }
   [[nodiscard]] const Job* find(std::string_view name) const;
+  [[nodiscard]] Job* find(std::string_view name);
+  // Calls visit(const Job&) for each.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [name, job] : jobs_) visit(job);
+  }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [max_jobs, jobs, idle] = self;
+    form.named(jobs);
+    form.by_name(jobs, idle, [](const Job& job) { return job.num_requests == 0; });
+  }
 
  private:
   const std::size_t max_jobs_;

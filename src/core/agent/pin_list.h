@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/agent/job_table.h"
@@ -11,6 +12,12 @@
 namespace quire {
 
 struct Pin {
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [request, job, expiry] = self;
+    form(request, job, expiry);
+  }
+
   RequestId request;
   Job* job = nullptr;
   double expiry = 0.0;  // s
@@ -32,6 +39,19 @@ class PinList {
   std::optional<Pin> take(const Job& job);
   std::optional<Pin> take_oldest();
   std::optional<Pin> take_expired(double now);
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [pins, next_expiry] = self;
+    form(pins);
+    if constexpr (Form::kReads) {
+      for (const Pin& pin : std::exchange(pins, {})) {
+        form.expect(pin.job != nullptr && !pin.job->is_pinned, "one pin per job");
+        if (form.is_good()) self.add(pin);
+      }
+    }
+  }
 
  private:
   Pin take_at(std::size_t index);

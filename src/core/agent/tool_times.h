@@ -22,8 +22,24 @@ class ToolTimes {
   [[nodiscard]] std::optional<double> mean_s(std::string_view tool) const;
   [[nodiscard]] std::size_t size() const { return tools_.size(); }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [max_tools, tools, by_use] = self;
+    form.named(tools);
+    form.by_name(tools, by_use, [](const Tool& /*tool*/) { return true; });
+    form.expect(tools.size() <= max_tools, "no more tools are known than may be");
+  }
+
  private:
   struct Tool {
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      [[maybe_unused]] auto& [name, sum_s, num_gaps, hook] = self;
+      form(sum_s, num_gaps);
+      form.expect(num_gaps > 0, "a tool is known by a gap");
+    }
+
     const std::string* name = nullptr;
     // Of all gaps heard of since the tool was last forgotten.
     double sum_s = 0.0;

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/rules.h"
 
 namespace quire {
 
@@ -118,23 +119,28 @@ bool BlockPool::reset() {
 }
 
 void BlockPool::check_invariants(std::span<const std::uint32_t> holders) const {
-  QUIRE_CHECK(ref_counts_[0] == 0 && !free_.contains(kNullBlock) && !index_.contains(kNullBlock), "the null block is out of reach");
+  check_rules(broken_rule(holders));
+}
+
+const Rule* BlockPool::broken_rule(std::span<const std::uint32_t> holders) const {
+  QUIRE_RULE(ref_counts_[0] == 0 && !free_.contains(kNullBlock) && !index_.contains(kNullBlock), "the null block is out of reach");
   std::uint32_t num_free = 0;
   std::uint32_t num_cached = 0;
   for (std::uint32_t i = 1; i < num_blocks(); ++i) {
     const BlockId block{i};
     const bool aside = std::ranges::find(set_aside_, block) != set_aside_.end();
-    QUIRE_CHECK(ref_counts_[i] == holders[i], "a reference per holder");
-    QUIRE_CHECK(free_.contains(block) == (ref_counts_[i] == 0 && !aside), "free, held or set aside, and only one of them");
+    QUIRE_RULE(ref_counts_[i] == holders[i], "a reference per holder");
+    QUIRE_RULE(free_.contains(block) == (ref_counts_[i] == 0 && !aside), "free, held or set aside, and only one of them");
     num_free += free_.contains(block) ? 1 : 0;
     if (index_.contains(block)) {
       ++num_cached;
       const auto found = index_.find(index_.name_of(block));
-      QUIRE_CHECK(found && index_.hash_of(*found) == index_.hash_of(block), "a cached block's name is findable");
+      QUIRE_RULE(found && index_.hash_of(*found) == index_.hash_of(block), "a cached block's name is findable");
     }
   }
-  QUIRE_CHECK(num_free == free_.size() && num_free == free_.to_vector().size());
-  QUIRE_CHECK(num_cached == index_.size());
+  QUIRE_RULE(num_free == free_.size() && num_free == free_.to_vector().size(), "free blocks are counted");
+  QUIRE_RULE(num_cached == index_.size(), "blocks with a name are counted");
+  return nullptr;
 }
 
 }  // namespace quire

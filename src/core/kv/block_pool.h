@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "core/kv/free_queue.h"
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
@@ -79,6 +80,18 @@ class BlockPool {
 
   // `holders[b]` references to block b are all there are.
   void check_invariants(std::span<const std::uint32_t> holders) const;
+  // The first rule that does not hold; null: all do.
+  [[nodiscard]] const Rule* broken_rule(std::span<const std::uint32_t> holders) const;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [enable_caching, lifo, free, index, ref_counts, set_aside, sink, event_log, residency, num_evicted] = self;
+    const std::size_t num_blocks = ref_counts.size();
+    form(free, index, ref_counts, event_log, residency, num_evicted);
+    // Which blocks are set aside follows from the configuration.
+    form.expect(ref_counts.size() == num_blocks, "each block has a count of references");
+  }
 
  private:
   bool forget(BlockId block);

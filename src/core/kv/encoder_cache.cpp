@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/rules.h"
 
 namespace quire {
 
@@ -127,21 +128,54 @@ std::vector<std::string_view> EncoderCache::evictable() const {
 }
 
 void EncoderCache::check_invariants() const {
+  check_rules(broken_rule());
+}
+
+const Rule* EncoderCache::broken_rule() const {
   std::size_t num_evictable = 0;
   std::int64_t num_embeds = 0;
   const Output* previous = nullptr;
   for (const Output* output = oldest_; output != nullptr; output = output->next) {
-    QUIRE_CHECK(output->evictable && output->references.empty(), "an output that somebody needs can be evicted");
-    QUIRE_CHECK(output->previous == previous, "the list of evictable outputs is broken");
-    QUIRE_CHECK(contains(*output->identifier), "an evictable output is not cached");
+    QUIRE_RULE(output->evictable && output->references.empty(), "an output that somebody needs can be evicted");
+    QUIRE_RULE(output->previous == previous, "the list of evictable outputs is broken");
+    QUIRE_RULE(contains(*output->identifier), "an evictable output is not cached");
     previous = output;
     num_embeds += output->evictable_embeds;
     ++num_evictable;
   }
-  QUIRE_CHECK(mode_ == EncoderCacheMode::encoder_decoder || num_free_ + num_embeds == num_freeable_, "embeddings do not add up");
-  QUIRE_CHECK(previous == newest_, "the list of evictable outputs has a wrong end");
+  QUIRE_RULE(mode_ == EncoderCacheMode::encoder_decoder || num_free_ + num_embeds == num_freeable_, "embeddings do not add up");
+  QUIRE_RULE(previous == newest_, "the list of evictable outputs has a wrong end");
   const auto unreferenced = std::ranges::count_if(cached_, [](const auto& node) { return node.second.references.empty(); });
-  QUIRE_CHECK(static_cast<std::size_t>(unreferenced) == num_evictable, "an output without references cannot be evicted");
+  QUIRE_RULE(static_cast<std::size_t>(unreferenced) == num_evictable, "an output without references cannot be evicted");
+  return nullptr;
+}
+
+std::vector<EncoderCache::Kept> EncoderCache::to_kept() const {
+  std::vector<Kept> kept;
+  kept.reserve(cached_.size());
+  for (const auto& [identifier, output] : cached_) kept.push_back({identifier, output.references, output.evictable_embeds});
+  std::ranges::sort(kept, {}, &Kept::identifier);
+  return kept;
+}
+
+bool EncoderCache::assign(std::vector<Kept> kept, std::span<const std::string> evictable) {
+  cached_.clear();
+  oldest_ = newest_ = nullptr;
+  for (Kept& one : kept) {
+    const auto [node, added] = cached_.try_emplace(std::move(one.identifier));
+    const auto& references = one.references;
+    if (!added || std::ranges::adjacent_find(references, std::ranges::greater_equal()) != references.end()) return false;
+    if (one.evictable_embeds < 0 || one.evictable_embeds > UINT32_MAX) return false;
+    node->second.identifier = &node->first;
+    node->second.references = std::move(one.references);
+    node->second.evictable_embeds = one.evictable_embeds;
+  }
+  for (const std::string& identifier : evictable) {
+    const auto found = cached_.find(identifier);
+    if (found == cached_.end() || found->second.evictable) return false;
+    link(found->second);
+  }
+  return true;
 }
 
 void EncoderCache::link(Output& output) {

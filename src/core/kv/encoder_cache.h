@@ -9,9 +9,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "core/kv/encoder_cache_order.h"
 #include "quire/error.h"
 #include "quire/ids.h"
@@ -80,8 +82,44 @@ class EncoderCache {
   [[nodiscard]] std::span<const std::string> to_report() const { return to_report_; }
 
   void check_invariants() const;
+  // The first rule that does not hold; null: all do.
+  [[nodiscard]] const Rule* broken_rule() const;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [mode, capacity, num_free, num_freeable, cached, oldest, newest, freed, reported, to_report, inputs, order] =
+        self;
+    std::vector<Kept> kept;
+    std::vector<std::string> in_order;
+    if constexpr (!Form::kReads) {
+      kept = self.to_kept();
+      for (const std::string_view identifier : self.evictable()) in_order.emplace_back(identifier);
+    }
+    form(num_free, num_freeable, kept, in_order, freed, to_report);
+    form.expect(num_free >= 0 && num_free <= kMostEmbeds && num_freeable >= 0 && num_freeable <= kMostEmbeds, "embeddings are counted");
+    if constexpr (Form::kReads) form.expect(self.assign(std::move(kept), in_order), "encoder outputs are kept under one name each");
+  }
 
  private:
+  static constexpr std::int64_t kMostEmbeds = std::int64_t{1} << 48;  // sums of them stay numbers
+
+  // An output, and under which name.
+  struct Kept {
+    std::string identifier;
+    std::vector<RequestId> references;
+    std::int64_t evictable_embeds = 0;
+
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      auto& [identifier, references, evictable_embeds] = self;
+      form(identifier, references, evictable_embeds);
+    }
+  };
+  [[nodiscard]] std::vector<Kept> to_kept() const;
+  // False, and the cache is good for nothing: it cannot have been so.
+  [[nodiscard]] bool assign(std::vector<Kept> kept, std::span<const std::string> evictable);
+
   struct Output {
     std::vector<RequestId> references;  // ascending, each once
     std::int64_t evictable_embeds = 0;  // what eviction gives back

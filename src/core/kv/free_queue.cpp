@@ -54,4 +54,15 @@ std::vector<BlockId> FreeQueue::to_vector() const {
   return blocks;
 }
 
+bool FreeQueue::assign(std::span<const BlockId> blocks) {
+  links_.assign(links_.size(), {});
+  links_[sentinel()] = {sentinel(), sentinel()};
+  size_ = 0;
+  for (const BlockId block : blocks) {
+    if (block.value >= sentinel() || contains(block)) return false;
+    push_back(block);
+  }
+  return true;
+}
+
 }  // namespace quire

@@ -2,6 +2,7 @@
 // Free blocks in the order in which they will be reused: from the front. Doubly linked through arrays indexed by block id; every operation
 // is O(1) and allocates nothing.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -29,6 +30,18 @@ class FreeQueue {
 
   // From the next one to be reused on; for tests and checks.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
+  // These are free, in this order. False, and the queue is good for nothing: one is none of the pool's, or twice there.
+  [[nodiscard]] bool assign(std::span<const BlockId> blocks);
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [links, size] = self;
+    std::vector<BlockId> order;
+    if constexpr (!Form::kReads) order = self.to_vector();
+    form(order);
+    if constexpr (Form::kReads) form.expect(self.assign(order), "free blocks are of the pool, each once");
+  }
 
  private:
   static constexpr std::uint32_t kUnlinked = UINT32_MAX;

@@ -87,6 +87,16 @@ class GroupManager {
   // The list's length when the sequence has so many slots.
   [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens); }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  // Kinds add nothing that lasts from call to call; kv_coordinator.h says what they add.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [options, tokens, pool, num_tracked, new_block_ids] = self;
+    form(num_tracked, new_block_ids);
+    form.expect(std::ranges::all_of(new_block_ids, [&](BlockId block) { return block.value < pool.num_blocks(); }),
+                "blocks are of the pool");
+  }
+
  protected:
   // Blocks that the free queue must give: new ones, and hits that nobody holds. `num_skipped`: see num_skipped_tokens() of the kinds.
   [[nodiscard]] std::int64_t count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,

@@ -1,5 +1,6 @@
 #pragma once
 // The blocks of one sequence, per cache group. Changed by KvCacheManager only; lives in the request, survives free() with its memory.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,6 +22,20 @@ struct GroupBlockList {
   BlockId copied_from = kNullBlock;                // which was this block; null: it did not
   bool tracked = false;                            // is one of the sequences its manager counts (common prefix)
   bool has_running_state = false;                  // mamba align: holds a running state and speculative blocks
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [blocks, num_cached_blocks, num_before_allocation, last_state_block, shared_block, copied_block, copied_from, tracked,
+           has_running_state] = self;
+    form(blocks, num_cached_blocks, num_before_allocation, last_state_block, shared_block, copied_from, tracked, has_running_state);
+    if (copied_from != kNullBlock) form(copied_block);
+  }
+  // As good as none: its manager has not met the sequence, or has freed it.
+  [[nodiscard]] bool is_blank() const {
+    return blocks.empty() && !num_cached_blocks && num_before_allocation == 0 && !last_state_block && !shared_block &&
+           copied_from == kNullBlock && !tracked && !has_running_state;
+  }
 };
 
 // Counts of tokens and blocks are signed, places in a list are not.
@@ -40,6 +55,12 @@ struct TakenBlock {
   std::uint32_t group = 0, index = 0;
   BlockId block;
   bool had_name = false;
+
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [group, index, block, had_name] = self;
+    form(group, index, block, had_name);
+  }
 };
 
 // The sequence is blank (no groups), or met by a manager (a list per group, perhaps empty). Lists keep their memory when they are freed,
@@ -68,6 +89,16 @@ class KvBlocks {
   }
   [[nodiscard]] std::optional<std::uint32_t> num_cached_blocks(std::uint32_t group) const {
     return group < groups_.size() ? groups_[group].num_cached_blocks : std::nullopt;
+  }
+  // Whether no place that a list names lies behind it, and all its blocks are of a pool of so many.
+  [[nodiscard]] bool is_sound(std::size_t num_groups, std::uint32_t num_pool_blocks) const;
+
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [groups] = self;
+    bool is_blank = std::ranges::all_of(groups, &GroupBlockList::is_blank);
+    form(is_blank);
+    if (!is_blank) form(groups);
   }
 
  private:

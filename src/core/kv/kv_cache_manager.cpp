@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "core/kv/kv_coordinator.h"
 
 namespace quire {
@@ -278,18 +279,36 @@ PrefixCacheStats KvCacheManager::take_prefix_cache_stats() {
 }
 
 void KvCacheManager::check_invariants(std::span<const KvBlocks* const> sequences) const {
+  check_rules(broken_rule(sequences));
+}
+
+const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequences) const {
   std::vector<std::uint32_t> holders(pool_.num_blocks(), 0);
   for (const KvBlocks* sequence : sequences) {
     for (const GroupBlockList& list : sequence->groups_) {
-      QUIRE_CHECK(!list.last_state_block || *list.last_state_block < list.blocks.size());
+      QUIRE_RULE(!list.last_state_block || *list.last_state_block < list.blocks.size(), "the last state is in the list");
       for (const BlockId block : list.blocks) holders[block.value] += block == kNullBlock ? 0 : 1;
     }
   }
-  pool_.check_invariants(holders);
+  if (const Rule* broken = pool_.broken_rule(holders)) return broken;
+  bool are_counted = true;
   std::as_const(*coordinator_).each([&](const auto& manager, std::size_t group) {
     const auto tracked = [&](const KvBlocks* sequence) { return group < sequence->groups_.size() && sequence->groups_[group].tracked; };
-    QUIRE_CHECK(manager.num_tracked() == std::ranges::count_if(sequences, tracked), "sequences are counted");
+    are_counted &= manager.num_tracked() == std::ranges::count_if(sequences, tracked);
   });
+  QUIRE_RULE(are_counted, "sequences are counted");
+  return nullptr;
+}
+
+bool KvBlocks::is_sound(std::size_t num_groups, std::uint32_t num_pool_blocks) const {
+  const auto is_in = [&](const GroupBlockList& list) {
+    const std::size_t size = list.blocks.size();
+    return std::ranges::all_of(list.blocks, [&](BlockId block) { return block.value < num_pool_blocks; }) &&
+           list.copied_from.value < num_pool_blocks && list.num_before_allocation <= size && list.shared_block.value_or(0) <= size &&
+           (!list.shared_block || *list.shared_block < size) && (!list.last_state_block || *list.last_state_block < size) &&
+           (list.copied_from == kNullBlock || list.copied_block < size);
+  };
+  return (groups_.empty() || groups_.size() == num_groups) && std::ranges::all_of(groups_, is_in);
 }
 
 }  // namespace quire

@@ -129,6 +129,15 @@ class KvCacheManager {
 
   // Recomputes reference counts from all sequences there are and checks them, the free queue and the index. Slow.
   void check_invariants(std::span<const KvBlocks* const> sequences) const;
+  // The first rule that does not hold; null: all do. The sequences' blocks are of the pool.
+  [[nodiscard]] const Rule* broken_rule(std::span<const KvBlocks* const> sequences) const;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [options, pool, coordinator, num_loaded, stats] = self;
+    form(pool, *coordinator, stats);
+  }
 
  private:
   [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;

@@ -4,6 +4,7 @@
 // equal spec until no bucket shortens the hit any more.
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -43,6 +44,20 @@ class KvCoordinator {
   // Tokens of the longest hit; its blocks are in hits() until the next call.
   std::int64_t find(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [pool, hash_block_size, use_eagle, managers, buckets, alignment, hits, found] = self;
+    // Beside what all have, kinds have sizes from the configuration, and what is cached in a step, until the next one begins.
+    static_assert(sizeof(FullAttentionManager) == sizeof(GroupManager) && sizeof(CrossAttentionManager) == sizeof(GroupManager));
+    static_assert(sizeof(SlidingWindowManager) == sizeof(GroupManager) + 8 && sizeof(ChunkedLocalManager) == sizeof(SlidingWindowManager));
+    static_assert(sizeof(MambaManager) == sizeof(GroupManager) + 24 + sizeof(HashSet));
+    self.each([&](auto& manager, std::size_t) {
+      using Base = std::conditional_t<std::is_const_v<Self>, const GroupManager, GroupManager>;
+      form(static_cast<Base&>(manager));
+    });
+  }
 
  private:
   // Groups whose layers have equal specs: they always hit the same blocks, so one search writes the lists of all.

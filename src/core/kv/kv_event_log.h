@@ -43,6 +43,13 @@ class KvEventLog {
   // Moves everything to the end of `out`.
   void take(std::vector<KvEvent>& out);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [enabled, hash_bytes, events] = self;
+    form(events);
+  }
+
  private:
   bool enabled_;
   std::uint32_t hash_bytes_;

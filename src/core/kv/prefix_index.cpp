@@ -80,4 +80,47 @@ void PrefixIndex::clear() {
   size_ = 0;
 }
 
+std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& hashes) const {
+  std::vector<Named> all;
+  all.reserve(size_);
+  hashes.clear();
+  hashes.reserve(std::size_t{size_} * max_hashes_);
+  for (std::uint32_t block = 0; block < entries_.size(); ++block) {
+    const Entry& entry = entries_[block];
+    if (entry.num_hashes == 0) continue;
+    all.push_back({.block = block, .previous = entry.prev, .group = entry.group, .num_hashes = entry.num_hashes});
+    const auto first = hashes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{block} * max_hashes_);
+    hashes.insert(hashes.end(), first, first + entry.num_hashes);
+  }
+  return all;
+}
+
+// Chain by chain, each from its first: what is inserted behind another one than it says was in no chain.
+bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> hashes) {
+  clear();
+  std::vector<std::size_t> first_hash;
+  std::vector<std::uint32_t> next(entries_.size(), kEnd), place(entries_.size(), kEnd);
+  for (const Named& named : all) {
+    const std::size_t at = first_hash.empty() ? 0 : first_hash.back() + all[first_hash.size() - 1].num_hashes;
+    if (named.block >= entries_.size() || place[named.block] != kEnd || named.num_hashes == 0 || named.num_hashes > max_hashes_ ||
+        named.num_hashes > hashes.size() - at)
+      return false;
+    place[named.block] = static_cast<std::uint32_t>(first_hash.size());
+    first_hash.push_back(at);
+    if (named.previous == kEnd) continue;
+    if (named.previous >= entries_.size() || next[named.previous] != kEnd) return false;
+    next[named.previous] = named.block;
+  }
+  for (const Named& named : all) {
+    if (named.previous != kEnd) continue;
+    for (std::uint32_t block = named.block; block != kEnd; block = next[block]) {
+      if (place[block] == kEnd) return false;
+      const Named& one = all[place[block]];
+      insert(BlockName(hashes.subspan(first_hash[place[block]], one.num_hashes), one.group), BlockId{block});
+      if (entries_[block].prev != one.previous) return false;
+    }
+  }
+  return size_ == all.size();
+}
+
 }  // namespace quire

@@ -47,6 +47,27 @@ class PrefixIndex {
   void remove(BlockId block);
   void clear();
 
+  // A block with a name, and the block before it in its chain (kEnd: none), by which the order of insertion is told without a walk.
+  struct Named {
+    static constexpr bool kIsRaw = true;  // all of its bytes count
+    std::uint32_t block = 0, previous = 0, group = 0, num_hashes = 0;
+  };
+  // By id, with the hashes of their names one after the other.
+  [[nodiscard]] std::vector<Named> to_named(std::vector<BlockHash>& hashes) const;
+  // These have names, and no others. False, and the index is good for nothing: they cannot have been so.
+  [[nodiscard]] bool assign(std::span<const Named> all, std::span<const BlockHash> hashes);
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [max_hashes, entries, hashes, buckets, size] = self;
+    std::vector<Named> named;
+    std::vector<BlockHash> names;
+    if constexpr (!Form::kReads) named = self.to_named(names);
+    form(named, names);
+    if constexpr (Form::kReads) form.expect(self.assign(named, names), "names of blocks are in chains");
+  }
+
  private:
   static constexpr std::uint32_t kEnd = UINT32_MAX;
   struct Entry {

@@ -40,9 +40,26 @@ class KvResidency {
   };
   [[nodiscard]] std::vector<Followed> followed() const;
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [sample_rate, makes_events, now_ns, random, lives, events] = self;
+    // Whoever takes blocks gives a seed first, so nothing is left of `random`.
+    const std::size_t num_lives = lives.size();
+    form(now_ns, lives, events);
+    form.expect(lives.size() == num_lives, "each block has a life, where lives are measured");
+  }
+
  private:
   static constexpr std::uint32_t kNumAccesses = 4;
   struct Life {
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      auto& [followed, num_accesses, birth_ns, last_access_ns, accesses_ns] = self;
+      form(followed);
+      if (followed) form(num_accesses, birth_ns, last_access_ns, accesses_ns);
+    }
+
     bool followed = false;
     std::uint32_t num_accesses = 0;  // ever; the last kNumAccesses are kept
     std::int64_t birth_ns = 0;

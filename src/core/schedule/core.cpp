@@ -59,6 +59,12 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
 }
 
 Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreSeams& seams) {
+  auto core = make(config, seams);
+  if (core && seams.connector != nullptr) seams.connector->bind(**core);
+  return core;
+}
+
+Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSeams& seams) {
   if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
@@ -67,9 +73,7 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
     if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
-  auto core = std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
-  if (seams.connector != nullptr) seams.connector->bind(*core);
-  return core;
+  return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
 }
 
 void Core::State::begin_call(const StepInput& input) {

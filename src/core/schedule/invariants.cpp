@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "base/check.h"
+#include "base/rules.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -17,36 +17,42 @@ bool holds_blocks(const Request& request, std::uint32_t num_groups) {
 }
 
 // Beyond max_model_len (a host may ask for more tokens than fit) vLLM counts blocks as cached that it never allocates.
-void check_cached_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
-  if (static_cast<std::uint64_t>(request.num_tokens()) > config.scheduler.max_model_len) return;
+const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
+  if (static_cast<std::uint64_t>(request.num_tokens()) > config.scheduler.max_model_len) return nullptr;
   for (std::uint32_t group = 0; group < num_groups; ++group) {
     const std::size_t num_cached = request.blocks.num_cached_blocks(group).value_or(0);
-    QUIRE_CHECK(num_cached <= request.blocks.blocks(group).size(), "cached blocks are held");
+    QUIRE_RULE(num_cached <= request.blocks.blocks(group).size(), "cached blocks are held");
   }
+  return nullptr;
 }
 
-void check_request_state(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
+const Rule* broken_rule_of_request(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
   const bool running = request.status == RequestStatus::running;
-  QUIRE_CHECK(running == (request.slot != kNoSlot), "a slot exactly while it runs");
-  QUIRE_CHECK(!running || request.queue == QueueName::none, "what runs does not wait");
-  QUIRE_CHECK(!request.finished() || request.queue == QueueName::none, "what is finished does not wait");
-  QUIRE_CHECK(request.queue != QueueName::step_skipped, "that queue lives for one step");
-  QUIRE_CHECK(request.known || request.finished(), "only what has ended is forgotten");
-  QUIRE_CHECK((request.holders != 0) == (request.known && request.finished()),
-              "a finished request is known while somebody keeps its blocks");
-  QUIRE_CHECK(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
-  QUIRE_CHECK(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens());
+  QUIRE_RULE(running == (request.slot != kNoSlot), "a slot exactly while it runs");
+  QUIRE_RULE(!running || request.queue == QueueName::none, "what runs does not wait");
+  QUIRE_RULE(!request.finished() || request.queue == QueueName::none, "what is finished does not wait");
+  QUIRE_RULE(request.queue != QueueName::step_skipped, "that queue lives for one step");
+  QUIRE_RULE(request.known || request.finished(), "only what has ended is forgotten");
+  QUIRE_RULE((request.holders != 0) == (request.known && request.finished()),
+             "a finished request is known while somebody keeps its blocks");
+  QUIRE_RULE(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
+  QUIRE_RULE(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens(), "outputs are among the tokens");
   if (running) {
-    QUIRE_CHECK(request.num_computed_tokens <=
-                    request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.speculation.num_spec_tokens),
-                "no more is computed than is known or awaited");
+    QUIRE_RULE(request.num_computed_tokens <=
+                   request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.speculation.num_spec_tokens),
+               "no more is computed than is known or awaited");
   }
+  return nullptr;
 }
 
 }  // namespace
 
 void Core::check_invariants() const {
-  const State& s = *state_;
+  check_rules(state_->broken_rule());
+}
+
+const Rule* Core::State::broken_rule() const {
+  const State& s = *this;
   std::unordered_map<const Request*, std::uint32_t> in_flight;
   for (std::uint32_t i = 0; i < s.plans.size(); ++i)
     for (const Request* request : s.plans.at(i).requests()) ++in_flight[request];
@@ -60,12 +66,12 @@ void Core::check_invariants() const {
   std::size_t num_queued = 0;
   std::size_t num_with_family = 0;
   for (const auto& [id, request] : s.table.all()) {
-    QUIRE_CHECK(id == request->id);
-    check_request_state(*request, s.context.config, s.context.num_groups);
-    check_cached_blocks(*request, s.context.config, s.context.num_groups);
-    QUIRE_CHECK(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
+    QUIRE_RULE(id == request->id, "a request is found under its id");
+    if (const Rule* broken = broken_rule_of_request(*request, s.context.config, s.context.num_groups)) return broken;
+    if (const Rule* broken = broken_rule_of_cached_blocks(*request, s.context.config, s.context.num_groups)) return broken;
+    QUIRE_RULE(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
     if (s.requests.names_blocks())
-      QUIRE_CHECK(request->hashes.size() >= request->tokens.size() / s.context.config.block_size, "a name for each full block");
+      QUIRE_RULE(request->hashes.size() >= request->tokens.size() / s.context.config.block_size, "a name for each full block");
     sequences.push_back(&request->blocks);
     num_running += request->status == RequestStatus::running ? 1 : 0;
     num_queued += request->queue != QueueName::none ? 1 : 0;
@@ -77,31 +83,32 @@ void Core::check_invariants() const {
     num_gone += request->known ? 0 : 1;
   }
   for (const std::unique_ptr<SwappedBlocks>& swapped : s.swap.all()) sequences.push_back(&swapped->left);
-  QUIRE_CHECK(num_gone == s.ended.num_gone(), "what is forgotten is destroyed once no outstanding plan names it");
-  s.kv.check_invariants(sequences);
-  s.encoder.cache().check_invariants();
+  QUIRE_RULE(num_gone == s.ended.num_gone(), "what is forgotten is destroyed once no outstanding plan names it");
+  if (const Rule* broken = s.kv.broken_rule(sequences)) return broken;
+  if (const Rule* broken = s.encoder.cache().broken_rule()) return broken;
   for (const Request* request : s.forks.sharing())
-    QUIRE_CHECK(request->status == RequestStatus::waiting && request->num_computed_tokens > 0, "who shares while it waits has something");
+    QUIRE_RULE(request->status == RequestStatus::waiting && request->num_computed_tokens > 0, "who shares while it waits has something");
   std::size_t num_in_families = 0;
   for (const auto& [family, num_open] : s.forks.families()) num_in_families += num_open;
-  QUIRE_CHECK(num_in_families == num_with_family, "relatives are counted until they end");
-  s.open_transfers.check_invariants();
-  s.swap.check_invariants();
-  QUIRE_CHECK(num_running == s.queues.running.size(), "everything that runs is in the batch");
-  QUIRE_CHECK(num_queued == s.queues.num_waiting() && s.queues.step_skipped.empty(), "each request is in one queue");
-  QUIRE_CHECK(num_waiting_for_input == s.queues.num_waiting_for_input, "sessions between two inputs are counted");
-  QUIRE_CHECK(num_loading == s.queues.num_loading && num_kept_by_transfers == s.ended.ledger().count(Holder::transfer),
-              "requests that a transfer holds are counted");
-  QUIRE_CHECK(num_kept_by_pins == s.ended.ledger().count(Holder::pin) && num_kept_by_pins == s.jobs.pins().size(),
-              "requests that are pinned are counted");
+  QUIRE_RULE(num_in_families == num_with_family, "relatives are counted until they end");
+  if (const Rule* broken = s.open_transfers.broken_rule()) return broken;
+  if (const Rule* broken = s.swap.broken_rule()) return broken;
+  QUIRE_RULE(num_running == s.queues.running.size(), "everything that runs is in the batch");
+  QUIRE_RULE(num_queued == s.queues.num_waiting() && s.queues.step_skipped.empty(), "each request is in one queue");
+  QUIRE_RULE(num_waiting_for_input == s.queues.num_waiting_for_input, "sessions between two inputs are counted");
+  QUIRE_RULE(num_loading == s.queues.num_loading && num_kept_by_transfers == s.ended.ledger().count(Holder::transfer),
+             "requests that a transfer holds are counted");
+  QUIRE_RULE(num_kept_by_pins == s.ended.ledger().count(Holder::pin) && num_kept_by_pins == s.jobs.pins().size(),
+             "requests that are pinned are counted");
 
-  std::unordered_set<Slot> slots(s.slots.free().begin(), s.slots.free().end());
+  std::unordered_set<Slot> owned(s.slots.free().begin(), s.slots.free().end());
   for (const Request* request : s.queues.running) {
-    QUIRE_CHECK(request->status == RequestStatus::running);
-    slots.insert(request->slot);
+    QUIRE_RULE(request->status == RequestStatus::running, "who is in `running` runs");
+    owned.insert(request->slot);
   }
-  QUIRE_CHECK(slots.size() == s.context.config.scheduler.max_num_seqs && s.slots.free().size() + s.queues.running.size() == slots.size(),
-              "each slot is free or has one owner");
+  QUIRE_RULE(owned.size() == s.context.config.scheduler.max_num_seqs && s.slots.free().size() + s.queues.running.size() == owned.size(),
+             "each slot is free or has one owner");
+  return nullptr;
 }
 
 }  // namespace quire

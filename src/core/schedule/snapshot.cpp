@@ -3,6 +3,7 @@
 // enough for every step, visit() walks over all requests, snapshot() copies everything.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "core/schedule/state.h"
@@ -84,6 +85,10 @@ CoreCounters Core::counters() const {
   counters.num_cached_blocks = s.kv.pool().index().size();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
   return counters;
+}
+
+const StepPlan& Core::outstanding_plan(std::uint32_t index) const {
+  return std::as_const(state_->plans).at(index).plan();
 }
 
 bool Core::all_blocks_free() const {

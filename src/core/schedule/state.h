@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/rules.h"
 #include "core/kv/hash/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/loops/admission_room.h"
@@ -81,6 +82,39 @@ struct Core::State {
   void report(const PlanArena& arena);
 
   void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp
+
+  // What must hold between two calls (invariants.cpp), and before that, of what was read from bytes, so that it can be looked at
+  // (checkpoint/soundness.cpp): the first rule that does not; null: all do.
+  [[nodiscard]] const Rule* broken_rule() const;
+  [[nodiscard]] const Rule* unsound_rule() const;
+
+  // For checkpoints (checkpoint/state_form.h): without a name for each part it does not compile. What others point to goes before them.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, table, plans, requests, slots, jobs, queues, foundation, ended, policy, open_transfers, swap,
+                            pressure, forks, giving_way, unloaded, encoder, budget, ending, preemption, relief, giving_back, running_loop,
+                            look_up, early_loads, admission_room, admitting, waiting_loop, drafts, sessions, stats, updates, transfers,
+                            failed_loads, results, outcome, retired, kv_events, ending_now] = self;
+    form(context, jobs, table);
+    if constexpr (Form::kReads) self.reserve_shown(form);
+    form(open_transfers, swap, kv, slots, queues, ended, pressure, forks, plans, encoder, budget, ending, look_up, transfers);
+    // Of one call, or of the outcome that was told.
+    form(requests, unloaded, giving_back, running_loop, early_loads, stats, updates, failed_loads, results);
+    // These refer to others, and hold nothing: a member more is a size more.
+    constexpr std::size_t kReference = sizeof(void*);
+    static_assert(sizeof(Foundation) == 4 * kReference && sizeof(Policy) == 4 * kReference && sizeof(GivingWay) == 6 * kReference);
+    static_assert(sizeof(Preemption) == 9 * kReference && sizeof(Relief) == 7 * kReference && sizeof(AdmissionRoom) == 7 * kReference);
+    static_assert(sizeof(Admitting) == 6 * kReference && sizeof(WaitingLoop) == 8 * kReference && sizeof(Drafts) == 2 * kReference);
+    static_assert(sizeof(Sessions) == 3 * kReference);
+  }
+  // While plans show tokens these do not move.
+  template <class Form>
+  void reserve_shown(Form& form) {
+    for (const auto& [id, request] : table.all()) {
+      form.expect(request->blocks.is_sound(context.num_groups, context.config.kv.num_blocks), "blocks of requests are of the pool");
+      if (form.is_good() && (request->status == RequestStatus::running || request->num_in_flight > 0)) requests.reserve_memory(*request);
+    }
+  }
 
   Context context;
   KvCacheManager kv;

@@ -35,6 +35,12 @@ class EarlyLoads {
   // The waiting loop of this step has ended for want of slots or tokens. One request is looked up at most.
   void begin(StepId step);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    [[maybe_unused]] auto& [context, kv, requests, queues, budget, look_up, pressure, next] = self;
+  }
+
  private:
   // Nothing of it is there or on its way, and it was not asked about lately.
   [[nodiscard]] bool may_ask(const Request& request, StepId step) const;

@@ -25,6 +25,12 @@ class GivingBack {
   // run go on, from their beginning; else they have ended.
   void give_back(bool begin_anew);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    [[maybe_unused]] auto& [on, unloaded, preemption, forks, swap, budget, holding] = self;
+  }
+
  private:
   void give_back_running();
   void give_back_waiting();

@@ -27,6 +27,13 @@ class Pressure {
   // So many blocks must stay free when one is admitted.
   [[nodiscard]] std::uint32_t num_left_free() const;
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, queues, is_stopped] = self;
+    form(is_stopped);
+  }
+
  private:
   [[nodiscard]] bool is_idle() const { return queues_.running.empty() && queues_.num_loading == 0; }
   void change(bool is_stopped);

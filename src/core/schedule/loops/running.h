@@ -33,6 +33,13 @@ class RunningLoop {
 
   void schedule(PlanArena& arena);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // The cursor is a step's.
+    [[maybe_unused]] auto& [context, kv, requests, queues, giving_way, forks, encoder, budget, preemption, cursor] = self;
+  }
+
  private:
   bool schedule_one(Request& request, PlanArena& arena);  // false: the request gave way itself
   [[nodiscard]] static bool surely_reached_max_tokens(const Request& request);

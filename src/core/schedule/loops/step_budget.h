@@ -52,6 +52,14 @@ class StepBudget {
     forgets_last_plan_ = false;
   }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    // The rest is a step's.
+    [[maybe_unused]] auto& [context, tokens, loras, forgets_last_plan] = self;
+    form(forgets_last_plan);
+  }
+
  private:
   const Context& context_;
   std::int32_t tokens_ = 0;

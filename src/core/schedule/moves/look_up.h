@@ -48,6 +48,13 @@ class LookUp {
   // With log_stats: of what the connector was asked, since the last call.
   PrefixCacheStats take_connector_stats();
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, requests, connector_stats] = self;
+    form(connector_stats);
+  }
+
  private:
   void count(const Request& request, const KvHit& hit);
   void tell(const Request& request, const Computed& computed);

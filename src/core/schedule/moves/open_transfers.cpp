@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/rules.h"
 
 namespace quire {
 
@@ -74,13 +75,28 @@ void OpenTransfers::count(const Entry& entry, std::int32_t by) {
 }
 
 void OpenTransfers::check_invariants() const {
+  check_rules(broken_rule());
+}
+
+const Rule* OpenTransfers::broken_rule() const {
   std::vector<std::uint32_t> touching(num_touching_.size(), 0);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    QUIRE_CHECK(entries_[i].id < next_id_ && (i == 0 || entries_[i - 1].id < entries_[i].id), "transfers are in order");
+    QUIRE_RULE(entries_[i].id < next_id_ && (i == 0 || entries_[i - 1].id < entries_[i].id), "transfers are in order");
     for (const BlockId block : entries_[i].blocks) ++touching[block.value];
   }
-  QUIRE_CHECK(touching == num_touching_ && entries_.size() <= max_open_, "the transfers of each block are counted");
-  QUIRE_CHECK(num_needed_ == static_cast<std::size_t>(std::ranges::count_if(entries_, is_needed)), "loads that a step needs are counted");
+  QUIRE_RULE(touching == num_touching_ && entries_.size() <= max_open_, "the transfers of each block are counted");
+  QUIRE_RULE(num_needed_ == static_cast<std::size_t>(std::ranges::count_if(entries_, is_needed)), "loads that a step needs are counted");
+  return nullptr;
+}
+
+bool OpenTransfers::count_all() {
+  for (const Entry& entry : entries_) {
+    const auto is_of_pool = [this](BlockId block) { return block != kNullBlock && block.value < num_touching_.size(); };
+    if (entry.blocks.size() != entry.places.size() || !std::ranges::all_of(entry.blocks, is_of_pool)) return false;
+    count(entry, 1);
+    num_needed_ += is_needed(entry) ? 1 : 0;
+  }
+  return true;
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "quire/transfer.h"
 
 namespace quire {
@@ -23,6 +24,12 @@ class OpenTransfers {
     std::uint32_t tier = 0;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
+
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      auto& [id, request, direction, need, tier, blocks, places] = self;
+      form(id, request, direction, need, tier, blocks, places);
+    }
   };
 
   OpenTransfers(std::uint32_t num_blocks, std::uint32_t max_open) : max_open_(max_open), num_touching_(num_blocks, 0) {}
@@ -49,10 +56,24 @@ class OpenTransfers {
   // Open transfers that touch the block, loads from `first_new` on left out: appended to `fences` where they are not in it yet.
   void add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const;
 
+  [[nodiscard]] std::span<const Entry> all() const { return entries_; }
+
   // Stops the program if the books do not agree.
   void check_invariants() const;
+  // The first rule that does not hold; null: all do.
+  [[nodiscard]] const Rule* broken_rule() const;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [max_open, next_id, entries, num_needed, spare, num_touching] = self;
+    form(next_id, entries);
+    if constexpr (Form::kReads) form.expect(self.count_all(), "open transfers have places for their blocks");
+  }
 
  private:
+  // Of transfers that were not open()ed here. False: they cannot be open.
+  [[nodiscard]] bool count_all();
   void count(const Entry& entry, std::int32_t by);
   [[nodiscard]] static bool is_needed(const Entry& entry) {
     return entry.direction == TransferDirection::load && entry.need != TransferNeed::nothing;

@@ -4,8 +4,10 @@
 #include "core/schedule/moves/swap.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "core/kv/cache_groups.h"
 
 namespace quire {
@@ -267,17 +269,55 @@ bool Swap::any_out() const {
 }
 
 void Swap::check_invariants() const {
+  check_rules(broken_rule());
+}
+
+const Rule* Swap::broken_rule() const {
   std::vector<std::uint32_t> num_owners(context_.config.swap.num_swap_places, 0);
-  for (const std::uint32_t place : free_places_) ++num_owners[place];
-  for (const std::uint32_t place : free_far_places_) ++num_owners[place];
+  bool are_places = true;
+  const auto count = [&](std::uint64_t place) {
+    are_places &= place < num_owners.size();
+    if (are_places) ++num_owners[static_cast<std::size_t>(place)];
+  };
+  std::ranges::for_each(free_places_, count);
+  std::ranges::for_each(free_far_places_, count);
   std::size_t num_open = 0;
   for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
-    for (const std::uint64_t place : swapped->places) ++num_owners[static_cast<std::size_t>(place)];
-    QUIRE_CHECK(swapped->request == nullptr || swapped->request->swapped == swapped.get(), "a request knows its swapped blocks");
+    std::ranges::for_each(swapped->places, count);
+    QUIRE_RULE(swapped->request == nullptr || swapped->request->swapped == swapped.get(), "a request knows its swapped blocks");
     num_open += swapped->num_open;
   }
-  QUIRE_CHECK(std::ranges::all_of(num_owners, [](std::uint32_t num) { return num == 1; }), "a swap place is free or has one owner");
-  QUIRE_CHECK(num_open == open_.size() && to_begin_.empty(), "transfers of swapped blocks are counted");
+  QUIRE_RULE(are_places && std::ranges::all_of(num_owners, [](std::uint32_t num) { return num == 1; }),
+             "a swap place is free or has one owner");
+  QUIRE_RULE(num_open == open_.size() && to_begin_.empty(), "transfers of swapped blocks are counted");
+  return nullptr;
+}
+
+std::vector<Swap::Moving> Swap::to_moving() const {
+  std::vector<Moving> all;
+  for (const Open& open : open_) {
+    const auto found = std::ranges::find(swapped_, open.swapped, &std::unique_ptr<SwappedBlocks>::get);
+    all.push_back({.id = open.id.value, .place = static_cast<std::uint64_t>(found - swapped_.begin())});
+  }
+  return all;
+}
+
+bool Swap::assign(std::span<const Moving> all) {
+  for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
+    if (swapped->request == nullptr) continue;
+    if (std::exchange(swapped->request->swapped, swapped.get()) != nullptr) return false;
+  }
+  std::vector<std::uint32_t> num_open(swapped_.size(), 0);
+  for (const Moving& one : all) {
+    const OpenTransfers::Entry* const entry = open_transfers_.find(TransferId{one.id});
+    if (entry == nullptr || entry->tier != kSwapTier || one.place >= swapped_.size()) return false;
+    if (std::ranges::find(open_, entry->id, &Open::id) != open_.end()) return false;
+    open_.push_back({entry->id, swapped_[static_cast<std::size_t>(one.place)].get()});
+    ++num_open[static_cast<std::size_t>(one.place)];
+  }
+  for (std::size_t i = 0; i < swapped_.size(); ++i)
+    if (swapped_[i]->num_open != num_open[i]) return false;
+  return static_cast<std::size_t>(std::ranges::count(open_transfers_.all(), kSwapTier, &OpenTransfers::Entry::tier)) == open_.size();
 }
 
 }  // namespace quire

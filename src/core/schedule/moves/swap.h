@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/rules.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/requests/context.h"
@@ -34,6 +35,13 @@ struct SwappedBlocks {
   std::vector<TakenBlock> blocks;     // by group, then index; the ids are those that the open transfers touch
   std::vector<std::uint64_t> places;  // parallel to them
   KvBlocks left;                      // what loads fill although nobody wants it
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [stage, has_failed, request, num_open, blocks, places, left] = self;
+    form(stage, has_failed, request, num_open, blocks, places, left);
+  }
 };
 
 // Called by preemption (out), the waiting loop (back) and the ends of transfers, on the core's thread. It plans; a transport moves the
@@ -74,12 +82,34 @@ class Swap {
   [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
   // Stops the program if the books do not agree.
   void check_invariants() const;
+  // The first rule that does not hold; null: all do.
+  [[nodiscard]] const Rule* broken_rule() const;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, costs, free_places, free_far_places, swapped, spare,
+                            to_begin, open, ids] = self;
+    form(costs, free_places, free_far_places, swapped);
+    std::vector<Moving> moving;
+    if constexpr (!Form::kReads) moving = self.to_moving();
+    form(moving);
+    if constexpr (Form::kReads) form.expect(self.assign(moving), "transfers of swapped blocks are theirs");
+  }
 
  private:
   struct Open {
     TransferId id;
     SwappedBlocks* swapped;
   };
+  // An Open by its place in the list of swapped blocks.
+  struct Moving {
+    static constexpr bool kIsRaw = true;  // all of its bytes count
+    std::uint64_t id = 0, place = 0;
+  };
+  [[nodiscard]] std::vector<Moving> to_moving() const;
+  // Who was read gets to know their requests and transfers. False: they cannot have any such.
+  [[nodiscard]] bool assign(std::span<const Moving> all);
   [[nodiscard]] std::uint32_t num_free_places() const { return static_cast<std::uint32_t>(free_places_.size() + free_far_places_.size()); }
   [[nodiscard]] bool is_far(std::uint32_t place) const {
     return place >= context_.config.swap.num_swap_places - context_.config.swap.num_far_places;

@@ -50,6 +50,15 @@ class Transfers {
   // Those that are over.
   void take(const StepResult& result);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    // What a result says counts while it is taken.
+    [[maybe_unused]] auto& [context, kv, table, requests, queues, ended, open, swap, refused, asked_again, sent, received, not_loaded,
+                            lost_loads] = self;
+    form(refused, asked_again);
+  }
+
  private:
   void find_fences(PlanArena& arena, TransferId first_new) const;
   [[nodiscard]] Result<void> check_completions(const StepResult& result) const;

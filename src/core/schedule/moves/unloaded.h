@@ -31,6 +31,13 @@ class Unloaded {
   [[nodiscard]] bool is_spoiled(const Request& request) const { return find_spoiled(request) != nullptr; }
   [[nodiscard]] bool holds_bad(const Request& request) const;
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // What was found counts within a call.
+    [[maybe_unused]] auto& [kv, plans, queues, is_bad, bad, spoiled] = self;
+  }
+
  private:
   [[nodiscard]] bool is_bad(BlockId block) const { return block != kNullBlock && is_bad_[block.value]; }
   // These return whether that is new.

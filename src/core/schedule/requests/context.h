@@ -25,6 +25,12 @@ struct Context {
   // What is a level (how many run, how many blocks are free) is not counted here but read where it lies (Core::counters()).
   CoreCounters totals;  // the growing ones
 
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [config, seams, num_groups, events, now, totals] = self;
+    form(events, now, totals);
+  }
+
  private:
   static CoreConfig resolved(CoreConfig config) {
     config.cache_block_size = config.cache_block_size == 0 ? config.block_size : config.cache_block_size;

@@ -47,6 +47,13 @@ class EncoderScheduler {
   [[nodiscard]] EncoderCache& cache() { return cache_; }
   [[nodiscard]] const EncoderCache& cache() const { return cache_; }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, cache, budget, to_compute, to_load, cached_inputs, identifiers] = self;
+    form(cache);  // the budget is a step's
+  }
+
  private:
   // The decision on one request's inputs, on its way.
   struct Step {

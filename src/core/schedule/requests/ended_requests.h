@@ -3,6 +3,7 @@
 //
 //   finished, known -> finished, unknown  free_blocks: at once, or when the last holder lets go
 //   unknown -> destroyed                  destroy_gone: when no outstanding plan names it
+#include <span>
 #include <vector>
 
 #include "core/kv/kv_cache_manager.h"
@@ -34,6 +35,14 @@ class EndedRequests {
   [[nodiscard]] bool has_news() const { return !retiring_.empty() || !gone_.empty(); }
   // Those destroyed since the last call replace the content of `retired`.
   void take_retired(std::vector<RequestId>& retired);
+  [[nodiscard]] std::span<Request* const> gone() const { return gone_; }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [kv, table, jobs, ledger, gone, retiring] = self;
+    form(ledger, gone, retiring);
+  }
 
  private:
   KvCacheManager& kv_;

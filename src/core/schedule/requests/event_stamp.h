@@ -25,6 +25,12 @@ class EventStamp final : public EventSink {
     to_->on_event(stamped);
   }
 
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [step, now, current, to] = self;
+    form(step, now, current);
+  }
+
   StepId step{};        // the newest plan, or the one in the making
   double now = 0.0;     // of the call, s
   RequestId current{};  // whose blocks are being allocated or cached

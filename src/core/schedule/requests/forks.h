@@ -49,6 +49,14 @@ class Forks {
 
   [[nodiscard]] std::span<Request* const> sharing() const { return sharing_; }
   [[nodiscard]] const std::unordered_map<std::uint64_t, std::uint32_t>& families() const { return families_; }
+  [[nodiscard]] std::uint64_t last_family() const { return last_family_; }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, table, requests, sharing, families, last_family] = self;
+    form(sharing, families, last_family);
+  }
 
  private:
   [[nodiscard]] Result<void> check_room(const Request& parent, std::size_t num_waiting) const;

@@ -34,6 +34,12 @@ class HoldLedger {
   // Requests that it keeps blocks of.
   [[nodiscard]] std::uint32_t count(Holder holder) const { return holder == Holder::transfer ? num_transfer_ : num_pin_; }
 
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    auto& [num_transfer, num_pin] = self;
+    form(num_transfer, num_pin);
+  }
+
  private:
   std::uint32_t& count_of(Holder holder) { return holder == Holder::transfer ? num_transfer_ : num_pin_; }
 

@@ -23,6 +23,8 @@ class Jobs {
     QUIRE_CHECK(agent_.has_value(), "only CONTINUUM has jobs");
     return *agent_;
   }
+  // Null under other policies.
+  [[nodiscard]] const Agent* find_agent() const { return agent_ ? &*agent_ : nullptr; }
   // Under other policies none.
   [[nodiscard]] std::span<const Pin> pins() const { return agent_ ? agent_->pins.all() : std::span<const Pin>(); }
 
@@ -33,6 +35,13 @@ class Jobs {
   void leave(Request& request);
   // Each queue knows the jobs that were added to it, and not those that came by another way.
   void note_entry(const Request& request, QueueName queue, double time);
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, agent] = self;
+    if (agent) form(*agent);  // the configuration says whether there is one
+  }
 
  private:
   const Context& context_;

@@ -21,6 +21,7 @@ std::span<const T> part(const std::vector<T>& pool, const Range& range) {
 void PlanArena::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens) {
   released_.reserve(max_num_seqs);
   admitted_.reserve(max_num_seqs);
+  num_admitted_tokens_.reserve(max_num_seqs);
   table_deltas_.reserve(std::size_t{max_num_seqs} * num_groups);
   delta_ranges_.reserve(std::size_t{max_num_seqs} * num_groups);
   blocks_.reserve(num_blocks);
@@ -40,6 +41,7 @@ void PlanArena::begin(StepId step) {
   plan_.step = step;
   released_.clear();
   admitted_.clear();
+  num_admitted_tokens_.clear();
   table_deltas_.clear();
   delta_ranges_.clear();
   blocks_.clear();
@@ -66,6 +68,7 @@ void PlanArena::admit(const Request& request, bool first_time) {
                        .tokens = request.tokens,
                        .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
                        .sampling = request.sampling});
+  num_admitted_tokens_.push_back(static_cast<std::uint32_t>(request.tokens.size()));
   if (first_time) first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
 }
 
@@ -118,6 +121,13 @@ void PlanArena::set_encoder_inputs(std::span<const std::uint32_t> inputs) {
   QUIRE_CHECK(!entries_.empty() && entries_.back().encoder_inputs.size == 0, "for the request scheduled last, once");
   entries_.back().encoder_inputs = {static_cast<std::uint32_t>(encoder_inputs_.size()), static_cast<std::uint32_t>(inputs.size())};
   encoder_inputs_.insert(encoder_inputs_.end(), inputs.begin(), inputs.end());
+}
+
+void PlanArena::set_new_tokens(std::span<const TokenId> tokens) {
+  QUIRE_CHECK(!scheduled_.empty(), "for the request scheduled last");
+  scheduled_.back().new_tokens = tokens;
+  const auto begin = tokens.empty() ? 0 : tokens.data() - requests_.back()->tokens.data();
+  entries_.back().new_tokens = {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(tokens.size())};
 }
 
 std::span<const std::uint32_t> PlanArena::encoder_inputs(const Request& request) const {
@@ -196,6 +206,17 @@ std::span<TokenId> PlanArena::drafts(std::uint32_t index) {
   QUIRE_CHECK(index < entries_.size(), "a request of this plan");
   const Range& range = entries_[index].drafts;
   return std::span(drafts_).subspan(range.begin, range.size);
+}
+
+bool PlanArena::has_sound_parts() const {
+  const auto is_in = [](const Range& range, std::size_t size) { return range.begin <= size && range.size <= size - range.begin; };
+  return admitted_.size() == num_admitted_tokens_.size() && scheduled_.size() == entries_.size() && scheduled_.size() == requests_.size() &&
+         table_deltas_.size() == delta_ranges_.size() &&
+         std::ranges::all_of(delta_ranges_, [&](const Range& range) { return is_in(range, blocks_.size()); }) &&
+         std::ranges::all_of(entries_, [&](const Entry& entry) {
+           return is_in(entry.drafts, drafts_.size()) && is_in(entry.encoder_inputs, encoder_inputs_.size()) &&
+                  entry.num_invalid_drafts <= entry.drafts.size;
+         });
 }
 
 void PlanArena::clear_invalid_drafts() {

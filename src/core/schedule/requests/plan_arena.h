@@ -45,10 +45,8 @@ class PlanArena {
   // For the request scheduled last.
   void set_drafts(std::span<const TokenId> drafts);
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
-  void set_new_tokens(std::span<const TokenId> tokens) {
-    QUIRE_CHECK(!scheduled_.empty(), "for the request scheduled last");
-    scheduled_.back().new_tokens = tokens;
-  }
+  // Of its own tokens.
+  void set_new_tokens(std::span<const TokenId> tokens);
   // Takes a request scheduled in this step, with its deltas, out again; the order of the others stays.
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.last_step == plan_.step; }
@@ -100,20 +98,53 @@ class PlanArena {
   }
   void clear_invalid_drafts();
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [plan, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries,
+                            requests, drafts, encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks,
+                            freed_encoder_outputs, freed_views, num_freed, blocks_to_zero, transfers, fences] = self;
+    std::vector<std::string> freed(freed_encoder_outputs.begin(), freed_encoder_outputs.begin() + static_cast<std::ptrdiff_t>(num_freed));
+    form(plan, requests, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries, drafts,
+         encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks, freed, blocks_to_zero, transfers, fences);
+    if constexpr (Form::kReads) {
+      form.expect(self.has_sound_parts(), "parts of a plan lie in it");
+      if (!form.is_good()) return;
+      for (std::size_t i = 0; i < admitted.size(); ++i) admitted[i].tokens = form.tokens_of(admitted[i].id, 0, num_admitted_tokens[i]);
+      for (std::size_t i = 0; i < scheduled.size(); ++i)
+        scheduled[i].new_tokens = form.tokens_of(scheduled[i].id, entries[i].new_tokens.begin, entries[i].new_tokens.size);
+      self.free_encoder_outputs(freed);
+      self.seal();
+      self.seal_transfers();
+    }
+  }
+
  private:
+  // Parallel lists are as long as each other, and ranges lie in their pools.
+  [[nodiscard]] bool has_sound_parts() const;
+
   // A part of one of the pools (blocks_, drafts_, encoder_inputs_): places and not pointers, because the pools may still move.
   struct Range {
+    static constexpr bool kIsRaw = true;  // all of its bytes count
     std::uint32_t begin = 0, size = 0;
   };
   // Parallel to scheduled_: where its parts lie in the pools.
   struct Entry {
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      auto& [drafts, encoder_inputs, new_tokens, num_invalid_drafts] = self;
+      form(drafts.begin, drafts.size, encoder_inputs.begin, encoder_inputs.size, new_tokens.begin, new_tokens.size, num_invalid_drafts);
+    }
+
     Range drafts, encoder_inputs;
+    Range new_tokens;  // of the request's own
     std::uint32_t num_invalid_drafts = 0;
   };
 
   StepPlan plan_;
   std::vector<Slot> released_;
   std::vector<AdmittedRequest> admitted_;
+  std::vector<std::uint32_t> num_admitted_tokens_;  // parallel to it
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
   // Of all table deltas, one behind the other, in their order.
@@ -160,6 +191,17 @@ class PlanRing {
   PlanArena& begin();
   // The views of the oldest stay valid until the next pop().
   PlanArena& pop();
+  // Of the plan that begin() makes next.
+  [[nodiscard]] StepId next_step() const { return next_step_; }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [arenas, oldest, size, next_step] = self;
+    form(size, next_step);
+    form.expect(size < arenas.size(), "no more plans are outstanding than may be");
+    for (std::uint32_t i = 0; form.is_good() && i < size; ++i) form(self.at(i));
+  }
 
  private:
   std::vector<PlanArena> arenas_;

@@ -30,6 +30,14 @@ struct Queues {
   std::uint32_t num_loading = 0;            // requests for which is_loading() holds; they wait, in either queue
   PauseState pause = PauseState::unpaused;
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [running, waiting, skipped_waiting, step_skipped, num_waiting_for_input, num_loading, pause, policy, jobs] =
+        self;
+    form(running, waiting, skipped_waiting, num_waiting_for_input, num_loading, pause);
+  }
+
  private:
   const SchedulingPolicy policy_;
   Jobs& jobs_;

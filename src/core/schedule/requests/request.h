@@ -37,6 +37,13 @@ struct SessionUpdate {
   std::vector<TokenId> stop_token_ids;
   RepetitionDetection repetition;
   const SamplingParams* sampling = nullptr;
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [tokens, features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition, sampling] = self;
+    form(tokens, features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition);
+  }
 };
 
 struct SwappedBlocks;
@@ -129,6 +136,28 @@ struct Request {
   }
   [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
   [[nodiscard]] bool finished() const { return is_finished(status); }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile. The table has its id, the
+  // queues say in which one it is, Swap what of it is swapped out; `load_failed` is set within a call only, and `sampling` is the host's.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [id, status, queue, known, is_prefill_chunk, discard_latest_async_tokens, admitted_before, pooling,
+                            structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens,
+                            num_output_tokens, num_computed_tokens, num_output_placeholders, tokens, draft_tokens, blocks, hashes,
+                            last_step, last_index, asked_early, queue_hook, priority, arrival_time, name, client_index, num_preemptions,
+                            num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load,
+                            has_lost_load, ended_loading, load_failed, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition,
+                            stop_token, lora_id, features, lora_name, cache_salt, prompt_embeds, embed_bytes, tags, job, entered, family,
+                            holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer, lacks_load, swapped,
+                            sampling, events, next_inputs] = self;
+    form(status, known, is_prefill_chunk, discard_latest_async_tokens, admitted_before, pooling, structured_output, resumable,
+         skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens, num_output_tokens, num_computed_tokens,
+         num_output_placeholders, tokens, draft_tokens, blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name,
+         client_index, num_preemptions, num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early,
+         lost_load, has_lost_load, ended_loading, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id,
+         features, lora_name, cache_salt, prompt_embeds, embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores,
+         awaits_transfer, had_transfer, lacks_transfer, lacks_load, events, next_inputs);
+  }
 };
 
 // A transfer fills its blocks.

@@ -157,6 +157,18 @@ void RequestQueue::remove(std::span<Request* const> requests) {
   }
 }
 
+bool RequestQueue::assign(std::span<Request* const> all) {
+  for (Request* request : all) {
+    if (request->queue != QueueName::none) return false;
+    request->queue = name_;
+    if (policy_ == SchedulingPolicy::priority)
+      heap_.push_back(request);
+    else
+      list_.push_back(*request);
+  }
+  return true;
+}
+
 std::vector<Request*> RequestQueue::in_order() const {
   Heap heap = heap_;
   std::vector<Request*> order;

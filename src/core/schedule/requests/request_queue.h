@@ -51,7 +51,20 @@ class RequestQueue {
     for (Request* r : in_order()) visit(*r);
   }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [policy, name, list, heap] = self;
+    std::vector<Request*> all = heap;
+    for (Request* r = list.front(); r != nullptr; r = List::next(*r)) all.push_back(r);
+    form(all);
+    if constexpr (Form::kReads) form.expect(self.assign(all), "a request is in one queue at most");
+  }
+
  private:
+  // As they lie: a heap as it is, not made anew. False: one is in a queue already.
+  [[nodiscard]] bool assign(std::span<Request* const> all);
+
   using List = IntrusiveList<Request, &Request::queue_hook>;
   [[nodiscard]] std::vector<Request*> in_order() const;
   [[nodiscard]] Request& first_by_job() const;

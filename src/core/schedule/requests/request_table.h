@@ -1,5 +1,6 @@
 #pragma once
 // Owns the requests and finds them by id. Objects are reused; their addresses never change.
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <unordered_map>
@@ -28,6 +29,24 @@ class RequestTable {
   void destroy(Request& request);
 
   [[nodiscard]] const std::unordered_map<RequestId, Request*>& all() const { return by_id_; }
+
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [storage, blank, by_id] = self;
+    std::vector<RequestId> ids;
+    if constexpr (!Form::kReads) {
+      for (const auto& [id, request] : by_id) ids.push_back(id);
+      std::ranges::sort(ids);
+    }
+    form(ids);
+    for (const RequestId id : ids) {
+      if constexpr (Form::kReads) form.expect(!by_id.contains(id), "each request is there once");
+      if (!form.is_good()) return;
+      if constexpr (Form::kReads) self.create(id);
+      form(*by_id.at(id));
+    }
+  }
 
  private:
   std::deque<Request> storage_;

@@ -42,6 +42,13 @@ class Requests {
   [[nodiscard]] static RequestView view(const Request& request);
   [[nodiscard]] static std::uint32_t num_blocks(const Request& request);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // A hash is a pure function, and views are of one call.
+    [[maybe_unused]] auto& [context, kv, table, hash, group_views, kv_content] = self;
+  }
+
  private:
   [[nodiscard]] static RequestContent content(const Request& request);
 

@@ -41,6 +41,13 @@ class Slots {
   [[nodiscard]] std::span<const Slot> released() const { return released_; }
   void forget_released() { released_.clear(); }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [num_slots, free, released] = self;
+    form(free, released);
+  }
+
  private:
   std::uint32_t num_slots_;
   std::vector<Slot> free_;  // last in, first out

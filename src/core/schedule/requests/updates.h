@@ -36,6 +36,13 @@ class Updates {
   RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
   [[nodiscard]] std::span<const RequestUpdate> all() const { return updates_; }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // Of the outcome.
+    [[maybe_unused]] auto& [updates, tokens, events, num_events] = self;
+  }
+
  private:
   std::vector<RequestUpdate> updates_;
   std::vector<TokenId> tokens_;

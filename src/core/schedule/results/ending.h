@@ -47,6 +47,13 @@ class Ending {
   // Client and request, with include_finished_set; whoever reports them takes them out.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, RequestId>>& by_client() { return by_client_; }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, requests, queues, slots, ended, policy, forks, encoder, swap, finished, by_client] = self;
+    form(finished, by_client);
+  }
+
  private:
   Context& context_;
   KvCacheManager& kv_;

@@ -47,6 +47,14 @@ class FailedLoads {
   // As they were found, by the handle() before.
   [[nodiscard]] std::span<const RequestId> ids() const { return ids_; }
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // What is found is handled in the same call; `ids` are of the outcome.
+    [[maybe_unused]] auto& [context, kv, table, queues, forks, ending, unloaded, updates, has_found, failed, num_failed_async, ids,
+                            finishing, reported, ending_now, invalid, marked, to_evict, evicted, evict_order] = self;
+  }
+
  private:
   // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
   // True: it holds an invalid block.

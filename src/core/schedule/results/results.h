@@ -47,6 +47,13 @@ class Results {
   // Of a checked one: the tokens and pooled outputs of the plan's requests.
   void take(const PlanArena& arena, const StepResult& result);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    [[maybe_unused]] auto& [context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats, stopped_waiting,
+                            stopped_running] = self;
+  }
+
  private:
   [[nodiscard]] bool is_late(const Request& request) const;
   void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);

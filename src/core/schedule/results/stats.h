@@ -27,6 +27,13 @@ class Stats {
   // Takes all out of `ended` (client and request), clients in the order of their first end; valid until the next call.
   std::span<const FinishedSet> collect_finished_sets(std::vector<std::pair<std::uint32_t, RequestId>>& ended);
 
+  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
+  template <class Form, class Self>
+  static void fields(Form& /*form*/, Self& self) {
+    // Drafts are counted and told in one call; the rest is of the outcome.
+    [[maybe_unused]] auto& [context, kv, queues, encoder, look_up, stats, evictions, counts_drafts, finished_ids, finished_sets] = self;
+  }
+
  private:
   const Context& context_;
   KvCacheManager& kv_;

@@ -1,0 +1,140 @@
+// What a state that was read from bytes must be like before anything else looks at it: what names a place names one that there is, and what
+// is counted in two places is the same in both. Called by Core::restore() alone. The rules of invariants.cpp come after these.
+#include <cstdlib>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/rules.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+constexpr std::int32_t kMostTokens = 1 << 30;  // sums of two are numbers
+
+bool is_count(std::int32_t value) {
+  return value >= -kMostTokens && value <= kMostTokens;
+}
+
+const Rule* unsound_counts(const Request& r, const CoreConfig& config) {
+  QUIRE_RULE(!r.tokens.empty() && r.tokens.size() <= kMostTokens && r.draft_tokens.size() <= kMostTokens, "a request has tokens");
+  QUIRE_RULE(r.num_prompt_tokens >= 0 && r.num_prompt_tokens <= r.num_tokens(), "a prompt is among the tokens");
+  QUIRE_RULE(is_count(r.num_computed_tokens) && is_count(r.num_output_placeholders), "counts of tokens are small");
+  QUIRE_RULE(r.slot == kNoSlot || r.slot.value < config.scheduler.max_num_seqs, "a slot is one of the batch");
+  QUIRE_RULE(r.holders <= (static_cast<std::uint8_t>(Holder::transfer) | static_cast<std::uint8_t>(Holder::pin)), "holders are known");
+  QUIRE_RULE(!r.load_failed, "failed loads are handled where they are found");
+  const auto begins_later = [](const MultimodalFeature& a, const MultimodalFeature& b) {
+    return a.position.offset() > b.position.offset();
+  };
+  QUIRE_RULE(std::ranges::adjacent_find(r.features, begins_later) == r.features.end(), "inputs of an encoder are in order");
+  return nullptr;
+}
+
+// Where it says that a plan has it.
+const Rule* unsound_place(const Request& r, const PlanRing& plans) {
+  QUIRE_RULE(r.last_step == kNeverScheduled || r.last_step < plans.next_step(), "a request was in plans that were made");
+  QUIRE_RULE(r.asked_early == kNeverScheduled || r.asked_early < plans.next_step(), "a connector was asked for plans that were made");
+  for (std::uint32_t i = 0; i < plans.size(); ++i) {
+    const PlanArena& arena = plans.at(i);
+    if (arena.schedules(r))
+      QUIRE_RULE(r.last_index < arena.requests().size() && arena.requests()[r.last_index] == &r, "a request knows its place in a plan");
+  }
+  return nullptr;
+}
+
+const Rule* unsound_plan(const PlanArena& arena, const CoreConfig& config) {
+  const auto num_groups = config.kv.groups.size();
+  const auto is_of_pool = [&](BlockId block) { return block.value < config.kv.num_blocks; };
+  const StepPlan& plan = arena.plan();
+  for (std::size_t i = 0; i < plan.scheduled.size(); ++i) {
+    const ScheduledRequest& s = plan.scheduled[i];
+    QUIRE_RULE(s.id == arena.requests()[i]->id && s.slot.value < config.scheduler.max_num_seqs, "a plan schedules its requests");
+    QUIRE_RULE(s.num_tokens > 0 && s.num_tokens <= kMostTokens && s.num_computed_tokens <= kMostTokens, "a plan gives tokens");
+    for (const std::uint32_t input : s.encoder_inputs) QUIRE_RULE(input < arena.requests()[i]->features.size(), "inputs are the request's");
+  }
+  for (const BlockTableDelta& delta : plan.table_deltas) {
+    QUIRE_RULE(delta.group < num_groups && delta.slot.value < config.scheduler.max_num_seqs, "tables are of groups and slots");
+    QUIRE_RULE(std::ranges::all_of(delta.blocks, is_of_pool), "tables are of blocks of the pool");
+  }
+  for (const BlockCopy& copy : plan.copies)
+    QUIRE_RULE(copy.group < num_groups && is_of_pool(copy.source) && is_of_pool(copy.destination), "copies are of blocks of the pool");
+  QUIRE_RULE(std::ranges::all_of(plan.blocks_to_zero, is_of_pool), "zeroed blocks are of the pool");
+  QUIRE_RULE(plan.num_common_prefix_blocks.empty() || plan.num_common_prefix_blocks.size() == num_groups, "a number for each group");
+  for (const AdmittedRequest& a : plan.admitted) QUIRE_RULE(a.slot.value < config.scheduler.max_num_seqs, "a slot is one of the batch");
+  for (const Slot slot : plan.released) QUIRE_RULE(slot.value < config.scheduler.max_num_seqs, "a slot is one of the batch");
+  for (const Transfer& transfer : plan.transfers) QUIRE_RULE(transfer.group < num_groups, "transfers are of groups");
+  return nullptr;
+}
+
+const Rule* unsound_plans(const PlanRing& plans, const CoreConfig& config) {
+  for (std::uint32_t i = 0; i < plans.size(); ++i) {
+    QUIRE_RULE(plans.at(i).plan().step.value + plans.size() - i == plans.next_step().value, "plans follow each other");
+    if (const Rule* unsound = unsound_plan(plans.at(i), config)) return unsound;
+  }
+  return nullptr;
+}
+
+const Rule* unsound_jobs(const Jobs& jobs, const RequestTable& table) {
+  std::unordered_map<const Job*, std::uint32_t> num_requests;
+  for (const auto& [id, request] : table.all())
+    if (request->job != nullptr) ++num_requests[request->job];
+  if (const Agent* agent = jobs.find_agent()) {
+    bool are_counted = true;
+    agent->jobs.for_each([&](const Job& job) { are_counted &= num_requests[&job] == job.num_requests; });
+    QUIRE_RULE(are_counted, "the requests of a job are counted");
+  }
+  for (const Pin& pin : jobs.pins()) {
+    const Request* const request = table.find(pin.request);
+    QUIRE_RULE(request != nullptr && request->job == pin.job && HoldLedger::holds(*request, Holder::pin),
+               "a pin is of a request of its job");
+  }
+  return nullptr;
+}
+
+const Rule* unsound_transfers(const OpenTransfers& transfers, const RequestTable& table) {
+  std::unordered_map<const Request*, std::uint32_t> num_loads, num_stores;
+  for (const OpenTransfers::Entry& entry : transfers.all()) {
+    const Request* const request = entry.tier == kSwapTier ? nullptr : table.find(entry.request);
+    if (request != nullptr) ++(entry.direction == TransferDirection::load ? num_loads : num_stores)[request];
+  }
+  for (const auto& [id, request] : table.all())
+    QUIRE_RULE(!request->known || (request->num_open_loads == num_loads[request] && request->num_open_stores == num_stores[request]),
+               "the transfers of a request are counted");
+  return nullptr;
+}
+
+const Rule* unsound_swaps(const Swap& swap, const CoreConfig& config) {
+  const std::size_t num_groups = config.kv.groups.size();
+  for (const std::unique_ptr<SwappedBlocks>& swapped : swap.all()) {
+    QUIRE_RULE(swapped->blocks.size() == swapped->places.size(), "a swapped block has a place outside");
+    QUIRE_RULE(swapped->left.is_sound(num_groups, config.kv.num_blocks), "blocks that are left are of the pool");
+    for (const TakenBlock& taken : swapped->blocks) {
+      QUIRE_RULE(taken.group < num_groups && taken.block.value < config.kv.num_blocks, "swapped blocks are of groups");
+      QUIRE_RULE(swapped->request == nullptr || taken.index < swapped->request->blocks.blocks(taken.group).size(),
+                 "a swapped block has a place in its request's list");
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Rule* Core::State::unsound_rule() const {
+  for (const auto& [id, request] : table.all()) {
+    if (const Rule* unsound = unsound_counts(*request, context.config)) return unsound;
+    if (const Rule* unsound = unsound_place(*request, plans)) return unsound;
+    QUIRE_RULE(request->family == 0 || (forks.families().contains(request->family)), "a family is known");
+  }
+  for (const auto& [family, num_open] : forks.families()) QUIRE_RULE(family <= forks.last_family(), "families are numbered");
+  std::unordered_set<const Request*> once;
+  for (const Request* request : forks.sharing()) QUIRE_RULE(once.insert(request).second, "who shares is there once");
+  for (const Request* request : ended.gone()) QUIRE_RULE(!request->known && once.insert(request).second, "who is gone is there once");
+  for (const Slot slot : slots.free()) QUIRE_RULE(slot.value < context.config.scheduler.max_num_seqs, "a slot is one of the batch");
+  for (const Slot slot : slots.released()) QUIRE_RULE(slot.value < context.config.scheduler.max_num_seqs, "a slot is one of the batch");
+  if (const Rule* unsound = unsound_plans(plans, context.config)) return unsound;
+  if (const Rule* unsound = unsound_jobs(jobs, table)) return unsound;
+  if (const Rule* unsound = unsound_transfers(open_transfers, table)) return unsound;
+  return unsound_swaps(swap, context.config);
+}
+
+}  // namespace quire

@@ -1,0 +1,175 @@
+// A core that is made from a checkpoint decides as the one that the checkpoint was made of; and of bytes that are none, none is made.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/schedule/checkpoint/checksum.h"
+#include "core/schedule/checkpoint/twin_run.h"
+#include "core/schedule/core_driver.h"
+#include "support/rounds.h"
+
+namespace quire::test {
+namespace {
+
+constexpr std::size_t kSumBytes = 8;
+
+void seal(std::vector<std::uint8_t>& bytes) {
+  const std::size_t end = bytes.size() - kSumBytes;
+  const std::uint64_t sum = checksum(std::span(bytes).first(end));
+  for (unsigned i = 0; i < kSumBytes; ++i) bytes[end + i] = static_cast<std::uint8_t>(sum >> (8 * i));
+}
+
+TEST(Checkpoint, ATwinDecidesAlike) {
+  TwinsMet met;
+  for (std::uint64_t seed = 0; seed < rounds_of(500); ++seed) {
+    TwinRun run(seed, 600);
+    run.run(met);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(met.checkpoints, rounds_of(12'500));
+  EXPECT_GT(met.in_flight, rounds_of(5'000)) << "too little was met where a checkpoint was made";
+  EXPECT_GT(met.placeholders, rounds_of(2'000));
+  EXPECT_GT(met.drafts, rounds_of(1'250));
+  EXPECT_GT(met.loading, rounds_of(750));
+  EXPECT_GT(met.transfers, rounds_of(500));
+  EXPECT_GT(met.swapped, rounds_of(500));
+  EXPECT_GT(met.pinned, rounds_of(175));
+  EXPECT_GT(met.sessions, rounds_of(750));
+  EXPECT_GT(met.grammars, rounds_of(750));
+  EXPECT_GT(met.encoder_outputs, rounds_of(750));
+  EXPECT_GT(met.residency, rounds_of(2'000));
+  EXPECT_GT(met.stopped, rounds_of(150));
+  EXPECT_GT(met.gone, rounds_of(100));
+  EXPECT_GT(met.windows, rounds_of(2'000));
+  EXPECT_GT(met.priorities, rounds_of(750));
+  EXPECT_GT(met.counters.num_steps, rounds_of(25'000));
+  EXPECT_GT(met.counters.num_preemptions, rounds_of(1'250));
+  EXPECT_GT(met.counters.num_evicted_blocks, rounds_of(6'250));
+  EXPECT_GT(met.counters.num_forks, rounds_of(750));
+  EXPECT_GT(met.counters.num_copied_blocks, rounds_of(25));
+  EXPECT_GT(met.counters.num_swapped_in, rounds_of(62));
+  EXPECT_GT(met.counters.num_swaps_lost, rounds_of(62));
+  EXPECT_GT(met.counters.prefix_hit_tokens, rounds_of(1'500));
+  EXPECT_GT(met.counters.external_hit_tokens, rounds_of(3'750));
+}
+
+TEST(Checkpoint, OfACoreThatNobodyHasUsed) {
+  const CoreConfig config = sync_config();
+  const auto core = Core::create(config).value();
+  const std::vector<std::uint8_t> bytes = core->checkpoint();
+  const auto again = Core::restore(config, {}, bytes).value();
+  EXPECT_EQ(again->checkpoint(), bytes);
+  EXPECT_TRUE(again->all_blocks_free());
+}
+
+TEST(Checkpoint, GoesOnBehindThePlanInFlight) {
+  CoreDriver d(async_config());
+  d.add(1, 10, 8);
+  d.plan();
+  d.plan();
+  auto twin = Core::restore(async_config(), {}, d.core->checkpoint()).value();
+  ASSERT_EQ(twin->num_outstanding_plans(), 2U);
+  const StepPlan& first = twin->outstanding_plan(0);
+  ASSERT_EQ(first.admitted.size(), 1U);
+  EXPECT_EQ(Tokens(first.admitted[0].tokens.begin(), first.admitted[0].tokens.end()), CoreDriver::prompt(1, 10));
+  EXPECT_EQ(first.scheduled[0].num_tokens, 10U);
+  EXPECT_EQ(first.table_deltas[0].blocks.size(), 3U);
+  EXPECT_EQ(twin->outstanding_plan(1).scheduled[0].num_computed_tokens, 10U);
+  const SampledToken sampled[] = {{RequestId{1}, 40}};
+  const StepOutcome& outcome = **twin->apply({.step = StepId{0}, .sampled = sampled});
+  EXPECT_EQ(outcome.updates[0].tokens.size(), 1U);
+  EXPECT_EQ(outcome.first_admissions.size(), 1U);
+  EXPECT_EQ(twin->view(RequestId{1})->tokens.back(), 40);
+}
+
+TEST(Checkpoint, IsRefusedUnderAnotherConfiguration) {
+  CoreDriver d(sync_config(32));
+  d.add(1, 10, 8);
+  const auto refused = Core::restore(sync_config(33), {}, d.core->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().field, "config");
+  CoreConfig invalid = sync_config();
+  invalid.kv.num_blocks = 0;
+  EXPECT_FALSE(Core::restore(invalid, {}, d.core->checkpoint()).has_value()) << "as create() refuses it";
+}
+
+TEST(Checkpoint, SaysAtWhichByteItIsNone) {
+  CoreDriver d(sync_config());
+  d.add(1, 10, 8);
+  d.plan();
+  const std::vector<std::uint8_t> good = d.core->checkpoint();
+  const auto error = [](std::span<const std::uint8_t> bytes) {
+    const auto restored = Core::restore(sync_config(), {}, bytes);
+    return restored ? std::string() : restored.error().to_string();
+  };
+  EXPECT_EQ(error(good), "");
+  EXPECT_NE(error({}).find("from byte 0 on"), std::string::npos) << error({});
+  std::vector<std::uint8_t> other_version = good;
+  other_version[3] = 77;
+  EXPECT_NE(error(other_version).find("from byte 3 on"), std::string::npos) << error(other_version);
+  EXPECT_NE(error(std::span(good).first(10)).find("ends at byte 10"), std::string::npos);
+  std::vector<std::uint8_t> damaged = good;
+  damaged[good.size() / 2] ^= 4U;
+  EXPECT_NE(error(damaged).find("is damaged"), std::string::npos) << error(damaged);
+  EXPECT_NE(error(std::span(good).first(good.size() - 1)).find("is damaged"), std::string::npos);
+  std::vector<std::uint8_t> longer = good;
+  longer.insert(longer.end() - kSumBytes, 0);
+  seal(longer);
+  EXPECT_NE(error(longer).find("not so that nothing follows"), std::string::npos) << error(longer);
+  std::vector<std::uint8_t> shorter = good;
+  shorter.resize(good.size() - 3);
+  seal(shorter);
+  EXPECT_NE(error(shorter).find("is no state of a core at byte"), std::string::npos) << error(shorter);
+}
+
+// Flipped, cut and grown bytes under a checksum that is right: an error, or a core whose books agree.
+TEST(Checkpoint, AnyBytesAreACoreOrAnError) {
+  std::uint32_t num_refused = 0, num_taken = 0;
+  Random random(11);
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    TwinRun run(seed, 150);
+    TwinsMet met;
+    run.run(met);
+    const std::vector<std::uint8_t> good = run.core().checkpoint();
+    ASSERT_TRUE(run.restored(good).has_value());
+    for (int i = 0; i < 400; ++i) {
+      std::vector<std::uint8_t> bytes = good;
+      if (random.chance(0.1)) bytes.resize(random.between(32, bytes.size()));
+      for (std::uint64_t changes = random.below(4); changes > 0; --changes) {
+        std::uint8_t& byte = bytes[random.between(12, bytes.size() - 9)];
+        byte = static_cast<std::uint8_t>(random.chance(0.5) ? random.next() : byte ^ (1U << random.below(8)));
+      }
+      seal(bytes);
+      const auto restored = run.restored(bytes);
+      if (restored) (*restored)->check_invariants();
+      if (!restored) ASSERT_EQ(restored.error().field, "checkpoint");
+      ++(restored ? num_taken : num_refused);
+    }
+  }
+  EXPECT_GT(num_refused, 5'000U);
+  EXPECT_GT(num_taken, 1'000U) << "a changed token is a token";
+}
+
+TEST(Checkpoint, EverySingleByteMayBeWrong) {
+  CoreConfig config = async_config(16);
+  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
+  CoreDriver d(config);
+  for (std::uint64_t id = 1; id < 6; ++id) d.add(id, 12, 8);
+  d.plan();
+  d.plan();
+  d.apply();
+  const std::vector<std::uint8_t> good = d.core->checkpoint();
+  for (std::size_t at = 12; at + kSumBytes < good.size(); ++at) {
+    for (const std::uint8_t value : {0, 1, 0x7F, 0x80, 0xFF}) {
+      std::vector<std::uint8_t> bytes = good;
+      bytes[at] = value;
+      seal(bytes);
+      if (const auto restored = Core::restore(config, {}, bytes)) (*restored)->check_invariants();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
