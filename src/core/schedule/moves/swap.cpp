@@ -140,6 +140,8 @@ void Swap::drop(Request& request, EventCause cause) {
 
 void Swap::forget(Request& request) {
   SwappedBlocks& swapped = *request.swapped;
+  // Taken out in this very step: what it holds with others is needed already, and nothing of it moves.
+  if (swapped.stage == SwappedBlocks::Stage::storing && swapped.num_open == 0) std::erase(to_begin_, &swapped);
   QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "its transfers are begun or over");
   // Loads still write to its blocks: they are kept (swapped.left) until the last of them is over.
   if (is_loading(request)) {

@@ -236,6 +236,29 @@ TEST(Swap, BlocksThatOthersHoldStay) {
 
 // Who runs has a block of its own, but one that stands still: its image finds no room beside another's, and what it has computed so far is
 // what a third one begins with.
+// 1 wants two blocks at once, and 3 and 2, which give way to it, hold one together that neither gives up by that.
+TEST(Swap, WhatWasTakenOutInAStepIsGivenUpInItWhereBlocksLack) {
+  CoreConfig config = swap_config(5);
+  config.scheduler.long_prefill_token_threshold = 8;
+  CoreDriver d(config);
+  const test::Tokens prompts[] = {CoreDriver::prompt(1, 16), CoreDriver::prompt(2, 4), CoreDriver::prompt(2, 6)};
+  for (std::uint64_t id = 1; id <= 3; ++id) d.add(CoreDriver::request(id, prompts[id - 1], id == 1 ? 1 : 4));
+  d.step();
+  ASSERT_EQ(d.core->counters().num_free_blocks, 0U);
+  ASSERT_EQ(d.blocks(2), std::vector(1, d.blocks(3).at(0)));
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(test::values(plan.preempted), Ids({3, 2}));
+  EXPECT_EQ(test::scheduled_ids(plan), Ids({1}));
+  EXPECT_TRUE(plan.transfers.empty()) << "its store was not begun";
+  EXPECT_EQ(d.core->counters().num_swapped_out, 2U);
+  EXPECT_EQ(d.core->counters().num_swaps_lost, 2U);
+  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  d.apply();
+  for (int steps = 0; steps < 20 && d.core->has_work(); ++steps) d.step();
+  EXPECT_FALSE(d.core->has_work());
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
 TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
   CoreConfig config = test::priority_config(7);
   config.swap = swap_config(7).swap;
