@@ -8,6 +8,8 @@ First part: for each machine whose run vLLM 0.19.0 logged, a worker is fitted to
 of the other half are predicted. Second part: seconds of CPU and memory of two long simulations.
 """
 import argparse
+import bisect
+import csv
 import json
 import os
 import pathlib
@@ -30,10 +32,28 @@ SPEED = {
 SCORE = re.compile(r"^(makespan|(?:TTFT|TPOT) \w+) +([\d.]+) +([\d.]+) +([-+][\d.]+)%")
 
 
-def predict(binary, requests, prompts, flags, share):
-    command = [binary, "calibrate", "--vllm-run", requests, "--prompts", prompts, "--fit-share", str(share), "--score", *flags]
+def predict(binary, requests, prompts, flags, share, worker):
+    """Rows of the score; the fitted worker goes to the file `worker`."""
+    command = [binary, "calibrate", "--vllm-run", requests, "--prompts", prompts, "--fit-share", str(share), "--score", "--output", worker,
+               *flags]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [match.groups() for line in text.splitlines() if (match := SCORE.match(line))]
+
+
+def show_series(binary, requests, prompts, flags, worker):
+    """What was not fitted at all: vLLM's queues and its cache, second by second."""
+    command = [binary, "simulate", requests, "--prompts", prompts, "--worker", worker, "--json", "-", *flags]
+    samples = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["samples"]
+    times = [sample[0] for sample in samples]
+    logged = list(csv.DictReader((requests.parent / "timeseries.csv").open()))
+    pairs = [(samples[bisect.bisect(times, float(row["t"])) - 1], row) for row in logged if float(row["t"]) < times[-1]]
+    for name, column, scale in (("running", 1, 1), ("waiting", 2, 1), ("kv_cache_pct", 3, 100)):
+        if not any(float(row[name]) for row in logged):
+            continue
+        apart = sum(abs(sample[column] * scale - float(row[name])) for sample, row in pairs) / len(pairs)
+        print(f"{name}: {apart:.2f} apart in the mean of {len(pairs)} s; at most {max(s[column] for s in samples) * scale:.0f} simulated, "
+              f"{max(float(row[name]) for row in logged):.0f} logged")
+    print()
 
 
 def show_reality(args):
@@ -45,9 +65,11 @@ def show_reality(args):
             continue
         print(f"{name}, the first {args.fit_share:.0%} of the requests fitted, the others:\n")
         print("| | measured, s | simulated, s | error |\n|---|---|---|---|")
-        for what, measured, simulated, error in predict(args.binary, requests, prompts[0], flags, args.fit_share):
-            print(f"| {what} | {float(measured):.4g} | {float(simulated):.4g} | {error} % |")
-        print()
+        with tempfile.NamedTemporaryFile(suffix=".json") as worker:
+            for what, measured, simulated, error in predict(args.binary, requests, prompts[0], flags, args.fit_share, worker.name):
+                print(f"| {what} | {float(measured):.4g} | {float(simulated):.4g} | {error} % |")
+            print()
+            show_series(args.binary, requests, prompts[0], flags, worker.name)
 
 
 def show_speed(args):
