@@ -305,7 +305,8 @@ class QUIRE_API Core {
   // When schedule() has something to do although nobody waits: a pin expires, or retired ids are to be told of (then a time long past).
   [[nodiscard]] std::optional<double> next_deadline() const;
   [[nodiscard]] std::uint32_t num_outstanding_plans() const;
-  // The oldest has index 0; as schedule() has given it.
+  // The oldest has index 0; as schedule() has given it, but for the tokens of a session that went on since, and the blocks of a transfer
+  // that is over.
   [[nodiscard]] const StepPlan& outstanding_plan(std::uint32_t index) const;
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] bool all_blocks_free() const;
@@ -320,8 +321,9 @@ class QUIRE_API Core {
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
   [[nodiscard]] std::vector<std::uint8_t> block_key(BlockId block) const;
 
-  // The whole state as bytes, for restore(): between any two calls, plans may be outstanding. Equal states give equal bytes. About 5 bytes
-  // per token of the requests there are, 32 per name of a block of theirs, and 52 per block that the cache knows.
+  // The whole state as bytes, for restore(): between any two calls, plans may be outstanding. Equal states give equal bytes. About 4 bytes
+  // per token of the requests there are, 36 per block of theirs, 8 per block of the pool and 48 per block with a name; bench/README.md has
+  // what it takes.
   [[nodiscard]] std::vector<std::uint8_t> checkpoint() const;
   // Everything, copied: for tests, dumps and comparisons.
   void snapshot(CoreSnapshot& out) const;

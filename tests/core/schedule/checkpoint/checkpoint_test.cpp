@@ -22,36 +22,36 @@ void seal(std::vector<std::uint8_t>& bytes) {
 
 TEST(Checkpoint, ATwinDecidesAlike) {
   TwinsMet met;
-  for (std::uint64_t seed = 0; seed < rounds_of(500); ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds_of(2000); ++seed) {
     TwinRun run(seed, 600);
     run.run(met);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.checkpoints, rounds_of(12'500));
-  EXPECT_GT(met.in_flight, rounds_of(5'000)) << "too little was met where a checkpoint was made";
-  EXPECT_GT(met.placeholders, rounds_of(2'000));
-  EXPECT_GT(met.drafts, rounds_of(1'250));
-  EXPECT_GT(met.loading, rounds_of(750));
-  EXPECT_GT(met.transfers, rounds_of(500));
-  EXPECT_GT(met.swapped, rounds_of(500));
-  EXPECT_GT(met.pinned, rounds_of(175));
-  EXPECT_GT(met.sessions, rounds_of(750));
-  EXPECT_GT(met.grammars, rounds_of(750));
-  EXPECT_GT(met.encoder_outputs, rounds_of(750));
-  EXPECT_GT(met.residency, rounds_of(2'000));
-  EXPECT_GT(met.stopped, rounds_of(150));
-  EXPECT_GT(met.gone, rounds_of(100));
-  EXPECT_GT(met.windows, rounds_of(2'000));
-  EXPECT_GT(met.priorities, rounds_of(750));
-  EXPECT_GT(met.counters.num_steps, rounds_of(25'000));
-  EXPECT_GT(met.counters.num_preemptions, rounds_of(1'250));
-  EXPECT_GT(met.counters.num_evicted_blocks, rounds_of(6'250));
-  EXPECT_GT(met.counters.num_forks, rounds_of(750));
-  EXPECT_GT(met.counters.num_copied_blocks, rounds_of(25));
-  EXPECT_GT(met.counters.num_swapped_in, rounds_of(62));
-  EXPECT_GT(met.counters.num_swaps_lost, rounds_of(62));
-  EXPECT_GT(met.counters.prefix_hit_tokens, rounds_of(1'500));
-  EXPECT_GT(met.counters.external_hit_tokens, rounds_of(3'750));
+  EXPECT_GT(met.checkpoints, rounds_of(50'000));
+  EXPECT_GT(met.in_flight, rounds_of(20'000)) << "too little was met where a checkpoint was made";
+  EXPECT_GT(met.placeholders, rounds_of(8'000));
+  EXPECT_GT(met.drafts, rounds_of(5'000));
+  EXPECT_GT(met.loading, rounds_of(3'000));
+  EXPECT_GT(met.transfers, rounds_of(2'000));
+  EXPECT_GT(met.swapped, rounds_of(2'000));
+  EXPECT_GT(met.pinned, rounds_of(700));
+  EXPECT_GT(met.sessions, rounds_of(3'000));
+  EXPECT_GT(met.grammars, rounds_of(3'000));
+  EXPECT_GT(met.encoder_outputs, rounds_of(3'000));
+  EXPECT_GT(met.residency, rounds_of(8'000));
+  EXPECT_GT(met.stopped, rounds_of(600));
+  EXPECT_GT(met.gone, rounds_of(400));
+  EXPECT_GT(met.windows, rounds_of(8'000));
+  EXPECT_GT(met.priorities, rounds_of(3'000));
+  EXPECT_GT(met.counters.num_steps, rounds_of(100'000));
+  EXPECT_GT(met.counters.num_preemptions, rounds_of(5'000));
+  EXPECT_GT(met.counters.num_evicted_blocks, rounds_of(25'000));
+  EXPECT_GT(met.counters.num_forks, rounds_of(3'000));
+  EXPECT_GT(met.counters.num_copied_blocks, rounds_of(100));
+  EXPECT_GT(met.counters.num_swapped_in, rounds_of(248));
+  EXPECT_GT(met.counters.num_swaps_lost, rounds_of(248));
+  EXPECT_GT(met.counters.prefix_hit_tokens, rounds_of(6'000));
+  EXPECT_GT(met.counters.external_hit_tokens, rounds_of(15'000));
 }
 
 TEST(Checkpoint, OfACoreThatNobodyHasUsed) {
