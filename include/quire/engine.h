@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/api.h"
@@ -216,6 +217,8 @@ struct EngineStats {
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   ExplainTotals explained{};                               // causes, over all requests; zeros where EngineOptions::explained_requests is 0
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
+  std::uint64_t journal_bytes = 0;                         // written
+  std::string_view journal_ended{};  // why no more will be: "budget", "disk", "too_slow"; empty: it goes on, or there is none
   bool is_paused = false;
   bool is_stopping = false;  // Engine::stop was called: it takes no requests any more
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;

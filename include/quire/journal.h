@@ -89,6 +89,8 @@ class QUIRE_API CoreJournal {
   // For Core::create.
   [[nodiscard]] virtual CoreSeams seams() const = 0;
   [[nodiscard]] virtual const std::string& path() const = 0;
+  // Waits for the disk: what was told is written, or the journal has ended, when this returns. For a process that destroys nothing.
+  virtual void flush() = 0;
   // Written so far, and why no more will be.
   [[nodiscard]] virtual std::uint64_t num_bytes() const = 0;
   [[nodiscard]] virtual std::optional<JournalEnd> end() const = 0;
@@ -141,6 +143,7 @@ class QUIRE_API JournalReader {
 struct ReplayOptions {
   std::function<void(double done)> progress{};              // 0 to 1
   std::function<void(CoreConfig& config)> change_config{};  // to see what a change does first
+  CallSink* also = nullptr;                                 // told of each call before it is made again, and of its answer
 };
 
 // The first decision that was another one.
@@ -163,5 +166,23 @@ struct ReplayReport {
 
 // Errors: `not_found`, a file that is no journal, `unsupported` (of another decision profile).
 QUIRE_API Result<ReplayReport> replay(const std::string& path, const ReplayOptions& options = {});
+
+// The requests of a journal on a core of some configuration, one step after the other: each comes when it came and gets the tokens that it
+// got, and the n-th step takes as long as the n-th did.
+struct WhatIfRun {
+  std::uint64_t num_steps = 0, num_preemptions = 0, num_refused = 0;  // refused: requests that this configuration does not take
+  std::uint64_t num_prompt_tokens = 0, num_hit_tokens = 0;
+  double mean_ttft_steps = 0.0;  // from the first plan after a request came
+  double mean_ttft_s = 0.0, p50_ttft_s = 0.0, p90_ttft_s = 0.0;
+  double end_s = 0.0;  // from the first arrival to the last token
+};
+struct WhatIf {
+  std::uint64_t num_requests = 0;
+  WhatIfRun before{}, after{};               // of the recorded configuration, and of the changed one
+  std::optional<StepId> first_difference{};  // the first plan that is another one
+};
+// Errors: those of replay(); `unsupported`, a journal whose other answers nobody knows (connectors and tiers, grammars, sessions, forks,
+// drafts, swap), or that cannot be replayed; a changed configuration that no core can have, or under which requests never run.
+QUIRE_API Result<WhatIf> what_if(const std::string& path, const std::function<void(CoreConfig& config)>& change_config);
 
 }  // namespace quire

@@ -341,6 +341,20 @@ class EngineConfig:
     @trace_files.setter
     def trace_files(self, arg: int, /) -> None: ...
 
+    @property
+    def journal(self) -> str:
+        """A folder for journals; empty: none."""
+
+    @journal.setter
+    def journal(self, arg: str, /) -> None: ...
+
+    @property
+    def journal_max_bytes(self) -> int:
+        """Of all journals in it."""
+
+    @journal_max_bytes.setter
+    def journal_max_bytes(self, arg: int, /) -> None: ...
+
 class SamplingParams:
     """How the next token is chosen; names and ranges are vLLM's."""
 

@@ -26,5 +26,6 @@ Command add_cache_command(CLI::App& app);
 Command add_explain_command(CLI::App& app);
 Command add_simulate_command(CLI::App& app);
 Command add_calibrate_command(CLI::App& app);
+Command add_replay_command(CLI::App& app);
 
 }  // namespace quire

@@ -54,6 +54,8 @@ Error as_flag(Error error) {
   if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
   if (error.field == "store_threshold") error.field = "--kv-store-threshold";
   if (error.field == "max_tracked_keys") error.field = "--kv-max-tracker-size";
+  if (error.field == "journal") error.field = "--journal";
+  if (error.field == "journal_max_bytes") error.field = "--journal-max-bytes";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   if (error.field == "kv_cache_metrics_sample") error.field = "--kv-cache-metrics-sample";
@@ -244,6 +246,16 @@ void add_trace_flags(CLI::App& app, EngineOptions& options) {
       ->capture_default_str();
 }
 
+void add_journal_flags(CLI::App& app, JournalOptions& journal) {
+  app.add_option("--journal", journal.folder,
+                 "Record in a new file in this folder what the scheduler is asked, prompt tokens included, and a digest of each decision; "
+                 "quire replay runs it again")
+      ->type_name("DIR");
+  app.add_option("--journal-max-bytes", journal.max_bytes, "Of all journals in the folder; older ones go first, and one alone ends there")
+      ->transform(bytes_flag())
+      ->default_str("1GiB");
+}
+
 }  // namespace
 
 // A server's model may have several names.
@@ -277,6 +289,7 @@ Command add_serve_command(CLI::App& app) {
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
   add_trace_flags(*command, flags->engine);
+  add_journal_flags(*command, flags->engine.journal);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"

@@ -10,6 +10,7 @@
 #include "engine/requests/block_names.h"
 #include "engine/requests/validate_request.h"
 #include "engine/resolve_options.h"
+#include "quire/journal.h"
 
 namespace quire {
 namespace {
@@ -70,11 +71,19 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
   if (has_structured_output() && worker->capabilities().token_masks)
     loop.grammars = std::make_shared<Grammars>(model.tokenizer, model.vocab_size);
-  auto core = Core::create(config, {.connector = seams.connector.get(),
-                                    .encoder_connector = seams.encoder_connector.get(),
-                                    .grammar = loop.grammars.get(),
-                                    .tools = loop.tools.get(),
-                                    .events = tell_events(loop)});
+  CoreSeams core_seams{.connector = seams.connector.get(),
+                       .encoder_connector = seams.encoder_connector.get(),
+                       .grammar = loop.grammars.get(),
+                       .tools = loop.tools.get(),
+                       .events = tell_events(loop)};
+  if (!options.journal.folder.empty()) {
+    auto journal = CoreJournal::create(options.journal, config, core_seams);
+    if (!journal) return std::unexpected(std::move(journal.error()));
+    loop.journal = std::move(*journal);
+    core_seams = loop.journal->seams();
+    if (seams.logger != nullptr) seams.logger->write(LogLevel::info, "journal_begun", {{"file", loop.journal->path()}});
+  }
+  auto core = Core::create(config, core_seams);
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
   if (loop.explainer != nullptr) loop.explainer->follow(**core);

@@ -1,5 +1,7 @@
 #include "engine/engine_log.h"
 
+#include <utility>
+
 namespace quire {
 
 void EngineLog::started(const ModelInfo& model, const EngineOptions& options) {
@@ -38,6 +40,8 @@ void EngineLog::report(const EngineStats& stats) {
   for (std::size_t i = 0; i < tiers_.size(); ++i) report(stats.kv_tiers[i], tiers_[i]);
   grown("transfers_unknown", stats.num_stray_transfers, stray_transfers_);
   grown("trace_steps_lost", stats.trace_steps_dropped, lost_trace_steps_);
+  if (!stats.journal_ended.empty() && !std::exchange(journal_ended_, true))
+    logger_->write(LogLevel::warn, "journal_ended", {{"why", stats.journal_ended}, {"bytes", stats.journal_bytes}});
 }
 
 void EngineLog::stopped(const EngineStats& stats, std::uint32_t num_aborted) {

@@ -34,6 +34,7 @@ class EngineLog {
 
   std::shared_ptr<Logger> logger_;
   std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, stray_transfers_ = 0, lost_trace_steps_ = 0;
+  bool journal_ended_ = false;
   std::vector<ToldOfTier> tiers_;
 };
 

@@ -14,7 +14,7 @@ def test_the_adapter(case):
     run("vllm_adapter.py", case)
 
 
-@pytest.mark.parametrize("case", ["pressure", "trace"])
+@pytest.mark.parametrize("case", ["pressure", "trace", "journal"])
 def test_its_own_options(case):
     run("vllm_options.py", case)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -111,6 +112,36 @@ def trace():
         run(**several)
         assert written(path + ".dp0", "steps") and os.stat(f"{path}.dp0.steps.jsonl").st_mode & 0o077 == 0
         del os.environ["VLLM_SCHED_TRACE_PATH"]
+
+
+def journal():
+    """The journal of quire serve, inside vLLM: off unless asked for, whole at shutdown, and quire replay finds every decision the same."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
+
+    refused("quire.journal=7; give a text", journal=7)
+    refused('quire.journal_max_bytes without a journal; add "journal"', journal_max_bytes=2**30)
+    refused("journal_max_bytes: is 5", journal="/nowhere", journal_max_bytes=5)
+    assert make()._native.flush_journal() is None
+
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler = make(connector="ScriptedConnector", additional={"quire": {"journal": folder}})
+        for number in range(12):
+            add(scheduler, f"r{number}", n=4 + number, max_tokens=3, doc=number % 2)
+        steps = 0
+        while scheduler.get_num_unfinished_requests():
+            plan = scheduler.schedule()
+            scheduler.update_from_output(plan, result(plan))
+            steps += 1
+        scheduler.shutdown()
+        path, size, ended = scheduler._native.flush_journal()
+        assert os.stat(path).st_mode & 0o077 == 0 and size > 500 and ended is None
+        if "QUIRE_BINARY" in os.environ:
+            done = subprocess.run([os.environ["QUIRE_BINARY"], "replay", "--json", path], capture_output=True, text=True, check=False)
+            told = json.loads(done.stdout)
+            assert done.returncode == 0 and told["identical"] and told["damage"] is None, done
+            assert (told["requests"], told["steps"]) == (12, steps)
 
 
 if __name__ == "__main__":

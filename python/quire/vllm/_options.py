@@ -13,7 +13,8 @@ _CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_pree
 # Of quire.Core's step trace, with the defaults of quire serve --trace.
 _TRACE = {"trace": "", "trace_every": 1, "trace_max_steps": 0, "trace_file_bytes": 2**28, "trace_files": 4}
 _TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: `trace`, where the option is not given
-_KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE)
+_JOURNAL = {"journal": "", "journal_max_bytes": 2**30}  # as quire serve has them
+_KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE, *_JOURNAL)
 _PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
 
 
@@ -28,7 +29,7 @@ def options_of(vllm_config) -> dict:
         refuse(f"additional_config: quire.policy={policy!r}", 'say "continuum", or give vLLM\'s own policies by --scheduling-policy')
     if policy is None and (lost := [name for name in given if name in _CONTINUUM]):
         refuse(f"additional_config: quire.{lost[0]} without its policy", 'add "policy": "continuum"')
-    given = {name: value for name, value in given.items() if name not in _TRACE}
+    given = {name: value for name, value in given.items() if name not in _TRACE and name not in _JOURNAL}
     for name, value in given.items():
         _check_kind(name, value, getattr(quire.CoreConfig(), name))
     if given.get("pressure_high") and not given.get("pressure_low"):
@@ -52,6 +53,18 @@ def trace_of(vllm_config) -> dict:
     if parallel.data_parallel_size > 1:
         path += f".dp{parallel.data_parallel_index}"
     return {name.removeprefix("trace_"): value for name, value in {**_TRACE, **given}.items() if name != "trace"} | {"path": path}
+
+
+def journal_of(vllm_config) -> dict:
+    """What VllmBridge is told of the journal; {}: none is kept. Each engine of several, and each start, writes a file of its own."""
+    given = {name: value for name, value in _given(vllm_config).items() if name in _JOURNAL}
+    for name, value in given.items():
+        _check_kind(name, value, _JOURNAL[name])
+    if not given.get("journal"):
+        if given:
+            refuse(f"additional_config: quire.{next(iter(given))} without a journal", 'add "journal": "DIR"')
+        return {}
+    return {"folder": given["journal"], "max_bytes": given.get("journal_max_bytes", _JOURNAL["journal_max_bytes"])}
 
 
 def _given(vllm_config) -> dict:

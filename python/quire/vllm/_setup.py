@@ -13,7 +13,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec
 from vllm.v1.metrics.perf import ModelMetrics
 
 from quire.vllm._config import refuse
-from quire.vllm._options import options_of, trace_of
+from quire.vllm._options import journal_of, options_of, trace_of
 
 
 def read_limits(scheduler) -> None:
@@ -24,6 +24,7 @@ def read_limits(scheduler) -> None:
         raise ValueError(f"cache_config.num_gpu_blocks: is {scheduler.cache_config.num_gpu_blocks}; set it before the scheduler is made")
     scheduler.own_options = options_of(scheduler.vllm_config)
     scheduler.trace = trace_of(scheduler.vllm_config)
+    scheduler.journal = journal_of(scheduler.vllm_config)
     try:
         scheduler.policy = scheduler.own_options.get("policy") or SchedulingPolicy(limits.policy)
     except ValueError as error:

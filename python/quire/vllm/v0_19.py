@@ -120,6 +120,7 @@ class Scheduler(Looks, SchedulerInterface):
                 "carry_tokens": self.use_pp and not self._is_async,
                 "routed_group": self._routed_group,
                 "trace": self.trace,
+                "journal": self.journal,
                 "connector": type(self.connector).__name__ if self.connector is not None else "",
             },
         )
@@ -357,6 +358,9 @@ class Scheduler(Looks, SchedulerInterface):
     def shutdown(self) -> None:
         if self.trace and "_native" in self.__dict__:
             logger.info("quire.vllm.Scheduler: trace %s: %d steps written, %d left out", self.trace["path"], *self._native.flush_trace())
+        if self.journal and "_native" in self.__dict__:
+            path, size, ended = self._native.flush_journal()
+            logger.info("quire.vllm.Scheduler: journal %s: %d bytes%s", path, size, f"; it ended before: {ended}" if ended else "")
         if self.kv_event_publisher:
             self.kv_event_publisher.shutdown()
         if self.connector is not None:

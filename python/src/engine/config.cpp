@@ -131,6 +131,8 @@ void bind_machine(Class& c) {
   option(c, "trace_max_steps", [](EngineConfig& o) -> auto& { return o.engine.trace.max_steps; }, "0: no limit.");
   option(c, "trace_file_bytes", [](EngineConfig& o) -> auto& { return o.engine.trace.max_file_bytes; }, "Largest file.");
   option(c, "trace_files", [](EngineConfig& o) -> auto& { return o.engine.trace.max_files; }, "Of each kind.");
+  option(c, "journal", [](EngineConfig& o) -> auto& { return o.engine.journal.folder; }, "A folder for journals; empty: none.");
+  option(c, "journal_max_bytes", [](EngineConfig& o) -> auto& { return o.engine.journal.max_bytes; }, "Of all journals in it.");
 }
 
 }  // namespace

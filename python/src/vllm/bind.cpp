@@ -125,6 +125,11 @@ TraceOptions trace_options_of(const nb::dict& given) {
           .max_files = nb::cast<std::uint32_t>(given["files"])};
 }
 
+JournalOptions journal_options_of(const nb::dict& given) {
+  if (given.empty()) return {};
+  return {.folder = nb::cast<std::string>(given["folder"]), .max_bytes = nb::cast<std::uint64_t>(given["max_bytes"])};
+}
+
 BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
   return {hooks,
           nb::cast<nb::list>(given["statuses"]),
@@ -137,7 +142,8 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
           nb::cast<bool>(given["carry_tokens"]),
           nb::cast<std::int32_t>(given["routed_group"]),
           trace_options_of(nb::cast<nb::dict>(given["trace"])),
-          nb::cast<std::string>(given["connector"])};
+          nb::cast<std::string>(given["connector"]),
+          journal_options_of(nb::cast<nb::dict>(given["journal"]))};
 }
 
 void bind_steps(Class& c) {
@@ -172,6 +178,7 @@ void bind_steps(Class& c) {
   c.def("reset_encoder_cache", &Bridge::reset_encoder_cache);
   c.def("make_stats", &Bridge::make_stats);
   c.def("flush_trace", &Bridge::flush_trace);
+  c.def("flush_journal", &Bridge::flush_journal);
 }
 
 void bind_views(Class& c) {

@@ -44,13 +44,19 @@ CoreSeams with_events(CoreSeams seams, StepTrace* trace) {
   return seams;
 }
 
+std::unique_ptr<CoreJournal> journal_of(const BridgeOptions& options, const CoreConfig& config, const CoreSeams& seams) {
+  if (options.journal.folder.empty()) return nullptr;
+  return value_or_raise(CoreJournal::create(options.journal, config, seams));
+}
+
 }  // namespace
 
 Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
     : options_(std::move(options)),
       seams_(*this),
       trace_(trace_of(options_, config)),
-      core_(value_or_raise(Core::create(config, with_events(seams_.of_core(), trace_.get())))),
+      journal_(journal_of(options_, config, with_events(seams_.of_core(), trace_.get()))),
+      core_(value_or_raise(Core::create(config, journal_ != nullptr ? journal_->seams() : with_events(seams_.of_core(), trace_.get())))),
       mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector)),
       outputs_(options_.outputs),
       max_plans_(config.limits.max_outstanding_plans),
@@ -204,6 +210,17 @@ void Bridge::reset_encoder_cache() {
 
 bool Bridge::reset_connector_cache() {
   return guarded([&] { return core_->reset_connector_cache(); });
+}
+
+nb::object Bridge::flush_journal() {
+  if (journal_ == nullptr) return nb::none();
+  {
+    const nb::gil_scoped_release released;
+    journal_->flush();
+  }
+  const std::optional<JournalEnd> end = journal_->end();
+  const nb::object why = end ? nb::cast(std::string(journal_end_name(*end))) : nb::none();
+  return nb::make_tuple(journal_->path(), journal_->num_bytes(), why);
 }
 
 nb::object Bridge::flush_trace() {

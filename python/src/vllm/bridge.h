@@ -17,6 +17,7 @@
 
 #include "errors.h"
 #include "quire/core.h"
+#include "quire/journal.h"
 #include "quire/step_trace.h"
 #include "vllm/mirror.h"
 #include "vllm/outputs.h"
@@ -36,6 +37,7 @@ struct BridgeOptions {
   std::int32_t routed_group = -1;  // cache group of the routed experts; -1: not returned
   TraceOptions trace;              // path empty: off
   std::string connector;           // as the trace names it; empty: none
+  JournalOptions journal;          // folder empty: off
 };
 
 // What update() is given of vLLM's ModelRunnerOutput.
@@ -75,6 +77,8 @@ class Bridge {
   nb::object make_stats();
   // (steps written, steps left out), when all is on the disk; None without a trace.
   nb::object flush_trace();
+  // (path, bytes, why it ended or None), when all is on the disk; None without a journal.
+  nb::object flush_journal();
 
   // {name: Request}, every request refreshed; the dict is the bridge's own.
   nb::dict requests();
@@ -151,7 +155,8 @@ class Bridge {
 
   BridgeOptions options_;
   Seams seams_;
-  std::unique_ptr<StepTrace> trace_;  // null: off
+  std::unique_ptr<StepTrace> trace_;      // null: off
+  std::unique_ptr<CoreJournal> journal_;  // null: off
   std::unique_ptr<Core> core_;
   RecordTable records_;
   Mirror mirror_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "quire/journal.h"
 
 namespace quire {
 namespace {
@@ -321,6 +322,10 @@ const EngineStats& StepLoop::stats() {
     stats.trace_steps_dropped = options_.tracer->num_dropped();
   }
   if (options_.explainer != nullptr) stats.explained = options_.explainer->totals();
+  if (options_.journal != nullptr) {
+    stats.journal_bytes = options_.journal->num_bytes();
+    if (const auto end = options_.journal->end()) stats.journal_ended = journal_end_name(*end);
+  }
   return stats;
 }
 

@@ -36,6 +36,8 @@
 
 namespace quire {
 
+class CoreJournal;
+
 class StepLoop {
  public:
   struct Options {
@@ -45,6 +47,7 @@ class StepLoop {
     bool counts_common_prefix = false;                                 // the same
     std::shared_ptr<Explainer> explainer = {};                         // follows the core; null: nobody is to ask
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
+    std::shared_ptr<CoreJournal> journal = {};                         // stands before the core's seams; null: none
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks

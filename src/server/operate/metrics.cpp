@@ -179,6 +179,9 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
               engine.trace_steps_dropped);
+  out.counter("quire:journal_bytes_total", "Written to the journal (--journal).", engine.journal_bytes);
+  out.gauge("quire:journal_ended", "1 where the journal takes no more: its budget is reached, or the disk is slow, full or broken.",
+            engine.journal_ended.empty() ? 0 : 1);
   out.histogram("quire:step_seconds", "One engine step.", engine.step_time_s);
   out.histogram("quire:scheduler_seconds", "The scheduler's part of a step.", engine.scheduler_time_s);
   out.histogram("quire:forward_seconds", "The forward pass of a step.", engine.forward_time_s);

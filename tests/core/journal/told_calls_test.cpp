@@ -20,15 +20,16 @@ std::string read(const char* path) {
   return text.str();
 }
 
-// The members of a class that end so, by name.
+// The members of a class that end so, by name; but for those that make one.
 std::multiset<std::string> members(const std::string& header, const std::string& name, const std::string& ending) {
   const std::size_t begin = header.find("class " + name + " {");
   EXPECT_NE(begin, std::string::npos) << name << ": include/quire/core.h is read from the root of the repository";
   const std::string body = std::regex_replace(header.substr(begin, header.find("\n};", begin) - begin), std::regex("//[^\n]*"), "");
   std::multiset<std::string> found;
   const std::regex member("[\\w>&*] (?:[*&] ?)?(\\w+)\\(([^;]*)\\)" + ending + ";");
+  const std::set<std::string> makers = {"create", "restore", "make", "Core"};
   for (std::sregex_iterator i(body.begin(), body.end(), member), end; i != end; ++i)
-    if ((*i)[1] != "create" && (*i)[1] != "Core") found.insert((*i)[1]);
+    if (!makers.contains((*i)[1])) found.insert((*i)[1]);
   return found;
 }
 

@@ -1,0 +1,163 @@
+// quire replay: journals run again, every decision compared.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/json_text.h"
+#include "cli/command.h"
+#include "cli/progress_bar.h"
+#include "quire/journal.h"
+#include "quire/version.h"
+
+namespace quire {
+namespace {
+
+struct ReplayFlags {
+  std::vector<std::string> paths;
+  bool is_json = false;
+  std::optional<SchedulingPolicy> policy;
+  std::optional<std::uint32_t> kv_blocks, max_num_seqs, max_num_batched_tokens;
+
+  [[nodiscard]] bool changes() const { return policy || kv_blocks || max_num_seqs || max_num_batched_tokens; }
+  void change(CoreConfig& config) const {
+    if (policy) config.scheduler.policy = *policy;
+    if (kv_blocks) config.kv.num_blocks = *kv_blocks;
+    if (max_num_seqs) config.scheduler.max_num_seqs = *max_num_seqs;
+    if (max_num_batched_tokens) config.scheduler.max_num_batched_tokens = *max_num_batched_tokens;
+  }
+};
+
+std::string json_string(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+std::string json_of(const std::string& path, const ReplayReport& r) {
+  std::string out = fmt::format(
+      R"({{"journal":{},"quire_version":{},"decision_profile":{},"identical":{},"decisions":{},"steps":{},"requests":{},"forks":{},)"
+      R"("tokens":{},"preemptions":{},"recorded_s":{:.6f},"replay_s":{:.6f},"end":"{}","damage":{})",
+      json_string(path), json_string(r.header.quire_version), json_string(r.header.decision_profile), !r.difference.has_value(),
+      r.num_calls, r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
+      journal_end_name(r.end), r.damage.empty() ? "null" : json_string(r.damage));
+  if (r.difference) {
+    out += fmt::format(R"(,"difference":{{"step":{},"call":{},"what":{},"state":{}}})", r.difference->step.value, r.difference->call,
+                       json_string(r.difference->what), json_string(r.difference->state));
+  }
+  return out + "}\n";
+}
+
+std::string describe_end(const ReplayReport& r) {
+  if (!r.damage.empty()) return fmt::format("good up to step {}; {}", r.num_steps, r.damage);
+  switch (r.end) {
+    case JournalEnd::cut:
+      return fmt::format("good up to step {}; it has no end: who wrote it was killed, or writes still", r.num_steps);
+    case JournalEnd::stopped:
+      return "complete";
+    case JournalEnd::budget:
+      return fmt::format("ended at step {}: --journal-max-bytes was reached", r.num_steps);
+    case JournalEnd::disk:
+      return fmt::format("ended at step {}: the disk was full, or failed", r.num_steps);
+    case JournalEnd::too_slow:
+      return fmt::format("ended at step {}: the disk was too slow", r.num_steps);
+  }
+  return {};
+}
+
+std::string text_of(const std::string& path, const ReplayReport& r) {
+  std::string out = fmt::format("{}: {}\n", path, describe_end(r));
+  out += fmt::format("{} steps, {} requests, {} forks, {} tokens, {} preemptions; {:.1f} s then, {:.2f} s now ({:.0f} steps/s)\n",
+                     r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
+                     r.replay_s > 0.0 ? static_cast<double>(r.num_steps) / r.replay_s : 0.0);
+  if (!r.difference) return out + fmt::format("100 % of {} decisions identical\n", r.num_calls);
+  out += fmt::format("decision {} is the first that differs, after step {}\n", r.difference->call, r.difference->step.value);
+  if (r.header.quire_version != kVersion) out += fmt::format("(recorded by quire {})\n", r.header.quire_version);
+  return out + fmt::format("{}\n{}\n", r.difference->what, r.difference->state);
+}
+
+std::string json_of(const WhatIfRun& r) {
+  return fmt::format(
+      R"({{"steps":{},"preemptions":{},"refused":{},"prompt_tokens":{},"hit_tokens":{},"mean_ttft_steps":{:.3f},"mean_ttft_s":{:.6f},)"
+      R"("p50_ttft_s":{:.6f},"p90_ttft_s":{:.6f},"end_s":{:.6f}}})",
+      r.num_steps, r.num_preemptions, r.num_refused, r.num_prompt_tokens, r.num_hit_tokens, r.mean_ttft_steps, r.mean_ttft_s, r.p50_ttft_s,
+      r.p90_ttft_s, r.end_s);
+}
+
+std::string json_of(const std::string& path, const WhatIf& w) {
+  return fmt::format("{{\"journal\":{},\"requests\":{},\"before\":{},\"after\":{},\"first_difference\":{}}}\n", json_string(path),
+                     w.num_requests, json_of(w.before), json_of(w.after),
+                     w.first_difference ? fmt::format("{}", w.first_difference->value) : "null");
+}
+
+std::string text_of(const std::string& path, const WhatIf& w) {
+  std::string out = fmt::format(
+      "{}: {} requests on virtual time; {}\n{:<24}{:>14}{:>14}\n", path, w.num_requests,
+      w.first_difference ? fmt::format("step {} is the first that differs", w.first_difference->value) : "nothing would have differed", "",
+      "as recorded", "changed");
+  const auto row = [&](const char* name, double before, double after, int digits) {
+    out += fmt::format("{:<24}{:>14.{}f}{:>14.{}f}\n", name, before, digits, after, digits);
+  };
+  const auto count = [&](const char* name, std::uint64_t WhatIfRun::* field) {
+    row(name, static_cast<double>(w.before.*field), static_cast<double>(w.after.*field), 0);
+  };
+  count("steps", &WhatIfRun::num_steps);
+  count("preemptions", &WhatIfRun::num_preemptions);
+  count("requests refused", &WhatIfRun::num_refused);
+  count("prompt tokens looked up", &WhatIfRun::num_prompt_tokens);
+  count("hit in the cache", &WhatIfRun::num_hit_tokens);
+  row("TTFT, mean, steps", w.before.mean_ttft_steps, w.after.mean_ttft_steps, 1);
+  row("TTFT, mean, s", w.before.mean_ttft_s, w.after.mean_ttft_s, 4);
+  row("TTFT, p50, s", w.before.p50_ttft_s, w.after.p50_ttft_s, 4);
+  row("TTFT, p90, s", w.before.p90_ttft_s, w.after.p90_ttft_s, 4);
+  row("all is answered after, s", w.before.end_s, w.after.end_s, 3);
+  return out;
+}
+
+Result<int> ask_what_if(const ReplayFlags& flags) {
+  for (const std::string& path : flags.paths) {
+    const Result<WhatIf> answer = what_if(path, [&](CoreConfig& config) { flags.change(config); });
+    if (!answer) return std::unexpected(answer.error());
+    fmt::print("{}", flags.is_json ? json_of(path, *answer) : text_of(path, *answer));
+  }
+  return 0;
+}
+
+Result<int> replay_all(const ReplayFlags& flags) {
+  if (flags.changes()) return ask_what_if(flags);
+  bool is_same = true;
+  for (const std::string& path : flags.paths) {
+    ReplayOptions options;
+    if (isatty(STDERR_FILENO) != 0) options.progress = [](double done) { show_progress("replay", done); };
+    const Result<ReplayReport> report = replay(path, options);
+    if (!report) return std::unexpected(report.error());
+    is_same = is_same && !report->difference;
+    fmt::print("{}", flags.is_json ? json_of(path, *report) : text_of(path, *report));
+  }
+  return is_same ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_replay_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("replay", "Run a recorded server's scheduler again, and compare every decision");
+  auto flags = std::make_shared<ReplayFlags>();
+  command->add_option("journals", flags->paths, "Files that quire serve --journal has written")->required()->type_name("JOURNAL...");
+  command->add_flag("--json", flags->is_json, "One JSON object per journal and line");
+  command->add_option("--policy", flags->policy, "What would have differed under this scheduling policy")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, SchedulingPolicy>{
+          {"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}, {"continuum", SchedulingPolicy::continuum}}));
+  command->add_option("--kv-blocks", flags->kv_blocks, "... with so many blocks in the KV cache, the null block among them");
+  command->add_option("--max-num-seqs", flags->max_num_seqs, "... with a batch of so many requests");
+  command->add_option("--max-num-batched-tokens", flags->max_num_batched_tokens, "... with so many tokens in a step");
+  command->footer(
+      "Exit status: 0, every decision is the same; 1, one is not, and it is shown; 2, there is no journal to read.\n\n"
+      "Example:\n  quire serve model.gguf --journal /var/tmp/journals\n  quire replay /var/tmp/journals/*.qj\n"
+      "  quire replay run.qj --kv-blocks 2000 --policy priority   what would have differed, on virtual time");
+  return {command, [flags]() { return replay_all(*flags); }};
+}
+
+}  // namespace quire

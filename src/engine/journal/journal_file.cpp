@@ -1,0 +1,145 @@
+// Room on the disk is reserved ahead, without making the file longer: so a disk that fills up is found before a frame is cut, and the frame
+// that says so has its place. Whatever fails, the file ends with a whole frame, or with one that fails its check.
+#include "engine/journal/journal_file.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/journal/journal_form.h"
+
+namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kReserve = std::uint64_t{1} << 18U;
+constexpr std::uint64_t kEndBytes = 128;  // of the last frame, at most
+
+Result<void> cannot(const std::string& path, const std::string& why) {
+  return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written: {}", path, why),
+              "give a folder that is yours, with room on its disk");
+}
+
+bool is_journal(const fs::path& path) {
+  return path.extension() == ".qj" && path.filename().string().starts_with("quire-");
+}
+
+// Of another process that still writes it.
+bool is_locked(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return true;
+  const bool is_free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return !is_free;
+}
+
+// Later ones are greater, as texts.
+std::string name_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto whole_s = std::chrono::floor<std::chrono::seconds>(now);
+  const auto rest_ms = std::chrono::floor<std::chrono::milliseconds>(now - whole_s).count();
+  return fmt::format("quire-{:%Y%m%dT%H%M%S}.{:03}Z-{}.qj", fmt::gmtime(whole_s.count()), rest_ms, ::getpid());
+}
+
+}  // namespace
+
+JournalFile::JournalFile(JournalFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      max_bytes_(other.max_bytes_),
+      older_(std::move(other.older_)),
+      older_bytes_(other.older_bytes_),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      reserved_(other.reserved_),
+      can_reserve_(other.can_reserve_) {}
+
+JournalFile::~JournalFile() {
+  if (descriptor_ < 0) return;
+  (void)::ftruncate(descriptor_, static_cast<off_t>(size_));  // gives back what was reserved
+  ::close(descriptor_);
+}
+
+Result<JournalFile> JournalFile::create(const std::string& folder, std::uint64_t max_bytes) {
+  JournalFile file;
+  file.max_bytes_ = max_bytes;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::uint64_t size = entry->file_size(error);
+    if (!error && is_journal(entry->path()) && !is_locked(entry->path())) file.older_.push_back({entry->path(), size});
+    error.clear();
+  }
+  if (error) return std::unexpected(cannot(folder, error.message()).error());
+  std::ranges::sort(file.older_, std::greater(), &Older::path);
+  for (const Older& older : file.older_) file.older_bytes_ += older.size;
+  // Another one of this process may have begun in this millisecond.
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    file.path_ = folder + "/" + name_now();
+    file.descriptor_ = ::open(file.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  } while (file.descriptor_ < 0 && errno == EEXIST);
+  if (file.descriptor_ < 0) return std::unexpected(cannot(file.path_, std::strerror(errno)).error());
+  (void)::flock(file.descriptor_, LOCK_EX | LOCK_NB);
+  return file;
+}
+
+bool JournalFile::make_room(std::uint64_t num_bytes) {
+  while (size_ + num_bytes + kEndBytes + older_bytes_ > max_bytes_ && !older_.empty()) {
+    std::error_code error;
+    fs::remove(older_.back().path, error);
+    older_bytes_ -= older_.back().size;
+    older_.pop_back();
+  }
+  return size_ + num_bytes + kEndBytes <= max_bytes_;
+}
+
+bool JournalFile::reserve(std::uint64_t num_bytes) {
+  const std::uint64_t needed = size_ + num_bytes + kEndBytes;
+  if (!can_reserve_ || needed <= reserved_) return true;
+  const std::uint64_t until = needed + kReserve;
+  if (::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(until - size_)) != 0) {
+    can_reserve_ = errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR;
+    return !can_reserve_;
+  }
+  reserved_ = until;
+  return true;
+}
+
+bool JournalFile::write(std::span<const std::uint8_t> bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(size_ + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      (void)::ftruncate(descriptor_, static_cast<off_t>(size_));  // no half frame
+      return false;
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  size_ += bytes.size();
+  return true;
+}
+
+std::optional<JournalEnd> JournalFile::append(std::span<const std::uint8_t> bytes) {
+  if (!make_room(bytes.size())) return JournalEnd::budget;
+  return reserve(bytes.size()) && write(bytes) ? std::nullopt : std::optional(JournalEnd::disk);
+}
+
+void JournalFile::finish(JournalEnd end) {
+  std::vector<std::uint8_t> frame;
+  append_frame(frame, size_, FrameKind::end, journal_ending(end));
+  (void)write(frame);
+}
+
+}  // namespace quire

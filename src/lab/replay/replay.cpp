@@ -1,0 +1,182 @@
+// A journal run again: the core of its configuration, made here, gets its calls, and its seams answer what was recorded. What the core
+// answers is digested as it was then and compared, call by call; the first difference ends it, for what comes after one says nothing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "lab/replay/told_call.h"
+#include "quire/journal.h"
+#include "quire/seam_record.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kNumShown = 24;  // of what a list holds
+
+// As long as it is now; one that grows meanwhile is read up to there.
+Result<std::vector<std::uint8_t>> read_all(const std::string& path) {
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {
+    return fail(ErrorCode::not_found, "JOURNAL",
+                fmt::format("'{}' cannot be read: {}", path, error ? error.message() : std::strerror(errno)),
+                "give a file that quire serve --journal has written");
+  }
+  std::vector<std::uint8_t> bytes(size);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
+}
+
+std::string text_of(std::span<const RequestId> ids) {
+  std::vector<std::uint64_t> values;
+  for (const RequestId id : ids.first(std::min(ids.size(), kNumShown))) values.push_back(id.value);
+  return fmt::format("{}:{}{}{}", ids.size(), values.empty() ? "" : " ", fmt::join(values, " "), ids.size() > kNumShown ? " ..." : "");
+}
+
+// Of the plan that was made last, as much as is shown: its views end with it.
+struct LastPlan {
+  StepId step{};
+  std::size_t num_requests = 0;
+  std::uint32_t num_tokens = 0;
+  std::vector<ScheduledRequest> scheduled;  // their numbers
+  std::vector<RequestId> preempted;
+  std::size_t num_transfers = 0;
+
+  void take(const StepPlan& plan) {
+    step = plan.step;
+    num_requests = plan.scheduled.size();
+    num_tokens = plan.num_scheduled_tokens;
+    scheduled.assign(plan.scheduled.begin(), plan.scheduled.begin() + static_cast<std::ptrdiff_t>(std::min(num_requests, kNumShown)));
+    preempted.assign(plan.preempted.begin(), plan.preempted.end());
+    num_transfers = plan.transfers.size();
+  }
+  [[nodiscard]] std::string text() const {
+    std::string text = fmt::format("planned last: step {}, {} requests, {} tokens:", step.value, num_requests, num_tokens);
+    for (const ScheduledRequest& s : scheduled) text += fmt::format(" {}[{}+{}]", s.id.value, s.num_computed_tokens, s.num_tokens);
+    if (num_requests > scheduled.size()) text += " ...";
+    return text + fmt::format("; preempted {}; {} transfers", text_of(preempted), num_transfers);
+  }
+};
+
+std::string text_of(const JournalAnswer& answer) {
+  switch (answer.kind) {
+    case JournalAnswer::Kind::planned:
+      return fmt::format("plan {:016x}", answer.value);
+    case JournalAnswer::Kind::applied:
+      return fmt::format("outcome {:016x}", answer.value);
+    case JournalAnswer::Kind::refused:
+      return "a refused result";
+    case JournalAnswer::Kind::answered:
+      return fmt::format("{}", answer.value);
+  }
+  return {};
+}
+
+class Replay {
+ public:
+  Replay(JournalReader& reader, const ReplayOptions& options) : reader_(reader), options_(options), player_(reader.header().seams) {}
+
+  Result<ReplayReport> run(std::size_t num_bytes) {
+    const auto begin = std::chrono::steady_clock::now();
+    report_.header = reader_.header();
+    CoreConfig config = report_.header.config;
+    if (options_.change_config) options_.change_config(config);
+    CoreSeams seams = player_.seams();
+    seams.calls = &told_;
+    told_.also = options_.also;
+    auto core = Core::create(config, seams);
+    if (!core) return std::unexpected(std::move(core.error()));
+    core_ = std::move(*core);
+    max_plans_ = config.limits.max_outstanding_plans;
+    std::size_t last_position = 0;
+    while (!report_.difference && reader_.next() && play()) {
+      if (!options_.progress || reader_.position() == last_position) continue;
+      last_position = reader_.position();
+      options_.progress(std::min(0.999, static_cast<double>(last_position) / static_cast<double>(num_bytes)));
+    }
+    if (options_.progress) options_.progress(1.0);
+    report_.replay_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return count();
+  }
+
+ private:
+  // False: the call cannot be made.
+  bool play() {
+    if (reader_.is_schedule() && core_->num_outstanding_plans() >= max_plans_) {
+      report_.damage = "it asks for one plan more than its configuration allows";
+      return false;
+    }
+    player_.give(reader_.answers());
+    if (options_.also != nullptr) reader_.tell(*options_.also);
+    if (const StepPlan* plan = reader_.play(*core_)) last_.take(*plan);
+    if (Result<void> asked = player_.status(); !asked)
+      differs(fmt::format("the core asks its seams something else: {}", asked.error().message));
+    else if (told_.answer != reader_.answer())
+      differs(fmt::format("the journal has {}, the replay {}", text_of(reader_.answer()), text_of(told_.answer)));
+    else if (player_.num_left() > 0)
+      differs(fmt::format("the core does not ask its seams what the journal has {} answers to", player_.num_left()));
+    ++report_.num_calls;
+    return true;
+  }
+
+  void differs(const std::string& how) {
+    std::vector<RequestId> running, waiting, skipped;
+    core_->queues(running, waiting, skipped);
+    const CoreCounters c = core_->counters();
+    report_.difference = {
+        .step = last_.step,
+        .call = report_.num_calls,
+        .what = fmt::format("{}: {}", told_.text(), how),
+        .state = fmt::format("{}\nrunning {}\nwaiting {}; skipped {}\nblocks: {} of {} free, {} cached; {} plans outstanding", last_.text(),
+                             text_of(running), text_of(waiting), text_of(skipped), c.num_free_blocks, c.num_blocks, c.num_cached_blocks,
+                             core_->num_outstanding_plans())};
+  }
+
+  ReplayReport count() {
+    report_.num_steps = told_.num_steps;
+    report_.num_requests = told_.num_requests;
+    report_.num_forks = told_.num_forks;
+    report_.num_tokens = told_.num_tokens;
+    report_.num_preemptions = core_->counters().num_preemptions;
+    report_.recorded_s = told_.last_s - told_.first_s;
+    report_.end = reader_.end();
+    if (report_.damage.empty()) report_.damage = reader_.damage();
+    return std::move(report_);
+  }
+
+  JournalReader& reader_;
+  const ReplayOptions& options_;
+  SeamPlayer player_;
+  ToldCall told_;
+  std::unique_ptr<Core> core_;
+  std::uint32_t max_plans_ = 0;
+  LastPlan last_;
+  ReplayReport report_;
+};
+
+}  // namespace
+
+Result<ReplayReport> replay(const std::string& path, const ReplayOptions& options) {
+  const auto bytes = read_all(path);
+  if (!bytes) return std::unexpected(bytes.error());
+  auto reader = JournalReader::open(*bytes);
+  if (!reader) return std::unexpected(std::move(reader.error()));
+  const std::string& profile = (*reader)->header().decision_profile;
+  if (profile != kDecisionProfile) {
+    return fail(ErrorCode::unsupported, "JOURNAL", fmt::format("decides as {}, and this quire as {}", profile, kDecisionProfile),
+                "replay it with the quire that wrote it");
+  }
+  return Replay(**reader, options).run(bytes->size());
+}
+
+}  // namespace quire

@@ -1,0 +1,54 @@
+"""`quire serve --journal` and `quire replay`: a served run makes the same decisions again, and damage is named."""
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import urllib.request
+
+import openai
+
+from quire_server import running
+
+TINY = ("--num-blocks", "60", "--max-model-len", "512", "--max-num-seqs", "6", "--kv-dram", "32MiB", "--kv-swap", "16MiB")
+
+
+def ask(url, number):
+    client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+    client.completions.create(model="smol", prompt=f"Chapter {number % 5}. All about rivers, bridges and maps. " * 8, max_tokens=30)
+
+
+def replay(*arguments):
+    return subprocess.run([os.environ["QUIRE_BINARY"], "replay", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_a_served_run_is_the_same_again_and_damage_is_named(tmp_path):
+    folder = tmp_path / "journals"
+    with running(*TINY, "--journal", str(folder)) as url:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: ask(url, number), range(30)))
+        text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+        assert float(re.search(r"^quire:journal_bytes_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)[1]) > 1000
+        assert float(re.search(r"^quire:journal_ended(?:\{.*\})? (\S+)$", text, re.MULTILINE)[1]) == 0
+    [path] = folder.glob("quire-*.qj")
+    done = replay(path, "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["identical"] and told["end"] == "stopped" and told["damage"] is None, told
+    assert told["requests"] == 30 and told["tokens"] > 100 and told["decisions"] > 2 * told["steps"]
+    plain = replay(path)
+    assert f"100 % of {told['decisions']} decisions identical" in plain.stdout and plain.stderr == ""
+
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) * 3 // 4] ^= 4
+    other = tmp_path / "damaged.qj"
+    other.write_bytes(damaged)
+    done = replay(other)
+    assert done.returncode == 0
+    assert re.search(r"good up to step \d+; the frame at byte \d+ fails its check", done.stdout), done.stdout
+
+
+def test_what_is_no_journal_is_refused(tmp_path):
+    (tmp_path / "text").write_text("text")
+    for path, word in ((tmp_path / "none", "cannot be read"), (tmp_path / "text", "is none"), (tmp_path, "cannot be read")):
+        done = replay(path)
+        assert done.returncode == 2 and word in done.stderr and done.stderr.count("\n") == 1, done.stderr
