@@ -47,8 +47,7 @@ void LiveForks::fork_sibling(RequestId elder, RequestId id) {
 
 void LiveForks::part(RequestId elder) {
   Live& live = live_.at(elder);
-  if (live.siblings.empty()) return;
-  std::erase(elders_, elder);
+  std::erase(elders_, elder);  // also where all that waited for it have ended before
   for (const RequestId id : std::exchange(live.siblings, {})) add_alone(id, live_view(core_, elder));
 }
 

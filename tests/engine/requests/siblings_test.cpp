@@ -88,6 +88,28 @@ TEST_P(Siblings, EndWithTheEngine) {
   for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink.wait(after(first, i)).reason, FinishReason::abort);
 }
 
+// By then nobody waits for the first one's prompt any more.
+TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
+  const auto engine = start(GetParam(), {.options = {}});
+  Collector sink;
+  const auto pause = [&engine] {
+    Answered paused;
+    engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
+    ASSERT_TRUE(paused.wait().has_value());
+  };
+  pause();
+  const RequestId first = engine->submit(siblings_of(2, 30, 100), sink).value();
+  pause();  // the engine thread has taken it
+  for (const RequestId id : {after(first, 1), first}) {
+    engine->finish(id, FinishReason::abort);
+    EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
+  }
+  engine->resume([](const Result<bool>&) {});
+  const EngineRequest request = siblings_of(2, 30, 4);
+  const RequestId next = engine->submit(request, sink).value();
+  for (std::uint32_t i = 0; i < 2; ++i) expect_equal(sink.wait(after(next, i)), expected(request));
+}
+
 TEST_P(Siblings, MoreThanFitAreRefused) {
   EngineOptions options;
   options.scheduler.max_num_waiting = 3;
