@@ -15,6 +15,9 @@ namespace {
 
 // How often transfers are looked for when the worker does not say.
 constexpr double kTransferPoll_s = 0.001;
+// Steps in a row that plan nothing: one may still have made room for the next. After so many, whoever waits does so for what others hold (a
+// session without input, a connector that does not know yet), and is looked at as often as transfers are.
+constexpr std::uint32_t kIdleSteps = 4;
 // Tokens of a step that tells how fast prompts are computed: smaller ones take their time for the weights.
 constexpr std::uint32_t kPromptStep = 64;
 constexpr double kComputeHorizon_s = 5.0;  // of such steps
@@ -163,11 +166,16 @@ void StepLoop::wait_for_transfers(const Running& step, const StepResult& result)
   next_step_s_.reset();
   const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty() ||
                         !result.completions.empty();
-  if (!step.is_idle || has_news || told_since_start_) return;
+  if (!step.is_idle || has_news || told_since_start_) {
+    num_idle_steps_ = 0;
+    return;
+  }
   if (awaits_transfers())
     next_step_s_ = worker_->next_transfer_s().value_or(clock_->now_s() + kTransferPoll_s);
   else if (options_.grammars != nullptr && options_.grammars->is_compiling())
     next_step_s_ = std::numeric_limits<double>::infinity();
+  else if (++num_idle_steps_ > kIdleSteps)
+    next_step_s_ = clock_->now_s() + kTransferPoll_s;
 }
 
 void StepLoop::start(Planned planned) {

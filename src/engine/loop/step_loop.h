@@ -6,7 +6,7 @@
 // its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
 //
 // While nobody waits but a pin is to expire, a step that plans nothing lets it. While the end of a transfer is all that can change the next
-// plan, no step runs; at the time that the worker names, or soon, one looks.
+// plan, no step runs; at the time that the worker names, or soon, one looks. So it is, too, where nothing has been planned for some steps.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -161,6 +161,7 @@ class StepLoop {
   std::optional<Running> running_;
   const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
   std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
+  std::uint32_t num_idle_steps_ = 0;    // in a row
   bool told_since_start_ = false;       // of what the step under way may have been too early for
   std::vector<SampledToken> sampled_;   // of the step that is applied
   std::vector<RequestId> pooled_;       // the same
