@@ -93,7 +93,7 @@ void run(std::uint32_t num_requests, const std::string& folder) {
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const double bytes = static_cast<double>(journal->num_bytes() - first_bytes) / kSteps;
-  if (journal->end()) fmt::print(stderr, "the journal has ended: {}\n", journal_end_name(*journal->end()));
+  if (const auto end = journal->end()) fmt::print(stderr, "the journal has ended: {}\n", journal_end_name(*end));
   const double off = median(off_us), on = median(on_us);
   fmt::print("{:7}  {:10.1f} {:10.1f} {:10.1f}  {:15.2f} %  {:14.0f}\n", num_requests, off, on, on - off, 100.0 * (on - off) / kStep_us,
              bytes);

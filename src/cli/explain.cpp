@@ -37,7 +37,7 @@ Result<std::string> get(const ExplainFlags& flags) {
   server >> version >> status;
   while (std::getline(server, line) && line != "\r") {
   }
-  const std::string body((std::istreambuf_iterator<char>(server)), {});
+  std::string body((std::istreambuf_iterator<char>(server)), {});
   if (status == 0)
     return fail(ErrorCode::not_found, "--port", fmt::format("no server answers at {}:{}", flags.host, flags.port),
                 "start quire serve, or name its --host and --port");

@@ -50,15 +50,16 @@ std::string svg_text(std::string_view text) {
 class Sheet {
  public:
   Sheet(std::string_view title, std::size_t num_panels) {
-    const auto rows = static_cast<double>((num_panels + 1) / 2);
+    const std::size_t num_rows = (num_panels + 1) / 2;
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n",
-        2 * (kPanelWidth + kGapX) + 20, 30 + rows * (kPanelHeight + kGapY) + 20);
+        2 * (kPanelWidth + kGapX) + 20, 30 + static_cast<double>(num_rows) * (kPanelHeight + kGapY) + 20);
     add("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"12\" y=\"22\" font-size=\"14\">{}</text>\n", svg_text(title));
   }
 
   void panel(const Panel& panel) {
-    left_ = kLeft + static_cast<double>(num_drawn_ % 2) * (kPanelWidth + kGapX);
-    top_ = 30 + kTop + static_cast<double>(num_drawn_ / 2) * (kPanelHeight + kGapY);
+    const std::size_t row = num_drawn_ / 2, column = num_drawn_ % 2;
+    left_ = kLeft + static_cast<double>(column) * (kPanelWidth + kGapX);
+    top_ = 30 + kTop + static_cast<double>(row) * (kPanelHeight + kGapY);
     ++num_drawn_;
     find_range(panel);
     add("<text x=\"{:.0f}\" y=\"{:.0f}\" font-weight=\"bold\">{}</text>\n", left_, top_ - 24, svg_text(panel.title));

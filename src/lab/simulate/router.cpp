@@ -40,7 +40,10 @@ std::uint32_t Router::by_prefix(std::span<const BlockHash> names, std::span<cons
   for (std::size_t mark = num_marks; mark-- > 0;) {
     const std::uint64_t key = names[mark * kStride].prefix();
     auto known = young_.find(key);
-    if (known == young_.end() && (known = old_.find(key)) == old_.end()) continue;
+    if (known == young_.end()) {
+      known = old_.find(key);
+      if (known == old_.end()) continue;
+    }
     if (num_open[known->second] > most_open) continue;
     chosen = known->second;
     break;

@@ -28,7 +28,8 @@ class FileReader {
       const auto more = lines_.next();
       if (!more) return std::unexpected(more.error());
       if (!*more) break;
-      if (first && (format = format_of(lines_.line())) == WorkloadFormat::unknown)
+      if (first) format = format_of(lines_.line());
+      if (format == WorkloadFormat::unknown)
         return std::unexpected(lines_.error("is of no known format", "docs/simulate.md lists those that are read"));
       if (first && format == WorkloadFormat::azure) continue;
       if (const std::string wrong = take(format); !wrong.empty()) return std::unexpected(lines_.error(wrong, "mend or remove the line"));
@@ -88,9 +89,11 @@ void order(Workload& workload, bool is_closed_loop) {
   if (is_closed_loop || requests.empty()) return;
   if (!std::ranges::is_sorted(requests, {}, &WorkloadRequest::start_s)) {
     std::vector<std::pair<double, std::size_t>> places;
+    places.reserve(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) places.emplace_back(requests[i].start_s, i);
     std::ranges::sort(places);
     std::vector<WorkloadRequest> ordered;
+    ordered.reserve(requests.size());
     for (const auto& [unused, place] : places) ordered.push_back(requests[place]);
     requests = std::move(ordered);
     workload.notes.push_back("its lines are not in the order of their times, and were put so");

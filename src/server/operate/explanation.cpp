@@ -102,9 +102,9 @@ double sum_s(const std::vector<WaitFact>& waits) {
   return std::accumulate(waits.begin(), waits.end(), 0.0, [](double sum, const WaitFact& wait) { return sum + wait.seconds; });
 }
 
-class Writer {
+class ExplanationWriter {
  public:
-  Writer(const Tokenizer& tokenizer, bool shows_others) : tokenizer_(tokenizer), shows_others_(shows_others) {}
+  ExplanationWriter(const Tokenizer& tokenizer, bool shows_others) : tokenizer_(tokenizer), shows_others_(shows_others) {}
 
   std::string out;
 
@@ -212,7 +212,7 @@ std::string_view name_of(MissCause cause) {
 
 std::string explanation_json(std::string_view id, std::span<const RequestExplanation> requests, const Tokenizer& tokenizer,
                              bool shows_others) {
-  Writer writer(tokenizer, shows_others);
+  ExplanationWriter writer(tokenizer, shows_others);
   Object object(writer.out);
   object.text("object", "request.explanation");
   object.text("id", id);

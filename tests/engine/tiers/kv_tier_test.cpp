@@ -75,7 +75,8 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
       EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kSmallBlockBytes);
       EXPECT_EQ(tier.tokens_loaded, tier.num_loaded_blocks * kSmallBlock);
       EXPECT_EQ(tier.num_refused_blocks, 0U);
-      if (policy == KvTierPolicy::exact) EXPECT_EQ(tier.num_restored_blocks > 0, run > 0);
+      // What comes while places are unread may end before any is read.
+      if (policy == KvTierPolicy::exact && reads_first) EXPECT_EQ(tier.num_restored_blocks > 0, run > 0);
       EXPECT_LE(tier.num_used_places, tier.num_places);
       EXPECT_LE(folder.disk_bytes(), budget_bytes);
     }
