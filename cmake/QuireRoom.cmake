@@ -57,7 +57,7 @@ function(quire_room name folder)
     target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h> <vector> <string> <random>)
     target_link_libraries(${name}_test PRIVATE quire_${name} GTest::gtest_main)
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS ${name}
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 1500 LABELS ${name}
                          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   endif()
 endfunction()

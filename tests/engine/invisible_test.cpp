@@ -191,7 +191,7 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     EXPECT_GE(preempted.num_preemptions, kNumPreemptions);
     EXPECT_GT(preempted.num_cache_hits, 0U);
     EXPECT_GT(preempted.num_evicted_blocks, 0U);
-    testing::Test::RecordProperty(async_scheduling ? "preemptions_async" : "preemptions_sync", static_cast<int>(preempted.num_preemptions));
+    testing::Test::RecordProperty("preemptions", static_cast<int>(preempted.num_preemptions));
     expect_equal(preempted, alone);
   }
   {
@@ -199,44 +199,46 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     squeezed.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
     const Answers swapped = run(squeezed, true, kSwapRounds);
     EXPECT_GE(swapped.num_swapped, kNumSwapped);
-    testing::Test::RecordProperty(async_scheduling ? "swapped_async" : "swapped_sync", static_cast<int>(swapped.num_swapped));
+    testing::Test::RecordProperty("swapped", static_cast<int>(swapped.num_swapped));
     expect_equal(swapped, alone);
   }
 }
 
-void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed) {
+void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed, bool async_scheduling) {
   EngineOptions plain = base;
   plain.cache.enable_prefix_caching = false;
   plain.scheduler.async_scheduling = false;
   const Answers alone = run(plain, false);
-  for (const bool async_scheduling : {false, true}) {
-    if (!async_scheduling && !plays_all()) continue;
-    SCOPED_TRACE(async_scheduling ? "asynchronous" : "synchronous");
-    EngineOptions options = base;
-    options.scheduler.async_scheduling = async_scheduling;
-    expect_invisible(options, squeezed, alone);
-  }
-  for (const bool async_scheduling : {false, true}) {
-    if (!async_scheduling && !plays_all()) continue;
-    SCOPED_TRACE(async_scheduling ? "with drafts, asynchronous" : "with drafts, synchronous");
-    EngineOptions drafting = squeezed;
-    drafting.scheduler.async_scheduling = async_scheduling;
-    drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
-    const Answers drafted = run(drafting, true, kSwapRounds);
-    EXPECT_GT(drafted.num_accepted, kNumAccepted);
-    EXPECT_GT(drafted.num_preemptions, 0U);
-    testing::Test::RecordProperty(async_scheduling ? "accepted_async" : "accepted_sync", static_cast<int>(drafted.num_accepted));
-    expect_equal(drafted, alone);
-  }
+  EngineOptions options = base;
+  options.scheduler.async_scheduling = async_scheduling;
+  expect_invisible(options, squeezed, alone);
+  SCOPED_TRACE("with drafts");
+  EngineOptions drafting = squeezed;
+  drafting.scheduler.async_scheduling = async_scheduling;
+  drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+  const Answers drafted = run(drafting, true, kSwapRounds);
+  EXPECT_GT(drafted.num_accepted, kNumAccepted);
+  EXPECT_GT(drafted.num_preemptions, 0U);
+  testing::Test::RecordProperty("accepted", static_cast<int>(drafted.num_accepted));
+  expect_equal(drafted, alone);
 }
 
-// One test, because each would need the answers of the requests run alone.
-TEST(Scheduler, IsInvisible) {
+// With asynchronous scheduling or without: each takes minutes where the processor is slow.
+class InvisibleScheduler : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!GetParam() && !plays_all()) GTEST_SKIP() << "one of the two is played where not all is (QUIRE_TEST_ROUNDS)";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Scheduling, InvisibleScheduler, testing::Bool(),
+                         [](const auto& param) { return std::string(param.param ? "async" : "sync"); });
+
+TEST_P(InvisibleScheduler, OverARealModel) {
   const char* model = std::getenv("QUIRE_TEST_MODEL");
   if (model == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   EngineOptions squeezed = base_options(model, 84);
   squeezed.cache.block_size = 4;
-  expect_invisible(base_options(model, 600), squeezed);
+  expect_invisible(base_options(model, 600), squeezed, GetParam());
 }
 
 std::string windowed_model(const tiny::TempFolder& folder) {
@@ -245,13 +247,13 @@ std::string windowed_model(const tiny::TempFolder& folder) {
 }
 
 // A request of the squeezed run needs 83 blocks in the full group, and 23 in each of the others.
-TEST(Scheduler, IsInvisibleInWindows) {
+TEST_P(InvisibleScheduler, OverWindows) {
   const tiny::TempFolder folder;
   const std::string model = windowed_model(folder);
   EngineOptions squeezed = base_options(model, 132);
   squeezed.cache.block_size = 4;
   squeezed.scheduler.max_num_batched_tokens = 64;
-  expect_invisible(base_options(model, 1200), squeezed);
+  expect_invisible(base_options(model, 1200), squeezed, GetParam());
 }
 
 // The answers of four draws of each eighth prompt: siblings that fork, or requests one by one with the seeds of the siblings.
