@@ -70,8 +70,9 @@ struct CureOptions {
   // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
   // option no more is reserved than the request holds at once.
   bool reserve_windows_only = false;
-  // Requests whose blocks have been loaded hold them while they wait. In vLLM, when nothing runs and they hold so many that the first of
-  // them lacks blocks, all wait for ever. With this option the last of them then gives its blocks back.
+  // Requests whose blocks have been loaded, and sessions with their next input, hold blocks while they wait. In vLLM, when nothing runs and
+  // they hold so many that the first of them lacks some, all wait for ever. With this option the last of them then gives its blocks back,
+  // and computes them again.
   bool loaded_give_way = false;
   // With several cache groups and a connector, vLLM takes the cached blocks that a request hits group by group, each time with new ones for
   // the tokens that are to be loaded. If nobody else holds a block that a later group hits, it can be one of these: the request then has it

@@ -19,7 +19,7 @@ enum class EventKind : std::uint8_t {
   unpinned,           // they do no more
   forked,             // `owner` shares `amount` blocks with `beneficiary`, which begins with its tokens
   unshared,           // `owner`, forked, had not run: it gave up what it shared, `amount` blocks, and will be computed
-  gave_way,           // `owner`, which waits, lost its `amount` loaded blocks: `beneficiary` lacked some, and nothing runs or it goes first
+  gave_way,           // `owner`, which waits, lost its `amount` blocks: `beneficiary` lacked some, and nothing runs or it goes first
   pressure_high,      // `amount` of `total` blocks are referenced: nobody is admitted until pressure_low
   pressure_low,       // `amount` of `total` are: requests are admitted again
   swapped_out,        // `owner`, preempted: `amount` blocks are being stored, others have the rest too

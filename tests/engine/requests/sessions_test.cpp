@@ -102,6 +102,38 @@ TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
   EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
 }
 
+// Any one of them fits into the cache with all its inputs, and no two.
+TEST_P(SessionsTest, ThatDoNotFitTogetherAreAllAnswered) {
+  EngineOptions options;
+  options.cache.num_blocks = 9;
+  const auto engine = start(GetParam(), {.options = options});
+  Collector sink;
+  struct Open {
+    RequestId id;
+    NaiveSession naive;
+    std::vector<TokenId> wanted;
+  };
+  std::vector<Open> sessions;
+  for (const TokenId first : {1, 60, 120}) {
+    const EngineRequest request = session_of(20, 4, first);
+    sessions.push_back({.id = engine->submit(request, sink).value(), .naive = {.request = request}, .wanted = {}});
+    sessions.back().wanted = sessions.back().naive.answer({});
+  }
+  for (const Open& open : sessions) (void)sink.wait_for_inputs(open.id, 1);
+  for (std::uint32_t turn = 0; turn < 3; ++turn) {
+    for (Open& open : sessions) {
+      const std::vector<TokenId> input(20, static_cast<TokenId>(30 + turn));
+      ASSERT_TRUE(engine->append(open.id, input).has_value());
+      const auto answer = open.naive.answer(input);
+      open.wanted.insert(open.wanted.end(), answer.begin(), answer.end());
+    }
+  }
+  for (const Open& open : sessions) ASSERT_TRUE(engine->append(open.id, {}).has_value());
+  for (const Open& open : sessions) EXPECT_EQ(sink.wait(open.id).tokens, open.wanted);
+  engine->stop(10.0);
+  EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+}
+
 TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
   const auto engine = start(GetParam(), {});
   Collector sink;

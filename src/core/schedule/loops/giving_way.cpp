@@ -6,11 +6,18 @@
 namespace quire {
 namespace {
 
-// Not a session between two inputs, nor one that goes on: what these hold they have computed themselves. The tokens of a session are those
-// that it has computed, and a connector may be about to store them.
+// Not a session between two inputs: its tokens are those that it has computed.
 bool waits_with_loaded_blocks(const Request& request) {
   if (is_loading(request) || request.swapped != nullptr || Requests::num_blocks(request) == 0) return false;
   return !request.admitted_before || request.status == RequestStatus::waiting_for_remote_kv || request.status == RequestStatus::preempted;
+}
+
+// It has its next input. No plan under way runs on its blocks, nor does a transfer: one of the plan before may be named in this one, or in
+// the next that has a place for it.
+bool is_session_that_goes_on(const Request& request, StepId step) {
+  return request.resumable && request.status == RequestStatus::waiting && request.admitted_before && request.num_in_flight == 0 &&
+         request.num_open_loads + request.num_open_stores == 0 && !request.lacks_transfer && request.last_step.value + 1 < step.value &&
+         Requests::num_blocks(request) > 0;
 }
 
 // They have come, and it has not run since.
@@ -35,7 +42,8 @@ bool GivingWay::take_back_loaded(const Request& beneficiary) {
   if (!context_.config.cures.loaded_give_way && !swap_.is_on()) return false;
   Request* last = nullptr;
   const auto look = [&](Request& request) {
-    if (&request != &beneficiary && waits_with_loaded_blocks(request)) last = &request;
+    if (&request != &beneficiary && (waits_with_loaded_blocks(request) || is_session_that_goes_on(request, context_.events.step)))
+      last = &request;
   };
   queues_.skipped_waiting.for_each(look);
   queues_.waiting.for_each(look);

@@ -1,6 +1,7 @@
 #pragma once
 // What gives way where blocks lack, before a running request is preempted or all wait for ever: pins, shares of forks, and what waiting
-// requests hold that were swapped out, or whose blocks have been loaded. What was loaded before its turn gives way to all who go first.
+// requests hold that were swapped out, or whose blocks have been loaded, or that are sessions with their next input. What was loaded before
+// its turn gives way to all who go first.
 //
 //   waiting_for_remote_kv -> waiting, preempted   take_back: they came, and another needs them more
 #include "core/schedule/moves/swap.h"

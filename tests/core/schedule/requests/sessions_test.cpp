@@ -261,6 +261,37 @@ TEST(Sessions, EachInputBringsItsOwnRules) {
   EXPECT_EQ(d.step({{1, {82}}}).updates.at(0).stop_token, 82);
 }
 
+// Two sessions whose blocks fill the cache, and whose next inputs need more each.
+TEST(Sessions, ThatWaitForEachOthersBlocksGiveWay) {
+  for (const bool give_way : {false, true}) {
+    CoreConfig config = sync_config(7);
+    config.cures.loaded_give_way = give_way;
+    config.scheduler.reserve_full_isl = false;
+    CoreDriver d(config);
+    begin(d, 1, 9, 4);
+    begin(d, 2, 9, 4);
+    d.step({{1, {kStop}}, {2, {kStop}}});
+    ASSERT_EQ(d.blocks(1).size() + d.blocks(2).size(), 6U) << "no block is free";
+    go_on(d, 1, {61, 62, 63, 64, 65});
+    go_on(d, 2, {71, 72, 73, 74, 75});
+    d.step();
+    d.plan();
+    EXPECT_EQ(d.scheduled(1), give_way ? 5U : 0U);
+    EXPECT_EQ(d.scheduled(2), 0U);
+    d.apply({{1, {kStop}}});
+    if (!give_way) continue;
+    EXPECT_EQ(tokens_of(d, 2).size(), 14U) << "what it has said is not forgotten";
+    EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+    end(d, 1);
+    d.plan();
+    EXPECT_GE(d.scheduled(2), 6U) << "what is not in the prefix cache is computed again";
+    d.apply({{2, {kStop}}});
+    end(d, 2);
+    d.step();
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
 // The step under way when an answer ends has computed its last token, and sampled one that nobody asked for.
 TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
   CoreConfig config = async_config();
