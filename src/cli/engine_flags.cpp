@@ -67,12 +67,6 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
       ->type_name("TEXT");
   app.add_flag("--kv-lifo", cache.lifo_free_blocks,
                "Reuse the block that was freed last first, instead of the one unused longest: cached prefixes are forgotten sooner");
-  CLI::Option* const metrics = app.add_flag("--kv-cache-metrics,!--no-kv-cache-metrics", cache.kv_cache_metrics,
-                                            "Measure how long blocks are in the KV cache and lie there unused, for /metrics (default off)");
-  app.add_option("--kv-cache-metrics-sample", cache.kv_cache_metrics_sample, "On this share of the blocks: above 0, at most 1")
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->needs(metrics);
   app.add_flag(
       "--count-common-prefix,!--no-count-common-prefix", cache.count_common_prefix,
       "Count in each step the blocks that all requests began with, for /metrics and --trace; costs a look at every block of one of "

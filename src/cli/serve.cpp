@@ -246,6 +246,15 @@ void add_trace_flags(CLI::App& app, EngineOptions& options) {
       ->capture_default_str();
 }
 
+void add_cache_metrics_flags(CLI::App& app, CacheOptions& cache) {
+  CLI::Option* const metrics = app.add_flag("--kv-cache-metrics,!--no-kv-cache-metrics", cache.kv_cache_metrics,
+                                            "Measure how long blocks are in the KV cache and lie there unused, for /metrics (default off)");
+  app.add_option("--kv-cache-metrics-sample", cache.kv_cache_metrics_sample, "On this share of the blocks: above 0, at most 1")
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->needs(metrics);
+}
+
 void add_journal_flags(CLI::App& app, JournalOptions& journal) {
   app.add_option("--journal", journal.folder,
                  "Record in a new file in this folder what the scheduler is asked, prompt tokens included, and a digest of each decision; "
@@ -288,6 +297,7 @@ Command add_serve_command(CLI::App& app) {
   add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);
+  add_cache_metrics_flags(*command, flags->engine.cache);
   add_trace_flags(*command, flags->engine);
   add_journal_flags(*command, flags->engine.journal);
   command->footer(

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/check_range.h"
 #include "engine/kv_plan.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/trace/tracer.h"
@@ -26,12 +27,6 @@ constexpr std::uint32_t kMaxSpecTokens = 64;
 constexpr std::uint32_t kMaxLookup = 1024;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr double kPressureLow = 0.8;  // where only the upper mark is given
-
-Result<void> check_range(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
-  if (value < low || value > high)
-    return fail(ErrorCode::invalid_argument, option, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
-  return {};
-}
 
 Result<void> check_ranges(const EngineOptions& options) {
   const SchedulerOptions& scheduler = options.scheduler;

@@ -162,9 +162,8 @@ def test_options_are_the_flags_of_serve_and_run():
 
     options = {name for name in dir(quire.EngineConfig) if not name.startswith("_")}
     assert options <= flags("serve"), options - flags("serve")
-    of_metrics = {"kv_cache_metrics", "kv_cache_metrics_sample"}  # a server's page tells of them
     of_a_prompt = {"help", "system", "raw", "quiet", "max_tokens", "temperature", "top_p", "top_k", "served_model_name", "speculative_config"}
-    missing = {name for name in flags("run") - options - of_a_prompt - of_metrics if not name.startswith("no_")}
+    missing = {name for name in flags("run") - options - of_a_prompt if not name.startswith("no_")}
     assert not missing, "an engine's flag that Python does not have"
 
 

@@ -3,13 +3,12 @@
 // for the disk, never changes anything in the core, and leaves a step out rather than be late.
 #include "engine/trace/tracer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/check.h"
+#include "base/check_range.h"
 
 namespace quire {
 namespace {
@@ -18,17 +17,12 @@ double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Result<void> check_number(const char* option, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
-  if (value >= low && value <= high) return {};
-  return fail(ErrorCode::invalid_argument, option, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
-}
-
 }  // namespace
 
 Result<void> check_trace(const TraceOptions& options) {
-  if (auto valid = check_number("trace_every", options.every, 1, UINT32_MAX); !valid) return valid;
-  if (auto valid = check_number("trace_file_bytes", options.max_file_bytes, 1U << 16U, UINT64_MAX); !valid) return valid;
-  return check_number("trace_files", options.max_files, 1, 1000);
+  if (auto valid = check_range("trace_every", options.every, 1, UINT32_MAX); !valid) return valid;
+  if (auto valid = check_range("trace_file_bytes", options.max_file_bytes, 1U << 16U, UINT64_MAX); !valid) return valid;
+  return check_range("trace_files", options.max_files, 1, 1000);
 }
 
 Result<std::unique_ptr<StepTrace>> StepTrace::create(const TraceOptions& options, const CoreConfig& config, std::string connector) {

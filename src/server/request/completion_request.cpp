@@ -252,10 +252,10 @@ void read_known_others(ObjectReader& reader, Api api) {
   reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
   reader.only("truncation_side", "\"left\"", "the last tokens are kept");
   // vLLM's, and those of other servers, that would change the answer.
-  for (const char* other :
-       {"prompt_embeds", "thinking_token_budget", "logprob_token_ids", "stop_sequences", "typical_p", "min_length", "repeat_penalty",
-        "num_predict", "max_output_tokens", "system", "mirostat", "dry_multiplier", "think", "thinking", "reasoning"})
+  for (const char* other : {"thinking_token_budget", "logprob_token_ids", "stop_sequences", "typical_p", "min_length", "repeat_penalty",
+                            "num_predict", "max_output_tokens", "system", "mirostat", "dry_multiplier", "think", "thinking", "reasoning"})
     reader.only(other, "null", "remove it; /docs lists the fields of this server");
+  reader.only("prompt_embeds", "null", "a prompt is text or token ids here; send it as \"prompt\"");
   reader.only("spaces_between_special_tokens", "true", "remove it");
   reader.only("detokenize", "true", "remove it");
   reader.only("logits_processors", "[]", "use logit_bias");

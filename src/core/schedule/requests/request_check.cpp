@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/check_range.h"
 #include "core/kv/hash/hash_function.h"
 
 namespace quire {
@@ -21,10 +22,8 @@ constexpr std::uint32_t kMaxSwapPlaces = 1U << 24U;
 // A pin keeps blocks from all others; an hour is longer than any tool that somebody waits for.
 constexpr double kLongestPin_s = 3600.0;
 
-Result<void> check_range(const char* field, std::uint32_t value, std::uint32_t low, std::uint32_t high = kMaxCount) {
-  if (value < low || value > high)
-    return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", value), fmt::format("give a value from {} to {}", low, high));
-  return {};
+Result<void> check_count(const char* field, std::uint32_t value, std::uint32_t low) {
+  return check_range(field, value, low, kMaxCount);
 }
 
 Result<void> check_seconds(const char* field, double value) {
@@ -36,21 +35,21 @@ Result<void> check_seconds(const char* field, double value) {
 Result<void> check_ranges(const CoreConfig& config) {
   const SchedulerOptions& scheduler = config.scheduler;
   for (const auto& result :
-       {check_range("block_size", config.block_size, 1), check_range("cache_block_size", config.cache_block_size, 0),
-        check_range("num_blocks", config.kv.num_blocks, 2), check_range("max_num_seqs", scheduler.max_num_seqs, 1),
-        check_range("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1),
-        check_range("max_model_len", scheduler.max_model_len, 2),
-        check_range("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0),
+       {check_count("block_size", config.block_size, 1), check_count("cache_block_size", config.cache_block_size, 0),
+        check_count("num_blocks", config.kv.num_blocks, 2), check_count("max_num_seqs", scheduler.max_num_seqs, 1),
+        check_count("max_num_batched_tokens", scheduler.max_num_batched_tokens, 1),
+        check_count("max_model_len", scheduler.max_model_len, 2),
+        check_count("long_prefill_token_threshold", scheduler.long_prefill_token_threshold, 0),
         check_range("speculation.num_spec_tokens", config.speculation.num_spec_tokens, 0, 1024),
         check_range("speculation.num_lookahead_tokens", config.speculation.num_lookahead_tokens, 0, 1024),
         check_range("limits.max_outstanding_plans", config.limits.max_outstanding_plans, 1, kMaxPlans),
         check_range("limits.max_open_transfers", config.limits.max_open_transfers, 1, kMaxOpenTransfers),
         check_seconds("continuum.pin_s", config.continuum.pin_s),
         check_seconds("continuum.longest_tool_s", config.continuum.longest_tool_s),
-        check_range("continuum.max_jobs", config.continuum.max_jobs, 1), check_range("continuum.max_tools", config.continuum.max_tools, 1),
-        check_range("limits.max_fork_family", config.limits.max_fork_family, 1),
-        check_range("parallel.dcp_world_size", config.parallel.dcp_world_size, 1),
-        check_range("parallel.pcp_world_size", config.parallel.pcp_world_size, 1)}) {
+        check_count("continuum.max_jobs", config.continuum.max_jobs, 1), check_count("continuum.max_tools", config.continuum.max_tools, 1),
+        check_count("limits.max_fork_family", config.limits.max_fork_family, 1),
+        check_count("parallel.dcp_world_size", config.parallel.dcp_world_size, 1),
+        check_count("parallel.pcp_world_size", config.parallel.pcp_world_size, 1)}) {
     if (!result) return result;
   }
   return {};
