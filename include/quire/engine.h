@@ -38,6 +38,7 @@ struct RequestOutput {
   // The same, where the request was at fault, which showed after submit(): a grammar that cannot be compiled or costs too much.
   std::optional<Error> refusal{};
   std::uint32_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache at first admission
+  double waited_s = 0.0;                // from submit() to that
   // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
   std::vector<float> pooled{};  // of a pooling request, with its end
@@ -186,6 +187,7 @@ struct EngineStats {
   std::uint32_t num_waiting = 0;  // preempted and held back ones included
   std::uint32_t num_blocks = 0;   // without the null block
   std::uint32_t num_free_blocks = 0;
+  std::uint32_t num_named_blocks = 0;        // in the prefix cache, referenced or not
   std::uint32_t num_pinned = 0;              // ended requests whose blocks stay for the next turn of their job
   std::uint32_t num_awaiting_transfers = 0;  // requests, also ended ones, whose blocks a transfer holds
   // Transfers of a connector of the engine's own: under way; over since the start; and ends that nothing had begun, which are the
@@ -217,6 +219,8 @@ struct EngineStats {
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   ExplainTotals explained{};                               // causes, over all requests; zeros where EngineOptions::explained_requests is 0
   std::uint64_t trace_steps = 0, trace_steps_dropped = 0;  // written; not written because the disk did not keep up, or failed
+  std::uint64_t kv_event_batches = 0;                      // published
+  std::uint64_t kv_event_batches_dropped = 0;              // the publisher did not keep up
   std::uint64_t journal_bytes = 0;                         // written
   std::string_view journal_ended{};  // why no more will be: "budget", "disk", "too_slow"; empty: it goes on, or there is none
   bool is_paused = false;

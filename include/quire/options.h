@@ -104,6 +104,23 @@ struct JournalOptions {
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
+// Who is told which blocks the KV cache holds: vLLM's KVEventsConfig, with its names (docs/events.md).
+struct KvEventsOptions {
+  bool enable_kv_cache_events = false;
+  std::string publisher = "zmq";  // or "null": nobody
+  // ZeroMQ's addresses. One that names a place of others (no "*", "::", ipc or inproc) is connected to, but for the default, which clients
+  // on this machine reach.
+  std::string endpoint = "tcp://127.0.0.1:5557";
+  std::string replay_endpoint;             // empty: nobody can ask for what he has missed
+  std::uint32_t buffer_steps = 10'000;     // batches that are kept for that, 64 MiB of them at most
+  std::uint32_t hwm = 100'000;             // batches that wait for a subscriber; beyond it they are dropped for him
+  std::uint32_t max_queue_size = 100'000;  // batches that wait to be sent; beyond it they are dropped for all
+  std::string topic;
+  bool use_int_block_hashes = true;  // of a hash the last eight bytes, as a number (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)
+
+  [[nodiscard]] bool is_on() const { return enable_kv_cache_events && publisher != "null"; }
+};
+
 // Memory for the blocks of preempted requests, beside the KV cache (SwapOptions).
 struct KvSwapOptions {
   std::uint64_t bytes = 0;  // 0: none; without a folder either, what is preempted is computed again
@@ -151,6 +168,7 @@ struct EngineOptions {
   // Requests that explain() still knows when they have ended, about 1 KiB each; 0: it knows none, and nothing is remembered of blocks.
   std::uint32_t explained_requests = 1000;
   JournalOptions journal;
+  KvEventsOptions kv_events;
 };
 
 }  // namespace quire

@@ -69,7 +69,10 @@ struct QUIRE_API ServerOptions {
   std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
   bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so
   std::string hidden_states_folder{};               // where calls may have them written to (kv_transfer_params); empty: nowhere
-  bool handle_signals = false;                      // SIGTERM and SIGINT drain; a second one stops at once
+  // Where a span of each request goes: an OpenTelemetry collector, "http://127.0.0.1:4318/v1/traces". Empty: nowhere.
+  std::string otlp_traces_endpoint{};
+  std::string otlp_service_name = "quire";  // what these spans say that they are of
+  bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

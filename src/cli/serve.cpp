@@ -12,6 +12,7 @@
 #include "cli/choice_flag.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
+#include "cli/kv_events_flag.h"
 #include "cli/kv_lines.h"
 #include "cli/tier_flags.h"
 #include "quire/engine.h"
@@ -225,6 +226,13 @@ void add_log_flags(CLI::App& app, ServeFlags& flags) {
       {{"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warn", LogLevel::warn}, {"error", LogLevel::error}, {"off", LogLevel::off}});
   add_choice<LogFormat>(app, "--log-format", flags.log.format, "One line per event: text, or a JSON object (default text)",
                         {{"text", LogFormat::text}, {"json", LogFormat::json}});
+  app.add_option("--otlp-traces-endpoint", flags.server.otlp_traces_endpoint,
+                 "Send a span of each request to this OpenTelemetry collector, as OTLP over HTTP: http://127.0.0.1:4318/v1/traces. They "
+                 "continue traces that clients began (traceparent)")
+      ->type_name("URL");
+  app.add_option("--otlp-service-name", flags.server.otlp_service_name, "What these spans say that they are of")
+      ->envname("OTEL_SERVICE_NAME")
+      ->capture_default_str();
   app.add_option("--log-slow-ms", flags.server.log_slow_ms, "Requests that take this long are warnings; 0: none are")
       ->capture_default_str();
 }
@@ -300,6 +308,7 @@ Command add_serve_command(CLI::App& app) {
   add_cache_metrics_flags(*command, flags->engine.cache);
   add_trace_flags(*command, flags->engine);
   add_journal_flags(*command, flags->engine.journal);
+  add_kv_events_flag(*command, flags->engine.kv_events);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"

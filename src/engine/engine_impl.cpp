@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/kv/hash/hash_function.h"
 #include "engine/check_served.h"
 #include "engine/requests/block_names.h"
 #include "engine/requests/validate_request.h"
@@ -76,6 +77,9 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                        .grammar = loop.grammars.get(),
                        .tools = loop.tools.get(),
                        .events = tell_events(loop)};
+  auto kv_events = KvEventPublisher::create(options.kv_events, seams.logger);
+  if (!kv_events) return std::unexpected(std::move(kv_events.error()));
+  loop.kv_events = std::move(*kv_events);
   if (!options.journal.folder.empty()) {
     auto journal = CoreJournal::create(options.journal, config, core_seams);
     if (!journal) return std::unexpected(std::move(journal.error()));
@@ -100,6 +104,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std
       tiers_(std::move(tiers)),
       swap_(std::move(swap)),
       clock_(loop.seams.clock),
+      kv_events_(loop.kv_events),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
       loop_(std::move(core), std::move(worker), std::move(loop)),
@@ -198,6 +203,7 @@ void EngineImpl::run() {
     if (swap_ != nullptr) loop_.set_swap_costs(swap_->costs(loop_.compute_tokens_per_s()));
     if (loop_.can_step()) loop_.step();
     controls_.settle();
+    if (kv_events_ != nullptr) tell_of_tiers();
     publish(intake);
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
@@ -224,6 +230,15 @@ void EngineImpl::handle(Intake& intake) {
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
+}
+
+// After the step's own events: what has moved down was told of where it came from before.
+void EngineImpl::tell_of_tiers() {
+  const TierNames names{.hash_bytes = static_cast<std::uint32_t>(hash_size(core_config_.prefix_cache.hash)),
+                        .block_size = core_config_.block_size};
+  tier_events_.clear();
+  for (const auto& tier : tiers_) tier->take_events(names, tier_events_);
+  kv_events_->publish(tier_events_);
 }
 
 EngineStats EngineImpl::stats_now() {

@@ -5,10 +5,12 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "engine/engine_log.h"
 #include "engine/loop/controls.h"
 #include "engine/loop/step_loop.h"
+#include "engine/publish/kv_event_publisher.h"
 #include "engine/requests/inbox.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/kv_tier.h"
@@ -49,6 +51,7 @@ class EngineImpl final : public Engine {
   void handle(Intake& intake);
   void publish(const Intake& intake);
   [[nodiscard]] EngineStats stats_now();
+  void tell_of_tiers();
 
   // Until log_: never changed after construction, so any thread may read them (of the tiers: the pointers).
   const EngineOptions options_;
@@ -58,7 +61,9 @@ class EngineImpl final : public Engine {
   const KvTiers tiers_;
   const std::shared_ptr<KvSwap> swap_;  // may be null
   const std::shared_ptr<const Clock> clock_;
-  EngineLog log_;  // the engine thread's while it runs
+  const std::shared_ptr<KvEventPublisher> kv_events_;  // may be null
+  std::vector<KvEvent> tier_events_;                   // of one round
+  EngineLog log_;                                      // the engine thread's while it runs
   Inbox inbox_;
   std::atomic<bool> has_news_ = false;   // of a transfer or a grammar, and no step has looked yet
   StepLoop loop_;                        // the engine thread's

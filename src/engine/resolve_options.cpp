@@ -25,8 +25,23 @@ constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
 constexpr std::uint32_t kMaxSpecTokens = 64;
 constexpr std::uint32_t kMaxLookup = 1024;
+constexpr std::uint32_t kMaxEventBatches = 10'000'000;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr double kPressureLow = 0.8;  // where only the upper mark is given
+
+Result<void> check_kv_events(const EngineOptions& options) {
+  const KvEventsOptions& events = options.kv_events;
+  if (events.publisher != "zmq" && events.publisher != "null")
+    return fail(ErrorCode::invalid_argument, "publisher", fmt::format("is '{}'", events.publisher), "use zmq or null");
+  if (events.is_on() && !options.cache.enable_prefix_caching)
+    return fail(ErrorCode::invalid_argument, "enable_kv_cache_events", "is given, and prefix caching is off",
+                "turn it on: blocks without names have no events");
+  for (const auto& result :
+       {check_range("buffer_steps", events.buffer_steps, 0, kMaxEventBatches), check_range("hwm", events.hwm, 0, kMaxEventBatches),
+        check_range("max_queue_size", events.max_queue_size, 1, kMaxEventBatches)})
+    if (!result) return result;
+  return {};
+}
 
 Result<void> check_ranges(const EngineOptions& options) {
   const SchedulerOptions& scheduler = options.scheduler;
@@ -44,6 +59,7 @@ Result<void> check_ranges(const EngineOptions& options) {
   }
   if (const double share = options.cache.kv_cache_metrics_sample; !(share > 0.0 && share <= 1.0))
     return fail(ErrorCode::invalid_argument, "kv_cache_metrics_sample", fmt::format("is {}", share), "give a share above 0, at most 1");
+  if (auto valid = check_kv_events(options); !valid) return valid;
   return check_trace(options.trace);
 }
 
@@ -122,6 +138,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.continuum = options.continuum;
   config.limits.max_fork_family = options.max_fork_family;
   config.report.count_common_prefix = options.cache.count_common_prefix;
+  config.report.enable_kv_events = options.kv_events.is_on();
   // The engine counts for itself, all but the lives of blocks, which come with the core's statistics.
   config.report.log_stats = options.cache.kv_cache_metrics;
   if (options.cache.kv_cache_metrics) config.report.kv_metrics_sample = options.cache.kv_cache_metrics_sample;

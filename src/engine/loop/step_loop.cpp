@@ -203,6 +203,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
   const StepOutcome& outcome = **applied;
+  if (options_.kv_events != nullptr) options_.kv_events->publish(outcome.kv_events);
   if (outcome.stats != nullptr) live_.counts().evictions(outcome.stats->evictions);
   take_drafts(outcome, result);
   count_transfers(result.transfers);
@@ -264,7 +265,8 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
     if (Live* live = live_.find(admission.id); live != nullptr) {
       // A child has outputs of its parent beyond the prompt.
       live->num_cached_tokens = std::min(admission.num_cached_tokens, live->num_prompt_tokens);
-      live_.counts().admitted(now_s - live->arrival_s);
+      live->waited_s = now_s - live->arrival_s;
+      live_.counts().admitted(live->waited_s);
     }
   }
 }
@@ -291,6 +293,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     for (std::size_t i = 0; live.sampling.logprobs.has_value() && i < update.tokens.size(); ++i)
       output.logprobs.push_back(std::move(request->samples[i].logprobs));
     output.num_cached_tokens = live.num_cached_tokens;
+    output.waited_s = live.waited_s;
     if (live.pooling) {
       request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
       QUIRE_CHECK(request != result.requests.end() && request->pooled != nullptr, "what ends it is its row");
@@ -325,6 +328,10 @@ const EngineStats& StepLoop::stats() {
   live_.counts().take(core_->counters());
   EngineStats& stats = live_.counts().stats();
   stats.num_waiting += forks_.num_expected();
+  if (options_.kv_events != nullptr) {
+    stats.kv_event_batches = options_.kv_events->num_published();
+    stats.kv_event_batches_dropped = options_.kv_events->num_dropped();
+  }
   if (options_.tracer != nullptr) {
     stats.trace_steps = options_.tracer->num_written();
     stats.trace_steps_dropped = options_.tracer->num_dropped();

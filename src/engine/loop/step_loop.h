@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "engine/publish/kv_event_publisher.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_failures.h"
@@ -51,6 +52,7 @@ class StepLoop {
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
+    std::shared_ptr<KvEventPublisher> kv_events = {};                  // null: nobody is told of them
     std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options);

@@ -111,6 +111,7 @@ void LiveRequests::end(RequestId id, Live& live, FinishReason reason, std::strin
   output.error = std::move(error);
   output.refusal = std::move(refusal);
   output.num_cached_tokens = live.num_cached_tokens;
+  output.waited_s = live.waited_s;
   send(live, std::move(output));
   note_end(id, live, reason);
 }

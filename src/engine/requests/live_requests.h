@@ -52,6 +52,7 @@ struct Live {
   std::unique_ptr<LiveSession> session{};                       // null: it is none
   std::string name{};                                           // EngineRequest::name
   double arrival_s = 0.0;
+  double waited_s = 0.0;       // until its first admission
   double last_token_s = -1.0;  // negative: none yet
 };
 

@@ -171,6 +171,10 @@ bool DiskTier::take_costs(double compute_tokens_per_s) {
   return costs_ != before;
 }
 
+void DiskTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
+  take_tier_events(*connector_, names, "DISK", out);
+}
+
 KvTierStats DiskTier::stats() const {
   const DiskStoreStats store = store_->stats();
   const OffloadLedger& ledger = connector_->ledger();

@@ -51,6 +51,7 @@ class DiskTier final : public KvTier, private TierPlaces {
   Transport& transport() override { return transport_; }
   void notify_with(const std::function<void()>& notify) override;
   bool tend(double compute_tokens_per_s) override;
+  void take_events(const TierNames& names, std::vector<KvEvent>& out) override;
   [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
   [[nodiscard]] KvTierStats stats() const override;
 

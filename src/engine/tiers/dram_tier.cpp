@@ -59,6 +59,10 @@ bool DramTier::tend(double compute_tokens_per_s) {
   return costs_ != before;
 }
 
+void DramTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
+  take_tier_events(*connector_, names, "CPU", out);
+}
+
 KvTierStats DramTier::stats() const {
   const MemoryTransportStats moved = transport_->stats();
   const OffloadLedger& ledger = connector_->ledger();

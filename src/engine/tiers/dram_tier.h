@@ -22,6 +22,7 @@ class DramTier final : public KvTier, private TierPlaces {
   Connector& connector() override { return *connector_; }
   Transport& transport() override { return *transport_; }
   bool tend(double compute_tokens_per_s) override;
+  void take_events(const TierNames& names, std::vector<KvEvent>& out) override;
   [[nodiscard]] KvTierPolicy policy() const override { return options_.policy; }
   [[nodiscard]] KvTierStats stats() const override;
 

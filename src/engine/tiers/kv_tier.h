@@ -8,9 +8,16 @@
 #include "quire/connector.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"
+#include "quire/kv_events.h"
 #include "quire/transport.h"
 
 namespace quire {
+
+// What is the same of all blocks.
+struct TierNames {
+  std::uint32_t hash_bytes = 32;  // of a name
+  std::uint32_t block_size = 16;  // tokens
+};
 
 class KvTier {
  public:
@@ -23,6 +30,9 @@ class KvTier {
   // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
   // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
   virtual bool tend(double /*compute_tokens_per_s*/) { return false; }
+  // Of blocks that it holds or has given up since the last call, appended: without tokens and parents, as vLLM's offloading connector tells
+  // of them. The engine's thread, between two steps; nothing where CoreConfig::report has events off.
+  virtual void take_events(const TierNames& /*names*/, std::vector<KvEvent>& /*out*/) {}
   [[nodiscard]] virtual KvTierPolicy policy() const = 0;
   // One of quire's own tiers, and not a connector that was asked for by name.
   [[nodiscard]] virtual bool is_own() const { return true; }

@@ -23,4 +23,23 @@ std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
   return bytes;
 }
 
+void take_tier_events(OffloadConnector& connector, const TierNames& names, const char* medium, std::vector<KvEvent>& out) {
+  const OffloadLedger& ledger = connector.ledger();
+  for (std::size_t i = 0; i < ledger.num_events(); ++i) {
+    const OffloadEvent event = ledger.event(i);
+    BlockStored stored;
+    stored.block_size = names.block_size;
+    stored.medium = medium;
+    for (const OffloadKey& key : event.keys) {
+      KvEventHash hash(key.hash.begin(), key.hash.begin() + names.hash_bytes);
+      if (event.removed)
+        out.push_back(BlockRemoved{.block_hash = std::move(hash), .medium = medium});
+      else
+        stored.block_hashes.push_back(std::move(hash));
+    }
+    if (!event.removed) out.push_back(std::move(stored));
+  }
+  connector.clear_events();
+}
+
 }  // namespace quire

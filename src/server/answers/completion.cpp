@@ -72,6 +72,7 @@ void Completion::abort() {
 }
 
 Result<void> Completion::submit_all() {
+  submitted_ = std::chrono::steady_clock::now();
   std::uint32_t choice = 0;
   for (EngineRequest& prompt : unsubmitted_) {
     prompt.name = id_;
@@ -104,6 +105,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
+  child->submitted_ = std::chrono::steady_clock::now();
   EngineFork fork = call.fork;
   fork.name = child->id_;
   const auto first = engine_->fork(*parent, fork, *child, 0);
@@ -152,6 +154,8 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (output.refusal && !refusal_) refuse(*std::move(output.refusal));
   has_begun_ |= !output.refusal;
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
+  waited_s_ = std::max(waited_s_, output.waited_s);
+  if (!output.tokens.empty() && !first_token_) first_token_ = std::chrono::steady_clock::now();
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
   if (is_stream() && !output.refusal && !std::exchange(choice.begun, true)) writer_->begin_choice(events_, index, usage());
@@ -348,6 +352,16 @@ std::string Completion::ignored_fields() const {
 AnswerSource::TokenCounts Completion::num_tokens() const {
   const Usage so_far = usage();
   return {.prompt = so_far.prompt_tokens, .cached = so_far.cached_tokens, .output = so_far.completion_tokens};
+}
+
+std::optional<AnswerSource::Progress> Completion::progress() const {
+  Progress progress{.queued = std::chrono::duration<double>(waited_s_),
+                    .temperature = request_.sampling.temperature,
+                    .top_p = request_.sampling.top_p,
+                    .max_tokens = request_.sampling.max_tokens,
+                    .n = request_.n};
+  if (first_token_) progress.to_first_token = *first_token_ - submitted_;
+  return progress;
 }
 
 std::string Completion::whole_answer() {

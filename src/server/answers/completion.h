@@ -63,6 +63,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   [[nodiscard]] HttpResponse take_response() override;
   [[nodiscard]] std::string ignored_fields() const override;
   [[nodiscard]] TokenCounts num_tokens() const override;
+  [[nodiscard]] std::optional<Progress> progress() const override;
   // Of a session whose answers are over.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> waits_since() const override { return waits_since_; }
   void time_out() override;
@@ -126,6 +127,9 @@ class Completion final : public OutputReceiver, public AnswerSource {
   std::uint32_t num_inputs_ = 1;  // of a session, not answered yet
   std::optional<std::chrono::steady_clock::time_point> waits_since_;
   bool has_begun_ = false;  // something has come of a choice
+  std::chrono::steady_clock::time_point submitted_;
+  std::optional<std::chrono::steady_clock::time_point> first_token_;
+  double waited_s_ = 0.0;  // of the choice that waited longest
   std::optional<Error> refusal_;
   // Of a stream: written, and not yet taken by the session.
   std::string events_;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 
+#include "base/check.h"
 #include "server/answers/completion.h"
 #include "server/http/error_response.h"
 #include "server/request/prepare.h"
@@ -20,6 +21,14 @@ namespace {
 
 // Larger ones have a lane of their own, so that small ones need not wait for them.
 constexpr std::size_t kMaxSmallBytes = 64 << 10;
+
+std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std::string& model, Logger& logger) {
+  if (options.otlp_traces_endpoint.empty()) return nullptr;
+  auto endpoint = parse_span_endpoint(options.otlp_traces_endpoint, "otlp_traces_endpoint");
+  QUIRE_CHECK(endpoint.has_value(), "options are validated before");
+  return std::make_unique<SpanExporter>(
+      SpanExporter::Options{.endpoint = *std::move(endpoint), .model = model, .service = options.otlp_service_name}, logger);
+}
 
 }  // namespace
 
@@ -34,7 +43,7 @@ Serving::Serving(EngineClient& engine, const ServedModel& model, const ServerOpt
       offload_(std::move(offload)),
       started_s_(unix_now_s()),
       keys_(options),
-      log_(logger, options.log_slow_ms) {}
+      log_(logger, options.log_slow_ms, make_spans(options, model.name(), logger)) {}
 
 Reply Serving::refuse(const Error& error) const {
   return {error_response(error, options_->retry_after_s)};

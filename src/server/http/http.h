@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/http/body_budget.h"
+#include "server/http/trace_context.h"
 
 namespace quire {
 
@@ -20,8 +21,9 @@ struct HttpRequest {
   std::string method;  // "GET"
   std::string target;  // path and query, as sent
   std::string authorization;
-  std::string session{};  // what an agent calls its session in a header of its own; empty: none does
-  bool is_beta = false;   // sent with an anthropic-beta header
+  std::string session{};                // what an agent calls its session in a header of its own; empty: none does
+  std::optional<TraceContext> trace{};  // the client's own
+  bool is_beta = false;                 // sent with an anthropic-beta header
   std::string content_type;
   std::string host;                   // name and port as the client wrote them; empty: not said
   std::optional<std::string> origin;  // the web page that a browser sends it for

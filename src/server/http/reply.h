@@ -49,6 +49,16 @@ class AnswerSource {
   // So far.
   [[nodiscard]] virtual TokenCounts num_tokens() const = 0;
 
+  // How far it has come, and what was asked for, as a trace tells it.
+  struct Progress {
+    std::chrono::duration<double> queued{};                         // until the engine admitted it; of several, the longest
+    std::optional<std::chrono::duration<double>> to_first_token{};  // from the beginning of `queued`
+    float temperature = 0.0F, top_p = 1.0F;
+    std::uint32_t max_tokens = 0, n = 1;
+  };
+  // Nothing: no tokens are drawn.
+  [[nodiscard]] virtual std::optional<Progress> progress() const { return std::nullopt; }
+
   // Of one that waits for its client to say more: since when.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> waits_since() const = 0;
   // It has waited too long: the stream ends with an error.

@@ -109,6 +109,7 @@ void take_head(const RequestParser& parser, const tcp::socket& socket, const Ser
   // Anthropic's clients.
   if (const auto key = text_of(header["x-api-key"]); request.authorization.empty() && !key.empty()) request.authorization = "Bearer " + key;
   request.session = session_of(header);
+  request.trace = parse_traceparent(text_of(header["traceparent"]));
   request.is_beta = header.count("anthropic-beta") > 0;
   const auto id = header[kRequestId];
   if (is_request_id({id.data(), id.size()})) request.id = text_of(id);

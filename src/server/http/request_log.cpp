@@ -22,6 +22,23 @@ void RequestLog::ended(const EndedRequest& request) {
                   {"output_tokens", request.output_tokens},
                   {"ms", ms}});
   if (is_overload) turned_away(request);
+  if (spans_ != nullptr && request.method == "POST") trace(request);
+}
+
+void RequestLog::trace(const EndedRequest& request) {
+  RequestSpan span{
+      .request_id = std::string(request.id),
+      .method = std::string(request.method),
+      .path = std::string(request.path),
+      .status = request.status,
+      .parent = {},
+      .begin = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(request.duration),
+      .duration = request.duration,
+      .tokens = {.prompt = request.prompt_tokens, .cached = request.cached_tokens, .output = request.output_tokens},
+      .progress = {}};
+  if (request.trace != nullptr) span.parent = *request.trace;
+  if (request.progress != nullptr) span.progress = *request.progress;
+  spans_->ended(span);
 }
 
 void RequestLog::ignored(std::string_view id, std::string_view fields) {

@@ -85,8 +85,14 @@ Session::Task<void> Session::run() {
 }
 
 void Session::begin_exchange() {
-  exchange_ = {
-      .id = handler_->next_request_id(), .method = {}, .path = {}, .status = 0, .tokens = {}, .start = std::chrono::steady_clock::now()};
+  exchange_ = {.id = handler_->next_request_id(),
+               .method = {},
+               .path = {},
+               .status = 0,
+               .tokens = {},
+               .trace = {},
+               .progress = {},
+               .start = std::chrono::steady_clock::now()};
 }
 
 void Session::end_exchange() {
@@ -95,6 +101,8 @@ void Session::end_exchange() {
                          .peer = peer_,
                          .method = exchange_.method,
                          .path = exchange_.path,
+                         .trace = exchange_.trace ? &*exchange_.trace : nullptr,
+                         .progress = exchange_.progress ? &*exchange_.progress : nullptr,
                          .status = exchange_.status,
                          .prompt_tokens = exchange_.tokens.prompt,
                          .cached_tokens = exchange_.tokens.cached,
@@ -177,6 +185,7 @@ Session::Task<bool> Session::read_header(RequestParser& parser, HttpRequest& req
     take_head(parser, stream_.socket(), *options_, request);
     exchange_.id = request.id;
     exchange_.method = request.method;
+    exchange_.trace = request.trace;
     exchange_.path = request.path();
     http_version_ = parser.get().version();
     answer_headers_ = cors_headers(request, *options_);
@@ -282,6 +291,7 @@ Session::Task<bool> Session::answer(std::string_view method, const std::shared_p
   }
   source_.reset();
   exchange_.tokens = source->num_tokens();
+  exchange_.progress = source->progress();
   if (!sent) {
     exchange_.status = kClientGone;
     ++handler_->stats().clients_gone_total;

@@ -80,11 +80,13 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of the answer under way, which the coroutine holds.
   std::weak_ptr<AnswerSource> source_;
   HttpHeaders answer_headers_;  // for the present request's answer
-  // The request under way, for its log line.
+  // The request under way, for its log line and its span.
   struct Exchange {
     std::string id, method, path;
     unsigned status = 0;  // 0: nothing to tell
     AnswerSource::TokenCounts tokens;
+    std::optional<TraceContext> trace;
+    std::optional<AnswerSource::Progress> progress;
     std::chrono::steady_clock::time_point start;
   };
   Exchange exchange_;

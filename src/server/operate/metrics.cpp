@@ -160,6 +160,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.gauge("quire:paused", "1 while the engine is paused.", engine.is_paused ? 1 : 0);
   out.counter("quire:kv_cache_evicted_blocks_total", "Cached blocks taken for other content.", engine.num_evicted_blocks);
   out.gauge("quire:kv_cache_blocks", "KV cache blocks there are.", engine.num_blocks);
+  out.gauge("quire:kv_cache_named_blocks", "KV cache blocks that the prefix cache can find.", engine.num_named_blocks);
   out.gauge("quire:kv_cache_free_blocks", "KV cache blocks free, cached ones included.", engine.num_free_blocks);
   out.gauge("quire:pinned_requests", "Ended requests whose blocks stay for the next turn of their job.", engine.num_pinned);
   out.gauge("quire:kv_pressure", "Share of the KV cache blocks that requests hold.", used);
@@ -179,6 +180,10 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:trace_steps_total", "Steps written to the trace.", engine.trace_steps);
   out.counter("quire:trace_steps_dropped_total", "Steps missing in the trace: the disk is slow, full or broken.",
               engine.trace_steps_dropped);
+  out.counter("quire:kv_event_batches_total", "Batches of KV cache events that were published (--kv-events-config).",
+              engine.kv_event_batches);
+  out.counter("quire:kv_event_batches_dropped_total", "Batches that were not: the publisher did not keep up.",
+              engine.kv_event_batches_dropped);
   out.counter("quire:journal_bytes_total", "Written to the journal (--journal).", engine.journal_bytes);
   out.gauge("quire:journal_ended", "1 where the journal takes no more: its budget is reached, or the disk is slow, full or broken.",
             engine.journal_ended.empty() ? 0 : 1);
@@ -197,6 +202,8 @@ void write_server(Writer& out, const ServerStats& server) {
   out.counter("quire:clients_gone_total", "Clients that left before their answer was complete.", server.clients_gone_total);
   out.counter("quire:clients_stalled_total", "Clients that did not read their stream.", server.clients_stalled_total);
   out.counter("quire:log_lines_dropped_total", "Log lines that were not written because nobody read them.", server.log_lines_dropped_total);
+  out.counter("quire:spans_sent_total", "Spans of requests that the OpenTelemetry collector took.", server.spans_sent_total);
+  out.counter("quire:spans_dropped_total", "Spans of requests that it did not take.", server.spans_dropped_total);
   out.header("quire:http_responses_total", "counter", "Responses by HTTP status.");
   for (const auto& [status, count] : server.responses_total)
     out.value("quire:http_responses_total", count, fmt::format(",status=\"{}\"", status));

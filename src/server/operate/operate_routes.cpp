@@ -60,6 +60,10 @@ Reply reset_absent_cache(const Serving& serving, const HttpRequest& request) {
 
 Reply metrics(Serving& serving) {
   serving.stats().log_lines_dropped_total = serving.log().logger().num_dropped();
+  if (const SpanExporter* spans = serving.log().spans()) {
+    serving.stats().spans_sent_total = spans->num_sent();
+    serving.stats().spans_dropped_total = spans->num_dropped();
+  }
   return {HttpResponse{200,
                        "text/plain; version=0.0.4; charset=utf-8",
                        metrics_text(serving.engine().engine().stats(), serving.stats(), serving.model().name()),

@@ -6,6 +6,7 @@
 #include <boost/url/parse.hpp>
 
 #include "server/http/host_name.h"
+#include "server/http/span_exporter.h"
 #include "server/http/tenants.h"
 
 namespace quire {
@@ -81,6 +82,9 @@ Result<void> ServerOptions::validate() const {
                               check_proxies(trusted_proxies)}) {
     if (!checked) return checked;
   }
+  if (!otlp_traces_endpoint.empty())
+    if (const auto parsed = parse_span_endpoint(otlp_traces_endpoint, "otlp_traces_endpoint"); !parsed)
+      return std::unexpected(parsed.error());
   if (api_key.find_first_of("\r\n\t ") != std::string::npos)
     return fail(ErrorCode::invalid_argument, "api_key", "contains white space", "use a key of visible characters");
   if (const auto checked = check_tenant_keys(*this); !checked) return checked;

@@ -1,0 +1,142 @@
+// The thread sleeps until there is a span, waits for others to go with it, and sends them in one request. What the collector does not take
+// within the time is lost: a trace is not worth the memory of a server whose collector is gone. Nothing here is called by the engine.
+#include "server/http/span_exporter.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/url/parse.hpp>
+#include <utility>
+
+namespace quire {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr std::size_t kMostAtOnce = 512;
+constexpr std::uint64_t kMaxAnswerBytes = 64 << 10;
+constexpr std::chrono::milliseconds kAtEnd{1000};
+
+std::uint64_t seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+// Its status, or what went wrong. Every step is within the time of `stream`, but for the look-up of the host: the caller bounds it.
+asio::awaitable<void> post(const SpanEndpoint& endpoint, const std::string& body, beast::tcp_stream& stream, unsigned& status,
+                           std::string& problem) {
+  boost::system::error_code code;
+  tcp::resolver resolver(stream.get_executor());
+  const auto found = co_await resolver.async_resolve(endpoint.host, endpoint.port, asio::redirect_error(asio::use_awaitable, code));
+  if (!code) co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, code));
+  if (!code) {
+    constexpr unsigned kHttp11 = 11;
+    http::request<http::string_body> request(http::verb::post, endpoint.path, kHttp11);
+    request.set(http::field::host, endpoint.authority);
+    request.set(http::field::content_type, "application/json");
+    request.keep_alive(false);
+    request.body() = body;
+    request.prepare_payload();
+    co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, code));
+  }
+  if (!code) {
+    beast::flat_buffer buffer;
+    http::response_parser<http::string_body> answer;
+    answer.body_limit(kMaxAnswerBytes);
+    co_await http::async_read(stream, buffer, answer, asio::redirect_error(asio::use_awaitable, code));
+    status = answer.is_header_done() ? answer.get().result_int() : 0;
+  }
+  if (status == 0) problem = code.message();
+}
+
+}  // namespace
+
+Result<SpanEndpoint> parse_span_endpoint(const std::string& url, const char* field) {
+  const auto parsed = boost::urls::parse_uri(url);
+  const char* const example = "give one such as http://127.0.0.1:4318/v1/traces";
+  if (!parsed || !parsed->has_authority() || parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() ||
+      parsed->host_address().empty())
+    return fail(ErrorCode::invalid_argument, field, fmt::format("'{}' is no address of a collector", url), example);
+  if (parsed->scheme() != "http")
+    return fail(ErrorCode::unsupported, field, fmt::format("'{}' is not http, and only that is spoken", url),
+                "send to a collector on this machine, which speaks TLS or gRPC to others");
+  const std::string port(parsed->port());
+  const std::string path(parsed->encoded_path());
+  return SpanEndpoint{.host = std::string(parsed->host_address()),
+                      .port = port.empty() ? "80" : port,
+                      .path = path.empty() || path == "/" ? "/v1/traces" : path,
+                      .authority = std::string(parsed->encoded_host_and_port())};
+}
+
+SpanExporter::SpanExporter(Options options, Logger& logger)
+    : options_(std::move(options)), logger_(&logger), random_(seed()), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+SpanExporter::~SpanExporter() = default;
+
+void SpanExporter::ended(const RequestSpan& span) {
+  if (span.parent && !span.parent->is_sampled) return;
+  const SpanIds ids{.trace_id = fmt::format("{:016x}{:016x}", random_() | 1, random_()), .span_id = fmt::format("{:016x}", random_() | 1)};
+  std::string text = span_json(span, ids, options_.model);
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= options_.max_waiting) {
+      ++num_dropped_;
+      return;
+    }
+    waiting_.push_back(std::move(text));
+  }
+  news_.notify_one();
+}
+
+void SpanExporter::run(const std::stop_token& stop) {
+  for (bool is_last = false; !is_last;) {
+    is_last = stop.stop_requested();
+    std::vector<std::string> spans;
+    {
+      std::unique_lock lock(mutex_);
+      news_.wait(lock, stop, [this] { return !waiting_.empty(); });
+      news_.wait_for(lock, stop, options_.delay, [this] { return waiting_.size() >= kMostAtOnce; });
+      spans.swap(waiting_);
+    }
+    if (!spans.empty()) send(spans, is_last ? kAtEnd : options_.send_timeout);
+  }
+}
+
+void SpanExporter::send(const std::vector<std::string>& spans, std::chrono::milliseconds timeout) {
+  unsigned status = 0;
+  std::string problem = "no answer in time";
+  {
+    const std::string body = spans_body(spans, options_.service);
+    asio::io_context io{1};
+    beast::tcp_stream stream(io);
+    stream.expires_after(timeout);
+    asio::co_spawn(io, post(options_.endpoint, body, stream, status, problem), asio::detached);
+    io.run_for(timeout);
+  }
+  constexpr unsigned kOk = 200, kRedirect = 300;
+  const bool taken = status >= kOk && status < kRedirect;
+  (taken ? num_sent_ : num_dropped_) += spans.size();
+  note(taken, status == 0 ? problem : fmt::format("status {}", status));
+}
+
+void SpanExporter::note(bool works, const std::string& problem) {
+  if (std::exchange(works_, works) == works) return;
+  if (works)
+    logger_->write(LogLevel::info, "spans_sent_again", {{"endpoint", options_.endpoint.authority}});
+  else
+    logger_->write(LogLevel::warn, "spans_lost", {{"endpoint", options_.endpoint.authority}, {"why", problem}});
+}
+
+}  // namespace quire
