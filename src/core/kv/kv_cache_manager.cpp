@@ -5,6 +5,7 @@
 #include "core/kv/kv_cache_manager.h"
 
 #include <algorithm>
+#include <concepts>
 #include <utility>
 
 #include "base/check.h"
@@ -43,7 +44,11 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config, const KvCacheOptions
     : options_(checked(config, options)),
       pool_(pool_options(config, options), sink),
       coordinator_(std::make_unique<KvCoordinator>(config, options, pool_)),
-      num_loaded_(coordinator_->num_groups()) {}
+      num_loaded_(coordinator_->num_groups()) {
+  coordinator_->each([this]<class Manager>(const Manager& /*manager*/, std::size_t) {
+    drops_blocks_ |= !std::derived_from<Manager, FullAttentionManager> && !std::same_as<Manager, CrossAttentionManager>;
+  });
+}
 
 KvCacheManager::~KvCacheManager() = default;
 
@@ -132,7 +137,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
   // Before counting: what a window has passed is free for this very request.
-  remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
+  if (drops_blocks_) remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;

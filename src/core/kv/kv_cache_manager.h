@@ -135,7 +135,7 @@ class KvCacheManager {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [options, pool, coordinator, num_loaded, stats] = self;
+    [[maybe_unused]] auto& [options, pool, coordinator, drops_blocks, num_loaded, stats] = self;
     form(pool, *coordinator, stats);
   }
 
@@ -151,6 +151,7 @@ class KvCacheManager {
   KvCacheOptions options_;
   BlockPool pool_;
   std::unique_ptr<KvCoordinator> coordinator_;
+  bool drops_blocks_ = false;  // a group gives back what its window or its state has passed
   // Between the two halves of attach(), when all hits are taken before any block for what is loaded.
   std::vector<std::int64_t> num_loaded_;  // blocks for external tokens, by group, in allocate_slots()
   PrefixCacheStats stats_;

@@ -2,8 +2,8 @@
 
 namespace quire {
 
-void Relief::give(PlanArena& arena) {
-  if (!on_.context.config.pressure.pressure_preempts || on_.queues.pause == PauseState::paused_all) return;
+void Relief::preempt_above_high(PlanArena& arena) {
+  if (on_.queues.pause == PauseState::paused_all) return;
   while (on_.queues.running.size() > 1 && pressure_.is_above_high()) {
     if (giving_way_.before_preempting(*on_.queues.running.front(), 1)) continue;
     std::size_t nobody_scheduled = 0;

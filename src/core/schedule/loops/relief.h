@@ -16,9 +16,12 @@ class Relief {
       : on_(on), pressure_(pressure), giving_way_(giving_way), preemption_(preemption) {}
 
   // Before the plan schedules anybody.
-  void give(PlanArena& arena);
+  void give(PlanArena& arena) {
+    if (on_.context.config.pressure.pressure_preempts) preempt_above_high(arena);
+  }
 
  private:
+  void preempt_above_high(PlanArena& arena);
   Foundation on_;
   const Pressure& pressure_;
   GivingWay& giving_way_;

@@ -13,13 +13,15 @@ namespace quire {
 void Results::take(const PlanArena& arena, const StepResult& result) {
   std::size_t num_taken = 0;
   std::size_t num_pooled = 0;
-  for (std::uint32_t i = 0; i < arena.requests().size(); ++i) {
-    Request& request = *arena.requests()[i];
+  const std::span<Request* const> requests = arena.requests();
+  const std::span<const SampledToken> sampled = result.sampled;
+  const std::span<const RequestId> pooled_ids = result.pooled;
+  for (std::uint32_t i = 0; i < requests.size(); ++i) {
+    Request& request = *requests[i];
     const std::size_t begin = updates_.num_tokens();
     // Samples come in the plan's order, and some requests have none: one pass brings them together.
-    for (; num_taken < result.sampled.size() && result.sampled[num_taken].id == request.id; ++num_taken)
-      updates_.add_token(result.sampled[num_taken].token);
-    const bool pooled = num_pooled < result.pooled.size() && result.pooled[num_pooled] == request.id;
+    for (; num_taken < sampled.size() && sampled[num_taken].id == request.id; ++num_taken) updates_.add_token(sampled[num_taken].token);
+    const bool pooled = num_pooled < pooled_ids.size() && pooled_ids[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
     // Who has ended since the plan was made gets no more tokens, nor does who ran on blocks that were not loaded.
     if (request.known && !request.finished() && !request.load_failed && !is_late(request))
@@ -27,20 +29,21 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
     else if (request.load_failed && context_.config.cures.unloaded_begin_anew && updates_.num_tokens() > begin)
       drop_tokens(request, static_cast<std::int32_t>(arena.plan().scheduled[i].drafts.size()));
   }
-  QUIRE_CHECK(num_taken == result.sampled.size() && num_pooled == result.pooled.size(), "a checked result is taken whole");
+  QUIRE_CHECK(num_taken == sampled.size() && num_pooled == pooled_ids.size(), "a checked result is taken whole");
   remove_stopped();
 }
 
 // Of a step that was begun before its session's answer was known to be over.
 bool Results::is_late(const Request& request) const {
-  return context_.config.cures.cut_sessions && request.status == RequestStatus::waiting_for_input;
+  return request.status == RequestStatus::waiting_for_input && context_.config.cures.cut_sessions;
 }
 
 void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {
   Request& request = *arena.requests()[index];
   std::optional<Stop> stop;
   if (!tokens.empty()) {
-    if (!(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
+    const bool has_drafts = !arena.plan().scheduled[index].drafts.empty();
+    if (has_drafts && !(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
       take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
     stop = take_tokens(request, tokens);
   } else if (pooled) {
@@ -63,8 +66,7 @@ void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<co
 // Computed tokens whose drafts were rejected count no more; a request preempted meanwhile has none.
 void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
   const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
-  if (num_drafts == 0) return;
-  QUIRE_CHECK(num_sampled > 0 && num_sampled <= 1 + num_drafts, "drafts and one token more");
+  QUIRE_CHECK(num_drafts > 0 && num_sampled > 0 && num_sampled <= 1 + num_drafts, "drafts and one token more");
   Request& request = *arena.requests()[index];
   const std::uint32_t num_accepted = num_sampled - 1;
   const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
