@@ -37,7 +37,7 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
       "--no-enable-chunked-prefill --scheduling-policy priority --no-async-scheduling --threads 2 --seed 9 --activations f32 --isa "
       "reference --prefix-caching-hash-algo sha256_cbor --prefix-caching-hash-seed 0 --kv-lifo --no-scheduler-reserve-full-isl "
       "--continuum-pin 3.5 --continuum-longest-tool 4 --continuum-max-jobs 11 --continuum-max-tools 12 --kv-watermark 0.01 "
-      "--kv-cache-metrics --kv-cache-metrics-sample 0.5 --count-common-prefix --kv-pressure-high 0.95 --kv-pressure-low 0.7 --kv-swap 1MiB "
+      "--count-common-prefix --kv-pressure-high 0.95 --kv-pressure-low 0.7 --kv-swap 1MiB "
       "--kv-swap-choice "
       "always --max-forks 8 "
       "--speculative-config '{\"method\":\"ngram\",\"num_speculative_tokens\":3,\"prompt_lookup_max\":4,\"prompt_lookup_min\":2}'");
@@ -63,9 +63,7 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.cache.hash, HashAlgorithm::sha256_cbor);
   EXPECT_EQ(options.cache.hash_seed, "0");
   EXPECT_TRUE(options.cache.lifo_free_blocks);
-  EXPECT_TRUE(options.cache.kv_cache_metrics);
   EXPECT_TRUE(options.cache.count_common_prefix);
-  EXPECT_EQ(options.cache.kv_cache_metrics_sample, 0.5);
   EXPECT_FALSE(options.scheduler.reserve_full_isl);
   EXPECT_EQ(options.continuum.pin_s, 3.5);
   EXPECT_EQ(options.continuum.longest_tool_s, 4.0);
@@ -93,7 +91,6 @@ TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
                                             {"--kv-cache-dtype f64", "--kv-cache-dtype", "bf16"},
                                             {"--scheduling-policy lifo", "--scheduling-policy", "continuum|fcfs|priority"},
                                             {"--kv-cache-memory 2XB", "--kv-cache-memory", "2GiB"},
-                                            {"--kv-cache-metrics-sample 0.5", "--kv-cache-metrics-sample", "requires --kv-cache-metrics"},
                                             {"--enable-prompt-embeds", "--enable-prompt-embeds", "send text or token ids"},
                                             {"--block-size x", "--block-size", ""}}) {
     try {
