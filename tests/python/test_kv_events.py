@@ -2,11 +2,11 @@
 import collections
 import contextlib
 import json
+import os
 import random
 import re
 import subprocess
 import time
-import os
 import urllib.request
 
 import msgspec

@@ -1,6 +1,8 @@
 """What an operator may ask of a running server, and fields that need a flag."""
 import json
+import os
 import re
+import subprocess
 import threading
 import time
 import urllib.error
@@ -99,6 +101,12 @@ def test_blocks_are_followed_and_compared_where_asked_for(url):
             complete(other, prompt=prompt, n=2, temperature=1, max_tokens=120, ignore_eos=True)
         assert all(total(other, name) > 0 for name in names)
         assert total(other, "vllm:kv_block_reuse_gap_seconds_count") is not None
+
+
+def test_a_share_of_the_blocks_needs_what_it_is_a_share_for():
+    done = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "model.gguf", "--kv-cache-metrics-sample", "0.5"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode != 0 and "--kv-cache-metrics-sample requires --kv-cache-metrics" in done.stderr
 
 
 def test_slips_and_strangers_are_refused(url):

@@ -1,5 +1,5 @@
 #pragma once
-// What all tiers of an engine ask of its cache, and how their connectors are made.
+// What all tiers of an engine ask of its cache, how their connectors are made, and how these tell of their blocks.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

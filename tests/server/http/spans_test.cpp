@@ -173,22 +173,34 @@ RequestSpan span_of(const std::string& id) {
           .progress = {}};
 }
 
-TEST(SpanExporter, CountsWhatWasTakenAndWhatWasNot) {
+TEST(SpanExporter, HasRoomForSoManyAndSendsThemAtTheEnd) {
   Logger logger({.level = LogLevel::off});
-  for (const auto status : {http::status::ok, http::status::service_unavailable}) {
-    Collector collector(1, status);
-    {
-      SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),
-                             .model = "m",
-                             .service = "quire",
-                             .max_waiting = 10,
-                             .delay = std::chrono::hours(1)},
-                            logger);
-      for (int i = 0; i < 15; ++i) exporter.ended(span_of(std::to_string(i)));
-      EXPECT_EQ(exporter.num_dropped(), 5U) << "there is room for ten";
-    }
-    EXPECT_EQ(collector.spans().size(), 10U) << "what waited is sent at the end";
+  Collector collector(1, http::status::ok);
+  {
+    SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),
+                           .model = "m",
+                           .service = "quire",
+                           .max_waiting = 10,
+                           .delay = std::chrono::hours(1)},
+                          logger);
+    for (int i = 0; i < 15; ++i) exporter.ended(span_of(std::to_string(i)));
+    EXPECT_EQ(exporter.num_dropped(), 5U);
   }
+  EXPECT_EQ(collector.spans().size(), 10U);
+}
+
+TEST(SpanExporter, WhatTheCollectorRefusesIsLostAndCounted) {
+  Logger logger({.level = LogLevel::off});
+  Collector collector(1, http::status::service_unavailable);
+  SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),
+                         .model = "m",
+                         .service = "quire",
+                         .delay = std::chrono::milliseconds(50)},
+                        logger);
+  exporter.ended(span_of("1"));
+  EXPECT_EQ(collector.spans().size(), 1U);
+  while (exporter.num_dropped() + exporter.num_sent() == 0) std::this_thread::yield();
+  EXPECT_EQ(exporter.num_dropped(), 1U);
 }
 
 TEST(SpanExporter, SendsTogetherWhatEndsTogether) {

@@ -4,6 +4,7 @@
 // its turn gives way to all who go first.
 //
 //   waiting_for_remote_kv -> waiting, preempted   take_back: they came, and another needs them more
+//   waiting (a session) stays so                  take_back: it is computed again from its first token on
 #include "core/schedule/moves/swap.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/forks.h"
