@@ -37,6 +37,7 @@ enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 class CallSink;
 class EventSink;
 class HashFunction;
+struct WatchFrame;
 
 // The seams; all optional, all must outlive the core.
 struct CoreSeams {
@@ -325,6 +326,10 @@ class QUIRE_API Core {
   // per token of the requests there are, 36 per block of theirs, 8 per block of the pool and 48 per block with a name; bench/README.md has
   // what it takes.
   [[nodiscard]] std::vector<std::uint8_t> checkpoint() const;
+  // What a page shows (quire/watch.h), but for what requests wait for. From the first call on that is kept up to date, until
+  // end_watch(): 12 bytes per block, and a write per block that is taken, found, named or given back. Decides nothing.
+  void watch(WatchFrame& frame);
+  void end_watch();
   // Everything, copied: for tests, dumps and comparisons.
   void snapshot(CoreSnapshot& out) const;
   // Recomputes what must hold from scratch and stops the program where it does not. Slow: for tests and shutdown.

@@ -120,6 +120,10 @@ using ControlAnswer = std::function<void(Result<bool>)>;
 // The same, with what is known of the requests of a name, the oldest first; none: not known, or ended long ago.
 using ExplainAnswer = std::function<void(Result<std::vector<RequestExplanation>>)>;
 
+struct WatchFrame;
+// The same, with the frame that was handed in, filled.
+using WatchAnswer = std::function<void(Result<std::shared_ptr<WatchFrame>>)>;
+
 // Cumulative upper-bound buckets in seconds, as Prometheus has them; counts has one more entry than bounds (+Inf).
 struct HistogramSnapshot {
   std::vector<double> bounds;
@@ -264,6 +268,10 @@ class QUIRE_API Engine {
   virtual void resume(ControlAnswer answer) = 0;
   // Why requests of that name waited, missed the cache and were preempted. Errors: `unsupported` (EngineOptions::explained_requests is 0).
   virtual void explain(std::string name, ExplainAnswer answer) = 0;
+  // What the KV cache holds and who waits for what, as of now, into `frame` (quire/watch.h), which is nobody else's until the answer. The
+  // engine thread copies it between two steps, 0.2 ms for 100,000 blocks. Who looks less often than every 10 s finds uses of blocks
+  // counted anew.
+  virtual void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

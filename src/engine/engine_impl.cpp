@@ -159,6 +159,10 @@ void EngineImpl::explain(std::string name, ExplainAnswer answer) {
   inbox_.ask({std::move(name), std::move(answer)});
 }
 
+void EngineImpl::watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) {
+  inbox_.look({std::move(frame), std::move(answer)});
+}
+
 EngineStats EngineImpl::stats() const {
   const std::lock_guard lock(stats_mutex_);
   EngineStats stats = stats_;
@@ -227,6 +231,8 @@ void EngineImpl::handle(Intake& intake) {
       loop_.append(std::move(*input));
     else if (Question* question = std::get_if<Question>(&command))
       question->answer(loop_.explain(question->name));
+    else if (Look* look = std::get_if<Look>(&command))
+      answer_look(*look);
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
@@ -239,6 +245,11 @@ void EngineImpl::tell_of_tiers() {
   tier_events_.clear();
   for (const auto& tier : tiers_) tier->take_events(names, tier_events_);
   kv_events_->publish(tier_events_);
+}
+
+void EngineImpl::answer_look(Look& look) {
+  loop_.watch(*look.frame);
+  look.answer(std::move(look.frame));
 }
 
 EngineStats EngineImpl::stats_now() {

@@ -40,15 +40,17 @@ class EngineImpl final : public Engine {
   void pause(const PauseOptions& options, ControlAnswer answer) override;
   void resume(ControlAnswer answer) override;
   void explain(std::string name, ExplainAnswer answer) override;
+  void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
   std::uint32_t stop(double timeout_s) override;
 
  private:
-  // The engine thread's, all four (stats_now also of the constructor, before that thread is there).
+  // The engine thread's, all five (stats_now also of the constructor, before that thread is there).
   void run();
   void handle(Intake& intake);
+  void answer_look(Look& look);
   void publish(const Intake& intake);
   [[nodiscard]] EngineStats stats_now();
   void tell_of_tiers();

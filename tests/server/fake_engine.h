@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "quire/engine.h"
+#include "quire/watch.h"
 
 namespace quire {
 
@@ -146,6 +147,23 @@ class FakeEngine final : public Engine {
   }
   std::vector<RequestExplanation> explanations;
   std::string asked_name;
+
+  // Answered at once with a copy of `watched`, and counted; while `answers_looks` is false a test answers.
+  void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override {
+    const std::lock_guard lock(mutex_);
+    ++num_looks;
+    *frame = watched;
+    if (answers_looks)
+      answer(std::move(frame));
+    else
+      looks.emplace_back(std::move(frame), std::move(answer));
+  }
+  WatchFrame watched;
+  bool answers_looks = true;
+  int num_looks = 0;
+  std::vector<std::pair<std::shared_ptr<WatchFrame>, WatchAnswer>> looks;
+  void set_explained_requests(std::uint32_t num) { options_.explained_requests = num; }
+  EngineStats& told_stats() { return stats_; }
 
   // Written down like a submission, with the parent's prompt; a test plays it.
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override {

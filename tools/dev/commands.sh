@@ -250,13 +250,14 @@ test_more() {
   stage "agents' loops" test_agents
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
+  stage "dashboard in a browser" "$VENV/bin/python" tools/dashboard_check.py --binary build/release/quire --model "$MODEL"
 }
 
 cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler | trace | journal | tier | ledger | steps)
+    kernel | scheduler | trace | journal | watch | tier | ledger | steps)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"

@@ -124,6 +124,8 @@ class QUIRE_API Explainer final : public EventSink {
   // Requests of that name, the oldest first.
   [[nodiscard]] std::vector<RequestId> find(std::string_view name) const;
   [[nodiscard]] const ExplainTotals& totals() const;
+  // Of one that waits: for what, as the last step said; none: until the next one begins, or it does not wait.
+  [[nodiscard]] EventCause waits_for(RequestId id) const;
 
  private:
   struct QUIRE_HIDDEN Impl;

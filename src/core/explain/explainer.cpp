@@ -312,6 +312,13 @@ std::vector<RequestId> Explainer::find(std::string_view name) const {
   return ids;
 }
 
+EventCause Explainer::waits_for(RequestId id) const {
+  const Record* record = impl_->find(id);
+  if (record == nullptr || !record->waits) return EventCause::none;
+  if (record->is_fresh) return impl_->clock.cause() == EventCause::paused ? EventCause::paused : EventCause::none;
+  return record->passed_over != EventCause::none ? record->passed_over : impl_->clock.cause();
+}
+
 const ExplainTotals& Explainer::totals() const {
   return impl_->all;
 }

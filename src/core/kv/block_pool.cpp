@@ -9,6 +9,7 @@
 #include "core/kv/block_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/rules.h"
@@ -48,6 +49,7 @@ bool BlockPool::forget(BlockId block) {
   if (!index_.contains(block)) return false;
   event_log_.removed(index_.name_of(block));
   index_.remove(block);
+  shown_.on_forgotten(block);
   return true;
 }
 
@@ -61,6 +63,7 @@ BlockId BlockPool::allocate() {
   QUIRE_CHECK(block != kNullBlock, "the null block is not among the free ones");
   ref_counts_[block.value] = 1;
   residency_.on_allocated(block);
+  shown_.on_allocated(block);
   return block;
 }
 
@@ -75,13 +78,16 @@ void BlockPool::touch(BlockId block) {
   QUIRE_CHECK(free_.contains(block) == (ref_counts_[block.value] == 0), "a block is free or held");
   if (ref_counts_[block.value]++ == 0) free_.remove(block);
   residency_.on_accessed(block);
+  shown_.on_found(block, ref_counts_[block.value]);
 }
 
 void BlockPool::release(BlockId block) {
   if (block == kNullBlock) return;
   QUIRE_CHECK(block.value < num_blocks(), "a block of the pool is released");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
-  if (--ref_counts_[block.value] > 0) return;
+  --ref_counts_[block.value];
+  shown_.on_released(block, ref_counts_[block.value]);
+  if (ref_counts_[block.value] > 0) return;
   // Who frees a sequence gives its last block first, so the end of a prefix is taken for new content before its beginning.
   if (lifo_)
     free_.push_front(block);
@@ -93,6 +99,7 @@ void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* par
   QUIRE_CHECK(block != kNullBlock && block.value < num_blocks(), "a block of the pool has a name");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "only a held block can be cached");
   index_.insert(name, block);
+  shown_.on_named(block);
   if (sink_ != nullptr) {
     sink_->on_event({.what = EventKind::block_cached,
                      .total = num_tokens,
@@ -114,8 +121,20 @@ bool BlockPool::reset() {
   index_.clear();
   if (sink_ != nullptr) sink_->on_event({.what = EventKind::cache_reset});
   residency_.reset();
+  shown_.on_all_forgotten();
   event_log_.cleared();
   return true;
+}
+
+const std::vector<WatchedBlock>& BlockPool::watch() {
+  if (shown_.is_on()) return shown_.all();
+  std::vector<WatchedBlock> blocks(num_blocks());
+  for (std::uint32_t i = 0; i < num_blocks(); ++i) {
+    blocks[i].num_holders = ShownBlocks::saturated(ref_counts_[i]);
+    blocks[i].flags = index_.contains(BlockId{i}) ? WatchedBlock::kCached : 0;
+  }
+  shown_.begin(std::move(blocks));
+  return shown_.all();
 }
 
 void BlockPool::check_invariants(std::span<const std::uint32_t> holders) const {

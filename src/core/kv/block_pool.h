@@ -12,9 +12,11 @@
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
 #include "core/kv/residency.h"
+#include "core/kv/shown_blocks.h"
 #include "quire/events.h"
 #include "quire/hash_function.h"
 #include "quire/ids.h"
+#include "quire/watch.h"
 
 namespace quire {
 
@@ -77,6 +79,9 @@ class BlockPool {
   KvEventLog& event_log() { return event_log_; }
   KvResidency& residency() { return residency_; }
   [[nodiscard]] const KvResidency& residency() const { return residency_; }
+  // What a watcher is shown, but for owners and transfers: kept from the first call of watch() on, until shown().end().
+  ShownBlocks& shown() { return shown_; }
+  const std::vector<WatchedBlock>& watch();
 
   // `holders[b]` references to block b are all there are.
   void check_invariants(std::span<const std::uint32_t> holders) const;
@@ -86,10 +91,11 @@ class BlockPool {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [enable_caching, lifo, free, index, ref_counts, set_aside, sink, event_log, residency, num_evicted] = self;
+    [[maybe_unused]] auto& [enable_caching, lifo, free, index, ref_counts, set_aside, sink, event_log, residency, shown, num_evicted] =
+        self;
     const std::size_t num_blocks = ref_counts.size();
     form(free, index, ref_counts, event_log, residency, num_evicted);
-    // Which blocks are set aside follows from the configuration.
+    // Which blocks are set aside follows from the configuration; what is shown is for who watches.
     form.expect(ref_counts.size() == num_blocks, "each block has a count of references");
   }
 
@@ -107,6 +113,7 @@ class BlockPool {
   EventSink* sink_;
   KvEventLog event_log_;
   KvResidency residency_;
+  ShownBlocks shown_;
   std::uint64_t num_evicted_blocks_ = 0;
 };
 

@@ -126,6 +126,9 @@ class KvCacheManager {
 
   // Residency of sampled blocks; it takes the time and the seed of each call before anything else.
   KvResidency& residency() { return pool_.residency(); }
+  // What a watcher is shown of blocks; the same.
+  ShownBlocks& shown() { return pool_.shown(); }
+  const std::vector<WatchedBlock>& watch() { return pool_.watch(); }
 
   // Recomputes reference counts from all sequences there are and checks them, the free queue and the index. Slow.
   void check_invariants(std::span<const KvBlocks* const> sequences) const;

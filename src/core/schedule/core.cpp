@@ -80,6 +80,7 @@ void Core::State::begin_call(const StepInput& input) {
   context.now = input.now;
   context.events.now = input.now;
   kv.residency().begin(static_cast<std::int64_t>(input.now * 1e9), input.random);
+  kv.shown().at(input.now);
 }
 
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -21,6 +21,8 @@ constexpr std::uint32_t kIdleSteps = 4;
 // Tokens of a step that tells how fast prompts are computed: smaller ones take their time for the weights.
 constexpr std::uint32_t kPromptStep = 64;
 constexpr double kComputeHorizon_s = 5.0;  // of such steps
+// So long after the last look nobody watches any more.
+constexpr double kWatch_s = 10.0;
 
 }  // namespace
 
@@ -128,6 +130,10 @@ void StepLoop::step() {
 
 StepLoop::Planned StepLoop::plan() {
   const double begin_s = clock_->now_s();
+  if (watched_s_.has_value() && begin_s - *watched_s_ > kWatch_s) {
+    core_->end_watch();
+    watched_s_.reset();
+  }
   const StepPlan& plan = core_->schedule({.now = begin_s, .random = random_.next()});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
   forks_.planned(plan);
@@ -351,6 +357,15 @@ Result<std::vector<RequestExplanation>> StepLoop::explain(std::string_view name)
   for (const RequestId id : options_.explainer->find(name))
     if (auto known = options_.explainer->explain(id, clock_->now_s())) explanations.push_back(*std::move(known));
   return explanations;
+}
+
+void StepLoop::watch(WatchFrame& frame) {
+  frame.now_s = clock_->now_s();
+  watched_s_ = frame.now_s;
+  core_->watch(frame);
+  if (options_.explainer == nullptr) return;
+  for (WatchedRequest& request : frame.requests)
+    if (request.state < WatchedState::prefill) request.waits_for = options_.explainer->waits_for(request.id);
 }
 
 void StepLoop::check_all_free() const {

@@ -33,6 +33,7 @@
 #include "quire/core.h"
 #include "quire/engine_builder.h"
 #include "quire/lab/explain.h"
+#include "quire/watch.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
@@ -110,6 +111,8 @@ class StepLoop {
 
   // Of the requests of a name.
   [[nodiscard]] Result<std::vector<RequestExplanation>> explain(std::string_view name) const;
+  // As of now. Where nobody looks for 10 s, uses of blocks are counted no more.
+  void watch(WatchFrame& frame);
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }
@@ -164,6 +167,7 @@ class StepLoop {
   const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
   std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
   std::uint32_t num_idle_steps_ = 0;    // in a row
+  std::optional<double> watched_s_;     // when somebody looked last, while uses of blocks are counted
   bool told_since_start_ = false;       // of what the step under way may have been too early for
   std::vector<SampledToken> sampled_;   // of the step that is applied
   std::vector<RequestId> pooled_;       // the same

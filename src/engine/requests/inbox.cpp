@@ -168,6 +168,19 @@ void Inbox::ask(Question question) {
   question.answer(refuse_closed());
 }
 
+void Inbox::look(Look look) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      commands_.emplace_back(std::move(look));
+      has_news_ = true;
+      wake_.notify_one();
+      return;
+    }
+  }
+  look.answer(refuse_closed());
+}
+
 void Inbox::take(Intake& intake, std::optional<double> wait_s) {
   intake.cancelled.clear();
   intake.commands.clear();

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -78,7 +79,13 @@ struct Question {
   ExplainAnswer answer;
 };
 
-using Command = std::variant<Ending, Fork, SessionTokens, Control, Question>;
+// What the cache holds and who waits, into `frame`.
+struct Look {
+  std::shared_ptr<WatchFrame> frame;
+  WatchAnswer answer;
+};
+
+using Command = std::variant<Ending, Fork, SessionTokens, Control, Question, Look>;
 
 // A submission that ended before it was taken.
 struct Cancelled {
@@ -121,6 +128,7 @@ class Inbox {
   void control(Control control);
   // The same.
   void ask(Question question);
+  void look(Look look);
 
   // The engine thread: what has come in, into `intake`. Waits `wait_s` for something, or until it comes if nullopt.
   void take(Intake& intake, std::optional<double> wait_s);

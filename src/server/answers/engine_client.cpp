@@ -38,6 +38,12 @@ ExplainAnswer EngineClient::explained_on_server(std::function<void(Result<std::v
   };
 }
 
+WatchAnswer EngineClient::watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then) {
+  return [this, then = std::move(then)](Result<std::shared_ptr<WatchFrame>> answer) {
+    post_([then, answer = std::move(answer)] { then(answer); });
+  };
+}
+
 void EngineClient::deliver(std::vector<RequestOutput> outputs) {
   // std::function wants a copyable task.
   post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });

@@ -41,6 +41,8 @@ class EngineClient final : public OutputSink {
   [[nodiscard]] ControlAnswer on_server(std::function<void(const Result<bool>&)> then);
   // The same, for explain().
   [[nodiscard]] ExplainAnswer explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then);
+  // The same, for watch().
+  [[nodiscard]] WatchAnswer watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then);
 
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;

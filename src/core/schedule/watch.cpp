@@ -1,0 +1,105 @@
+// What a page shows of the core, copied out between two of its calls, on the core's thread. While it copies no step can begin: one copy
+// of the blocks, one pass over the requests, and of each block list only what no other request has named yet.
+#include "quire/watch.h"
+
+#include <algorithm>
+#include <ranges>
+#include <variant>
+
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+WatchedState state_of(const Request& request, QueueKind queue) {
+  if (queue == QueueKind::pinned) return WatchedState::pinned;
+  switch (request.status) {
+    case RequestStatus::running:
+      return request.is_prefill_chunk || request.num_output_tokens == 0 ? WatchedState::prefill : WatchedState::decode;
+    case RequestStatus::waiting_for_grammar:
+      return WatchedState::grammar;
+    case RequestStatus::waiting_for_remote_kv:
+      return WatchedState::loading;
+    case RequestStatus::waiting_for_input:
+      return WatchedState::input;
+    case RequestStatus::preempted:
+      return WatchedState::preempted;
+    default:
+      return WatchedState::queued;
+  }
+}
+
+void show_request(const Request& request, QueueKind queue, WatchFrame& frame) {
+  if (frame.requests.size() == WatchFrame::kMaxRequests) {
+    ++frame.num_left_out;
+    return;
+  }
+  frame.requests.push_back({.id = request.id,
+                            .state = state_of(request, queue),
+                            .arrival_s = request.arrival_time,
+                            .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
+                            .num_tokens = static_cast<std::uint32_t>(request.num_tokens()),
+                            .num_computed_tokens = static_cast<std::uint32_t>(std::max(request.num_computed_tokens, 0)),
+                            .num_cached_tokens = request.num_cached_tokens,
+                            .num_external_tokens = request.num_external_computed_tokens,
+                            .num_preemptions = request.num_preemptions,
+                            .num_blocks = Requests::num_blocks(request),
+                            .name_size = static_cast<std::uint32_t>(request.name.size()),
+                            .tenant_size = static_cast<std::uint32_t>(request.tags.tenant.size())});
+  frame.text += request.name;
+  frame.text += request.tags.tenant;
+}
+
+// Full attention in all its kinds, unlike windows and states: who shares a block shares those before it.
+bool shares_beginnings(const KvCacheGroup& group) {
+  return std::holds_alternative<FullAttentionSpec>(group.spec) || std::holds_alternative<MlaAttentionSpec>(group.spec);
+}
+
+// Who shares a block shares those before it, so from the end on one need not look beyond the first that has an owner: a thousand requests
+// behind one prompt are not a thousand times that prompt. Where that is not so (two computed the same at the same time) the blocks before
+// have the other one as their owner, or, where it has ended, none. Of a window each block is looked at: who is ahead has let go of some.
+void show_owner(const Request& request, std::uint32_t group, bool is_full, std::vector<WatchedBlock>& blocks) {
+  const auto owner = static_cast<std::uint32_t>(request.id.value);
+  for (const BlockId block : std::views::reverse(request.blocks.blocks(group))) {
+    if (block == kNullBlock) return;
+    const bool is_owned = blocks[block.value].owner != WatchedBlock::kNobody;
+    if (is_owned && is_full) return;
+    if (!is_owned) blocks[block.value].owner = owner;
+  }
+}
+
+}  // namespace
+
+void Core::watch(WatchFrame& frame) {
+  State& s = *state_;
+  frame.blocks = s.kv.watch();
+  frame.requests.clear();
+  frame.text.clear();
+  frame.num_left_out = 0;
+  const auto own = [&](const Request& request) {
+    for (std::uint32_t group = 0; group < s.context.num_groups; ++group)
+      show_owner(request, group, shares_beginnings(s.context.config.kv.groups[group]), frame.blocks);
+  };
+  const auto show = [&](const Request& request, QueueKind queue) {
+    own(request);
+    show_request(request, queue, frame);
+  };
+  // In the order of the queues, so that a block has the same owner from frame to frame.
+  for (const Request* request : s.queues.running) show(*request, QueueKind::running);
+  s.queues.waiting.for_each([&](const Request& request) { show(request, QueueKind::waiting); });
+  s.queues.skipped_waiting.for_each([&](const Request& request) { show(request, QueueKind::skipped_waiting); });
+  for (const Pin& pin : s.jobs.pins())
+    if (const Request* request = s.table.find(pin.request); request != nullptr) show(*request, QueueKind::pinned);
+  // Those that have ended, and whose blocks a transfer keeps.
+  for (const auto& [id, request] : s.table.all()) own(*request);
+  for (const OpenTransfers::Entry& transfer : s.open_transfers.all()) {
+    const std::uint8_t flag = transfer.direction == TransferDirection::load ? WatchedBlock::kLoading : WatchedBlock::kStoring;
+    for (const BlockId block : transfer.blocks) frame.blocks[block.value].flags |= flag;
+  }
+}
+
+void Core::end_watch() {
+  state_->kv.shown().end();
+}
+
+}  // namespace quire
