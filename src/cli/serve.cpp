@@ -101,7 +101,7 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   if (const std::string defaults = describe(options.generation_defaults); !defaults.empty())
     fmt::print("Requests that do not say it have: {} (--generation-config)\n", defaults);
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
-  fmt::print("Chat page: {}/   metrics: {}/metrics\nTry:\n", url, url);
+  fmt::print("Chat page: {}/   dashboard: {}/dashboard   metrics: {}/metrics\nTry:\n", url, url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
              options.api_key.empty() && options.tenant_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
   fmt::print("    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Name three rivers.\"}}], \"max_tokens\": 64}}'\n");

@@ -15,12 +15,16 @@ std::string cache_status(const EngineStats& engine, std::uint32_t block_size) {
       R"("tiers":[)",
       block_size, engine.num_blocks, engine.num_free_blocks, engine.prefix_cache_queries, engine.prefix_cache_hits,
       engine.num_evicted_blocks);
-  for (const KvTierStats& tier : engine.kv_tiers) {
-    fmt::format_to(std::back_inserter(text), R"({}{{"tier":{})", &tier == engine.kv_tiers.data() ? "" : ",", json_string(tier.name));
+  append_tiers(text, engine.kv_tiers);
+  return text + "]}";
+}
+
+void append_tiers(std::string& text, std::span<const KvTierStats> tiers) {
+  for (const KvTierStats& tier : tiers) {
+    fmt::format_to(std::back_inserter(text), R"({}{{"tier":{})", &tier == tiers.data() ? "" : ",", json_string(tier.name));
     for (const TierField& field : tier_fields()) fmt::format_to(std::back_inserter(text), R"(,"{}":{})", field.name, field.value(tier));
     text += '}';
   }
-  return text + "]}";
 }
 
 }  // namespace quire

@@ -17,8 +17,10 @@
 #include "server/operate/api_page.h"
 #include "server/operate/cache_status.h"
 #include "server/operate/chat_page.h"
+#include "server/operate/dashboard_page.h"
 #include "server/operate/explanation.h"
 #include "server/operate/metrics.h"
+#include "server/operate/watch.h"
 #include "server/request/served_model.h"
 
 namespace quire {
@@ -139,9 +141,13 @@ ApiRoutes operate_routes(Serving& serving) {
   };
   const auto reset_absent = [&serving](HttpRequest& request, const Wake&) { return reset_absent_cache(serving, request); };
   const auto desk = std::make_shared<Operator>(serving);
+  const auto watching = std::make_shared<Watching>(serving);
   return {.routes = {
               {"/", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(chat_page_html()); }},
               {"/docs", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(api_page_html()); }},
+              {"/dashboard", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(dashboard_page_html()); }},
+              {"/v1/watch", "GET", Access::admin,
+               [watching](HttpRequest& request, const Wake& wake) { return watching->handle(request, wake); }},
               {"/openapi.json", "GET", Access::open,
                [](HttpRequest&, const Wake&) { return Serving::json_reply(std::string(openapi_json())); }},
               {"/health", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return health(serving); }},

@@ -1,0 +1,189 @@
+// Figures of a frame, and the small charts of them.
+const FIGURES = [
+  {key: "running", name: "Running", of: "decode", show: whole},
+  {key: "waiting", name: "Waiting", of: "queued", show: whole},
+  {key: "written", name: "Tokens written", unit: "/s", of: "decode", show: value => value < 10 ? value.toFixed(1) : whole(value)},
+  {key: "prompts", name: "Prompt tokens", unit: "/s", of: "prefill", show: whole},
+  {key: "kv", name: "KV cache in use", of: "used", most: 1, show: share},
+  {key: "hits", name: "Hit rate", unit: "of a minute", of: "cached", most: 1, show: value => value === null ? "–" : share(value)},
+  {key: "evicted", name: "Blocks evicted", unit: "/s", of: "missed", show: value => value > 0 && value < 10 ? value.toFixed(1) : whole(value)},
+  {key: "preempted", name: "Preemptions", unit: "in a minute", of: "preempted", show: whole}];
+
+function makeTiles() {
+  for (const figure of FIGURES) {
+    const tile = make(by("tiles"), "div", undefined, "tile");
+    make(tile, "p", figure.name, "name");
+    const value = make(tile, "p", undefined, "value");
+    figure.value = value.appendChild(document.createTextNode("–"));
+    if (figure.unit) make(value, "small", figure.unit);
+    figure.canvas = make(tile, "canvas");
+    figure.canvas.setAttribute("role", "img");
+    figure.canvas.setAttribute("aria-label", figure.name + " over the last minutes");
+  }
+}
+
+// Of the newest frame, from its counters and earlier ones'.
+function figuresOf(history) {
+  const at = history.frames.length - 1, frame = history.frames[at], engine = frame.told.engine;
+  const rate = (name, over) => {
+    const before = history.before(over, at), elapsed = frame.time - before.time;
+    return elapsed > 0 ? Math.max(0, (engine[name] - before.told.engine[name]) / elapsed) : 0;
+  };
+  const minute = history.before(60, at).told.engine, asked = engine.query_tokens - minute.query_tokens;
+  const hit = engine.hit_tokens - minute.hit_tokens + engine.tier_hit_tokens - minute.tier_hit_tokens;
+  frame.figures = {
+    running: engine.running, waiting: engine.waiting, written: rate("generation_tokens", 2), prompts: rate("prompt_tokens", 5),
+    kv: engine.blocks ? 1 - engine.free_blocks / engine.blocks : 0, hits: asked > 0 ? Math.min(1, hit / asked) : null, evicted: rate("evicted_blocks", 5),
+    preempted: engine.preemptions - minute.preemptions};
+  frame.states = {}; frame.causes = {};
+  const stateAt = frame.told.request_fields.indexOf("state"), causeAt = frame.told.request_fields.indexOf("waits_for");
+  for (const row of frame.requests) {
+    frame.states[row[stateAt]] = (frame.states[row[stateAt]] || 0) + 1;
+    if (row[causeAt]) frame.causes[row[causeAt]] = (frame.causes[row[causeAt]] || 0) + 1;
+  }
+}
+
+function showTiles(history) {
+  const frame = history.frame;
+  for (const figure of FIGURES) {
+    const text = figure.show(frame.figures[figure.key]);
+    if (figure.value.data !== text) figure.value.data = text;
+    drawSpark(figure, history);
+  }
+}
+
+function drawSpark(figure, history) {
+  const width = figure.canvas.clientWidth, height = figure.canvas.clientHeight;
+  if (width === 0) return;
+  const {context} = fit(figure.canvas, width, height), until = history.frame.time, begin = until - lanes.span, points = [];
+  for (let i = history.at; i >= 0 && history.frames[i].time >= begin; --i)
+    points.push([width - (until - history.frames[i].time) / lanes.span * width, history.frames[i].figures[figure.key] ?? 0]);
+  const most = figure.most || Math.max(1, ...points.map(point => point[1])) * 1.1;
+  context.clearRect(0, 0, width, height);
+  context.strokeStyle = css(colour.line);
+  context.beginPath(); context.moveTo(0, height - 0.5); context.lineTo(width, height - 0.5); context.stroke();
+  if (points.length === 0) return;
+  const y = value => height - 2 - value / most * (height - 5);
+  context.beginPath();
+  points.forEach(([x, value], i) => (i ? context.lineTo(x, y(value)) : context.moveTo(x, y(value))));
+  context.strokeStyle = css(colour[figure.of]);
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.stroke();
+  context.lineTo(points[points.length - 1][0], height); context.lineTo(points[0][0], height); context.closePath();
+  const wash = context.createLinearGradient(0, 0, 0, height);
+  wash.addColorStop(0, css(colour[figure.of], 0.35)); wash.addColorStop(1, css(colour[figure.of], 0.03));
+  context.fillStyle = wash;
+  context.fill();
+}
+
+// [name, value, colour, text]: a bar, and under it a row for each.
+function showBar(box, entries, label) {
+  const all = entries.filter(entry => entry[1] > 0), bar = make(box, "div", undefined, "bar");
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", label + ": " + (all.map(([name, , , text]) => name + " " + text).join(", ") || "nothing"));
+  for (const [, value, of] of all) {
+    const part = make(bar, "span");
+    part.style.flexGrow = value;
+    part.style.setProperty("--of", css(of));
+  }
+}
+
+function showRows(box, entries) {
+  const rows = make(box, "dl", undefined, "rows");
+  for (const [name, , of, text] of entries) {
+    const term = make(rows, "dt");
+    if (of) make(term, "i").style.setProperty("--of", css(of));
+    term.append(name);
+    make(rows, "dd", text);
+  }
+}
+
+function showQueues(frame) {
+  const box = make(null, "div"), entries = Object.entries(STATES).map(([state, [of, text]]) => [text, frame.states[state] || 0, colour[of], whole(frame.states[state] || 0)]).filter(entry => entry[1]);
+  showBar(box, entries, "Requests by state");
+  showRows(box, entries.length ? entries : [["Nobody is here.", 0, null, ""]]);
+  const causes = Object.entries(frame.causes).sort((a, b) => b[1] - a[1]);
+  if (causes.length) {
+    make(box, "p", "Who waits, waits for", "note").style.marginTop = ".6rem";
+    showRows(box, causes.map(([cause, count]) => [WAITS[cause] || cause, count, null, whole(count)]));
+  }
+  const engine = frame.told.engine, more = frame.told.requests_left_out;
+  if (engine.paused) make(box, "p", "The engine is paused.", "bad");
+  if (engine.admission_stopped) make(box, "p", "Nobody is admitted: the cache is above the high mark of pressure.", "bad");
+  if (more) make(box, "p", `${whole(more)} more requests wait, and are not shown.`, "note");
+  by("queues").replaceChildren(box);
+}
+
+function showTiers(history) {
+  const frame = history.frame, counts = countBlocks(history), before = history.before(5), elapsed = frame.time - before.time, box = make(null, "div");
+  const memory = make(box, "div", undefined, "tier"), of = text => whole(text);
+  make(make(memory, "p"), "b", "Memory");
+  const entries = [["in use", counts.used, colour.used, of(counts.used)], ["shared", counts.shared, colour.shared, of(counts.shared)], ["cached", counts.cached, colour.cached, of(counts.cached)], ["free", counts.free, colour.free, of(counts.free)]];
+  showBar(memory, entries, "Blocks in memory");
+  showRows(memory, [...entries, ...[["of these, being loaded", counts.loading, colour.loading, of(counts.loading)], ["of these, being stored", counts.storing, colour.storing, of(counts.storing)]].filter(entry => entry[1])]);
+  const rate = (tier, name) => {
+    const earlier = before.told.tiers.find(other => other.tier === tier.tier);
+    return earlier && elapsed > 0 ? Math.max(0, (tier[name] - earlier[name]) / elapsed) : 0;
+  };
+  for (const tier of frame.told.tiers) {
+    const part = make(box, "div", undefined, "tier"), free = Math.max(0, tier.places - tier.used_places - tier.unread_places);
+    make(make(part, "p"), "b", {disk: "Disk", dram: "Host memory"}[tier.tier] || tier.tier);
+    showBar(part, [["holds blocks", tier.used_places, colour.storing, of(tier.used_places)], ["not read yet", tier.unread_places, colour.queued, of(tier.unread_places)], ["free", free, colour.free, of(free)]], "Places of the tier");
+    showRows(part, [["places used", 0, colour.storing, `${of(tier.used_places)} of ${of(tier.places)}`], ["loaded", 0, null, bytes(rate(tier, "loaded_bytes")) + "/s"], ["stored", 0, null, bytes(rate(tier, "stored_bytes")) + "/s"],
+      ["tokens loaded so far", 0, null, of(tier.loaded_tokens)]]);
+    if (tier.loads_left_out || tier.stores_left_out) make(part, "p", "It fails, and is left out.", "bad");
+  }
+  if (frame.told.swap) {
+    const swap = frame.told.swap, part = make(box, "div", undefined, "tier");
+    make(make(part, "p"), "b", "Put aside for preempted requests");
+    showBar(part, [["used", swap.used_places, colour.preempted, of(swap.used_places)], ["free", swap.places - swap.used_places, colour.free, ""]], "Places");
+    showRows(part, [["places used", 0, colour.preempted, `${of(swap.used_places)} of ${of(swap.places)}`]]);
+  }
+  by("tiers").replaceChildren(box);
+}
+
+// What of prompts was found, and why the rest was not: since the server started, and of the last minute.
+function showCauses(history) {
+  const frame = history.frame, engine = frame.told.engine, minute = history.before(60).told, box = make(null, "div");
+  const added = (now, before) => { const more = (now || 0) - (before || 0); return more > 0 ? ` (+${whole(more)})` : ""; };
+  const found = [["found in memory", engine.hit_tokens, colour.cached, whole(engine.hit_tokens) + added(engine.hit_tokens, minute.engine.hit_tokens)],
+    ["loaded from tiers", engine.tier_hit_tokens, colour.loading, whole(engine.tier_hit_tokens) + added(engine.tier_hit_tokens, minute.engine.tier_hit_tokens)]];
+  const missed = Object.entries(frame.told.missed_tokens).sort((a, b) => b[1] - a[1]).map(([cause, count], i) => [MISSES[cause] || cause, count, mix(colour.missed, colour.card, Math.min(0.75, i * 0.17)), whole(count) + added(count, minute.missed_tokens[cause])]);
+  showBar(box, [...found, ...missed], "Prompt tokens since the start");
+  showRows(box, [...found.filter(entry => entry[1]), ...missed]);
+  make(box, "p", "Since the server started; in brackets, the last minute.", "note");
+  by("misses").replaceChildren(box);
+  const waits = make(null, "div"), entries = Object.entries(frame.told.waited_s).sort((a, b) => b[1] - a[1]).map(([cause, s], i) => [WAITS[cause] || cause, s, mix(colour.queued, colour.fg, Math.max(0, 0.5 - i * 0.15)), seconds(s)]);
+  showBar(waits, entries, "Time waited since the start");
+  showRows(waits, entries.length ? entries : [["Nobody has waited.", 0, null, ""]]);
+  const preempted = Object.entries(frame.told.preemptions_by_cause);
+  if (preempted.length) {
+    make(waits, "p", "Preempted for lack of", "note").style.marginTop = ".6rem";
+    showRows(waits, preempted.map(([cause, count]) => [WAITS[cause] || cause, count, colour.preempted, whole(count)]));
+  }
+  by("waits").replaceChildren(waits);
+}
+
+// What GET /v1/cache/curve says, as points of bytes or blocks and hit rate; null: nothing that can be drawn. The one place that knows its form.
+function pointsOfCurve(answer) {
+  const list = [answer, answer?.points, answer?.curve, answer?.data].find(Array.isArray);
+  if (!list) return null;
+  const points = list.map(one => Array.isArray(one) ? one : [one.bytes ?? one.cache_bytes ?? one.size_bytes ?? one.blocks ?? one.size, one.hit_rate ?? one.hit_ratio ?? one.hits]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y) && y >= 0 && y <= 1);
+  return points.length > 1 ? points : null;
+}
+
+function drawCurve(points) {
+  by("curve").hidden = !points;
+  if (!points) return;
+  const canvas = by("curve-canvas"), width = canvas.clientWidth, height = canvas.clientHeight, {context} = fit(canvas, width, height);
+  const most = Math.max(...points.map(point => point[0]));
+  context.clearRect(0, 0, width, height);
+  context.strokeStyle = css(colour.cached);
+  context.lineWidth = 2;
+  context.beginPath();
+  points.forEach(([x, y], i) => context[i ? "lineTo" : "moveTo"](x / most * width, height - 2 - y * (height - 6)));
+  context.stroke();
+  const last = points[points.length - 1];
+  by("curve-note").textContent = `From ${share(points[0][1])} to ${share(last[1])} at the largest size.`;
+}

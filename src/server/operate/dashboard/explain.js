@@ -1,0 +1,88 @@
+// What GET /v1/requests/{id}/explain says of a request, in words and bars. All text is set as text: some of it is a client's own.
+const asked = {id: null, timer: 0, answer: ""};
+
+async function explain(id) {
+  asked.id = id;
+  clearTimeout(asked.timer);
+  const track = lanes.tracks.get(id), box = by("explained");
+  if (!track) return closeExplained();
+  box.hidden = false;
+  by("explained-title").textContent = "Why?";
+  let said;
+  try {
+    if (!track.name) throw new Error("It has no name: it was not asked for over HTTP.");
+    const response = await fetch("v1/requests/" + encodeURIComponent(track.name) + "/explain", {headers: headers()});
+    if (response.status === 404 && track.tenant) throw new Error(`It is a request of ${track.tenant}'s: why it waited is told to who has their key.`);
+    if (!response.ok) throw new Error(await failure(response));
+    said = await response.json();
+  } catch (error) { said = {failed: error.message}; }
+  if (asked.id !== id) return;
+  const text = JSON.stringify(said);
+  if (text !== asked.answer || said.failed) { asked.answer = text; showExplained(track, said); }
+  if (!track.ends && !document.hidden) asked.timer = setTimeout(() => explain(id), 2000);
+}
+
+function closeExplained() {
+  asked.id = null; asked.answer = "";
+  clearTimeout(asked.timer);
+  by("explained").hidden = true;
+  choose(null);
+}
+
+function showExplained(track, said) {
+  const body = make(null, "div");
+  make(body, "p", (track.name || "request " + track.id) + (track.tenant ? ", of " + track.tenant : ""), "who");
+  if (said.failed) {
+    make(body, "p", wordsOfTrack(track, track.ends || Infinity), "summary");
+    make(body, "p", said.failed, "note");
+  }
+  (said.requests || []).forEach((one, i) => {
+    if (said.requests.length > 1) make(body, "h3", `Choice ${i + 1}`);
+    showOne(body, one, track.name);
+  });
+  by("explained-body").replaceChildren(body);
+}
+
+function showOne(body, one, name) {
+  make(body, "p", one.summary.charAt(0).toUpperCase() + one.summary.slice(1) + ".", "summary");
+  const prompt = one.prompt, tokens = value => whole(value) + (value === 1 ? " token" : " tokens");
+  if (prompt.tokens > 0) {
+    make(body, "h3", `Where its ${tokens(prompt.tokens)} of prompt came from`);
+    const missed = Object.entries(prompt.missed_by_cause).sort((a, b) => b[1] - a[1]);
+    const entries = [["found in memory", prompt.cached, colour.cached], ["loaded from tiers", prompt.from_tiers, colour.loading], ["shared with its fork", prompt.shared, colour.shared],
+      ...missed.map(([cause, count], i) => ["computed: " + (MISSES[cause] || cause), count, mix(colour.missed, colour.card, Math.min(0.75, i * 0.17))])].filter(entry => entry[1] > 0).map(entry => [...entry, tokens(entry[1])]);
+    showBar(body, entries, "Tokens of its prompt");
+    showRows(body, entries);
+  }
+  showWaits(body, "It waited " + seconds(one.waited_s), one.waits);
+  if (one.waits_again.length) showWaits(body, "And again, " + seconds(one.waited_again_s), one.waits_again);
+  if (one.behind && one.behind !== name) make(body, "p", "Last behind " + one.behind, "who");
+  if (one.misses.length) {
+    make(body, "h3", "What was missed, in order");
+    const list = make(body, "dl", undefined, "rows");
+    for (const miss of one.misses) {
+      make(list, "dt", miss.text + (miss.step !== undefined ? ` (in step ${miss.step}${miss.by ? ", for " + miss.by : ""})` : ""));
+      make(list, "dd", `${whole(miss.first_token)}–${whole(miss.first_token + miss.tokens - 1)}`);
+      if (miss.differs_at !== undefined) make(body, "blockquote", `From token ${whole(miss.differs_at)} on: …${miss.before}▸${miss.own}…` + (miss.stored !== undefined ? ` — stored was …${miss.stored}…` : ""));
+    }
+  }
+  if (one.num_preemptions) {
+    make(body, "h3", one.num_preemptions === 1 ? "It gave way once" : `It gave way ${one.num_preemptions} times`);
+    showRows(body, one.preemptions.map(gone => [gone.text + (gone.by ? ", for " + gone.by : ""), 1, colour.preempted, `${tokens(gone.lost_tokens)} lost`]));
+  }
+}
+
+function showWaits(body, title, waits) {
+  make(body, "h3", title);
+  const entries = waits.map((wait, i) => [wait.text, wait.seconds, mix(colour.queued, colour.fg, Math.max(0, 0.5 - i * 0.15)), seconds(wait.seconds)]);
+  if (entries.length) { showBar(body, entries, title); showRows(body, entries); }
+}
+
+// A request is chosen: its blocks and its lane stand out, and it is explained. null: none.
+function choose(id) {
+  lanes.chosen = id;
+  map.owner = id === null ? 0 : (id >>> 0) + 1;
+  map.dirty = lanes.dirty = true;
+  if (id !== null) explain(id);
+  else if (asked.id !== null) closeExplained();
+}

@@ -1,0 +1,203 @@
+// What who watches is told, made of the engine's frames and its statistics. On the server's thread; the engine is asked through its inbox
+// and answers between two steps. It must tell no token and no text of anybody, and keep nothing per client: what a client has it says.
+#include "server/operate/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <span>
+#include <string_view>
+
+#include "base/base64.h"
+#include "base/json_text.h"
+#include "server/api/serving.h"
+#include "server/http/query.h"
+#include "server/operate/cache_status.h"
+#include "server/operate/explanation.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kFramesPerSecond = 16;  // more than there are
+constexpr double kUsesPerSecond = 10.0;         // WatchedBlock::last_use
+
+// By the enumerator's number: a new one goes into this list too.
+constexpr std::array<std::string_view, kNumWatchedStates> kStates = {"queued",    "grammar", "loading", "input",
+                                                                     "preempted", "prefill", "decode",  "pinned"};
+
+void append_varint(std::string& out, std::uint64_t value) {
+  constexpr std::uint64_t kMore = 0x80;
+  for (; value >= kMore; value >>= 7U) out += static_cast<char>(value | kMore);
+  out += static_cast<char>(value);
+}
+
+void append_run(std::string& out, std::size_t num_passed, std::size_t num_blocks, const WatchedBlock& block, std::uint32_t now) {
+  append_varint(out, num_passed);
+  append_varint(out, num_blocks);
+  append_varint(out, block.flags);
+  append_varint(out, block.num_holders);
+  append_varint(out, block.num_hits);
+  append_varint(out, block.owner == WatchedBlock::kNobody ? 0 : std::uint64_t{block.owner} + 1);
+  append_varint(out, block.last_use == 0 ? 0 : std::uint64_t{now - std::min(now, block.last_use)} + 1);
+}
+
+template <class Cause, class Values>
+void append_causes(std::string& out, std::string_view name, const Values& values) {
+  fmt::format_to(std::back_inserter(out), R"(,"{}":{{)", name);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] > 0)
+      fmt::format_to(std::back_inserter(out), R"({}"{}":{})", out.back() == '{' ? "" : ",", name_of(static_cast<Cause>(i)), values[i]);
+  out += '}';
+}
+
+std::string engine_json(const EngineStats& engine) {
+  return fmt::format(
+      R"({{"running":{},"waiting":{},"pinned":{},"blocks":{},"free_blocks":{},"open_transfers":{},"paused":{},"admission_stopped":{},)"
+      R"("steps":{},"forks":{},"preemptions":{},"evicted_blocks":{},"prompt_tokens":{},"prompt_tokens_cached":{},"generation_tokens":{},)"
+      R"("query_tokens":{},"hit_tokens":{},"tier_query_tokens":{},"tier_hit_tokens":{},)"
+      R"("ended":{{"stop":{},"length":{},"abort":{},"error":{}}}}})",
+      engine.num_running, engine.num_waiting, engine.num_pinned, engine.num_blocks, engine.num_free_blocks, engine.num_open_transfers,
+      engine.is_paused, engine.is_admission_stopped, engine.num_steps, engine.num_forks, engine.num_preemptions, engine.num_evicted_blocks,
+      engine.prompt_tokens, engine.prompt_tokens_cached, engine.generation_tokens, engine.prefix_cache_queries, engine.prefix_cache_hits,
+      engine.external_prefix_cache_queries, engine.external_prefix_cache_hits, engine.finished_stop, engine.finished_length,
+      engine.finished_abort, engine.finished_error);
+}
+
+// Rows, since names of fields would be most of the bytes.
+void append_requests(std::string& out, const WatchFrame& frame, bool has_causes) {
+  out += R"(,"request_fields":["id","name","tenant","state","waits_for","arrival_s","prompt_tokens","tokens","computed_tokens",)"
+         R"("cached_tokens","tier_tokens","preemptions","blocks"],"requests":[)";
+  std::string_view text = frame.text;
+  for (const WatchedRequest& request : frame.requests) {
+    const std::string_view name = text.substr(0, request.name_size), tenant = text.substr(request.name_size, request.tenant_size);
+    text.remove_prefix(name.size() + tenant.size());
+    fmt::format_to(std::back_inserter(out), "{}[{},", &request == frame.requests.data() ? "" : ",", request.id.value);
+    append_json_string(out, name);
+    out += ',';
+    append_json_string(out, tenant);
+    const bool waits = request.state < WatchedState::prefill;
+    const std::string cause = waits && has_causes ? fmt::format("\"{}\"", name_of(request.waits_for)) : "null";
+    fmt::format_to(std::back_inserter(out), R"(,"{}",{},{:.3f},{},{},{},{},{},{},{}])", kStates.at(static_cast<std::size_t>(request.state)),
+                   cause, request.arrival_s, request.num_prompt_tokens, request.num_tokens, request.num_computed_tokens,
+                   request.num_cached_tokens, request.num_external_tokens, request.num_preemptions, request.num_blocks);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::vector<std::uint32_t>& changed, std::uint32_t since,
+                           double now_s) {
+  std::string out;
+  const auto now = static_cast<std::uint32_t>(now_s * kUsesPerSecond);
+  std::size_t end = 0;  // of the last run
+  for (std::size_t i = 0; i < blocks.size();) {
+    if (changed[i] <= since) {
+      ++i;
+      continue;
+    }
+    std::size_t next = i + 1;
+    while (next < blocks.size() && changed[next] > since && blocks[next] == blocks[i]) ++next;
+    append_run(out, i - end, next - i, blocks[i], now);
+    i = end = next;
+  }
+  return out;
+}
+
+Watching::Watching(Serving& serving) : serving_(&serving), first_(static_cast<std::uint64_t>(serving.started_s()) * kFramesPerSecond) {}
+
+Result<std::uint32_t> Watching::since_of(const HttpRequest& request) const {
+  QueryReader query(request.target);
+  const std::string text = query.text("since", "0");
+  std::uint64_t since = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), since);
+  if (failed != std::errc() || end != text.data() + text.size())
+    query.reject("since", "is not the number of a frame", "send the `frame` of the last answer, or leave it out for all blocks");
+  if (const auto done = query.finish(); !done) return std::unexpected(done.error());
+  return since > first_ && since - first_ <= frame_ ? static_cast<std::uint32_t>(since - first_) : 0;
+}
+
+Reply Watching::handle(const HttpRequest& request, const Wake& wake) {
+  const auto since = since_of(request);
+  if (!since) return serving_->refuse(since.error());
+  const auto age = std::chrono::steady_clock::now() - taken_;
+  if (frame_ > 0 && age < kInterval) return answer(*since);
+  if (waiting_.size() >= kMaxAsked)
+    return serving_->refuse({ErrorCode::overloaded, "", fmt::format("{} watchers wait for the engine already", kMaxAsked), "try again"});
+  waiting_.push_back({*since, std::make_shared<PendingReply>(), wake});
+  Reply reply{HttpResponse{}, nullptr, waiting_.back().reply};
+  if (waiting_.size() == 1) look();
+  return reply;
+}
+
+void Watching::look() {
+  if (spare_ == nullptr) spare_ = std::make_shared<WatchFrame>();
+  serving_->engine().engine().watch(std::move(spare_),
+                                    serving_->engine().watched_on_server([this](auto answer) { take(std::move(answer)); }));
+  spare_ = nullptr;
+}
+
+void Watching::take(Result<std::shared_ptr<WatchFrame>> answered) {
+  const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+  if (answered) {
+    spare_ = std::exchange(now_, *std::move(answered));
+    ++frame_;
+    taken_ = std::chrono::steady_clock::now();
+    compare();
+    head_ = write_head();
+    changes_.clear();
+  }
+  for (const Waiting& one : waiting) {
+    one.reply->reply = answered ? answer(one.since) : serving_->refuse(answered.error());
+    one.wake();
+  }
+}
+
+// A free block is shown with the last one that held what is in it.
+void Watching::compare() {
+  changed_.resize(now_->blocks.size(), 0);
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    WatchedBlock& block = now_->blocks[i];
+    const WatchedBlock before = spare_ != nullptr && i < spare_->blocks.size() ? spare_->blocks[i] : WatchedBlock{};
+    if (block.num_holders == 0 && (block.flags & WatchedBlock::kCached) != 0) block.owner = before.owner;
+    if (block != before) changed_[i] = frame_;
+  }
+}
+
+std::string Watching::write_head() const {
+  const Engine& engine = serving_->engine().engine();
+  const EngineStats stats = engine.stats();
+  std::string out = fmt::format(R"("time_s":{:.3f},"interval_ms":{},"block_size":{},"engine":{})", now_->now_s, kInterval.count(),
+                                engine.options().cache.block_size, engine_json(stats));
+  append_causes<MissCause>(out, "missed_tokens", stats.explained.missed_tokens);
+  append_causes<EventCause>(out, "waited_s", stats.explained.waited_s);
+  append_causes<EventCause>(out, "preemptions_by_cause", stats.explained.preemptions);
+  out += R"(,"tiers":[)";
+  append_tiers(out, stats.kv_tiers);
+  out += ']';
+  if (stats.kv_swap)
+    fmt::format_to(std::back_inserter(out), R"(,"swap":{{"places":{},"used_places":{},"out_blocks":{},"in_blocks":{},"place_bytes":{}}})",
+                   stats.kv_swap->num_places, stats.kv_swap->num_used_places, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
+                   stats.kv_swap->place_bytes);
+  append_requests(out, *now_, engine.options().explained_requests > 0);
+  fmt::format_to(std::back_inserter(out), R"(,"requests_left_out":{})", now_->num_left_out);
+  return out;
+}
+
+Reply Watching::answer(std::uint32_t since) {
+  const std::string frames =
+      fmt::format(R"({{"object":"watch","frame":{},"since":{})", first_ + frame_, since == 0 ? "null" : fmt::format("{}", first_ + since));
+  // Nothing new: who asks more often than the engine is asked.
+  if (since == frame_) return Serving::json_reply(frames + "}");
+  if (changes_.empty() || written_since_ != since) {
+    const std::string bytes = changed_blocks(now_->blocks, changed_, since, now_->now_s);
+    changes_ = fmt::format(R"("blocks":{{"count":{},"changes":"{}"}}}})", now_->blocks.size(), base64_of(std::as_bytes(std::span(bytes))));
+    written_since_ = since;
+  }
+  return Serving::json_reply(frames + "," + head_ + "," + changes_);
+}
+
+}  // namespace quire
