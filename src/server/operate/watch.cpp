@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -142,6 +143,7 @@ void Watching::look() {
 
 void Watching::take(Result<std::shared_ptr<WatchFrame>> answered) {
   const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+  std::optional<Error> refusal;
   if (answered) {
     spare_ = std::exchange(now_, *std::move(answered));
     ++frame_;
@@ -149,9 +151,11 @@ void Watching::take(Result<std::shared_ptr<WatchFrame>> answered) {
     compare();
     head_ = write_head();
     changes_.clear();
+  } else {
+    refusal = std::move(answered.error());
   }
   for (const Waiting& one : waiting) {
-    one.reply->reply = answered ? answer(one.since) : serving_->refuse(answered.error());
+    one.reply->reply = refusal ? serving_->refuse(*refusal) : answer(one.since);
     one.wake();
   }
 }
