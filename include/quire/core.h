@@ -183,11 +183,15 @@ struct SwapCosts {
   friend bool operator==(const SwapCosts&, const SwapCosts&) = default;
 };
 
+class Core;
+
 // Told of each call that may change a core: of its arguments, before anything has changed, and then of its answer. On the core's thread; it
 // may call const members alone. What one call brings about as another one would is told of once, and set_swap_costs() where they change.
 class CallSink {
  public:
   virtual ~CallSink() = default;
+  // Once, before the first call: the core that it is told of.
+  virtual void bind(const Core& /*core*/) {}
   virtual void add(const NewRequest& request, const StepInput& input) = 0;
   virtual void continue_session(RequestId id, const SessionInput* input, const StepInput& now) = 0;
   virtual void fork(RequestId parent, const ForkRequest& child, const StepInput& input) = 0;

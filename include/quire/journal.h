@@ -4,7 +4,7 @@
 //
 //   auto journal = CoreJournal::create({.folder = "/var/tmp/journals"}, config, seams).value();
 //   auto core = Core::create(config, journal->seams()).value();  ...  // an engine keeps its own (EngineOptions::journal)
-//   ReplayReport report = replay(journal->path()).value();
+//   for each file of the run: ReplayReport report = replay(path).value();
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,11 +29,12 @@ inline constexpr std::string_view kDecisionProfile = "vLLM 0.19.0";
 
 // Why a journal has no more calls.
 enum class JournalEnd : std::uint8_t {
-  cut,      // nothing says: whoever wrote it was killed, or writes still
-  stopped,  // whoever wrote it has stopped
-  budget,   // it has reached JournalOptions::max_bytes
-  disk,     // the disk is full, or failed
-  too_slow  // the disk was so far behind that what waited for it filled its memory
+  cut,       // nothing says: whoever wrote it was killed, or writes still
+  stopped,   // whoever wrote it has stopped
+  budget,    // it has reached JournalOptions::max_bytes
+  disk,      // the disk is full, or failed
+  too_slow,  // the disk was so far behind that what waited for it filled its memory
+  continued  // the next file of this run goes on
 };
 
 constexpr std::string_view journal_end_name(JournalEnd end) {
@@ -48,6 +49,8 @@ constexpr std::string_view journal_end_name(JournalEnd end) {
       return "disk";
     case JournalEnd::too_slow:
       return "too_slow";
+    case JournalEnd::continued:
+      return "continued";
   }
   return "cut";
 }
@@ -57,6 +60,22 @@ struct JournalHeader {
   double start_time_s = 0.0;  // since 1970
   CoreConfig config{};
   SeamRecord seams{};  // which there were; without answers
+};
+
+// How far a core was.
+struct JournalProgress {
+  std::uint64_t num_calls = 0, num_steps = 0;  // since it was made
+  double now_s = 0.0;                          // StepInput::now of its last plan
+
+  friend bool operator==(const JournalProgress&, const JournalProgress&) = default;
+};
+
+// The state of a core between two calls: a file begins with it that does not begin with the core.
+struct JournalCheckpoint {
+  double run_start_s = 0.0;  // JournalHeader::start_time_s of the first file of this run
+  std::uint64_t number = 0;  // of the states taken in this run, from 1 on
+  JournalProgress progress{};
+  std::span<const std::uint8_t> state{};  // Core::checkpoint()
 };
 
 // Stands before the seams of a core; both must outlive it. Belongs to the core's thread.
@@ -73,13 +92,22 @@ class QUIRE_API JournalRecorder {
   [[nodiscard]] CoreSeams seams() const;
   [[nodiscard]] SeamRecord which() const;
 
+  // All that follow for Take, of the core with the call that is over.
+  // Whether the state may be taken now: behind apply(), or while no plan is out, so that no worker waits for it. Never before a core is
+  // made with seams().
+  [[nodiscard]] bool can_checkpoint() const;
+  [[nodiscard]] std::vector<std::uint8_t> checkpoint() const;
+  [[nodiscard]] const JournalProgress& progress() const;
+
  private:
   struct QUIRE_HIDDEN Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes one to a new file. All calls on the thread of the core, which never waits for the disk: a thread of the journal's own writes.
-// Nothing is left out: where the disk is full, fails or is too far behind, or the budget is reached, the journal ends, and says so.
+// Writes one to files. All calls on the thread of the core, which never waits for the disk: a thread of the journal's own writes. A file
+// that has its share of the budget ends, and the next one begins with the state of the core; the oldest files go. Nothing is left out:
+// where the disk is full, fails or is too far behind, or the budget has no room for the state of the core, the journal ends, and the last
+// file says so.
 class QUIRE_API CoreJournal {
  public:
   virtual ~CoreJournal() = default;
@@ -88,10 +116,11 @@ class QUIRE_API CoreJournal {
 
   // For Core::create.
   [[nodiscard]] virtual CoreSeams seams() const = 0;
-  [[nodiscard]] virtual const std::string& path() const = 0;
-  // Waits for the disk: what was told is written, or the journal has ended, when this returns. For a process that destroys nothing.
+  // The file that is written now; empty: none.
+  [[nodiscard]] virtual std::string path() const = 0;
+  // Waits for the disk: what was told is written, or the files have ended, when this returns. For a process that destroys nothing.
   virtual void flush() = 0;
-  // Written so far, and why no more will be.
+  // Written to files so far, and why no more will be.
   [[nodiscard]] virtual std::uint64_t num_bytes() const = 0;
   [[nodiscard]] virtual std::optional<JournalEnd> end() const = 0;
 };
@@ -116,6 +145,8 @@ class QUIRE_API JournalReader {
   JournalReader& operator=(const JournalReader&) = delete;
 
   [[nodiscard]] const JournalHeader& header() const;
+  // What the first call is made on; null: a core that has just been made. Its state is not looked at: Core::restore() does.
+  [[nodiscard]] const JournalCheckpoint* start() const;
   // False: there is none left, or no good one.
   bool next();
   // Whether the call is schedule().
@@ -123,6 +154,8 @@ class QUIRE_API JournalReader {
   // The call: told to a sink (its arguments alone), or made (see CoreCallReader::play).
   void tell(CallSink& sink) const;
   const StepPlan* play(Core& core) const;
+  // The state of the core before the call, where it is written there; null: it is not.
+  [[nodiscard]] const JournalCheckpoint* checkpoint() const;
   // What seams answered in it; to be taken.
   [[nodiscard]] std::vector<SeamAnswer>& answers();
   [[nodiscard]] JournalAnswer answer() const;
@@ -144,6 +177,8 @@ struct ReplayOptions {
   std::function<void(double done)> progress{};              // 0 to 1
   std::function<void(CoreConfig& config)> change_config{};  // to see what a change does first
   CallSink* also = nullptr;                                 // told of each call before it is made again, and of its answer
+  // Of the file before: where this one goes on from it, its state must be the one that the replay of that one came to.
+  const struct ReplayReport* before = nullptr;
 };
 
 // The first decision that was another one.
@@ -162,9 +197,15 @@ struct ReplayReport {
   JournalEnd end = JournalEnd::cut;
   std::string damage{};
   std::optional<ReplayDifference> difference{};  // it ends there
+  std::optional<JournalCheckpoint> start{};      // what it began with, without the state
+  std::uint64_t num_checkpoints = 0;             // states compared: within the file, and with the end of the file before
+  // Where the next file goes on: how far the core is, and its state.
+  JournalCheckpoint last{};
+  std::vector<std::uint8_t> last_state{};
 };
 
-// Errors: `not_found`, a file that is no journal, `unsupported` (of another decision profile).
+// Errors: `not_found`, a file that is no journal, `unsupported` (of another decision profile), `checkpoint` (what it begins with is no
+// state of a core of its configuration).
 QUIRE_API Result<ReplayReport> replay(const std::string& path, const ReplayOptions& options = {});
 
 // The requests of a journal on a core of some configuration, one step after the other: each comes when it came and gets the tokens that it
@@ -182,7 +223,8 @@ struct WhatIf {
   std::optional<StepId> first_difference{};  // the first plan that is another one
 };
 // Errors: those of replay(); `unsupported`, a journal whose other answers nobody knows (connectors and tiers, grammars, sessions, forks,
-// drafts, swap), or that cannot be replayed; a changed configuration that no core can have, or under which requests never run.
+// drafts, swap), that begins in the middle, or that cannot be replayed; a changed configuration that no core can have, or under which
+// requests never run.
 QUIRE_API Result<WhatIf> what_if(const std::string& path, const std::function<void(CoreConfig& config)>& change_config);
 
 }  // namespace quire

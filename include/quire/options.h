@@ -97,10 +97,10 @@ struct TraceOptions {
   std::uint32_t max_files = 4;                            // of each kind; the oldest goes
 };
 
-// What the scheduler was asked and a digest of what it decided, for `quire replay` (docs/journal.md); a new file with each start.
+// What the scheduler was asked and a digest of what it decided, for `quire replay` (docs/journal.md).
 struct JournalOptions {
-  std::string folder;  // empty: off
-  // Of all journals in the folder; older ones go first. One that alone reaches it ends there.
+  std::string folder;  // each start begins a new file here; empty: none
+  // Of all journals in the folder; the oldest go first.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 

@@ -40,10 +40,10 @@ std::string json_string(std::string_view text) {
 std::string json_of(const std::string& path, const ReplayReport& r) {
   std::string out = fmt::format(
       R"({{"journal":{},"quire_version":{},"decision_profile":{},"identical":{},"decisions":{},"steps":{},"requests":{},"forks":{},)"
-      R"("tokens":{},"preemptions":{},"recorded_s":{:.6f},"replay_s":{:.6f},"end":"{}","damage":{})",
+      R"("tokens":{},"preemptions":{},"first_step":{},"states":{},"recorded_s":{:.6f},"replay_s":{:.6f},"end":"{}","damage":{})",
       json_string(path), json_string(r.header.quire_version), json_string(r.header.decision_profile), !r.difference.has_value(),
-      r.num_calls, r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
-      journal_end_name(r.end), r.damage.empty() ? "null" : json_string(r.damage));
+      r.num_calls, r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.start ? r.start->progress.num_steps : 0,
+      r.num_checkpoints, r.recorded_s, r.replay_s, journal_end_name(r.end), r.damage.empty() ? "null" : json_string(r.damage));
   if (r.difference) {
     out += fmt::format(R"(,"difference":{{"step":{},"call":{},"what":{},"state":{}}})", r.difference->step.value, r.difference->call,
                        json_string(r.difference->what), json_string(r.difference->state));
@@ -51,25 +51,33 @@ std::string json_of(const std::string& path, const ReplayReport& r) {
   return out + "}\n";
 }
 
+// Steps are counted from the start of the run.
 std::string describe_end(const ReplayReport& r) {
-  if (!r.damage.empty()) return fmt::format("good up to step {}; {}", r.num_steps, r.damage);
+  const std::uint64_t num_steps = r.last.progress.num_steps;
+  if (!r.damage.empty()) return fmt::format("good up to step {}; {}", num_steps, r.damage);
   switch (r.end) {
     case JournalEnd::cut:
-      return fmt::format("good up to step {}; it has no end: who wrote it was killed, or writes still", r.num_steps);
+      return fmt::format("good up to step {}; it has no end: who wrote it was killed, or writes still", num_steps);
     case JournalEnd::stopped:
       return "complete";
     case JournalEnd::budget:
-      return fmt::format("ended at step {}: --journal-max-bytes was reached", r.num_steps);
+      return fmt::format("ended at step {}: --journal-max-bytes was reached", num_steps);
     case JournalEnd::disk:
-      return fmt::format("ended at step {}: the disk was full, or failed", r.num_steps);
+      return fmt::format("ended at step {}: the disk was full, or failed", num_steps);
     case JournalEnd::too_slow:
-      return fmt::format("ended at step {}: the disk was too slow", r.num_steps);
+      return fmt::format("ended at step {}: the disk was too slow", num_steps);
+    case JournalEnd::continued:
+      return fmt::format("complete up to step {}, where the next file goes on", num_steps);
   }
   return {};
 }
 
 std::string text_of(const std::string& path, const ReplayReport& r) {
   std::string out = fmt::format("{}: {}\n", path, describe_end(r));
+  if (r.start) {
+    out += fmt::format("from step {} on, with the state that the core had{}\n", r.start->progress.num_steps,
+                       r.num_checkpoints > 0 ? fmt::format("; {} states compared", r.num_checkpoints) : "");
+  }
   out += fmt::format("{} steps, {} requests, {} forks, {} tokens, {} preemptions; {:.1f} s then, {:.2f} s now ({:.0f} steps/s)\n",
                      r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
                      r.replay_s > 0.0 ? static_cast<double>(r.num_steps) / r.replay_s : 0.0);
@@ -129,13 +137,15 @@ Result<int> ask_what_if(const ReplayFlags& flags) {
 Result<int> replay_all(const ReplayFlags& flags) {
   if (flags.changes()) return ask_what_if(flags);
   bool is_same = true;
+  ReplayReport before;  // files of one run follow each other
   for (const std::string& path : flags.paths) {
-    ReplayOptions options;
+    ReplayOptions options{.before = &before};
     if (isatty(STDERR_FILENO) != 0) options.progress = [](double done) { show_progress("replay", done); };
-    const Result<ReplayReport> report = replay(path, options);
-    if (!report) return std::unexpected(report.error());
+    Result<ReplayReport> report = replay(path, options);
+    if (!report) return std::unexpected(std::move(report.error()));
     is_same = is_same && !report->difference;
     fmt::print("{}", flags.is_json ? json_of(path, *report) : text_of(path, *report));
+    before = std::move(*report);
   }
   return is_same ? 0 : 1;
 }

@@ -268,7 +268,7 @@ void add_journal_flags(CLI::App& app, JournalOptions& journal) {
                  "Record in a new file in this folder what the scheduler is asked, prompt tokens included, and a digest of each decision; "
                  "quire replay runs it again")
       ->type_name("DIR");
-  app.add_option("--journal-max-bytes", journal.max_bytes, "Of all journals in the folder; older ones go first, and one alone ends there")
+  app.add_option("--journal-max-bytes", journal.max_bytes, "Of all journals in the folder; the oldest go first")
       ->transform(bytes_flag())
       ->default_str("1GiB");
 }

@@ -1,4 +1,6 @@
-// Any bytes as a journal: an error, or calls and then what is wrong.
+// Any bytes as a journal: an error, or calls and then what is wrong. And any state of a core that one begins with: an error, or a core
+// whose books agree.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -6,6 +8,8 @@
 
 #include "base/check.h"
 #include "core/journal/journal_form.h"
+#include "core/schedule/checkpoint/checksum.h"
+#include "quire/core.h"
 #include "quire/core_calls.h"
 #include "quire/journal.h"
 
@@ -16,8 +20,11 @@ void try_journal(std::span<const std::uint8_t> bytes) {
   const auto reader = JournalReader::open(bytes);
   if (!reader) QUIRE_CHECK(!reader.error().field.empty(), "an error without a field");
   if (!reader) return;
+  if (const JournalCheckpoint* start = (*reader)->start()) QUIRE_CHECK(start->state.size() <= bytes.size(), "a state is what there is");
   CoreCallWriter told;
   while ((*reader)->next()) {
+    const JournalCheckpoint* checkpoint = (*reader)->checkpoint();
+    QUIRE_CHECK(checkpoint == nullptr || checkpoint->state.size() <= bytes.size(), "a state is what there is");
     (*reader)->tell(told.sink());
     QUIRE_CHECK((*reader)->position() <= bytes.size(), "it reads what there is");
     (void)told.take();
@@ -25,14 +32,54 @@ void try_journal(std::span<const std::uint8_t> bytes) {
   QUIRE_CHECK((*reader)->end() == JournalEnd::cut || (*reader)->position() <= bytes.size(), "an end is somewhere");
 }
 
+CoreConfig small_config() {
+  CoreConfig config;
+  config.block_size = 4;
+  FullAttentionSpec spec;
+  spec.block_size = 4;
+  config.scheduler.max_num_seqs = 4;
+  config.scheduler.max_model_len = 64;
+  config.kv = {.num_blocks = 16, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  return config;
+}
+
+// Behind the head of a checkpoint of that configuration, and under a sum that is right. An empty one is a core that runs.
+void try_state(std::span<const std::uint8_t> body) {
+  const CoreConfig config = small_config();
+  const auto made = Core::create(config).value();
+  const std::vector<TokenId> prompt(10, 7);
+  for (std::uint64_t id = 0; id < 3; ++id) QUIRE_CHECK(made->add({.id = RequestId{id}, .prompt = prompt, .max_tokens = 4}), "it fits");
+  (void)made->schedule();
+  std::vector<std::uint8_t> state = made->checkpoint();
+  constexpr std::size_t kHead = 12, kSum = 8;
+  // As much of the good one as the bytes do not take the place of.
+  for (std::size_t i = 0; i + 2 < body.size(); i += 3)
+    state[kHead + (body[i] | std::size_t{body[i + 1]} << 8U) % (state.size() - kHead - kSum)] = body[i + 2];
+  if (body.size() % 3 == 1) state.resize(std::min(state.size(), kHead + kSum + body.back()));
+  state.resize(state.size() - kSum);
+  const std::uint64_t sum = checksum(state);
+  for (unsigned shift = 0; shift < 64; shift += 8) state.push_back(static_cast<std::uint8_t>(sum >> shift));
+  JournalHeader header;
+  header.config = config;
+  std::vector<std::uint8_t> bytes = journal_beginning(header);
+  append_frame(bytes, bytes.size(), FrameKind::checkpoint, journal_checkpoint({.state = state}));
+  const auto reader = JournalReader::open(bytes);
+  QUIRE_CHECK(reader && (*reader)->start() != nullptr, "a state of any bytes is one to a reader");
+  const auto core = Core::restore((*reader)->header().config, {}, (*reader)->start()->state);
+  if (!core) QUIRE_CHECK(!core.error().field.empty(), "an error without a field");
+  if (!core) return;
+  (*core)->check_invariants();
+}
+
 }  // namespace
 }  // namespace quire
 
-// The first byte says whether the others are a whole journal, or what is behind the check of a frame of that kind.
+// The first byte says whether the others are a whole journal, what is behind the check of a frame of that kind, or changes of a state.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::span<const std::uint8_t> rest(data + 1, size - 1);
-  const std::uint8_t kind = data[0] % (quire::kLastFrameKind + 1);
+  const std::uint8_t kind = data[0] % (quire::kLastFrameKind + 2);
+  if (kind > quire::kLastFrameKind) return quire::try_state(rest), 0;
   if (kind == 0) return quire::try_journal(rest), 0;
   std::vector<std::uint8_t> bytes(quire::kJournalMagic.begin(), quire::kJournalMagic.end());
   if (kind != 1) bytes = quire::journal_beginning({});

@@ -47,6 +47,26 @@ def test_a_served_run_is_the_same_again_and_damage_is_named(tmp_path):
     assert re.search(r"good up to step \d+; the frame at byte \d+ fails its check", done.stdout), done.stdout
 
 
+def test_a_run_goes_on_in_files_within_its_budget(tmp_path):
+    folder = tmp_path / "journals"
+    with running(*TINY, "--journal", str(folder), "--journal-max-bytes", "128KiB") as url:
+        for _ in range(6):
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda number: ask(url, number), range(30)))
+            assert sum(path.stat().st_size for path in folder.iterdir()) <= 2**17 + 2**15  # one may have gone, and another come, meanwhile
+    paths = sorted(folder.iterdir())
+    assert len(paths) > 2 and sum(path.stat().st_size for path in paths) <= 2**17
+    for path in paths:
+        told = json.loads(replay(path, "--json").stdout)
+        assert told["identical"] and told["damage"] is None and told["states"] == 0 and told["steps"] > 0, told
+    done = replay(*paths, "--json")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and [one["states"] for one in told[1:]] == [1] * (len(paths) - 1), done.stdout
+    assert [one["first_step"] for one in told[1:]] == [one["first_step"] + one["steps"] for one in told[:-1]]
+    text = replay(paths[1]).stdout
+    assert "where the next file goes on" in text and f"from step {told[1]['first_step']} on" in text, text
+
+
 def test_what_is_no_journal_is_refused(tmp_path):
     (tmp_path / "text").write_text("text")
     for path, word in ((tmp_path / "none", "cannot be read"), (tmp_path / "text", "is none"), (tmp_path, "cannot be read")):

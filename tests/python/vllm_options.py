@@ -143,6 +143,27 @@ def journal():
             assert done.returncode == 0 and told["identical"] and told["damage"] is None, done
             assert (told["requests"], told["steps"]) == (12, steps)
 
+    # A small budget: the run goes on in files, the oldest go, and each that is left is the same again, with the state that it begins with.
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler = make(connector="ScriptedConnector", additional={"quire": {"journal": folder, "journal_max_bytes": 2**17}})
+        for number in range(600):
+            add(scheduler, f"r{number}", n=4 + number % 40, max_tokens=3, doc=number % 2)
+            plan = scheduler.schedule()
+            scheduler.update_from_output(plan, result(plan))
+        while scheduler.get_num_unfinished_requests():
+            plan = scheduler.schedule()
+            scheduler.update_from_output(plan, result(plan))
+        scheduler.shutdown()
+        files = sorted(os.listdir(folder))
+        assert len(files) > 2 and sum(os.stat(os.path.join(folder, name)).st_size for name in files) <= 2**17, files
+        if "QUIRE_BINARY" in os.environ:
+            paths = [os.path.join(folder, name) for name in files]
+            done = subprocess.run([os.environ["QUIRE_BINARY"], "replay", "--json", *paths], capture_output=True, text=True, check=False)
+            told = [json.loads(line) for line in done.stdout.splitlines()]
+            assert done.returncode == 0 and all(one["identical"] and one["damage"] is None for one in told), done
+            assert [one["end"] for one in told] == ["continued"] * (len(files) - 1) + ["stopped"]
+            assert [one["states"] for one in told[1:]] == [1] * (len(files) - 1), "each begins with the state that the one before came to"
+
 
 if __name__ == "__main__":
     with stage.CLOCK:

@@ -13,10 +13,11 @@
 
 namespace quire {
 
-inline constexpr std::uint8_t kJournalVersion = 1;
+inline constexpr std::uint8_t kJournalVersion = 2;
 inline constexpr std::array<std::uint8_t, 8> kJournalMagic = {'q', 'u', 'i', 'r', 'e', 'q', 'j', kJournalVersion};
 
-// checkpoint: the state of the core as it is before the next call; readers that begin at the start pass it over.
+// checkpoint: the state of the core as it is before the next call. Behind the header it is where the file begins; elsewhere a reader may
+// pass it over, or compare.
 enum class FrameKind : std::uint8_t { header = 1, calls, end, checkpoint };
 inline constexpr std::uint8_t kLastFrameKind = 4;
 
@@ -42,6 +43,8 @@ inline void append_frame(std::vector<std::uint8_t>& to, std::uint64_t offset, Fr
 std::vector<std::uint8_t> journal_beginning(const JournalHeader& header);
 // The payload of the last frame.
 std::vector<std::uint8_t> journal_ending(JournalEnd end);
+// The payload of a checkpoint's frame.
+std::vector<std::uint8_t> journal_checkpoint(const JournalCheckpoint& checkpoint);
 
 // In a frame of calls: each call (call_kind.h) is followed by what seams answered in it, kAnswerOf and the SeamCall, and ends with what it
 // answered itself.

@@ -15,6 +15,8 @@
 namespace quire {
 namespace {
 
+constexpr std::size_t kMostCheckpointHead = 2 * 8 + 3 * 10;
+
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -36,6 +38,18 @@ std::vector<std::uint8_t> journal_beginning(const JournalHeader& header) {
 std::vector<std::uint8_t> journal_ending(JournalEnd end) {
   ByteWriter payload;
   payload.value(end);
+  return std::move(payload.bytes);
+}
+
+std::vector<std::uint8_t> journal_checkpoint(const JournalCheckpoint& checkpoint) {
+  ByteWriter payload;
+  payload.bytes.reserve(checkpoint.state.size() + kMostCheckpointHead);
+  payload.value(checkpoint.run_start_s);
+  payload.value(checkpoint.number);
+  payload.value(checkpoint.progress.num_calls);
+  payload.value(checkpoint.progress.num_steps);
+  payload.value(checkpoint.progress.now_s);
+  payload.bytes.insert(payload.bytes.end(), checkpoint.state.begin(), checkpoint.state.end());
   return std::move(payload.bytes);
 }
 
@@ -86,6 +100,26 @@ struct JournalReader::Impl {
     header.config = std::move(*config);
     return {};
   }
+  // Where it begins in the midst of a run. Without the state it could not be replayed, so nothing that is wrong with it is passed over.
+  Result<void> read_start() {
+    const bool begins_so = bytes.size() >= at + kFrameHeadBytes && bytes[at + 4] == static_cast<std::uint8_t>(FrameKind::checkpoint);
+    if (!begins_so) return {};
+    const std::optional<Frame> frame = next_frame();
+    if (frame) start = read_checkpoint(frame->payload);
+    return start ? Result<void>() : broken("has no state of a core to begin with");
+  }
+  static std::optional<JournalCheckpoint> read_checkpoint(std::span<const std::uint8_t> payload) {
+    JournalCheckpoint read;
+    ByteReader in(payload);
+    in.value(read.run_start_s);
+    in.value(read.number);
+    in.value(read.progress.num_calls);
+    in.value(read.progress.num_steps);
+    in.value(read.progress.now_s);
+    if (in.failed()) return std::nullopt;
+    read.state = payload.subspan(in.position());
+    return read;
+  }
   [[nodiscard]] Result<void> broken(std::string_view what) const {
     return fail(ErrorCode::invalid_argument, "journal", fmt::format("{}{}{}", what, damage.empty() ? "" : ": ", damage),
                 "give a file that quire serve --journal has written");
@@ -98,11 +132,15 @@ struct JournalReader::Impl {
       if (frame->kind == FrameKind::calls && !frame->payload.empty()) return true;
       if (frame->kind == FrameKind::end) return take_end(), false;
       if (frame->kind == FrameKind::header) return wrong("is a second header");
+      if (frame->kind != FrameKind::checkpoint) continue;
+      checkpoint = read_checkpoint(frame->payload);
+      calls = ByteReader({});
+      if (!checkpoint) return wrong("is no state of a core");
     }
     return false;
   }
   void take_end() {
-    calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::too_slow));
+    calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::continued));
     if (calls.failed() || !calls.at_end()) wrong("is no end");
     if (damage.empty() && at < bytes.size()) damage = fmt::format("{} bytes follow the end", bytes.size() - at);
     calls = ByteReader({});
@@ -115,6 +153,7 @@ struct JournalReader::Impl {
   }
 
   bool next_call() {
+    checkpoint.reset();
     if (is_over || (calls.at_end() && !next_calls())) {
       is_over = true;
       return false;
@@ -134,6 +173,7 @@ struct JournalReader::Impl {
   const std::span<const std::uint8_t> bytes;
   std::size_t at = 0, frame_at = 0;
   JournalHeader header;
+  std::optional<JournalCheckpoint> start, checkpoint;
   ByteReader calls{{}};  // of the frame that was read
   RecordedCall call;
   std::vector<SeamAnswer> answers;
@@ -158,11 +198,20 @@ Result<std::unique_ptr<JournalReader>> JournalReader::open(std::span<const std::
   if (num_same < kJournalMagic.size()) return std::unexpected(impl->broken("is none").error());
   impl->at = num_same;
   if (Result<void> read = impl->read_header(); !read) return std::unexpected(std::move(read.error()));
+  if (Result<void> read = impl->read_start(); !read) return std::unexpected(std::move(read.error()));
   return std::unique_ptr<JournalReader>(new JournalReader(std::move(impl)));
 }
 
 const JournalHeader& JournalReader::header() const {
   return impl_->header;
+}
+
+const JournalCheckpoint* JournalReader::start() const {
+  return impl_->start ? &*impl_->start : nullptr;
+}
+
+const JournalCheckpoint* JournalReader::checkpoint() const {
+  return impl_->checkpoint ? &*impl_->checkpoint : nullptr;
 }
 
 bool JournalReader::next() {

@@ -2,6 +2,7 @@
 // over, and are given out then. It copies what it is told and keeps no views; its memory is used again.
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/answer_form.h"
 #include "core/journal/decision_digest.h"
 #include "core/journal/journal_form.h"
@@ -27,20 +28,31 @@ struct JournalRecorder::Impl final : CallBytes, AnswerSink {
   void applied(const StepOutcome* outcome) override {
     out.byte(outcome == nullptr ? kRefused : kApplied);
     if (outcome != nullptr) out.fixed(digest_of(*outcome));
-    end_call();
+    end_call(true);
   }
   void answered(std::uint64_t answer) override {
     out.byte(kAnswered);
     out.number(answer);
     end_call();
   }
-  void end_call() {
+  void bind(const Core& made) override { core = &made; }
+  void schedule(const StepInput& input) override {
+    CallBytes::schedule(input);
+    ++progress.num_steps;
+    progress.now_s = input.now;
+  }
+  void end_call(bool has_applied = false) {
+    ++progress.num_calls;
+    behind_apply = has_applied;
     give(out.bytes);
     out.bytes.clear();
   }
 
   RecordedSeams recorded;
   Take give;
+  const Core* core = nullptr;
+  JournalProgress progress;
+  bool behind_apply = false;
 };
 
 JournalRecorder::JournalRecorder(const CoreSeams& seams, Take take) : impl_(std::make_unique<Impl>(seams, std::move(take))) {}
@@ -54,6 +66,19 @@ CoreSeams JournalRecorder::seams() const {
 
 SeamRecord JournalRecorder::which() const {
   return impl_->recorded.which();
+}
+
+bool JournalRecorder::can_checkpoint() const {
+  return impl_->core != nullptr && (impl_->behind_apply || impl_->core->num_outstanding_plans() == 0);
+}
+
+std::vector<std::uint8_t> JournalRecorder::checkpoint() const {
+  QUIRE_CHECK(impl_->core != nullptr, "a core was made with the recorder's seams");
+  return impl_->core->checkpoint();
+}
+
+const JournalProgress& JournalRecorder::progress() const {
+  return impl_->progress;
 }
 
 }  // namespace quire

@@ -61,6 +61,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
 Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreSeams& seams) {
   auto core = make(config, seams);
   if (core && seams.connector != nullptr) seams.connector->bind(**core);
+  if (core && seams.calls != nullptr) seams.calls->bind(**core);
   return core;
 }
 

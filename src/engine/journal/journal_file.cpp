@@ -32,8 +32,16 @@ Result<void> cannot(const std::string& path, const std::string& why) {
               "give a folder that is yours, with room on its disk");
 }
 
+// Of a file whose beginning is not there yet.
+constexpr std::string_view kPart = ".part";
+
 bool is_journal(const fs::path& path) {
   return path.extension() == ".qj" && path.filename().string().starts_with("quire-");
+}
+
+// One that was killed has left it.
+bool is_part(const fs::path& path) {
+  return path.extension() == kPart && is_journal(path.stem());
 }
 
 // Of another process that still writes it.
@@ -43,6 +51,12 @@ bool is_locked(const std::string& path) {
   const bool is_free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
   ::close(descriptor);
   return !is_free;
+}
+
+// Never takes another file's place, where the file system can tell.
+bool give_name(const std::string& part, const std::string& path) {
+  if (::link(part.c_str(), path.c_str()) == 0) return ::unlink(part.c_str()) == 0;
+  return errno != EEXIST && ::rename(part.c_str(), path.c_str()) == 0;
 }
 
 // Later ones are greater, as texts.
@@ -56,8 +70,10 @@ std::string name_now() {
 }  // namespace
 
 JournalFile::JournalFile(JournalFile&& other) noexcept
-    : path_(std::move(other.path_)),
+    : folder_(std::move(other.folder_)),
+      path_(std::move(other.path_)),
       max_bytes_(other.max_bytes_),
+      earlier_size_(other.earlier_size_),
       older_(std::move(other.older_)),
       older_bytes_(other.older_bytes_),
       descriptor_(std::exchange(other.descriptor_, -1)),
@@ -66,32 +82,42 @@ JournalFile::JournalFile(JournalFile&& other) noexcept
       can_reserve_(other.can_reserve_) {}
 
 JournalFile::~JournalFile() {
+  close();
+}
+
+void JournalFile::close() {
   if (descriptor_ < 0) return;
-  (void)::ftruncate(descriptor_, static_cast<off_t>(size_));  // gives back what was reserved
-  ::close(descriptor_);
+  (void)::ftruncate(descriptor_, static_cast<off_t>(size_));
+  ::close(std::exchange(descriptor_, -1));
+}
+
+bool JournalFile::open(const std::string& suffix) {
+  // Another one of this process may have begun in this millisecond.
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    path_ = folder_ + "/" + name_now();
+    descriptor_ = ::open((path_ + suffix).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  } while (descriptor_ < 0 && errno == EEXIST);
+  if (descriptor_ >= 0) (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
+  return descriptor_ >= 0;
 }
 
 Result<JournalFile> JournalFile::create(const std::string& folder, std::uint64_t max_bytes) {
   JournalFile file;
+  file.folder_ = folder;
   file.max_bytes_ = max_bytes;
   std::error_code error;
   fs::create_directories(folder, error);
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::uint64_t size = entry->file_size(error);
     if (!error && is_journal(entry->path()) && !is_locked(entry->path())) file.older_.push_back({entry->path(), size});
+    if (!error && is_part(entry->path()) && !is_locked(entry->path())) fs::remove(entry->path(), error);
     error.clear();
   }
   if (error) return std::unexpected(cannot(folder, error.message()).error());
   std::ranges::sort(file.older_, std::greater(), &Older::path);
   for (const Older& older : file.older_) file.older_bytes_ += older.size;
-  // Another one of this process may have begun in this millisecond.
-  do {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    file.path_ = folder + "/" + name_now();
-    file.descriptor_ = ::open(file.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  } while (file.descriptor_ < 0 && errno == EEXIST);
-  if (file.descriptor_ < 0) return std::unexpected(cannot(file.path_, std::strerror(errno)).error());
-  (void)::flock(file.descriptor_, LOCK_EX | LOCK_NB);
+  if (!file.open("")) return std::unexpected(cannot(file.path_, std::strerror(errno)).error());
   return file;
 }
 
@@ -134,6 +160,31 @@ bool JournalFile::write(std::span<const std::uint8_t> bytes) {
 std::optional<JournalEnd> JournalFile::append(std::span<const std::uint8_t> bytes) {
   if (!make_room(bytes.size())) return JournalEnd::budget;
   return reserve(bytes.size()) && write(bytes) ? std::nullopt : std::optional(JournalEnd::disk);
+}
+
+bool JournalFile::begin_next(std::span<const std::uint8_t> beginning) {
+  if (!make_room(beginning.size() + kEndBytes)) return false;
+  JournalFile next;
+  next.folder_ = folder_;
+  next.max_bytes_ = max_bytes_;
+  next.can_reserve_ = can_reserve_;
+  if (!next.open(std::string(kPart))) return false;
+  const std::string part = next.path_ + std::string(kPart);
+  if (!next.reserve(beginning.size()) || !next.write(beginning) || !give_name(part, next.path_)) {
+    (void)::unlink(part.c_str());
+    return false;
+  }
+  finish(JournalEnd::continued);
+  close();
+  older_.insert(older_.begin(), {path_, size_});
+  older_bytes_ += size_;
+  earlier_size_ += size_;
+  path_ = std::move(next.path_);
+  descriptor_ = std::exchange(next.descriptor_, -1);
+  size_ = next.size_;
+  reserved_ = next.reserved_;
+  can_reserve_ = next.can_reserve_;
+  return true;
 }
 
 void JournalFile::finish(JournalEnd end) {

@@ -1,5 +1,6 @@
 #pragma once
-// The journals of a folder: one that is being written, and those of earlier starts, which go when the budget needs their room.
+// The journals of a folder: one that is being written, and those before it, of this start and of earlier ones, which go when the budget
+// needs their room.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,7 +15,7 @@ namespace quire {
 // Belongs to one thread at a time. A file is locked while it is written, so that no other process takes it for an old one.
 class JournalFile {
  public:
-  // DIR/quire-START-PID.qj, so that names are in the order of time; for its owner alone, since it holds tokens of prompts. The folder is
+  // DIR/quire-TIME-PID.qj, so that names are in the order of time; for its owner alone, since it holds tokens of prompts. The folder is
   // made where it is missing. Errors: `journal`.
   static Result<JournalFile> create(const std::string& folder, std::uint64_t max_bytes);
   JournalFile(JournalFile&& other) noexcept;
@@ -23,14 +24,23 @@ class JournalFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
+  // Of this one and of those that it went on from.
+  [[nodiscard]] std::uint64_t total_size() const { return earlier_size_ + size_; }
   // All of the bytes or nothing: null, or why not. Deletes older journals where they are in the way.
   [[nodiscard]] std::optional<JournalEnd> append(std::span<const std::uint8_t> bytes);
+  // Ends this file and goes on in another one that begins with these bytes. False: the budget or the disk has no room for both, and nothing
+  // has changed. A file is there under its name when its beginning is.
+  [[nodiscard]] bool begin_next(std::span<const std::uint8_t> beginning);
   // The last frame; nothing is appended thereafter. Where the disk is full there is room for it still, as far as the file system lets one
   // reserve any.
   void finish(JournalEnd end);
 
  private:
   JournalFile() = default;
+  // A new file, locked; false: errno says why not.
+  [[nodiscard]] bool open(const std::string& suffix);
+  // Gives back what was reserved.
+  void close();
   [[nodiscard]] bool make_room(std::uint64_t num_bytes);
   [[nodiscard]] bool reserve(std::uint64_t num_bytes);
   [[nodiscard]] bool write(std::span<const std::uint8_t> bytes);
@@ -39,8 +49,8 @@ class JournalFile {
     std::string path;
     std::uint64_t size = 0;
   };
-  std::string path_;
-  std::uint64_t max_bytes_ = 0;
+  std::string folder_, path_;
+  std::uint64_t max_bytes_ = 0, earlier_size_ = 0;
   std::vector<Older> older_;  // that may be deleted, the oldest last
   std::uint64_t older_bytes_ = 0;
   int descriptor_ = -1;

@@ -1,5 +1,6 @@
 #pragma once
 // Writes calls to a file, on a thread of its own.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -16,11 +17,20 @@
 
 namespace quire {
 
+// How many bytes of calls follow a state of the core in a budget: an eighth of it, more where the state itself is large, and no more than
+// what lets two files with such a state be there.
+constexpr std::uint64_t calls_per_checkpoint(std::uint64_t max_bytes, std::uint64_t checkpoint_bytes) {
+  const std::uint64_t share = max_bytes / 8, half = max_bytes / 2;
+  return std::max(share, std::min(2 * checkpoint_bytes, half - std::min(half, checkpoint_bytes)));
+}
+
 struct JournalPace {
   // Calls that came within so long are one frame, and wake the thread once.
   std::uint32_t gather_ms = 20;
-  // How much may wait for the disk before the journal ends.
+  // How many calls may wait for the disk before the journal ends; and states of the core beside them, but for a single one of any size.
   std::uint64_t max_waiting_bytes = std::uint64_t{64} << 20U;
+  // Bytes of calls between two states of the core; 0: as the budget asks (calls_per_checkpoint()).
+  std::uint64_t calls_per_checkpoint = 0;
 };
 
 class JournalWriter final : public CoreJournal {
@@ -34,28 +44,52 @@ class JournalWriter final : public CoreJournal {
   JournalWriter& operator=(const JournalWriter&) = delete;
 
   [[nodiscard]] CoreSeams seams() const override { return recorder_.seams(); }
-  [[nodiscard]] const std::string& path() const override { return path_; }
+  [[nodiscard]] std::string path() const override;
   void flush() override;
   [[nodiscard]] std::uint64_t num_bytes() const override { return num_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::optional<JournalEnd> end() const override;
 
  private:
-  JournalWriter(JournalFile file, const CoreSeams& seams, const JournalPace& pace);
+  // The state of the core behind so many bytes of the calls that wait.
+  struct Cut {
+    std::size_t at = 0;
+    JournalProgress progress;
+    std::vector<std::uint8_t> state;
+  };
+  struct Told {
+    std::vector<std::uint8_t> calls;
+    std::vector<Cut> cuts;
+    std::uint64_t state_bytes = 0;  // of all cuts
+
+    void clear();
+  };
+
+  JournalWriter(JournalFile file, JournalHeader header, std::uint64_t max_bytes, const CoreSeams& seams, const JournalPace& pace);
   void put(std::span<const std::uint8_t> call);
+  void put_state();
+  [[nodiscard]] std::uint64_t calls_until_next(std::uint64_t checkpoint_bytes) const;
   void run();
   // Whether it goes on.
-  bool write(std::span<const std::uint8_t> calls, bool is_too_slow);
+  bool write(const Told& told, bool is_too_slow);
+  std::optional<JournalEnd> append(std::span<const std::uint8_t> calls);
+  void go_on(const Cut& cut);
   void finish(JournalEnd end);
 
   const JournalPace pace_;
+  const std::uint64_t max_bytes_;
   JournalRecorder recorder_;
-  const std::string path_;
-  JournalFile file_;                 // the writing thread's
-  std::vector<std::uint8_t> frame_;  // the same
+  std::uint64_t calls_left_;  // the core's thread's: bytes until the state is taken
+  // The writing thread's.
+  JournalHeader header_;
+  const double run_start_s_;
+  JournalFile file_;
+  std::uint64_t num_states_ = 0;
+  std::vector<std::uint8_t> frame_;
   // Held for a moment only: for what follows, down to too_slow_.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
-  std::vector<std::uint8_t> waiting_;
+  std::string path_;
+  Told waiting_;
   bool stopping_ = false, too_slow_ = false, flushing_ = false, writing_ = false;
   std::atomic<std::uint64_t> num_bytes_ = 0;
   std::atomic<JournalEnd> end_ = JournalEnd::cut;  // none yet

@@ -91,12 +91,8 @@ class Replay {
     report_.header = reader_.header();
     CoreConfig config = report_.header.config;
     if (options_.change_config) options_.change_config(config);
-    CoreSeams seams = player_.seams();
-    seams.calls = &told_;
     told_.also = options_.also;
-    auto core = Core::create(config, seams);
-    if (!core) return std::unexpected(std::move(core.error()));
-    core_ = std::move(*core);
+    if (Result<void> made = make_core(config); !made) return std::unexpected(std::move(made.error()));
     max_plans_ = config.limits.max_outstanding_plans;
     std::size_t last_position = 0;
     while (!report_.difference && reader_.next() && play()) {
@@ -110,8 +106,40 @@ class Replay {
   }
 
  private:
+  Result<void> make_core(const CoreConfig& config) {
+    CoreSeams seams = player_.seams();
+    seams.calls = &told_;
+    const JournalCheckpoint* const start = reader_.start();
+    auto core = start != nullptr ? Core::restore(config, seams, start->state) : Core::create(config, seams);
+    if (!core) return std::unexpected(std::move(core.error()));
+    core_ = std::move(*core);
+    at_.run_start_s = report_.header.start_time_s;
+    if (start == nullptr) return {};
+    at_ = *start;
+    at_.state = {};
+    report_.start = at_;
+    num_earlier_preemptions_ = core_->counters().num_preemptions;
+    if (at_.progress.num_steps > 0) last_.step = StepId{at_.progress.num_steps - 1};
+    const ReplayReport* const before = options_.before;
+    if (before == nullptr || before->last.run_start_s != start->run_start_s || before->last.progress.num_calls != start->progress.num_calls)
+      return {};
+    ++report_.num_checkpoints;
+    if (!std::ranges::equal(before->last_state, start->state)) differs("begin", "the replay of the file before comes to another state");
+    return {};
+  }
+
+  // The state that is written before a call is the one that the core has come to.
+  void compare_state() {
+    const JournalCheckpoint* const checkpoint = reader_.checkpoint();
+    if (checkpoint == nullptr) return;
+    ++report_.num_checkpoints;
+    if (!std::ranges::equal(core_->checkpoint(), checkpoint->state)) differs("checkpoint", "the journal has another state of the core");
+  }
+
   // False: the call cannot be made.
   bool play() {
+    compare_state();
+    if (report_.difference) return false;
     if (reader_.is_schedule() && core_->num_outstanding_plans() >= max_plans_) {
       report_.damage = "it asks for one plan more than its configuration allows";
       return false;
@@ -120,23 +148,23 @@ class Replay {
     if (options_.also != nullptr) reader_.tell(*options_.also);
     if (const StepPlan* plan = reader_.play(*core_)) last_.take(*plan);
     if (Result<void> asked = player_.status(); !asked)
-      differs(fmt::format("the core asks its seams something else: {}", asked.error().message));
+      differs(told_.text(), fmt::format("the core asks its seams something else: {}", asked.error().message));
     else if (told_.answer != reader_.answer())
-      differs(fmt::format("the journal has {}, the replay {}", text_of(reader_.answer()), text_of(told_.answer)));
+      differs(told_.text(), fmt::format("the journal has {}, the replay {}", text_of(reader_.answer()), text_of(told_.answer)));
     else if (player_.num_left() > 0)
-      differs(fmt::format("the core does not ask its seams what the journal has {} answers to", player_.num_left()));
+      differs(told_.text(), fmt::format("the core does not ask its seams what the journal has {} answers to", player_.num_left()));
     ++report_.num_calls;
     return true;
   }
 
-  void differs(const std::string& how) {
+  void differs(const std::string& which, const std::string& how) {
     std::vector<RequestId> running, waiting, skipped;
     core_->queues(running, waiting, skipped);
     const CoreCounters c = core_->counters();
     report_.difference = {
         .step = last_.step,
         .call = report_.num_calls,
-        .what = fmt::format("{}: {}", told_.text(), how),
+        .what = fmt::format("{}: {}", which, how),
         .state = fmt::format("{}\nrunning {}\nwaiting {}; skipped {}\nblocks: {} of {} free, {} cached; {} plans outstanding", last_.text(),
                              text_of(running), text_of(waiting), text_of(skipped), c.num_free_blocks, c.num_blocks, c.num_cached_blocks,
                              core_->num_outstanding_plans())};
@@ -147,10 +175,15 @@ class Replay {
     report_.num_requests = told_.num_requests;
     report_.num_forks = told_.num_forks;
     report_.num_tokens = told_.num_tokens;
-    report_.num_preemptions = core_->counters().num_preemptions;
+    report_.num_preemptions = core_->counters().num_preemptions - num_earlier_preemptions_;
     report_.recorded_s = told_.last_s - told_.first_s;
     report_.end = reader_.end();
     if (report_.damage.empty()) report_.damage = reader_.damage();
+    at_.progress.num_calls += report_.num_calls;
+    at_.progress.num_steps += told_.num_steps;
+    if (told_.num_steps > 0) at_.progress.now_s = told_.last_s;
+    report_.last = at_;
+    report_.last_state = core_->checkpoint();
     return std::move(report_);
   }
 
@@ -160,6 +193,8 @@ class Replay {
   ToldCall told_;
   std::unique_ptr<Core> core_;
   std::uint32_t max_plans_ = 0;
+  std::uint64_t num_earlier_preemptions_ = 0;
+  JournalCheckpoint at_;  // without the state
   LastPlan last_;
   ReplayReport report_;
 };

@@ -156,6 +156,7 @@ Result<void> check(const ReplayReport& report, const CoreConfig& config, const R
   if (config.swap.swap_choice != SwapChoice::off) missing = "swapped requests";
   if (config.scheduler.policy == SchedulingPolicy::continuum && workload.asks_for_tools)
     missing = "turns of jobs that do not say their tool";
+  if (report.start) missing = "no beginning: it goes on from another file";
   if (report.difference) missing = "decisions that this quire makes otherwise";
   if (missing.empty()) return {};
   return fail(ErrorCode::unsupported, "JOURNAL",

@@ -179,19 +179,54 @@ TEST(Journal, AnotherVersionAndOtherFilesAreRefused) {
   std::vector<std::uint8_t> bytes = journal_beginning({});
   bytes[7] = kJournalVersion + 1;
   EXPECT_EQ(JournalReader::open(bytes).error().code, ErrorCode::unsupported);
-  EXPECT_NE(JournalReader::open(bytes).error().message.find("version 2"), std::string::npos);
+  EXPECT_NE(JournalReader::open(bytes).error().message.find(fmt::format("is of version {}", kJournalVersion + 1)), std::string::npos);
   EXPECT_EQ(JournalReader::open({}).error().code, ErrorCode::invalid_argument);
   const std::string text = "{\"event\":\"step_snapshot\"}";
   EXPECT_FALSE(JournalReader::open({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}).has_value());
 }
 
-TEST(Journal, ACheckpointIsPassedOver) {
+TEST(Journal, AStateBeginsAFileOrStandsBeforeACall) {
+  const std::vector<std::uint8_t> first = {1, 2, 3}, second = {4, 5}, call = {14, 131, 0};
   std::vector<std::uint8_t> bytes = journal_beginning({});
-  append_frame(bytes, bytes.size(), FrameKind::checkpoint, std::vector<std::uint8_t>{1, 2, 3});
+  append_frame(bytes, bytes.size(), FrameKind::checkpoint,
+               journal_checkpoint({.run_start_s = 2.5, .number = 3, .progress = {700, 300, 9.5}, .state = first}));
+  append_frame(bytes, bytes.size(), FrameKind::calls, call);
+  append_frame(bytes, bytes.size(), FrameKind::checkpoint, journal_checkpoint({.progress = {.num_calls = 701}, .state = second}));
+  for (int i = 0; i < 2; ++i) append_frame(bytes, bytes.size(), FrameKind::calls, call);
+  std::string damage;
+  EXPECT_EQ(count_calls(bytes, damage), 3U);
+  EXPECT_EQ(damage, "");
+  const auto reader = JournalReader::open(bytes).value();
+  ASSERT_NE(reader->start(), nullptr);
+  EXPECT_EQ(reader->start()->run_start_s, 2.5);
+  EXPECT_EQ(reader->start()->number, 3U);
+  EXPECT_EQ(reader->start()->progress, (JournalProgress{700, 300, 9.5}));
+  EXPECT_TRUE(std::ranges::equal(reader->start()->state, first));
+  ASSERT_TRUE(reader->next());
+  EXPECT_EQ(reader->checkpoint(), nullptr);
+  ASSERT_TRUE(reader->next());
+  ASSERT_NE(reader->checkpoint(), nullptr);
+  EXPECT_EQ(reader->checkpoint()->progress.num_calls, 701U);
+  EXPECT_TRUE(std::ranges::equal(reader->checkpoint()->state, second));
+  ASSERT_TRUE(reader->next());
+  EXPECT_EQ(reader->checkpoint(), nullptr);
+}
+
+TEST(Journal, WhatIsNoStateIsNotPassedOver) {
+  const std::vector<std::uint8_t> cut = {1, 2, 3};
+  std::vector<std::uint8_t> bytes = journal_beginning({});
+  append_frame(bytes, bytes.size(), FrameKind::checkpoint, cut);
+  const auto without = JournalReader::open(bytes);
+  ASSERT_FALSE(without.has_value());
+  EXPECT_NE(without.error().message.find("has no state of a core to begin with"), std::string::npos);
+  bytes = journal_beginning({});
+  append_frame(bytes, bytes.size(), FrameKind::calls, std::vector<std::uint8_t>{14, 131, 0});
+  const std::size_t at = bytes.size();
+  append_frame(bytes, bytes.size(), FrameKind::checkpoint, cut);
   append_frame(bytes, bytes.size(), FrameKind::calls, std::vector<std::uint8_t>{14, 131, 0});
   std::string damage;
   EXPECT_EQ(count_calls(bytes, damage), 1U);
-  EXPECT_EQ(damage, "");
+  EXPECT_EQ(damage, fmt::format("the frame at byte {} is no state of a core", at));
 }
 
 TEST(Journal, TellsWhatWasCalled) {

@@ -24,7 +24,8 @@ std::string read(const char* path) {
 std::multiset<std::string> members(const std::string& header, const std::string& name, const std::string& ending) {
   const std::size_t begin = header.find("class " + name + " {");
   EXPECT_NE(begin, std::string::npos) << name << ": include/quire/core.h is read from the root of the repository";
-  const std::string body = std::regex_replace(header.substr(begin, header.find("\n};", begin) - begin), std::regex("//[^\n]*"), "");
+  std::string body = std::regex_replace(header.substr(begin, header.find("\n};", begin) - begin), std::regex("//[^\n]*"), "");
+  body = std::regex_replace(body, std::regex("\\) \\{\\}"), ");");
   std::multiset<std::string> found;
   const std::regex member("[\\w>&*] (?:[*&] ?)?(\\w+)\\(([^;]*)\\)" + ending + ";");
   const std::set<std::string> makers = {"create", "restore", "make", "Core"};

@@ -12,11 +12,9 @@
 #include <iterator>
 #include <optional>
 
-#include "core/journal/answer_form.h"
-#include "core/journal/journal_form.h"
-#include "core/journal/write_call.h"
 #include "engine/feature_mix.h"
-#include "engine/simulated_engine.h"
+#include "lab/replay/live_run.h"
+#include "lab/replay/planted.h"
 #include "quire/journal.h"
 #include "runtime/tier/tier_support.h"
 
@@ -24,13 +22,6 @@ namespace quire::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string only_file(const std::string& folder) {
-  std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
-  EXPECT_EQ(paths.size(), 1U);
-  return paths.empty() ? "" : paths.front();
-}
 
 ReplayReport expect_same(const std::string& folder) {
   auto report = replay(only_file(folder));
@@ -41,97 +32,10 @@ ReplayReport expect_same(const std::string& folder) {
   return *report;
 }
 
-EngineOptions random_options(Random& random) {
-  EngineOptions options;
-  options.cache.num_blocks = static_cast<std::uint32_t>(random.between(28, 60));
-  options.cache.kv_cache_metrics = random.chance(0.3);
-  options.cache.kv_cache_metrics_sample = 0.5;
-  options.cache.count_common_prefix = random.chance(0.3);
-  options.cache.lifo_free_blocks = random.chance(0.3);
-  options.cache.enable_prefix_caching = random.chance(0.8);
-  options.scheduler.max_num_seqs = static_cast<std::uint32_t>(random.between(2, 12));
-  options.scheduler.max_num_batched_tokens = static_cast<std::uint32_t>(random.between(24, 200));
-  options.scheduler.policy = static_cast<SchedulingPolicy>(random.below(3));
-  options.scheduler.long_prefill_token_threshold = random.chance(0.4) ? 16 : 0;
-  if (random.chance(0.3)) options.pressure = {.admission_watermark = 0.05, .pressure_high = 0.9, .pressure_low = 0.7};
-  if (random.chance(0.5)) options.kv_swap = {.bytes = 1U << 20U, .choice = SwapChoice::always};
-  return options;
-}
-
-// Requests of all kinds with what an operator may do in between; all have ended when it returns.
-class LiveRun {
- public:
-  LiveRun(Engine& engine, std::uint64_t seed) : engine_(engine), random_(seed) {}
-
-  void play(int count) {
-    for (int i = 0; i < count; ++i) {
-      submit();
-      if (random_.chance(0.15)) fork();
-      if (random_.chance(0.1)) engine_.finish(some(), FinishReason::abort);
-      if (random_.chance(0.03)) engine_.reset_prefix_cache({.preempt_running = random_.chance(0.5)}, [](const Result<bool>&) {});
-      if (random_.chance(0.02)) {
-        engine_.pause({.mode = PauseMode::keep, .clear_cache = random_.chance(0.5)}, [](const Result<bool>&) {});
-        engine_.resume([](const Result<bool>&) {});
-      }
-      if (random_.chance(0.05)) sink_.wait_for_end(some(), 200);
-    }
-    // Sessions that wait for more hold blocks that others need, so some may have to be ended.
-    for (const RequestId id : open_)
-      if (!sink_.wait_for_end(id, 2000)) engine_.finish(id, FinishReason::abort);
-    for (const RequestId id : open_) EXPECT_TRUE(sink_.wait_for_end(id, 60'000)) << "request " << id.value;
-  }
-
- private:
-  RequestId some() { return open_[random_.below(open_.size())]; }
-  void submit() {
-    EngineRequest request = random_request(random_);
-    const bool is_search = random_.chance(0.1);
-    if (random_.chance(0.2) || is_search) request.n = 2;
-    if (is_search) {
-      request.beam_search.emplace();
-      request.sampling.max_tokens = 6;
-      request.sampling.stop_token_ids = {};
-    } else if (request.n == 1 && random_.chance(0.15)) {
-      request.session = true;
-    }
-    if (engine_.options().scheduler.policy != SchedulingPolicy::fcfs) {
-      request.priority = engine_.options().scheduler.policy == SchedulingPolicy::priority ? static_cast<std::int64_t>(random_.below(3)) : 0;
-      if (!is_search) request.tags = {.job = fmt::format("job {}", random_.below(5)), .tool = "ls"};
-    }
-    const std::uint32_t n = request.n;
-    const bool is_session = request.session;
-    const auto id = engine_.submit(std::move(request), sink_);
-    ASSERT_TRUE(id.has_value()) << id.error().to_string();
-    for (std::uint32_t i = 0; i < n; ++i) open_.push_back({id->value + i});
-    if (!is_session) return;
-    (void)engine_.append(*id, {5, 6, 7});
-    (void)engine_.append(*id, {});
-  }
-  // A session's child is one, too, and ends when it is told that no more will come.
-  void fork() {
-    const auto child = engine_.fork(some(), {}, sink_);
-    if (!child) return;
-    open_.push_back(*child);
-    (void)engine_.append(*child, {});
-  }
-
-  Engine& engine_;
-  Random random_;
-  Collector sink_;
-  std::vector<RequestId> open_;
-};
-
 // QUIRE_LIVE_REQUESTS: of each engine.
 std::uint32_t num_live_requests() {
   const char* count = std::getenv("QUIRE_LIVE_REQUESTS");
   return count == nullptr ? 40 : static_cast<std::uint32_t>(std::strtoul(count, nullptr, 10));
-}
-
-std::unique_ptr<Engine> start_random(std::uint64_t seed, const std::string& folder) {
-  Random random(seed);
-  Setup setup{.options = random_options(random)};
-  setup.options.journal.folder = folder;
-  return start(kModes[seed % std::size(kModes)], std::move(setup));
 }
 
 TEST(LiveRuns, OfAnyConfigurationAreTheSameAgain) {
@@ -140,7 +44,7 @@ TEST(LiveRuns, OfAnyConfigurationAreTheSameAgain) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const TempFolder folder;
-    auto engine = start_random(seed, folder.path());
+    auto engine = start_random(seed, {.folder = folder.path()});
     LiveRun(*engine, seed).play(60);
     engine->stop(60.0);
     const EngineStats stats = engine->stats();
@@ -226,69 +130,10 @@ TEST(LiveRuns, OfARealModelAreTheSameAgain) {
   EXPECT_GT(num_loads, 0U);
 }
 
-std::vector<std::uint8_t> bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Writes calls again, the token of one result changed.
-class OtherToken final : public CallBytes {
- public:
-  explicit OtherToken(std::uint64_t which) : left_(which) {}
-  void apply(const StepResult& result, const StepInput& input) override {
-    if (result.sampled.empty() || left_-- != 0) return CallBytes::apply(result, input);
-    std::vector<SampledToken> sampled(result.sampled.begin(), result.sampled.end());
-    sampled[0].token ^= 1;
-    StepResult other = result;
-    other.sampled = sampled;
-    CallBytes::apply(other, input);
-    is_changed = true;
-  }
-  bool is_changed = false;
-
- private:
-  std::uint64_t left_;
-};
-
-struct Planted {
-  std::string path;
-  std::uint64_t call = 0;
-};
-
-// The journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens.
-Planted plant(const std::string& from, const std::string& to, std::uint64_t which, bool of_result) {
-  const std::vector<std::uint8_t> bytes = bytes_of(from);
-  const auto reader = JournalReader::open(bytes).value();
-  OtherToken calls(of_result ? which : UINT64_MAX);
-  Planted planted{.path = to};
-  std::vector<std::uint8_t> out = journal_beginning(reader->header());
-  for (std::uint64_t call = 0; reader->next(); ++call) {
-    calls.out.bytes.clear();
-    const bool was_changed = calls.is_changed;
-    reader->tell(calls);
-    if (calls.is_changed != was_changed) planted.call = call;
-    for (const SeamAnswer& a : reader->answers()) {
-      calls.out.byte(static_cast<std::uint8_t>(kAnswerOf + static_cast<std::uint8_t>(a.call)));
-      write_answer(calls.out, a.request, a.question, a.values, a.bytes);
-    }
-    JournalAnswer answer = reader->answer();
-    const bool flips = !of_result && call == which;
-    if (flips) answer.value ^= 1, planted.call = call;
-    calls.out.byte(static_cast<std::uint8_t>(kPlanned + static_cast<std::uint8_t>(answer.kind)));
-    if (answer.kind == JournalAnswer::Kind::answered)
-      calls.out.number(answer.value);
-    else if (answer.kind != JournalAnswer::Kind::refused)
-      calls.out.fixed(answer.value);
-    append_frame(out, out.size(), FrameKind::calls, calls.out.bytes);
-  }
-  std::ofstream(to, std::ios::binary).write(reinterpret_cast<const char*>(out.data()), static_cast<std::streamsize>(out.size()));
-  return planted;
-}
-
 class PlantedChanges : public testing::Test {
  protected:
   void SetUp() override {
-    auto engine = start_random(1, folder_.file("run"));
+    auto engine = start_random(1, {.folder = folder_.file("run")});
     LiveRun(*engine, 1).play(60);
     engine->stop(60.0);
     engine.reset();
@@ -364,7 +209,7 @@ TEST(Replay, OfOneThatWasKilled) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    auto engine = start_random(6, folder.path());
+    auto engine = start_random(6, {.folder = folder.path()});
     LiveRun(*engine, 6).play(40);
     std::thread([&] { LiveRun(*engine, 7).play(10'000); }).detach();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -81,6 +81,7 @@ Result<std::unique_ptr<Core>> Core::restore(const CoreConfig& config, const Core
   if (const Rule* const broken = unsound != nullptr ? unsound : s.broken_rule())
     return no_checkpoint(fmt::format("does not agree with itself: not so that {}", broken->text));
   if (seams.connector != nullptr) seams.connector->bind(**made);
+  if (seams.calls != nullptr) seams.calls->bind(**made);
   return made;
 }
 
