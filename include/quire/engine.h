@@ -21,6 +21,7 @@
 #include "quire/options.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
+#include "quire/saved_journal.h"
 #include "quire/structured_output.h"
 
 namespace quire {
@@ -227,6 +228,7 @@ struct EngineStats {
   std::uint64_t kv_event_batches_dropped = 0;              // the publisher did not keep up
   std::uint64_t journal_bytes = 0;                         // written
   std::string_view journal_ended{};  // why no more will be: "budget", "disk", "too_slow"; empty: it goes on, or there is none
+  std::uint64_t journal_memory_bytes = 0;  // of the last minutes (JournalOptions::memory_bytes)
   bool is_paused = false;
   bool is_stopping = false;  // Engine::stop was called: it takes no requests any more
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
@@ -272,6 +274,9 @@ class QUIRE_API Engine {
   // engine thread copies it between two steps, 0.2 ms for 100,000 blocks. Who looks less often than every 10 s finds uses of blocks
   // counted anew.
   virtual void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) = 0;
+  // Writes the last minutes of the journal to a file. Answers when it is written, on a thread of the journal's own. Errors: `unsupported`
+  // (JournalOptions::memory_bytes is 0, or no folder is given), `journal` (the file cannot be written).
+  virtual void save_journal(JournalSaveAnswer answer) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

@@ -20,6 +20,7 @@
 #include "quire/core_config.h"
 #include "quire/error.h"
 #include "quire/options.h"
+#include "quire/saved_journal.h"
 #include "quire/seam_record.h"
 
 namespace quire {
@@ -29,12 +30,13 @@ inline constexpr std::string_view kDecisionProfile = "vLLM 0.19.0";
 
 // Why a journal has no more calls.
 enum class JournalEnd : std::uint8_t {
-  cut,       // nothing says: whoever wrote it was killed, or writes still
-  stopped,   // whoever wrote it has stopped
-  budget,    // it has reached JournalOptions::max_bytes
-  disk,      // the disk is full, or failed
-  too_slow,  // the disk was so far behind that what waited for it filled its memory
-  continued  // the next file of this run goes on
+  cut,        // nothing says: whoever wrote it was killed, or writes still
+  stopped,    // whoever wrote it has stopped
+  budget,     // it has reached JournalOptions::max_bytes
+  disk,       // the disk is full, or failed
+  too_slow,   // the disk was so far behind that what waited for it filled its memory
+  continued,  // the next file of this run goes on
+  saved       // it is what was kept in memory up to then
 };
 
 constexpr std::string_view journal_end_name(JournalEnd end) {
@@ -51,6 +53,8 @@ constexpr std::string_view journal_end_name(JournalEnd end) {
       return "too_slow";
     case JournalEnd::continued:
       return "continued";
+    case JournalEnd::saved:
+      return "saved";
   }
   return "cut";
 }
@@ -104,14 +108,15 @@ class QUIRE_API JournalRecorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes one to files. All calls on the thread of the core, which never waits for the disk: a thread of the journal's own writes. A file
-// that has its share of the budget ends, and the next one begins with the state of the core; the oldest files go. Nothing is left out:
-// where the disk is full, fails or is too far behind, or the budget has no room for the state of the core, the journal ends, and the last
-// file says so.
+// Writes one to files, and keeps the last minutes in memory. Calls of the core's thread, but for save(); it never waits for the disk: a
+// thread of the journal's own writes. A file that has its share of the budget ends, and the next one begins with the state of the core; the
+// oldest files go. Nothing is left out of files: where the disk is full, fails or is too far behind, or the budget has no room for the
+// state of the core, they end, and the last one says so. What is kept in memory begins anew where it would have a hole.
 class QUIRE_API CoreJournal {
  public:
   virtual ~CoreJournal() = default;
-  // `seams` must outlive it, and it the core. Errors: `journal` (the folder cannot be written to), `journal_max_bytes`.
+  // `seams` must outlive it, and it the core. Errors: `journal` (the folder cannot be written to, or nothing is asked for),
+  // `journal_max_bytes`, `journal_memory`, `journal_save`.
   static Result<std::unique_ptr<CoreJournal>> create(const JournalOptions& options, const CoreConfig& config, const CoreSeams& seams);
 
   // For Core::create.
@@ -123,6 +128,12 @@ class QUIRE_API CoreJournal {
   // Written to files so far, and why no more will be.
   [[nodiscard]] virtual std::uint64_t num_bytes() const = 0;
   [[nodiscard]] virtual std::optional<JournalEnd> end() const = 0;
+
+  // On any thread. Writes what is kept in memory, up to the last call before this, to a file of its own, and answers on the journal's
+  // thread; what it refuses at once, on the caller's. Errors: `unsupported` (JournalOptions::memory_bytes is 0, or there is no folder),
+  // `overloaded` (others wait, or nothing is kept at the moment), `io` (the file cannot be written).
+  virtual void save(JournalSaveAnswer answer) = 0;
+  [[nodiscard]] virtual std::uint64_t memory_bytes() const = 0;
 };
 
 // What a core answered to a call: a digest of the plan or of the outcome, or a number.

@@ -99,9 +99,12 @@ struct TraceOptions {
 
 // What the scheduler was asked and a digest of what it decided, for `quire replay` (docs/journal.md).
 struct JournalOptions {
-  std::string folder;  // each start begins a new file here; empty: none
+  std::string folder = {};  // each start begins a new file here; empty: none
   // Of all journals in the folder; the oldest go first.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  // The last minutes, kept in memory until somebody asks for them (Engine::save_journal()); 0: none are.
+  std::uint64_t memory_bytes = std::uint64_t{32} << 20;
+  std::string save_folder = {};  // where they are saved; empty: `folder`
 };
 
 // Who is told which blocks the KV cache holds: vLLM's KVEventsConfig, with its names (docs/events.md).

@@ -355,6 +355,20 @@ class EngineConfig:
     @journal_max_bytes.setter
     def journal_max_bytes(self, arg: int, /) -> None: ...
 
+    @property
+    def journal_memory(self) -> int:
+        """Bytes for the last minutes of the same in memory; 0: none are kept."""
+
+    @journal_memory.setter
+    def journal_memory(self, arg: int, /) -> None: ...
+
+    @property
+    def journal_save(self) -> str:
+        """Where save_journal() writes them; empty: journal."""
+
+    @journal_save.setter
+    def journal_save(self, arg: str, /) -> None: ...
+
 class SamplingParams:
     """How the next token is chosen; names and ranges are vLLM's."""
 
@@ -544,5 +558,7 @@ class NativeEngine:
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]: ...
 
     def stats(self) -> dict: ...
+
+    def save_journal(self) -> dict: ...
 
     def close(self, timeout: float) -> int: ...

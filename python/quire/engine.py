@@ -24,7 +24,7 @@ __all__ = ["Engine", "EngineConfig", "Generation", "Output", "SamplingParams"]
 
 Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]]]
 
-_SIZES = ("kv_cache_memory", "kv_swap", "kv_swap_disk_budget", "kv_dram", "kv_disk_budget", "trace_file_bytes")
+_SIZES = ("kv_cache_memory", "kv_swap", "kv_swap_disk_budget", "kv_dram", "kv_disk_budget", "trace_file_bytes", "journal_max_bytes", "journal_memory")
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KiB": 2**10, "M": 2**20, "MiB": 2**20, "G": 2**30, "GiB": 2**30, "T": 2**40, "TiB": 2**40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -95,6 +95,13 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """What the engine counts since its start, and the blocks and requests of this moment. Also after close()."""
         return self._native.stats()
+
+    def save_journal(self) -> dict:
+        """Writes what the scheduler did in the last minutes (`journal_memory`) to a file for `quire replay`, in `journal_save` or `journal`.
+
+        {"path", "bytes", "steps", "seconds"}. ValueError where no folder is given, OSError where the file cannot be written.
+        """
+        return self._native.save_journal()
 
     def close(self, timeout: float = 0.0) -> int:
         """No new requests; waits so many seconds for those that are open, aborts the rest, and returns how many these were."""

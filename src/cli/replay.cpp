@@ -68,6 +68,8 @@ std::string describe_end(const ReplayReport& r) {
       return fmt::format("ended at step {}: the disk was too slow", num_steps);
     case JournalEnd::continued:
       return fmt::format("complete up to step {}, where the next file goes on", num_steps);
+    case JournalEnd::saved:
+      return fmt::format("complete up to step {}, where it was saved", num_steps);
   }
   return {};
 }

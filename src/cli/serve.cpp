@@ -57,6 +57,8 @@ Error as_flag(Error error) {
   if (error.field == "max_tracked_keys") error.field = "--kv-max-tracker-size";
   if (error.field == "journal") error.field = "--journal";
   if (error.field == "journal_max_bytes") error.field = "--journal-max-bytes";
+  if (error.field == "journal_memory") error.field = "--journal-memory";
+  if (error.field == "journal_save") error.field = "--journal-save";
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   if (error.field == "kv_cache_metrics_sample") error.field = "--kv-cache-metrics-sample";
@@ -271,6 +273,11 @@ void add_journal_flags(CLI::App& app, JournalOptions& journal) {
   app.add_option("--journal-max-bytes", journal.max_bytes, "Of all journals in the folder; the oldest go first")
       ->transform(bytes_flag())
       ->default_str("1GiB");
+  app.add_option("--journal-memory", journal.memory_bytes,
+                 "For the last minutes of the same in memory, which POST /v1/journal/save writes to a file; 0: none are kept")
+      ->transform(bytes_flag())
+      ->default_str("32MiB");
+  app.add_option("--journal-save", journal.save_folder, "Where it is saved (default: --journal)")->type_name("DIR");
 }
 
 }  // namespace
@@ -317,7 +324,8 @@ Command add_serve_command(CLI::App& app) {
       "Operating it, from the same machine:\n"
       "  curl -X POST 'URL/pause?mode=keep'   keep: freeze requests; wait: let running ones end; abort (default): end all\n"
       "  curl -X POST URL/resume              new requests waited meanwhile; GET URL/is_paused tells\n"
-      "  curl -X POST URL/reset_prefix_cache  forget cached prefixes (?reset_running_requests=true while busy)\n\n"
+      "  curl -X POST URL/reset_prefix_cache  forget cached prefixes (?reset_running_requests=true while busy)\n"
+      "  curl -X POST URL/v1/journal/save     what the scheduler did in the last minutes, as a file for quire replay\n\n"
       "SIGTERM lets running requests finish; a second one stops at once.");
   return {command, [flags]() { return serve(*flags); }};
 }

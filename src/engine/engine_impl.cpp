@@ -80,12 +80,13 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   auto kv_events = KvEventPublisher::create(options.kv_events, seams.logger);
   if (!kv_events) return std::unexpected(std::move(kv_events.error()));
   loop.kv_events = std::move(*kv_events);
-  if (!options.journal.folder.empty()) {
+  if (!options.journal.folder.empty() || options.journal.memory_bytes > 0) {
     auto journal = CoreJournal::create(options.journal, config, core_seams);
     if (!journal) return std::unexpected(std::move(journal.error()));
     loop.journal = std::move(*journal);
     core_seams = loop.journal->seams();
-    if (seams.logger != nullptr) seams.logger->write(LogLevel::info, "journal_begun", {{"file", loop.journal->path()}});
+    if (seams.logger != nullptr && !options.journal.folder.empty())
+      seams.logger->write(LogLevel::info, "journal_begun", {{"file", loop.journal->path()}});
   }
   auto core = Core::create(config, core_seams);
   if (!core) return std::unexpected(core.error());
@@ -105,6 +106,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std
       swap_(std::move(swap)),
       clock_(loop.seams.clock),
       kv_events_(loop.kv_events),
+      journal_(loop.journal),
       log_(loop.seams.logger),
       inbox_(options.scheduler.max_num_waiting, options.scheduler.max_num_seqs),
       loop_(std::move(core), std::move(worker), std::move(loop)),
@@ -161,6 +163,12 @@ void EngineImpl::explain(std::string name, ExplainAnswer answer) {
 
 void EngineImpl::watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) {
   inbox_.look({std::move(frame), std::move(answer)});
+}
+
+// Not by the engine's thread: the journal has one of its own.
+void EngineImpl::save_journal(JournalSaveAnswer answer) {
+  if (journal_ != nullptr) return journal_->save(std::move(answer));
+  answer(fail(ErrorCode::unsupported, "journal_memory", "is 0: the last minutes are not kept", "start with more (--journal-memory 32MiB)"));
 }
 
 EngineStats EngineImpl::stats() const {

@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
   void resume(ControlAnswer answer) override;
   void explain(std::string name, ExplainAnswer answer) override;
   void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override;
+  void save_journal(JournalSaveAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
@@ -65,7 +66,8 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<KvEventPublisher> kv_events_;  // may be null
   std::vector<KvEvent> tier_events_;                   // of one round
-  EngineLog log_;                                      // the engine thread's while it runs
+  const std::shared_ptr<CoreJournal> journal_;  // may be null
+  EngineLog log_;  // the engine thread's while it runs
   Inbox inbox_;
   std::atomic<bool> has_news_ = false;   // of a transfer or a grammar, and no step has looked yet
   StepLoop loop_;                        // the engine thread's

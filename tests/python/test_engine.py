@@ -149,6 +149,17 @@ def test_a_closed_engine_says_so_and_its_answers_end(tmp_path):
     assert (tmp_path / "run.steps.jsonl").stat().st_size > 0
 
 
+def test_the_last_minutes_are_saved_for_a_replay(tmp_path):
+    with quire.Engine(MODEL, **TINY, journal_memory="1MiB", journal_save=str(tmp_path)) as engine:
+        greedy(engine, STORY)
+        saved = engine.save_journal()
+    assert pathlib.Path(saved["path"]).parent == tmp_path and saved["steps"] >= 8 and saved["seconds"] > 0
+    done = subprocess.run([os.environ["QUIRE_BINARY"], "replay", saved["path"]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "decisions identical" in done.stdout, done
+    with quire.Engine(MODEL, **TINY) as engine, pytest.raises(ValueError, match="journal_save"):
+        engine.save_journal()
+
+
 def test_the_interpreter_ends_with_an_answer_under_way():
     program = f"import quire; e = quire.Engine({MODEL!r}, **{TINY!r}); s = e.stream('A', max_tokens=400, ignore_eos=True); next(s); print('end')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

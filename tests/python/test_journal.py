@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.error
 import urllib.request
 
 import openai
@@ -65,6 +66,37 @@ def test_a_run_goes_on_in_files_within_its_budget(tmp_path):
     assert [one["first_step"] for one in told[1:]] == [one["first_step"] + one["steps"] for one in told[:-1]]
     text = replay(paths[1]).stdout
     assert "where the next file goes on" in text and f"from step {told[1]['first_step']} on" in text, text
+
+
+def test_the_last_minutes_are_saved_while_it_serves(tmp_path):
+    def save(url):
+        request = urllib.request.Request(url + "/v1/journal/save", data=b"", method="POST")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
+
+    with running(*TINY, "--journal-save", str(tmp_path)) as url:
+        with concurrent.futures.ThreadPoolExecutor(9) as pool:
+            answers = [pool.submit(ask, url, number) for number in range(30)]
+            saved = [save(url)]
+            for answer in answers:
+                answer.result()
+        saved.append(save(url))
+        text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
+        assert 0 < float(re.search(r"^quire:journal_memory_bytes(?:\{.*\})? (\S+)$", text, re.MULTILINE)[1]) <= 2**25
+    for one in saved:
+        assert os.path.getsize(one["path"]) == one["bytes"] and os.path.dirname(one["path"]) == str(tmp_path)
+        told = json.loads(replay(one["path"], "--json").stdout)
+        assert told["identical"] and told["end"] == "saved" and told["steps"] == one["steps"], told
+    assert saved[1]["steps"] > saved[0]["steps"] and saved[1]["seconds"] > saved[0]["seconds"] >= 0
+    assert json.loads(replay(saved[1]["path"], "--json").stdout)["requests"] == 30
+
+    with running(*TINY) as url:
+        try:
+            save(url)
+        except urllib.error.HTTPError as error:
+            assert error.code == 400 and "--journal-save DIR" in error.read().decode()
+        else:
+            raise AssertionError("there is no folder to save it in")
 
 
 def test_what_is_no_journal_is_refused(tmp_path):

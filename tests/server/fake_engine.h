@@ -145,6 +145,9 @@ class FakeEngine final : public Engine {
     asked_name = name;
     answer(explanations);
   }
+  // Answered at once, as a test says.
+  void save_journal(JournalSaveAnswer answer) override { answer(saved_journal); }
+  Result<SavedJournal> saved_journal = SavedJournal{};
   std::vector<RequestExplanation> explanations;
   std::string asked_name;
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <future>
 #include <string_view>
 #include <utility>
 
@@ -113,6 +114,21 @@ class PyEngine {
     return out;
   }
 
+  [[nodiscard]] nb::dict save_journal() const {
+    std::promise<Result<SavedJournal>> promise;
+    const SavedJournal saved = made_or_raise([&] {
+      const nb::gil_scoped_release released;
+      serving_->engine->save_journal([&](Result<SavedJournal> answer) { promise.set_value(std::move(answer)); });
+      return promise.get_future().get();
+    }());
+    nb::dict out;
+    out["path"] = saved.path;
+    out["bytes"] = saved.num_bytes;
+    out["steps"] = saved.num_steps;
+    out["seconds"] = saved.covered_s;
+    return out;
+  }
+
   std::uint32_t close(double timeout_s) {
     const nb::gil_scoped_release released;
     return serving_->engine->stop(timeout_s);
@@ -157,6 +173,7 @@ void bind_engine(nb::module_& m) {
   c.def("decode", &PyEngine::decode, nb::arg("tokens"));
   c.def("encode_chat", &PyEngine::encode_chat, nb::arg("messages"));
   c.def("stats", &PyEngine::stats);
+  c.def("save_journal", &PyEngine::save_journal);
   c.def("close", &PyEngine::close, nb::arg("timeout"));
 }
 

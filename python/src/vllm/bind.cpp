@@ -127,7 +127,7 @@ TraceOptions trace_options_of(const nb::dict& given) {
 
 JournalOptions journal_options_of(const nb::dict& given) {
   if (given.empty()) return {};
-  return {.folder = nb::cast<std::string>(given["folder"]), .max_bytes = nb::cast<std::uint64_t>(given["max_bytes"])};
+  return {.folder = nb::cast<std::string>(given["folder"]), .max_bytes = nb::cast<std::uint64_t>(given["max_bytes"]), .memory_bytes = 0};
 }
 
 BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {

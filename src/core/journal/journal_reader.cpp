@@ -140,7 +140,7 @@ struct JournalReader::Impl {
     return false;
   }
   void take_end() {
-    calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::continued));
+    calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::saved));
     if (calls.failed() || !calls.at_end()) wrong("is no end");
     if (damage.empty() && at < bytes.size()) damage = fmt::format("{} bytes follow the end", bytes.size() - at);
     calls = ByteReader({});

@@ -32,11 +32,13 @@ Result<void> cannot(const std::string& path, const std::string& why) {
               "give a folder that is yours, with room on its disk");
 }
 
+constexpr std::string_view kOwn = "quire-", kSaved = "saved-";
+
 // Of a file whose beginning is not there yet.
 constexpr std::string_view kPart = ".part";
 
 bool is_journal(const fs::path& path) {
-  return path.extension() == ".qj" && path.filename().string().starts_with("quire-");
+  return path.extension() == ".qj" && path.filename().string().starts_with(kOwn);
 }
 
 // One that was killed has left it.
@@ -64,7 +66,7 @@ std::string name_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto whole_s = std::chrono::floor<std::chrono::seconds>(now);
   const auto rest_ms = std::chrono::floor<std::chrono::milliseconds>(now - whole_s).count();
-  return fmt::format("quire-{:%Y%m%dT%H%M%S}.{:03}Z-{}.qj", fmt::gmtime(whole_s.count()), rest_ms, ::getpid());
+  return fmt::format("{:%Y%m%dT%H%M%S}.{:03}Z-{}.qj", fmt::gmtime(whole_s.count()), rest_ms, ::getpid());
 }
 
 }  // namespace
@@ -91,12 +93,12 @@ void JournalFile::close() {
   ::close(std::exchange(descriptor_, -1));
 }
 
-bool JournalFile::open(const std::string& suffix) {
+bool JournalFile::open(std::string_view prefix, std::string_view suffix) {
   // Another one of this process may have begun in this millisecond.
   do {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    path_ = folder_ + "/" + name_now();
-    descriptor_ = ::open((path_ + suffix).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    path_ = fmt::format("{}/{}{}", folder_, prefix, name_now());
+    descriptor_ = ::open(fmt::format("{}{}", path_, suffix).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ >= 0) (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
   return descriptor_ >= 0;
@@ -117,8 +119,19 @@ Result<JournalFile> JournalFile::create(const std::string& folder, std::uint64_t
   if (error) return std::unexpected(cannot(folder, error.message()).error());
   std::ranges::sort(file.older_, std::greater(), &Older::path);
   for (const Older& older : file.older_) file.older_bytes_ += older.size;
-  if (!file.open("")) return std::unexpected(cannot(file.path_, std::strerror(errno)).error());
+  if (!file.open(kOwn)) return std::unexpected(cannot(file.path_, std::strerror(errno)).error());
   return file;
+}
+
+Result<JournalFile> JournalFile::create_saved(const std::string& folder) {
+  JournalFile file;
+  file.folder_ = folder;
+  file.max_bytes_ = UINT64_MAX;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (file.open(kSaved)) return file;
+  return fail(ErrorCode::io, "journal", fmt::format("'{}' cannot be written: {}", file.path_, std::strerror(errno)),
+              "make the folder one that the server may write to");
 }
 
 bool JournalFile::make_room(std::uint64_t num_bytes) {
@@ -168,7 +181,7 @@ bool JournalFile::begin_next(std::span<const std::uint8_t> beginning) {
   next.folder_ = folder_;
   next.max_bytes_ = max_bytes_;
   next.can_reserve_ = can_reserve_;
-  if (!next.open(std::string(kPart))) return false;
+  if (!next.open(kOwn, kPart)) return false;
   const std::string part = next.path_ + std::string(kPart);
   if (!next.reserve(beginning.size()) || !next.write(beginning) || !give_name(part, next.path_)) {
     (void)::unlink(part.c_str());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/error.h"
@@ -18,6 +19,8 @@ class JournalFile {
   // DIR/quire-TIME-PID.qj, so that names are in the order of time; for its owner alone, since it holds tokens of prompts. The folder is
   // made where it is missing. Errors: `journal`.
   static Result<JournalFile> create(const std::string& folder, std::uint64_t max_bytes);
+  // DIR/saved-TIME-PID.qj, which no budget counts and nobody deletes.
+  static Result<JournalFile> create_saved(const std::string& folder);
   JournalFile(JournalFile&& other) noexcept;
   JournalFile& operator=(JournalFile&&) = delete;
   ~JournalFile();
@@ -38,7 +41,7 @@ class JournalFile {
  private:
   JournalFile() = default;
   // A new file, locked; false: errno says why not.
-  [[nodiscard]] bool open(const std::string& suffix);
+  [[nodiscard]] bool open(std::string_view prefix, std::string_view suffix = {});
   // Gives back what was reserved.
   void close();
   [[nodiscard]] bool make_room(std::uint64_t num_bytes);

@@ -5,9 +5,12 @@
 #include "engine/journal/journal_writer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/journal/journal_form.h"
@@ -17,6 +20,26 @@ namespace quire {
 namespace {
 
 constexpr std::uint64_t kSmallestBudget = std::uint64_t{64} << 10U;
+
+// Of saves that wait.
+constexpr std::size_t kMaxSaves = 8;
+
+Result<void> check_budget(const char* field, std::uint64_t bytes) {
+  if (bytes >= kSmallestBudget) return {};
+  return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", bytes), fmt::format("give {} or more", kSmallestBudget));
+}
+
+Result<void> check(const JournalOptions& options) {
+  if (options.folder.empty() && options.memory_bytes == 0)
+    return fail(ErrorCode::invalid_argument, "journal", "is to be neither on the disk nor in memory", "give a folder");
+  if (Result<void> valid = check_budget("journal_max_bytes", options.max_bytes); !valid && !options.folder.empty()) return valid;
+  if (Result<void> valid = check_budget("journal_memory", options.memory_bytes); !valid && options.memory_bytes > 0) return valid;
+  std::error_code error;
+  if (!options.save_folder.empty()) std::filesystem::create_directories(options.save_folder, error);
+  if (!error) return {};
+  return fail(ErrorCode::invalid_argument, "journal_save", fmt::format("'{}' cannot be written: {}", options.save_folder, error.message()),
+              "give a folder that is yours");
+}
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -32,23 +55,21 @@ Result<std::unique_ptr<CoreJournal>> CoreJournal::create(const JournalOptions& o
 
 Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const JournalOptions& options, const CoreConfig& config,
                                                              const CoreSeams& seams, const JournalPace& pace) {
-  if (options.max_bytes < kSmallestBudget) {
-    return fail(ErrorCode::invalid_argument, "journal_max_bytes", fmt::format("is {}", options.max_bytes),
-                fmt::format("give {} or more", kSmallestBudget));
+  if (Result<void> valid = check(options); !valid) return std::unexpected(std::move(valid.error()));
+  JournalHeader header{
+      .quire_version = std::string(kVersion), .decision_profile = std::string(kDecisionProfile), .start_time_s = now_s(), .config = config};
+  auto journal = std::unique_ptr<JournalWriter>(new JournalWriter(options, std::move(header), seams, pace));
+  if (!options.folder.empty()) {
+    auto file = JournalFile::create(options.folder, options.max_bytes);
+    if (!file) return std::unexpected(std::move(file.error()));
+    journal->path_ = file->path();
+    if (file->append(journal_beginning(journal->header_))) {
+      return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written", journal->path_),
+                  "give a folder with room on its disk");
+    }
+    journal->num_bytes_ = file->size();
+    journal->file_.emplace(std::move(*file));
   }
-  auto file = JournalFile::create(options.folder, options.max_bytes);
-  if (!file) return std::unexpected(std::move(file.error()));
-  auto journal = std::unique_ptr<JournalWriter>(new JournalWriter(std::move(*file),
-                                                                  {.quire_version = std::string(kVersion),
-                                                                   .decision_profile = std::string(kDecisionProfile),
-                                                                   .start_time_s = now_s(),
-                                                                   .config = config},
-                                                                  options.max_bytes, seams, pace));
-  if (journal->file_.append(journal_beginning(journal->header_))) {
-    return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written", journal->path_),
-                "give a folder with room on its disk");
-  }
-  journal->num_bytes_ = journal->file_.size();
   journal->thread_ = std::thread([&writer = *journal] { writer.run(); });
   return journal;
 }
@@ -56,20 +77,20 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const JournalOption
 void JournalWriter::Told::clear() {
   calls.clear();
   cuts.clear();
+  saves.clear();
   state_bytes = 0;
 }
 
-JournalWriter::JournalWriter(JournalFile file, JournalHeader header, std::uint64_t max_bytes, const CoreSeams& seams,
-                             const JournalPace& pace)
+JournalWriter::JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams, const JournalPace& pace)
     : pace_(pace),
-      max_bytes_(max_bytes),
+      options_(options),
       recorder_(seams, [this](std::span<const std::uint8_t> call) { put(call); }),
-      calls_left_(calls_until_next(0)),
       header_(std::move(header)),
       run_start_s_(header_.start_time_s),
-      file_(std::move(file)),
-      path_(file_.path()) {
+      file_share_(calls_per_checkpoint(options.max_bytes, 0)) {
+  calls_left_ = calls_until_next(0);
   header_.seams = recorder_.which();
+  if (options_.memory_bytes > 0) ring_.emplace(options_.memory_bytes);
 }
 
 JournalWriter::~JournalWriter() {
@@ -92,18 +113,26 @@ std::string JournalWriter::path() const {
 }
 
 std::uint64_t JournalWriter::calls_until_next(std::uint64_t checkpoint_bytes) const {
-  return pace_.calls_per_checkpoint != 0 ? pace_.calls_per_checkpoint : calls_per_checkpoint(max_bytes_, checkpoint_bytes);
+  if (pace_.calls_per_checkpoint != 0) return pace_.calls_per_checkpoint;
+  const bool is_filed = !options_.folder.empty() && !end();
+  const std::uint64_t of_files = is_filed ? calls_per_checkpoint(options_.max_bytes, checkpoint_bytes) : UINT64_MAX;
+  return options_.memory_bytes > 0 ? std::min(of_files, calls_per_checkpoint(options_.memory_bytes, checkpoint_bytes)) : of_files;
 }
 
 void JournalWriter::put(std::span<const std::uint8_t> call) {
-  if (end_.load(std::memory_order_relaxed) != JournalEnd::cut) return;
+  if (options_.memory_bytes == 0 && end()) return;
   calls_left_ -= std::min<std::uint64_t>(calls_left_, call.size());
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
     too_slow_ = too_slow_ || waiting_.calls.size() + call.size() > pace_.max_waiting_bytes;
-    if (too_slow_) return;
+    if (too_slow_) {
+      calls_left_ = 0;  // what is kept in memory begins anew, as soon as it can
+      return;
+    }
     was_empty = waiting_.calls.empty();
+    if (waiting_.progress.num_steps == 0) first_plan_s_ = recorder_.progress().now_s;
+    waiting_.progress = recorder_.progress();
     waiting_.calls.insert(waiting_.calls.end(), call.begin(), call.end());
   }
   if (was_empty) wake_.notify_one();
@@ -125,73 +154,141 @@ void JournalWriter::flush() {
   std::unique_lock lock(mutex_);
   flushing_ = true;
   wake_.notify_one();
-  idle_.wait(lock, [this] { return (waiting_.calls.empty() && !writing_) || end().has_value(); });
+  idle_.wait(lock, [this] { return (waiting_.calls.empty() && !writing_) || (options_.memory_bytes == 0 && end().has_value()); });
   flushing_ = false;
+}
+
+void JournalWriter::save(JournalSaveAnswer answer) {
+  if (options_.memory_bytes == 0) {
+    return answer(
+        fail(ErrorCode::unsupported, "journal_memory", "is 0: the last minutes are not kept", "start with more (--journal-memory 32MiB)"));
+  }
+  if (options_.folder.empty() && options_.save_folder.empty()) {
+    return answer(fail(ErrorCode::unsupported, "journal_save", "no folder is given that journals could be saved in",
+                       "start with --journal-save DIR, or with --journal DIR"));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.saves.size() < kMaxSaves) {
+      waiting_.saves.push_back(std::move(answer));
+      answer = nullptr;
+    }
+  }
+  if (answer) return answer(fail(ErrorCode::overloaded, "", fmt::format("{} others are being saved", kMaxSaves), "try again"));
+  wake_.notify_one();
 }
 
 void JournalWriter::run() {
   Told told;
-  bool goes_on = true, is_last = false;
-  while (goes_on && !is_last) {
+  bool is_last = false;
+  while (!is_last && (ring_ || !end())) {
     bool is_too_slow = false;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !waiting_.calls.empty(); });
-      wake_.wait_for(lock, std::chrono::milliseconds(pace_.gather_ms), [this] { return stopping_ || flushing_; });
+      const auto is_urgent = [this] { return stopping_ || flushing_ || !waiting_.saves.empty(); };
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.calls.empty() || !waiting_.saves.empty(); });
+      wake_.wait_for(lock, std::chrono::milliseconds(pace_.gather_ms), is_urgent);
       told.clear();
       std::swap(told, waiting_);
-      is_too_slow = too_slow_;
+      waiting_.progress = told.progress;
+      is_too_slow = std::exchange(too_slow_, false);
       is_last = stopping_;
       writing_ = true;
     }
-    goes_on = write(told, is_too_slow);
+    write(told, is_too_slow);
+    for (const JournalSaveAnswer& answer : told.saves) answer(save_ring(told.progress));
     {
       const std::lock_guard lock(mutex_);
       writing_ = false;
     }
     idle_.notify_all();
   }
-  if (goes_on) finish(JournalEnd::stopped);
+  if (file_ && !end()) finish(JournalEnd::stopped);
 }
 
-bool JournalWriter::write(const Told& told, bool is_too_slow) {
+void JournalWriter::write(Told& told, bool is_too_slow) {
   const std::span<const std::uint8_t> calls = told.calls;
   std::size_t done = 0;
-  std::optional<JournalEnd> end;
-  for (std::size_t i = 0; i < told.cuts.size() && !end; ++i) {
-    end = append(calls.subspan(done, told.cuts[i].at - done));
-    done = told.cuts[i].at;
-    if (!end) go_on(told.cuts[i]);
+  for (Cut& cut : told.cuts) {
+    append(calls.subspan(done, cut.at - done));
+    done = cut.at;
+    begin_part(cut);
   }
-  if (!end) end = append(calls.subspan(done));
-  if (!end && is_too_slow) end = JournalEnd::too_slow;
-  num_bytes_.store(file_.total_size(), std::memory_order_relaxed);
-  if (end) finish(*end);
-  return !end;
+  append(calls.subspan(done));
+  if (is_too_slow && file_ && !end()) finish(JournalEnd::too_slow);
+  if (is_too_slow && ring_) ring_->lose();
+  if (file_) num_bytes_.store(file_->total_size(), std::memory_order_relaxed);
+  if (ring_) memory_bytes_.store(ring_->num_bytes(), std::memory_order_relaxed);
 }
 
-std::optional<JournalEnd> JournalWriter::append(std::span<const std::uint8_t> calls) {
-  if (calls.empty()) return std::nullopt;
+void JournalWriter::append(std::span<const std::uint8_t> calls) {
+  if (calls.empty()) return;
+  if (ring_) ring_->append(calls);
+  if (!file_ || end()) return;
   frame_.clear();
-  append_frame(frame_, file_.size(), FrameKind::calls, calls);
-  return file_.append(frame_);
+  append_frame(frame_, file_->size(), FrameKind::calls, calls);
+  file_calls_ += calls.size();
+  if (const std::optional<JournalEnd> end = file_->append(frame_)) finish(*end);
 }
 
 // Where there is no room for another file, this one goes on.
-void JournalWriter::go_on(const Cut& cut) {
-  header_.start_time_s = now_s();
-  frame_ = journal_beginning(header_);
-  append_frame(frame_, frame_.size(), FrameKind::checkpoint,
-               journal_checkpoint({.run_start_s = run_start_s_, .number = ++num_states_, .progress = cut.progress, .state = cut.state}));
-  if (!file_.begin_next(frame_)) return;
-  const std::lock_guard lock(mutex_);
-  path_ = file_.path();
+void JournalWriter::begin_part(Cut& cut) {
+  std::vector<std::uint8_t> checkpoint =
+      journal_checkpoint({.run_start_s = run_start_s_, .number = ++num_states_, .progress = cut.progress, .state = cut.state});
+  const bool is_full = file_calls_ >= file_share_ || pace_.calls_per_checkpoint != 0;
+  if (file_ && !end() && is_full) {
+    header_.start_time_s = now_s();
+    frame_ = journal_beginning(header_);
+    append_frame(frame_, frame_.size(), FrameKind::checkpoint, checkpoint);
+    file_calls_ = 0;
+    file_share_ = calls_per_checkpoint(options_.max_bytes, cut.state.size());
+    if (file_->begin_next(frame_)) {
+      const std::lock_guard lock(mutex_);
+      path_ = file_->path();
+    }
+  }
+  cut.state = {};
+  if (ring_) ring_->begin(cut.progress, std::move(checkpoint));
+}
+
+Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
+  if (ring_->empty()) {
+    return fail(ErrorCode::overloaded, "journal_memory",
+                "holds nothing at the moment: the state of the scheduler does not fit, or calls came "
+                "faster than they could be kept",
+                "try again, or start with more (--journal-memory)");
+  }
+  auto file = JournalFile::create_saved(options_.save_folder.empty() ? options_.folder : options_.save_folder);
+  if (!file) return std::unexpected(std::move(file.error()));
+  JournalHeader header = header_;
+  header.start_time_s = run_start_s_;
+  bool is_good = !file->append(journal_beginning(header));
+  ring_->visit([&](FrameKind kind, std::span<const std::uint8_t> payload) {
+    frame_.clear();
+    append_frame(frame_, file->size(), kind, payload);
+    is_good = is_good && !file->append(frame_);
+  });
+  if (!is_good) {
+    (void)::unlink(file->path().c_str());
+    return fail(ErrorCode::io, "journal", fmt::format("'{}' cannot be written: its disk is full, or failed", file->path()), "make room");
+  }
+  file->finish(JournalEnd::saved);
+  const JournalProgress& first = ring_->first();
+  double first_s = first.now_s;
+  if (first.num_steps == 0) {
+    const std::lock_guard lock(mutex_);
+    first_s = first_plan_s_;
+  }
+  return SavedJournal{.path = file->path(),
+                      .num_bytes = file->size(),
+                      .num_steps = until.num_steps - first.num_steps,
+                      .covered_s = until.num_steps > first.num_steps ? until.now_s - first_s : 0.0};
 }
 
 void JournalWriter::finish(JournalEnd end) {
   end_.store(end, std::memory_order_relaxed);
-  file_.finish(end);
-  num_bytes_.store(file_.total_size(), std::memory_order_relaxed);
+  file_->finish(end);
+  num_bytes_.store(file_->total_size(), std::memory_order_relaxed);
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Writes calls to a file, on a thread of its own.
+// Writes calls to files and to memory, on a thread of its own.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/journal/journal_file.h"
+#include "engine/journal/journal_ring.h"
 #include "quire/journal.h"
 
 namespace quire {
@@ -48,6 +49,8 @@ class JournalWriter final : public CoreJournal {
   void flush() override;
   [[nodiscard]] std::uint64_t num_bytes() const override { return num_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::optional<JournalEnd> end() const override;
+  void save(JournalSaveAnswer answer) override;
+  [[nodiscard]] std::uint64_t memory_bytes() const override { return memory_bytes_.load(std::memory_order_relaxed); }
 
  private:
   // The state of the core behind so many bytes of the calls that wait.
@@ -60,38 +63,43 @@ class JournalWriter final : public CoreJournal {
     std::vector<std::uint8_t> calls;
     std::vector<Cut> cuts;
     std::uint64_t state_bytes = 0;  // of all cuts
+    JournalProgress progress;       // behind them
+    std::vector<JournalSaveAnswer> saves;
 
     void clear();
   };
 
-  JournalWriter(JournalFile file, JournalHeader header, std::uint64_t max_bytes, const CoreSeams& seams, const JournalPace& pace);
+  JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams, const JournalPace& pace);
   void put(std::span<const std::uint8_t> call);
   void put_state();
   [[nodiscard]] std::uint64_t calls_until_next(std::uint64_t checkpoint_bytes) const;
   void run();
-  // Whether it goes on.
-  bool write(const Told& told, bool is_too_slow);
-  std::optional<JournalEnd> append(std::span<const std::uint8_t> calls);
-  void go_on(const Cut& cut);
+  void write(Told& told, bool is_too_slow);
+  void append(std::span<const std::uint8_t> calls);
+  void begin_part(Cut& cut);
+  Result<SavedJournal> save_ring(const JournalProgress& until);
   void finish(JournalEnd end);
 
   const JournalPace pace_;
-  const std::uint64_t max_bytes_;
+  const JournalOptions options_;
   JournalRecorder recorder_;
-  std::uint64_t calls_left_;  // the core's thread's: bytes until the state is taken
+  std::uint64_t calls_left_ = 0;  // the core's thread's: bytes until the state is taken
   // The writing thread's.
   JournalHeader header_;
   const double run_start_s_;
-  JournalFile file_;
+  std::optional<JournalFile> file_;  // none: only memory is asked for
+  std::optional<JournalRing> ring_;
   std::uint64_t num_states_ = 0;
+  std::uint64_t file_calls_ = 0, file_share_ = 0;  // bytes of calls in this file, and how many it is to have
   std::vector<std::uint8_t> frame_;
   // Held for a moment only: for what follows, down to too_slow_.
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::string path_;
   Told waiting_;
+  double first_plan_s_ = 0.0;
   bool stopping_ = false, too_slow_ = false, flushing_ = false, writing_ = false;
-  std::atomic<std::uint64_t> num_bytes_ = 0;
+  std::atomic<std::uint64_t> num_bytes_ = 0, memory_bytes_ = 0;
   std::atomic<JournalEnd> end_ = JournalEnd::cut;  // none yet
   std::thread thread_;                             // last: it uses all the others
 };

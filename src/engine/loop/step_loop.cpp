@@ -345,6 +345,7 @@ const EngineStats& StepLoop::stats() {
   if (options_.explainer != nullptr) stats.explained = options_.explainer->totals();
   if (options_.journal != nullptr) {
     stats.journal_bytes = options_.journal->num_bytes();
+    stats.journal_memory_bytes = options_.journal->memory_bytes();
     if (const auto end = options_.journal->end()) stats.journal_ended = journal_end_name(*end);
   }
   return stats;

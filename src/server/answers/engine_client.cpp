@@ -32,6 +32,10 @@ ControlAnswer EngineClient::on_server(std::function<void(const Result<bool>&)> t
   return [this, then = std::move(then)](Result<bool> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
 }
 
+JournalSaveAnswer EngineClient::saved_on_server(std::function<void(const Result<SavedJournal>&)> then) {
+  return [this, then = std::move(then)](Result<SavedJournal> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
+}
+
 ExplainAnswer EngineClient::explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then) {
   return [this, then = std::move(then)](Result<std::vector<RequestExplanation>> answer) {
     post_([then, answer = std::move(answer)] { then(answer); });

@@ -39,7 +39,8 @@ class EngineClient final : public OutputSink {
 
   // For the engine's control verbs: `then` runs on the server's thread. The engine must have answered before this goes.
   [[nodiscard]] ControlAnswer on_server(std::function<void(const Result<bool>&)> then);
-  // The same, for explain().
+  // The same, for save_journal() and explain().
+  [[nodiscard]] JournalSaveAnswer saved_on_server(std::function<void(const Result<SavedJournal>&)> then);
   [[nodiscard]] ExplainAnswer explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then);
   // The same, for watch().
   [[nodiscard]] WatchAnswer watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then);

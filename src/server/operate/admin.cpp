@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "server/http/query.h"
 #include "text/utf8.h"
 
@@ -52,6 +53,12 @@ std::string cache_reset_body(bool was_reset) {
 
 std::string pause_body(bool paused) {
   return paused ? R"({"status":"paused"})" : R"({"status":"resumed"})";
+}
+
+std::string saved_journal_body(const SavedJournal& saved) {
+  std::string body = R"({"path":)";
+  append_json_string(body, saved.path);
+  return body + fmt::format(R"(,"bytes":{},"steps":{},"seconds":{:.3f}}})", saved.num_bytes, saved.num_steps, saved.covered_s);
 }
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #pragma once
 // What an operator asks of the engine over HTTP. Names, parameters and answers are those of vLLM's POST /reset_prefix_cache, /pause,
-// /resume, /reset_encoder_cache and /reset_mm_cache; parameters stand in the query.
+// /resume, /reset_encoder_cache and /reset_mm_cache; parameters stand in the query. And of
+// POST /v1/journal/save, which is quire's own, the answer.
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/server_options.h"
@@ -19,5 +20,6 @@ Result<void> parse_no_parameters(const HttpRequest& request);
 // Bodies for what the engine answered.
 std::string cache_reset_body(bool was_reset);
 std::string pause_body(bool paused);
+std::string saved_journal_body(const SavedJournal& saved);
 
 }  // namespace quire

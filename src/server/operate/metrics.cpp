@@ -187,6 +187,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:journal_bytes_total", "Written to the journal (--journal).", engine.journal_bytes);
   out.gauge("quire:journal_ended", "1 where the journal takes no more: its budget is reached, or the disk is slow, full or broken.",
             engine.journal_ended.empty() ? 0 : 1);
+  out.gauge("quire:journal_memory_bytes", "Of the journal's last minutes, in memory (--journal-memory).", engine.journal_memory_bytes);
   out.histogram("quire:step_seconds", "One engine step.", engine.step_time_s);
   out.histogram("quire:scheduler_seconds", "The scheduler's part of a step.", engine.scheduler_time_s);
   out.histogram("quire:forward_seconds", "The forward pass of a step.", engine.forward_time_s);

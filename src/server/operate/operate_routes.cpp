@@ -80,6 +80,7 @@ class Operator {
   Reply reset_prefix_cache(const HttpRequest& request, const Wake& wake);
   Reply pause(const HttpRequest& request, const Wake& wake);
   Reply resume(const HttpRequest& request, const Wake& wake);
+  Reply save_journal(const HttpRequest& request, const Wake& wake);
   [[nodiscard]] Reply is_paused() const;
 
  private:
@@ -128,6 +129,19 @@ Reply Operator::resume(const HttpRequest& request, const Wake& wake) {
   return ask_engine(wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine().resume(std::move(answer)); });
 }
 
+Reply Operator::save_journal(const HttpRequest& request, const Wake& wake) {
+  if (const auto parsed = parse_no_parameters(request); !parsed) return serving_->refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
+  auto pending = std::make_shared<PendingReply>();
+  ++num_asked_;
+  engine().save_journal(serving_->engine().saved_on_server([this, pending, wake](const Result<SavedJournal>& saved) {
+    --num_asked_;
+    pending->reply = saved ? Serving::json_reply(saved_journal_body(*saved)) : serving_->refuse(saved.error());
+    wake();
+  }));
+  return {HttpResponse{}, nullptr, std::move(pending)};
+}
+
 Reply Operator::is_paused() const {
   return Serving::json_reply(fmt::format(R"({{"is_paused":{}}})", engine().stats().is_paused));
 }
@@ -164,6 +178,8 @@ ApiRoutes operate_routes(Serving& serving) {
               {"/reset_mm_cache", "POST", Access::admin, reset_absent},
               {"/pause", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->pause(request, wake); }},
               {"/resume", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->resume(request, wake); }},
+              {"/v1/journal/save", "POST", Access::admin,
+               [desk](HttpRequest& request, const Wake& wake) { return desk->save_journal(request, wake); }},
               {"/is_paused", "GET", Access::admin, [desk](HttpRequest&, const Wake&) { return desk->is_paused(); }},
           }};
 }

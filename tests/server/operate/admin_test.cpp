@@ -103,6 +103,24 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
   EXPECT_EQ(client.get("/is_paused").json().at("is_paused"), true);
 }
 
+TEST_F(AdminTest, ASavedJournalIsNamedWithWhatItHas) {
+  engine.saved_journal = SavedJournal{.path = "/a \"b\".qj", .num_bytes = 12345, .num_steps = 678, .covered_s = 9.25};
+  start();
+  HttpClient client(port);
+  ClientResponse response = client.post("/v1/journal/save", "");
+  EXPECT_EQ(response.status, 200U);
+  EXPECT_EQ(response.json().at("path"), "/a \"b\".qj");
+  EXPECT_EQ(response.json().at("bytes"), 12345);
+  EXPECT_EQ(response.json().at("steps"), 678);
+  EXPECT_EQ(response.json().at("seconds"), 9.25);
+  EXPECT_EQ(client.post("/v1/journal/save?to=/etc", "").status, 400U) << "where it goes is not for clients to say";
+  EXPECT_EQ(client.get("/v1/journal/save").status, 405U);
+  engine.saved_journal = fail(ErrorCode::unsupported, "journal_save", "no folder is given", "give one");
+  response = client.post("/v1/journal/save", "");
+  EXPECT_EQ(response.status, 400U);
+  EXPECT_EQ(response.json().at("error").at("param"), "journal_save");
+}
+
 TEST_F(AdminTest, CachesThatNoModelHereFillsAreEmptyAtOnce) {
   start();
   HttpClient client(port);
