@@ -18,6 +18,7 @@ quire_room(core_schedule core/schedule DEPS base core_agent core_journal core_kv
            core_schedule_loops core_schedule_results)
 quire_room(core_journal core/journal DEPS base LINKS core_schedule)
 quire_room(core_explain core/explain DEPS base LINKS core_schedule)
+quire_room(core_curve core/curve DEPS base LINKS core_schedule)
 quire_room(core_connect core/connect DEPS base core_offload LINKS core_schedule)
 
 quire_room(memory runtime/memory DEPS base)
@@ -39,7 +40,7 @@ quire_room(engine_tiers engine/tiers PART DEPS base core_connect tier transport 
 quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_stats grammar worker LINKS core_schedule sample)
 quire_room(engine_loop engine/loop PART DEPS base worker engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain)
 quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain engine_journal)
-quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
+quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
 quire_room(server_request server/request PART DEPS base text server_http LINKS engine LIBS Boost::json NO_PCH)

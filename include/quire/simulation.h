@@ -3,6 +3,7 @@
 // worker (docs/simulate.md). Values, and functions without state: equal arguments give equal results. Called on any thread.
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "quire/api.h"
 #include "quire/error.h"
 #include "quire/ids.h"
+#include "quire/lab/curve.h"
 #include "quire/options.h"
 
 namespace quire {
@@ -142,6 +144,7 @@ struct SimulationOptions {
   std::uint64_t kv_bytes_per_token = 131'072;  // what a token's keys and values take: an 8B model's in bf16; counts with a tier only
   WorkerModel worker;
   double slo_ttft_s = 0.0, slo_tpot_s = 0.0;  // goodput counts who keeps both; 0: any
+  std::uint32_t curve_names = 0;              // CurveOptions::max_tracked of each instance; 0: no curve is drawn
 };
 
 struct RequestTimes {
@@ -183,6 +186,7 @@ struct SimulationResult {
   double busy_share = 0.0;                             // of all workers' time up to the makespan
   // Seconds of steps that began while requests waited, by what kept them waiting.
   double held_by_batch_s = 0.0, held_by_budget_s = 0.0, held_by_blocks_s = 0.0;
+  std::optional<CacheCurve> curve;  // with SimulationOptions::curve_names: the instances' counts in one, sizes are those of each
 };
 
 // From 0 to 1, now and then, on the calling thread (a sweep: on any, one at a time).

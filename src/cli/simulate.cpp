@@ -193,6 +193,9 @@ Command add_simulate_command(CLI::App& app) {
       ->add_option("--sweep", flags->sweep, fmt::format("NAME=VALUE,VALUE: each value, with each of other sweeps: {}", sweep_axis_names()))
       ->type_name("AXIS")
       ->allow_extra_args(false);
+  command->add_flag(
+      "--curve", [flags](std::int64_t count) { flags->simulation.curve_names = count > 0 ? CurveOptions{}.max_tracked : 0; },
+      "Predict the prefix hits of other sizes of the cache, too, from this run alone (docs/curve.md)");
   command->add_option("--threads", flags->num_threads, "Simulations at once in a sweep; 0: one per core");
   command->add_option("--json", flags->json, "Write the figures there, too; -: to stdout, instead of the table")->type_name("FILE");
   command->add_option("--svg", flags->svg, "Draw them, too")->type_name("FILE");

@@ -62,6 +62,28 @@ std::string samples_json(const SimulationResult& result) {
   return text.empty() ? "[]" : text + "]";
 }
 
+// Rows of the curve: blocks, bytes, hit rate, and what is saved per second.
+std::string curve_json(const CacheCurve& curve, const SimulationOptions& options) {
+  std::string rows;
+  for (const CurveRow& row : curve_rows(curve, curve.all, curve_costs(curve, options))) {
+    Object object;
+    if (!row.label.empty()) object.text("label", row.label);
+    object.count("blocks", row.num_blocks);
+    object.count("bytes", row.num_bytes);
+    object.number("hit_rate", row.hit_rate);
+    object.number("saved_tokens_per_s", row.saved_tokens_per_s);
+    if (row.saved_s_per_s) object.number("saved_s_per_s", *row.saved_s_per_s);
+    rows += (rows.empty() ? "" : ", ") + object.take();
+  }
+  Object object;
+  object.number("sampling_rate", curve.sampling_rate);
+  object.count("num_tracked", curve.num_tracked);
+  object.count("memory_bytes", curve.num_bytes);
+  object.number("seconds", curve.seconds);
+  object.raw("rows", "[" + rows + "]");
+  return object.take();
+}
+
 Object result_object(const SimulationResult& result) {
   Object object;
   for (const auto& [name, value] : {std::pair("num_finished", result.num_finished),
@@ -105,6 +127,7 @@ std::string simulation_json(const SimulationResult& result, const SimulationOpti
   Object object = result_object(result);
   object.raw("options", options_json(options));
   object.raw("samples", samples_json(result));
+  if (result.curve) object.raw("curve", curve_json(*result.curve, options));
   return object.take() + "\n";
 }
 

@@ -170,6 +170,21 @@ std::string simulation_svg(const SimulationResult& result, std::string_view titl
   return sheet.take();
 }
 
+// Sizes double at equal distances, as they are asked about.
+std::string curve_svg(std::span<const CurveRow> rows, std::string_view title) {
+  PlotLine hits{"hits, %", {}};
+  std::vector<std::string> labels;
+  labels.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    hits.points.emplace_back(static_cast<double>(i), rows[i].hit_rate * 100.0);
+    const double gib = static_cast<double>(rows[i].num_bytes) / (1024.0 * 1024.0 * 1024.0);
+    labels.push_back(rows[i].label.empty() ? fmt::format("{:.3g}", gib) : fmt::format("{:.3g} ({})", gib, rows[i].label));
+  }
+  Sheet sheet(title, 1);
+  sheet.panel({.title = "Prompt tokens found", .x_name = "GiB of KV cache", .lines = {hits}, .x_labels = labels, .dots = true});
+  return sheet.take();
+}
+
 std::string sweep_svg(std::span<const SweepAxis> axes, std::span<const SweepPoint> points, std::span<const SimulationResult> results) {
   std::string names;
   for (const SweepAxis& axis : axes) names += (names.empty() ? "" : "/") + axis.name;

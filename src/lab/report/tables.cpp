@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
 
 template <class... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
@@ -41,6 +41,14 @@ std::string routing_name(Routing routing) {
 
 double hit_rate(const SimulationResult& result) {
   return share(static_cast<double>(result.cached_tokens), static_cast<double>(result.prompt_tokens));
+}
+
+CurveCosts curve_costs(const CacheCurve& curve, const SimulationOptions& options) {
+  const std::uint64_t block_bytes = options.kv_bytes_per_token * curve.block_size;
+  CurveCosts costs{.block_bytes = block_bytes,
+                   .prefill_tokens_per_s = options.worker.prefill_token_s > 0.0 ? 1.0 / options.worker.prefill_token_s : 0.0};
+  if (options.tier.bytes > 0) costs.named.emplace_back("now + tier", curve.num_blocks + options.tier.bytes / block_bytes);
+  return costs;
 }
 
 std::string simulation_table(const SimulationResult& result, const SimulationOptions& options) {
@@ -77,6 +85,22 @@ std::string simulation_table(const SimulationResult& result, const SimulationOpt
       options.num_instances == 1 ? std::string("one worker") : fmt::format("{} workers", options.num_instances), result.busy_share * 100.0);
   add(out, "{:<16} {:.1f} s for a place in the batch, {:.1f} s for the step's tokens, {:.1f} s for blocks\n", "time waited for",
       result.held_by_batch_s, result.held_by_budget_s, result.held_by_blocks_s);
+  if (result.curve) {
+    add(out, "\nother sizes of the KV cache{}, from a sample of {:.3g} of the blocks ({:.1f} MiB):\n",
+        options.num_instances == 1 ? "" : ", of each instance", result.curve->sampling_rate,
+        static_cast<double>(result.curve->num_bytes) / kMiB);
+    add(out, "{}", curve_table(curve_rows(*result.curve, result.curve->all, curve_costs(*result.curve, options))));
+  }
+  return out;
+}
+
+std::string curve_table(std::span<const CurveRow> rows) {
+  std::string out;
+  add(out, "{:>12} {:>10} {:>8} {:>16} {:>16}\n", "GiB", "blocks", "hits %", "tokens/s saved", "s/s saved");
+  for (const CurveRow& row : rows)
+    add(out, "{:>12.3f} {:>10} {:>8.2f} {:>16.1f} {:>16}{}{}\n", static_cast<double>(row.num_bytes) / kGiB, row.num_blocks,
+        row.hit_rate * 100.0, row.saved_tokens_per_s, row.saved_s_per_s ? fmt::format("{:.4f}", *row.saved_s_per_s) : "?",
+        row.label.empty() ? "" : "  ", row.label);
   return out;
 }
 

@@ -30,6 +30,16 @@ Result<std::unique_ptr<OffloadConnector>> make_connector(const SimulationOptions
                                   config, options.kv_bytes_per_token * config.block_size);
 }
 
+// With a tier, that and the cache together are one of the sizes.
+std::unique_ptr<CurveSampler> make_sampler(const SimulationOptions& options, const CoreConfig& config) {
+  std::vector<std::uint64_t> more;
+  if (options.tier.bytes > 0)
+    more.push_back(config.kv.num_blocks - 1 + options.tier.bytes / (options.kv_bytes_per_token * config.block_size));
+  CurveOptions curve = CurveOptions::of(config, options.curve_names, more);
+  curve.halve_after_s = 0.0;
+  return std::make_unique<CurveSampler>(curve);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Instance>> Instance::create(std::uint32_t index, const CoreConfig& config, Played& played) {
@@ -42,9 +52,11 @@ Result<std::unique_ptr<Instance>> Instance::create(std::uint32_t index, const Co
     made->connector_ = std::move(*connector);
     made->connector_->set_costs({.load_bytes_per_s = options.tier.load_bytes_per_s, .compute_tokens_per_s = compute_tokens_per_s});
   }
-  auto core = Core::create(config, {.connector = made->connector_.get(), .hash = &made->hash_});
+  if (options.curve_names > 0) made->curve_ = make_sampler(options, config);
+  auto core = Core::create(config, {.connector = made->connector_.get(), .events = made->curve_.get(), .hash = &made->hash_});
   if (!core) return std::unexpected(core.error());
   made->core_ = std::move(*core);
+  if (made->curve_ != nullptr) made->curve_->follow(*made->core_);
   made->core_->set_swap_costs({.out_bytes_per_s = options.tier.store_bytes_per_s,
                                .in_bytes_per_s = options.tier.load_bytes_per_s,
                                .prefill_tokens_per_s = compute_tokens_per_s});

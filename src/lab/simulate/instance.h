@@ -11,6 +11,7 @@
 #include "lab/simulate/simulated_steps.h"
 #include "lab/workload/block_names.h"
 #include "quire/core.h"
+#include "quire/lab/curve.h"
 #include "quire/simulation.h"
 
 namespace quire {
@@ -51,6 +52,7 @@ class Instance {
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   [[nodiscard]] const InstanceTotals& totals() const { return totals_; }
   [[nodiscard]] const ModelledLinks& links() const { return links_; }
+  [[nodiscard]] const CurveSampler* curve() const { return curve_.get(); }
   // For tests that look at decisions: called with each plan as it is made.
   std::function<void(const StepPlan&)> on_plan;
 
@@ -81,6 +83,7 @@ class Instance {
   MixedNames hash_;
   ModelledLinks links_;
   std::unique_ptr<OffloadConnector> connector_;  // null: no tier
+  std::unique_ptr<CurveSampler> curve_;          // null: nobody asked for it
   std::unique_ptr<Core> core_;
   double now_s_ = 0.0;
   double worker_free_s_ = 0.0;

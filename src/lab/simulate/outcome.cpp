@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 namespace quire {
@@ -20,6 +21,28 @@ struct Latencies {
 
 bool keeps(double value, double limit) {
   return limit <= 0.0 || value <= limit;
+}
+
+void add_counts(CurveCounts& to, const CurveCounts& from) {
+  to.num_requests += from.num_requests;
+  to.query_tokens += from.query_tokens;
+  to.found_tokens += from.found_tokens;
+  to.external_tokens += from.external_tokens;
+  std::ranges::transform(to.hit_tokens, from.hit_tokens, to.hit_tokens.begin(), std::plus());
+}
+
+// Without tenants, which a workload does not have.
+void add_curve(std::optional<CacheCurve>& to, const CacheCurve& from) {
+  if (!to.has_value()) {
+    to = from;
+    to->tenants.clear();
+    return;
+  }
+  add_counts(to->all, from.all);
+  to->seconds = std::max(to->seconds, from.seconds);
+  to->sampling_rate = std::min(to->sampling_rate, from.sampling_rate);
+  to->num_tracked += from.num_tracked;
+  to->num_bytes += from.num_bytes;
 }
 
 }  // namespace
@@ -53,6 +76,7 @@ void add_instance(SimulationResult& result, const Instance& instance) {
   result.held_by_batch_s += totals.held_by_batch_s;
   result.held_by_budget_s += totals.held_by_budget_s;
   result.held_by_blocks_s += totals.held_by_blocks_s;
+  if (instance.curve() != nullptr) add_curve(result.curve, instance.curve()->curve());
 }
 
 void summarise(SimulationResult& result, const SimulationOptions& options) {

@@ -1,0 +1,40 @@
+// From counts to what they say of other sizes: pure arithmetic, on any thread.
+#include <algorithm>
+
+#include "base/check.h"
+#include "quire/lab/curve.h"
+
+namespace quire {
+
+std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts) {
+  std::vector<double> rates(curve.sizes.size(), 0.0);
+  if (counts.query_tokens <= 0.0 || counts.hit_tokens.size() != rates.size()) return rates;
+  const auto own = std::ranges::find(curve.sizes, std::uint64_t{curve.num_blocks});
+  QUIRE_CHECK(own != curve.sizes.end(), "the cache's own size is one of them");
+  const double moved = counts.found_tokens - counts.hit_tokens[static_cast<std::size_t>(own - curve.sizes.begin())];
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    rates[i] = std::clamp((counts.hit_tokens[i] + moved) / counts.query_tokens, i > 0 ? rates[i - 1] : 0.0, 1.0);
+  return rates;
+}
+
+std::vector<CurveRow> curve_rows(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
+  const std::vector<double> rates = hit_rates(curve, counts);
+  const auto own = std::ranges::find(curve.sizes, std::uint64_t{curve.num_blocks});
+  QUIRE_CHECK(own != curve.sizes.end(), "the cache's own size is one of them");
+  const double rate_now = rates[static_cast<std::size_t>(own - curve.sizes.begin())];
+  const double tokens_per_s = curve.seconds > 0.0 ? counts.query_tokens / curve.seconds : 0.0;
+  std::vector<CurveRow> rows;
+  rows.reserve(rates.size());
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    CurveRow row{.num_blocks = curve.sizes[i], .num_bytes = curve.sizes[i] * costs.block_bytes, .hit_rate = rates[i]};
+    if (row.num_blocks == curve.num_blocks) row.label = "now";
+    for (const auto& [name, size] : costs.named)
+      if (size == row.num_blocks) row.label += (row.label.empty() ? "" : ", ") + name;
+    row.saved_tokens_per_s = (row.hit_rate - rate_now) * tokens_per_s;
+    if (costs.prefill_tokens_per_s > 0.0) row.saved_s_per_s = row.saved_tokens_per_s / costs.prefill_tokens_per_s;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace quire

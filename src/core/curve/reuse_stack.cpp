@@ -1,0 +1,176 @@
+// The order is kept in numbered slots: who is released takes the next one, and how many were released later is how many slots behind are
+// occupied. Called for each sampled block of a request when it is admitted and when it ends, on the core's thread: nothing allocates.
+#include "core/curve/reuse_stack.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace quire {
+
+ReuseStack::ReuseStack(std::uint32_t max_tracked, double max_depth, double rate)
+    : max_depth_(max_depth),
+      names_(max_tracked),
+      buckets_(std::bit_ceil(std::max(max_tracked, 2U)), kNone),
+      shift_(64U - static_cast<unsigned>(std::countr_zero(buckets_.size()))) {
+  QUIRE_CHECK(max_tracked > 0 && rate > 0.0 && rate <= 1.0, "there is room for a name, and it may be sampled");
+  const std::size_t num_groups = (std::size_t{2} * max_tracked + kGroupSlots - 1) / kGroupSlots;
+  slots_.resize(num_groups * kGroupSlots);
+  occupied_.resize(num_groups * kGroupSlots / kWordBits);
+  per_group_.resize(num_groups);
+  while (rate_ > rate) {
+    rate_ *= 0.5;
+    threshold_ >>= 1U;
+  }
+  clear();
+}
+
+std::uint64_t ReuseStack::num_bytes() const {
+  return sizeof(Name) * names_.size() + sizeof(std::uint32_t) * (buckets_.size() + slots_.size() + per_group_.size()) +
+         sizeof(std::uint64_t) * occupied_.size();
+}
+
+void ReuseStack::clear() {
+  std::ranges::fill(buckets_, kNone);
+  std::ranges::fill(occupied_, 0);
+  std::ranges::fill(per_group_, 0);
+  unused_ = kNone;
+  for (auto place = static_cast<std::uint32_t>(names_.size()); place-- > 0;) {
+    names_[place] = {.next = unused_};
+    unused_ = place;
+  }
+  num_tracked_ = num_released_ = next_slot_ = oldest_word_ = 0;
+  asked_slot_ = kNone;
+}
+
+std::uint32_t ReuseStack::place_of(std::uint64_t key) const {
+  std::uint32_t place = buckets_[bucket(key)];
+  while (place != kNone && names_[place].key != key) place = names_[place].next;
+  return place;
+}
+
+ReuseStack::Found ReuseStack::find(std::uint64_t key) {
+  const std::uint32_t place = place_of(key);
+  if (place == kNone) return {};
+  const std::uint32_t slot = names_[place].slot;
+  if (slot == kNone) return {.state = State::held};
+  asked_after_ = asked_slot_ != kNone && slot + 1 == asked_slot_ ? asked_after_ + 1 : num_after_slot(slot);
+  asked_slot_ = slot;
+  return {.state = State::released, .num_after = asked_after_ / rate_};
+}
+
+std::uint32_t ReuseStack::num_after_slot(std::uint32_t slot) const {
+  const std::uint32_t group = slot / kGroupSlots;
+  const std::uint32_t word = slot / kWordBits;
+  std::uint32_t count =
+      std::accumulate(per_group_.begin() + group + 1, per_group_.begin() + (next_slot_ + kGroupSlots - 1) / kGroupSlots, 0U);
+  for (std::uint32_t w = word + 1; w < (group + 1) * (kGroupSlots / kWordBits); ++w)
+    count += static_cast<std::uint32_t>(std::popcount(occupied_[w]));
+  // Twice, since a shift by all the bits is none.
+  return count + static_cast<std::uint32_t>(std::popcount(occupied_[word] >> (slot % kWordBits) >> 1U));
+}
+
+void ReuseStack::hold(std::uint64_t key) {
+  const std::uint32_t place = place_of(key);
+  if (place != kNone && names_[place].slot != kNone) vacate(place);
+}
+
+void ReuseStack::release(std::uint64_t key) {
+  std::uint32_t place = place_of(key);
+  if (place == kNone) place = take_place(key);
+  if (place == kNone) return;
+  if (names_[place].slot != kNone) vacate(place);
+  if (next_slot_ == slots_.size()) renumber();
+  occupy(place);
+  while (num_released_ > max_depth_ * rate_ + 1.0) drop_oldest();
+}
+
+void ReuseStack::forget(std::uint64_t key) {
+  if (const std::uint32_t place = place_of(key); place != kNone) remove(place);
+}
+
+void ReuseStack::occupy(std::uint32_t place) {
+  QUIRE_CHECK(next_slot_ < slots_.size(), "renumbered before slots run out");
+  const std::uint32_t slot = next_slot_++;
+  names_[place].slot = slot;
+  slots_[slot] = place;
+  occupied_[slot / kWordBits] |= std::uint64_t{1} << (slot % kWordBits);
+  ++per_group_[slot / kGroupSlots];
+  ++num_released_;
+  asked_slot_ = kNone;
+}
+
+void ReuseStack::vacate(std::uint32_t place) {
+  const std::uint32_t slot = names_[place].slot;
+  occupied_[slot / kWordBits] &= ~(std::uint64_t{1} << (slot % kWordBits));
+  --per_group_[slot / kGroupSlots];
+  --num_released_;
+  names_[place].slot = kNone;
+  asked_slot_ = kNone;
+}
+
+std::uint32_t ReuseStack::take_place(std::uint64_t key) {
+  while (unused_ == kNone) {
+    halve_rate();
+    if (!samples(key)) return kNone;
+  }
+  const std::uint32_t place = unused_;
+  unused_ = names_[place].next;
+  std::uint32_t& head = buckets_[bucket(key)];
+  names_[place] = {.key = key, .next = head};
+  head = place;
+  ++num_tracked_;
+  return place;
+}
+
+void ReuseStack::remove(std::uint32_t place) {
+  if (names_[place].slot != kNone) vacate(place);
+  std::uint32_t* from = &buckets_[bucket(names_[place].key)];
+  while (*from != place) from = &names_[*from].next;
+  *from = names_[place].next;
+  names_[place].next = unused_;
+  unused_ = place;
+  --num_tracked_;
+}
+
+void ReuseStack::drop_oldest() {
+  while (occupied_[oldest_word_] == 0) ++oldest_word_;
+  remove(slots_[oldest_word_ * kWordBits + static_cast<std::uint32_t>(std::countr_zero(occupied_[oldest_word_]))]);
+}
+
+void ReuseStack::halve_rate() {
+  rate_ *= 0.5;
+  threshold_ >>= 1U;
+  for (std::uint32_t& head : buckets_) {
+    for (std::uint32_t place = head; place != kNone;) {
+      const std::uint32_t next = names_[place].next;
+      if (!samples(names_[place].key)) remove(place);
+      place = next;
+    }
+  }
+}
+
+void ReuseStack::renumber() {
+  std::uint32_t to = 0;
+  for (std::uint32_t from = 0; from < next_slot_; ++from) {
+    if ((occupied_[from / kWordBits] >> (from % kWordBits) & 1U) == 0) continue;
+    slots_[to] = slots_[from];
+    names_[slots_[to]].slot = to;
+    ++to;
+  }
+  QUIRE_CHECK(to == num_released_ && to < slots_.size(), "half of the slots at least were vacant");
+  next_slot_ = to;
+  oldest_word_ = 0;
+  asked_slot_ = kNone;
+  for (std::uint32_t word = 0; word < occupied_.size(); ++word) {
+    const std::uint32_t first = word * kWordBits;
+    occupied_[word] = to >= first + kWordBits ? ~std::uint64_t{0} : to > first ? (std::uint64_t{1} << (to - first)) - 1 : 0;
+  }
+  for (std::uint32_t group = 0; group < per_group_.size(); ++group)
+    per_group_[group] = std::min(kGroupSlots, to - std::min(to, group * kGroupSlots));
+}
+
+}  // namespace quire
