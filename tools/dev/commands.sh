@@ -274,6 +274,9 @@ cmd_bench() {
     what_if)
       configure_and_build release quire
       exec python3 bench/what_if.py "$@" ;;
+    curve)
+      configure_and_build release quire
+      exec python3 bench/curve.py "$@" ;;
     agents)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja

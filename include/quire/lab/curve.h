@@ -35,7 +35,7 @@ struct CurveOptions {
   std::uint32_t max_tenants = 256;     // the next ones count only among all
   double halve_after_s = 3600.0;       // so often all counts are halved, so that the last hours count; 0: never
 
-  static constexpr std::uint32_t kBytesPerName = 33;
+  static constexpr std::uint32_t kBytesPerName = 28;   // and what rounding up to a power of two takes
   static constexpr std::uint32_t kStepsPerOctave = 2;  // of sizes
   // For the core of such a configuration, with sizes from 1/8 to 16 times its own and the `more` ones (blocks: with a tier, for instance).
   QUIRE_API static CurveOptions of(const CoreConfig& config, std::uint32_t max_tracked = 131072,

@@ -1,6 +1,7 @@
 // Results as text for people.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -47,7 +48,8 @@ CurveCosts curve_costs(const CacheCurve& curve, const SimulationOptions& options
   const std::uint64_t block_bytes = options.kv_bytes_per_token * curve.block_size;
   CurveCosts costs{.block_bytes = block_bytes,
                    .prefill_tokens_per_s = options.worker.prefill_token_s > 0.0 ? 1.0 / options.worker.prefill_token_s : 0.0};
-  if (options.tier.bytes > 0) costs.named.emplace_back("now + tier", curve.num_blocks + options.tier.bytes / block_bytes);
+  if (options.tier.bytes > 0)
+    costs.named.emplace_back("now + tier", std::max<std::uint64_t>(curve.num_blocks, options.tier.bytes / block_bytes));
   return costs;
 }
 

@@ -30,11 +30,12 @@ Result<std::unique_ptr<OffloadConnector>> make_connector(const SimulationOptions
                                   config, options.kv_bytes_per_token * config.block_size);
 }
 
-// With a tier, that and the cache together are one of the sizes.
+// A tier keeps copies of what the cache has, too: with it as much is found as with the larger of the two.
 std::unique_ptr<CurveSampler> make_sampler(const SimulationOptions& options, const CoreConfig& config) {
   std::vector<std::uint64_t> more;
   if (options.tier.bytes > 0)
-    more.push_back(config.kv.num_blocks - 1 + options.tier.bytes / (options.kv_bytes_per_token * config.block_size));
+    more.push_back(
+        std::max<std::uint64_t>(config.kv.num_blocks - 1, options.tier.bytes / (options.kv_bytes_per_token * config.block_size)));
   CurveOptions curve = CurveOptions::of(config, options.curve_names, more);
   curve.halve_after_s = 0.0;
   return std::make_unique<CurveSampler>(curve);
