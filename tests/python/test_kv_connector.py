@@ -63,7 +63,7 @@ def test_connectors_by_name_are_counted(tmp_path, wanted):  # noqa: F811
 
 
 def test_a_folder_stands_beside_connectors(tmp_path, wanted):  # noqa: F811
-    disk = ["--kv-disk", str(tmp_path / "kv"), "--kv-policy", "exact"]
+    disk = ["--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB", "--kv-policy", "exact"]
     for is_empty in (True, False):
         with running(*TINY, *disk, "--kv-connector", f"OffloadingConnector,{SIZE}") as url:
             first, second = [[ask(url, topic) for topic in TOPICS] for _ in range(2)]

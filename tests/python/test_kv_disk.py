@@ -115,8 +115,8 @@ def test_windowed_models_go_to_disk_and_back(tmp_path, monkeypatch, period, num_
 @pytest.mark.parametrize("flags", [
     ("--kv-dram", "64MiB", "--kv-policy", "exact"),
     ("--kv-swap", "64MiB"),
-    ("--kv-disk", "FOLDER", "--num-speculative-tokens", "3", "--prompt-lookup-min", "2", "--prompt-lookup-max", "3"),
-    ("--kv-dram", "64MiB", "--kv-disk", "FOLDER", "--kv-swap", "64MiB", "--async-scheduling"),
+    ("--kv-disk", "FOLDER", "--kv-disk-budget", "256MiB", "--num-speculative-tokens", "3", "--prompt-lookup-min", "2", "--prompt-lookup-max", "3"),
+    ("--kv-dram", "64MiB", "--kv-disk", "FOLDER", "--kv-disk-budget", "256MiB", "--kv-swap", "64MiB", "--async-scheduling"),
 ], ids=["dram", "swap", "drafts", "all"])
 def test_answers_are_those_without_it_by_every_flag(tmp_path, wanted, flags):
     with running(*TINY, *(flag.replace("FOLDER", str(tmp_path / "kv")) for flag in flags)) as url:

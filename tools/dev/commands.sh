@@ -143,7 +143,7 @@ test_python() {
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
   QUIRE_CALLS_TOOL="$PWD/build/release/quire_calls_tool" \
     HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
-    -rs --junitxml=build/reports/python.xml tests/python
+    -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/python.xml tests/python
 }
 
 # Prints the table of clients and calls that docs/clients.md keeps.
@@ -151,7 +151,7 @@ test_clients() {
   need_clients
   say "Testing with litellm, langchain-openai, instructor, pydantic-ai, openai-agents, llm and npm's clients"
   QUIRE_BINARY="$PWD/build/release/quire" QUIRE_CLIENTS_NODE="$CLIENTS_NODE" TOKENIZERS_PARALLELISM=false \
-    "$CLIENTS/bin/python" -m pytest -q -p no:cacheprovider -rs --junitxml=build/reports/clients.xml tests/clients
+    "$CLIENTS/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/clients.xml tests/clients
 }
 
 # Whole loops of agents' clients. Prints the table that docs/clients.md keeps.
@@ -160,7 +160,7 @@ test_agents() {
   say "Testing with Claude Code, Codex, opencode, qwen-code, aider and mini-swe-agent"
   cmake --build build/release --target quire_scripted_server >/dev/null
   QUIRE_SCRIPTED_SERVER="$PWD/build/release/quire_scripted_server" QUIRE_AGENTS_NODE="$AGENTS/node" QUIRE_AGENTS_PYTHON="$AGENTS" \
-    "$VENV/bin/python" -m pytest -q -p no:cacheprovider -rs --junitxml=build/reports/agents.xml tests/agents
+    "$VENV/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/agents.xml tests/agents
 }
 
 # stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
