@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Names that the docs mention must exist: files, folders, Markdown links, `./dev` commands; files named in comments of code too. A listing
-under the name of an example must be that example.
+"""Names that the docs mention must exist: files, folders, Markdown links and the headings that they lead to, `./dev` commands, flags of `quire` and
+`./dev` in listings; files named in comments of code too. A listing under the name of an example must be that example. No build is needed:
+flags are looked for in the sources (tests/python/test_docs.py asks each command).
 
 Usage: check_docs.py [REPO]. Prints each dead name and exits with 1 if there is one.
 """
 import os
 import pathlib
+import posixpath
 import re
 import shutil
 import subprocess
@@ -13,7 +15,12 @@ import sys
 
 TOP = "src|include|tests|tools|docs|bench|cmake|python|examples"
 BACKTICKED = re.compile(r"`([^`\n]+)`")
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+FENCED = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"(?:^ {4}[^\n]*\n)+", re.MULTILINE)
+HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
+CALL = re.compile(r"(?:^|(?<=[\s;|(`]))(quire|\./dev) ((?:[a-z_]+ )?[^|;#\n]*)", re.MULTILINE)
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 PATH = re.compile(rf"^(?:{TOP})/[\w./-]*$")
 FILE_NAME = re.compile(r"^[\w-]+\.(?:h|cpp|py|cmake|sh|md)$")
 COMMENTED = re.compile(rf"(?<![\w/.-])((?:{TOP})/[\w/.-]+\.(?:h|cpp|py|md|sh|cmake|txt|json|html|xz))\b")
@@ -37,28 +44,71 @@ def listed_files(repo):
     return found
 
 
+def slugs(text):
+    """The names that GitHub gives headings; the site's are the same."""
+    found = {}
+    for heading in HEADING.findall(FENCED.sub("", text)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {slug if i == 0 else f"{slug}-{i}" for slug, last in found.items() for i in range(last + 1)}
+
+
+def listings(text):
+    """Fenced and indented code, and what stands between backticks, with lines that go on put together."""
+    for part in (*(match[2] for match in FENCED.finditer(text)), *INDENTED.findall(text), *BACKTICKED.findall(FENCED.sub("", text))):
+        yield re.sub(r"\\\n\s*", " ", part)
+
+
+def flags_in(repo, *patterns):
+    """Every flag that a file names."""
+    return {flag for pattern in patterns for path in repo.glob(pattern) for flag in FLAG.findall(path.read_text(encoding="utf-8"))}
+
+
 class Tree:
     def __init__(self, repo):
+        self.repo = repo
+        self.flags = {"quire": flags_in(repo, "src/cli/*.cpp") | {"--help", "--version"}}
+        self.flags["./dev"] = self.flags["quire"] | flags_in(repo, "dev", "tools/dev/*.sh", "bench/*.py", "bench/*.cpp", "tools/*/*.py")
         self.files = listed_files(repo)
         self.folders = {parent.as_posix() for path in self.files for parent in pathlib.PurePosixPath(path).parents}
         self.names = {pathlib.PurePosixPath(path).name for path in self.files}
         self.commands = set(re.findall(r"\bcmd_(\w+)\(\)", (repo / "tools/dev/commands.sh").read_text(encoding="utf-8"))) | {"help"}
+
+    def slugs(self, path):
+        return slugs((self.repo / path).read_text(encoding="utf-8"))
 
     def has(self, path):
         path = path.rstrip("/")
         return path in self.files or path in self.folders or path + ".in" in self.files  # .in: CMake makes it
 
 
-def dead_in_docs(text, folder, tree):
+def dead_links(text, path, tree):
+    for target, place in LINK.findall(FENCED.sub("", text)):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        there = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+        if not tree.has(there):
+            yield f"the link to {target} leads nowhere"
+        elif place and there.endswith(".md") and place not in tree.slugs(there):
+            yield f"the link to {target}#{place} leads to no heading"
+
+
+def unknown_flags(text, tree):
+    for listing in listings(text):
+        for command, rest in CALL.findall(listing):
+            yield from (f"{command} has no flag {flag} ({command} {rest.strip()})" for flag in FLAG.findall(rest) if flag not in tree.flags[command])
+
+
+def dead_in_docs(text, path, tree):
     for name in BACKTICKED.findall(text):
         word = name.strip()
         if PATH.match(word) and not tree.has(word):
             yield f"there is no {word}"
         elif FILE_NAME.match(word) and word not in tree.names:
             yield f"no file is called {word}"
-    for target in LINK.findall(text):
-        if "://" not in target and not tree.has((folder / target).as_posix().removeprefix("./")):
-            yield f"the link to {target} leads nowhere"
+    yield from dead_links(text, path, tree)
+    yield from unknown_flags(text, tree)
     for command in DEV.findall(text):
         if command not in tree.commands:
             yield f"./dev has no command '{command}'"
@@ -76,7 +126,7 @@ def check(repo):
         relative = pathlib.PurePosixPath(path)
         if relative.suffix == ".md":
             text = (repo / path).read_text(encoding="utf-8")
-            found = [*dead_in_docs(text, relative.parent, tree), *outdated_listings(text, repo)]
+            found = [*dead_in_docs(text, path, tree), *outdated_listings(text, repo)]
         elif (relative.suffix in CODE or path == "dev") and not path.startswith(("tests/golden/", "tests/fuzz/corpus/")):
             text = (repo / path).read_text(encoding="utf-8", errors="replace")
             found = (f"there is no {name}" for name in COMMENTED.findall(text) if not tree.has(name) and not name.startswith(MADE_LATER))
