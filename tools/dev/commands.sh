@@ -399,6 +399,12 @@ cmd_package() {
   make_packages "$@"
 }
 
+# The site of docs/.
+cmd_docs() {
+  source tools/dev/docs.sh
+  build_docs "$@"
+}
+
 cmd_doctor() {
   local lacking
   echo "system      $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -m), $(nproc) cores, $(awk '/MemTotal/ {printf "%d", $2 / 1048576}' /proc/meminfo) GiB"

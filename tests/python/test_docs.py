@@ -1,0 +1,155 @@
+"""The docs: listings name flags that their commands have, tables are those of the sources, the checks of docs and of the built site find what they
+are there for, and the site is whole and asks no other host."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPO / "tools"), str(REPO / "tools/docs")]
+import check_docs  # noqa: E402
+import check_site  # noqa: E402
+import metrics_table  # noqa: E402
+import openapi_pages  # noqa: E402
+import python_pages  # noqa: E402
+import rewriting  # noqa: E402
+from package import help_text  # noqa: E402
+
+PAGES = sorted([*REPO.glob("docs/**/*.md"), REPO / "README.md", REPO / "CONTRIBUTING.md"])
+
+
+@pytest.fixture(scope="module")
+def flags():
+    """Of each command of quire, by its words."""
+    binary = os.environ.get("QUIRE_BINARY")
+    if not binary:
+        pytest.skip("QUIRE_BINARY is not set: ./dev test sets it")
+    return {" ".join(command.path): {name for option in command.options for name in option.names} | {"--help"}
+            for command in help_text.read(binary).walk()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPO).as_posix())
+def test_listings_name_flags_of_their_command(page, flags):
+    for listing in check_docs.listings(page.read_text(encoding="utf-8")):
+        for program, rest in check_docs.CALL.findall(listing):
+            words = (["serve"] if program == "./dev" and rest.split()[:1] == ["serve"] else rest.split() if program == "quire" else [])
+            command = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in flags), None)
+            for flag in check_docs.FLAG.findall(rest) if command else ():
+                assert flag in flags[command], f"quire {command} has no {flag}: {rest}"
+
+
+def test_the_table_of_metrics_is_what_the_server_says_of_them():
+    text = (REPO / "docs/metrics.md").read_text(encoding="utf-8")
+    assert len(list(metrics_table.metrics())) > 90, "the sources were read"
+    assert metrics_table.table() in text, f"docs/metrics.md should have what tools/docs/metrics_table.py prints:\n{metrics_table.table()}"
+    named = set(re.findall(r'"((?:vllm|quire):[a-z_]+)"', (REPO / "src/server/operate/metrics.cpp").read_text(encoding="utf-8")))
+    assert named <= {name for name, *_ in metrics_table.metrics()}, "each has its row"
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("[a](other.md)", None),
+    ("[a](other.md#a-heading-with-code)", None),
+    ("[a](other.md#a-heading-with-code-1)", None),
+    ("[a](../docs/other.md#nowhere)", "leads to no heading"),
+    ("[a](#nowhere)", "leads to no heading"),
+    ("[a](gone.md)", "leads nowhere"),
+    ("```\nquire serve m --port 1\n```", None),
+    ("```\nquire serve m \\\n  --prot 1\n```", "no flag --prot"),
+    ("    quire serve m --prot 1\n", "no flag --prot"),
+    ("`quire serve --prot`", "no flag --prot"),
+    ("```\nvllm serve m --prot 1   # quire serve\n```", None),
+    ("`./dev serve --port 1`", None),
+    ("`./dev test --everything`", "no flag --everything"),
+])
+def test_dead_links_and_flags_are_found(tmp_path, text, complaint):
+    for name, content in {"tools/dev/commands.sh": "cmd_serve() {\n}\ncmd_test() {\n}\n", "dev": "", "src/cli/serve.cpp": 'add("--port");',
+                          "docs/other.md": "# Other\n\n## A heading, with `code`\n\n## A heading with code\n", "docs/page.md": text}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    found = list(check_docs.check(tmp_path))
+    assert [complaint] if complaint is None and not found else any(complaint in one for one in found) if complaint else not found, found
+
+
+@pytest.mark.parametrize(("html", "complaint"), [
+    ('<a href="other.html#there">x</a><img src="data:image/png;base64,AA"><a href="https://example.org/">x</a>', None),
+    ('<a href="other.html#here">x</a>', "leads to no place"),
+    ('<a href="gone.html">x</a>', "leads nowhere"),
+    ('<script src="https://cdn.example.org/x.js"></script>', "asks another host"),
+    ('<script src="//cdn.example.org/x.js"></script>', "asks another host"),
+    ('<link rel="preconnect" href="https://fonts.example.org">', "asks another host"),
+    ("<style>@import 'https://fonts.example.org/x.css'</style>", "asks another host"),
+    ('<p style="background: url(https://example.org/x.png)">x</p>', "asks another host"),
+])
+def test_a_site_that_is_not_whole_or_asks_others_is_found(tmp_path, html, complaint):
+    (tmp_path / "index.html").write_text(html, encoding="utf-8")
+    (tmp_path / "other.html").write_text('<h2 id="there">x</h2>', encoding="utf-8")
+    found = list(check_site.check(tmp_path))
+    assert len(found) == 1 and complaint in found[0] if complaint else not found, found
+
+
+def test_every_route_has_its_place():
+    pages = openapi_pages.OpenApiPages(REPO / "docs/openapi.json")
+    text = "\n".join(text for _, text in pages.pages())
+    routes = [(method.upper(), path) for path, methods in pages.spec["paths"].items() for method in methods]
+    assert len(routes) > 30
+    for method, path in routes:
+        assert f"## {method} `{path}` {{#" in text
+    for page in openapi_pages.TOLD_AT.values():
+        assert (REPO / "docs" / page).exists(), page
+
+
+def test_every_name_of_the_package_has_its_place():
+    pages = dict(python_pages.pages(REPO / "python/quire"))
+    text = "\n".join(pages.values())
+    names = re.search(r"from quire\._core import \((.*?)\)", (REPO / "python/quire/__init__.py").read_text(encoding="utf-8"), re.DOTALL)[1]
+    for name in {*re.findall(r"[A-Z]\w+", names), "Engine", "EngineConfig", "Generation", "Output", "SamplingParams", "Connector"}:
+        assert f"class `{name}`" in text, name
+
+
+def test_what_is_rewritten_for_the_site():
+    page = rewriting.Rewriter({"docs/a.md": "a.md", "docs/b.md": "b.md", "ARCHITECTURE.md": "inside/architecture.md"},
+                              {"a.md": "# First\n", "b.md": "# Second\n", "inside/architecture.md": "# Rooms\n", "reference/cpp/core.md": ""},
+                              {"Core::add": ("core", "Core-add")}, REPO)
+    cases = {
+        "see docs/b.md, [docs/b.md](b.md#x)": "see [Second](b.md), [Second](b.md#x)",
+        "`ARCHITECTURE.md`, [how](../ARCHITECTURE.md)": "[Rooms](inside/architecture.md), [how](inside/architecture.md)",
+        "`include/quire/core.h` and `Core::add()`": "[`include/quire/core.h`](reference/cpp/core.md) and [`Core::add()`](reference/cpp/core.md#Core-add)",
+        "    quire serve m\n    more": "```sh\nquire serve m\nmore\n```",
+        "```python openai\nx = 'docs/b.md'\n```": "```python\nx = 'docs/b.md'\n```",
+        "- one\n\n    of the same item, docs/b.md": "- one\n\n    of the same item, [Second](b.md)",
+        "| `a\\|b` | [LICENSE](../LICENSE) |": "| `a|b` | `LICENSE` |",
+        "# docs/b.md": "# docs/b.md",
+    }
+    for text, expected in cases.items():
+        assert page.page("\n" + text, "a.md").lstrip("\n") == expected
+
+
+def test_what_the_site_is_to_show_is_there():
+    made = {uri for uri, _ in [*openapi_pages.OpenApiPages(REPO / "docs/openapi.json").pages(), *python_pages.pages(REPO / "python/quire")]}
+    made |= {"reference/commands.md", "reference/cpp/index.md", "inside/architecture.md", "inside/contributing.md", "inside/measurements.md"}
+    config = (REPO / "tools/docs/mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r"[\w/]+\.md$", config.split("\nnav:")[1], re.MULTILINE)
+    assert len(named) == len(set(named)) > 50
+    for uri in named:
+        assert uri in made or (REPO / "docs" / uri).exists(), uri
+
+
+def test_the_built_site_is_whole_and_asks_nobody(tmp_path):
+    mkdocs = REPO / ".cache/docs/bin/mkdocs"
+    if not mkdocs.exists():
+        pytest.skip("mkdocs is not there: ./dev docs installs it")
+    if not shutil.which("doxygen"):
+        pytest.skip("doxygen is not installed: ./dev docs installs it")
+    setup = 'source tools/dev/setup.sh; source tools/dev/docs.sh; read_headers >&2; echo "$QUIRE_DOCS_XML"'
+    xml = subprocess.run(["bash", "-euc", setup], cwd=REPO, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
+    done = subprocess.run([mkdocs, "build", "-q", "--strict", "-f", "tools/docs/mkdocs.yml", "-d", tmp_path / "site"], cwd=REPO, timeout=300,
+                          env={**os.environ, "QUIRE_DOCS_XML": xml, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(check_site.check(tmp_path / "site")) == []
+    headers = {path.relative_to(REPO / "include/quire") for path in (REPO / "include/quire").rglob("*.h")}
+    pages = {path.relative_to(tmp_path / "site/reference/cpp").with_suffix(".h") for path in (tmp_path / "site/reference/cpp").rglob("*.html")}
+    assert headers - pages <= {pathlib.Path("version.h")}, "each header that declares something has a page"

@@ -1,0 +1,145 @@
+"""docs/openapi.json as pages of the site: one per tag, each route with its fields and answers. hooks.py asks for them while the site is built."""
+import json
+
+ROOT = "reference/http/"
+# Of each tag its title, and the page that tells more.
+TAGS = {
+    "generation": ("Answers", "Chats, completions, and the APIs of OpenAI and Anthropic around them."),
+    "pooling": ("Vectors", "Embeddings, scores, reranking, the rows of all tokens ([more](../../embeddings.md))."),
+    "tokens": ("Tokens", "From text to token ids and back."),
+    "server": ("Server", "Whether it lives, what it serves, its metrics and pages."),
+    "operator": ("Operator", "For who runs the server: from the same machine, or with `--allow-remote-admin` and a key."),
+}
+TOLD_AT = {
+    "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
+    "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
+    "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md",
+}
+
+
+class OpenApiPages:
+    def __init__(self, path):
+        self.spec = json.loads(path.read_text(encoding="utf-8"))
+
+    def resolved(self, node):
+        while "$ref" in node:
+            found = self.spec
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            node = found
+        return node
+
+    def kind(self, schema):
+        """A type in words, e.g. `array of string or integer`; an object of the components by its name."""
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[1]
+            return f"[{name}](schemas.md#{name.lower()})"
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return " or ".join(dict.fromkeys(self.kind(part) for part in schema[key]))
+        if "allOf" in schema:
+            return " and ".join(self.kind(part) for part in schema["allOf"])
+        if "const" in schema:
+            return f"`{json.dumps(schema['const'])}`"
+        if "enum" in schema:
+            return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+        named = schema.get("type", "any")
+        named = " or ".join(named) if isinstance(named, list) else named
+        if "items" in schema:
+            return f"{named} of {self.kind(schema['items'])}" if schema["items"] else named
+        return named
+
+    def about(self, schema):
+        """What else a schema says of a field: bounds, default, in words."""
+        told = []
+        low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum", schema.get("exclusiveMaximum"))
+        if low is not None and high is not None:
+            told.append(f"{'above ' if 'exclusiveMinimum' in schema else ''}{low} to {high}")
+        elif low is not None:
+            told.append(f"above {low}" if "exclusiveMinimum" in schema else f"at least {low}")
+        elif high is not None:
+            told.append(f"at most {high}")
+        for key, words in (("minItems", "at least {} items"), ("maxItems", "at most {} items"), ("minLength", "at least {} characters"),
+                           ("maxLength", "at most {} characters")):
+            if key in schema:
+                told.append(words.format(schema[key]))
+        if "default" in schema:
+            told.append(f"default `{json.dumps(schema['default'])}`")
+        text = "; ".join(told)
+        return " ".join(part for part in (schema.get("description", ""), f"({text})" if text else "") if part).replace("|", "&#124;")
+
+    def rows(self, schema, prefix="", depth=0):
+        """The fields of an object; those of objects within it under their path."""
+        schema = self.resolved(schema)
+        for part in schema.get("allOf", []):
+            yield from self.rows(part, prefix, depth)
+        for name, field in schema.get("properties", {}).items():
+            must = " *" if name in schema.get("required", []) else ""
+            yield f"| `{prefix}{name}`{must} | {self.kind(field).replace('|', '&#124;')} | {self.about(field)} |"
+            inner = field.get("items", field) if field.get("type") == "array" else field
+            if depth < 3 and "properties" in inner:
+                yield from self.rows(inner, f"{prefix}{name}{'[]' if inner is not field else ''}.", depth + 1)
+
+    def table(self, schema):
+        rows = list(self.rows(schema))
+        return ["| field | type | |", "|---|---|---|", *rows, ""] if rows else []
+
+    def body(self, content):
+        for media, of in content.items():
+            schema = of.get("schema", {})
+            yield f"`{media}`: {self.kind(schema)} {self.about(schema)}".rstrip()
+            yield ""
+            yield from self.table(schema)
+
+    def operation(self, path, method, operation):
+        out = [f"## {method.upper()} `{path}` {{#{anchor(method, path)}}}", "", operation["summary"]]
+        if operation.get("description"):
+            out += ["", operation["description"]]
+        if path in TOLD_AT:
+            out += ["", f"More: [TITLE](../../{TOLD_AT[path]})."]
+        parameters = [self.resolved(parameter) for parameter in operation.get("parameters", [])]
+        if parameters:
+            out += ["", "| parameter | in | type | |", "|---|---|---|---|"]
+            out += [f"| `{p['name']}`{' *' if p.get('required') else ''} | {p['in']} | {self.kind(p.get('schema', {}))} | "
+                    f"{p.get('description', '')} {self.about(p.get('schema', {}))} |" for p in parameters]
+        if "requestBody" in operation:
+            out += ["", "**Body**", "", *self.body(self.resolved(operation["requestBody"])["content"])]
+        out += ["", "**Answers**", ""]
+        for status, answer in operation["responses"].items():
+            answer = self.resolved(answer)
+            kinds = "; ".join(f"`{media}`: {self.kind(of.get('schema', {}))}" for media, of in answer.get("content", {}).items())
+            out.append(f"- **{status}** {answer.get('description', '')}{' ' if kinds else ''}{kinds}")
+        return [*out, ""]
+
+    def pages(self):
+        routes = [(path, method, operation) for path, methods in self.spec["paths"].items() for method, operation in methods.items()]
+        yield ROOT + "index.md", self.index(routes)
+        for tag in sorted({operation["tags"][0] for _, _, operation in routes}, key=lambda tag: list(TAGS).index(tag)):
+            title, about = TAGS[tag]
+            out = [f"# {title}", "", about, ""]
+            for path, method, operation in routes:
+                if operation["tags"][0] == tag:
+                    out += self.operation(path, method, operation)
+            yield f"{ROOT}{tag}.md", "\n".join(out)
+        yield ROOT + "schemas.md", self.schemas()
+
+    def index(self, routes):
+        out = ["# HTTP API", "", self.spec["info"]["description"], "",
+               "A running server has the same at `/docs`, and as OpenAPI at `/openapi.json`. Fields marked * must be given. What each field "
+               "means, what is ignored and what is refused: [Fields of a request](../../requests.md). Keys go as `Authorization: Bearer KEY`.", ""]
+        for tag, (title, about) in TAGS.items():
+            out += [f"## {title}", "", about, "", "| route | |", "|---|---|"]
+            out += [f"| [{method.upper()} `{path}`]({tag}.md#{anchor(method, path)}) | {operation['summary']} |"
+                    for path, method, operation in routes if operation["tags"][0] == tag]
+            out.append("")
+        return "\n".join(out)
+
+    def schemas(self):
+        out = ["# Schemas", "", "Objects that several routes share.", ""]
+        for name, schema in self.spec["components"]["schemas"].items():
+            out += [f"## {name} {{#{name.lower()}}}", "", schema.get("description", ""), "", *self.table(schema)]
+        return "\n".join(out)
+
+
+def anchor(method, path):
+    return method + path.replace("/", "-").replace("{", "").replace("}", "").replace(".", "-").rstrip("-")
