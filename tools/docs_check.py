@@ -33,6 +33,7 @@ def search(browser, out):
     browser.call("Input.insertText", text=WANTED)
     browser.evaluate("document.querySelector('.md-search__input').dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}))")
     wait_until(lambda: browser.evaluate("document.querySelectorAll('.md-search-result__item').length > 2"), 20, f"search finds no '{WANTED}'")
+    time.sleep(0.5)
     browser.screenshot(out / "docs-search.png")
 
 

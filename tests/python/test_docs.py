@@ -51,10 +51,10 @@ def test_the_table_of_metrics_is_what_the_server_says_of_them():
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
-    ("[a](other.md)", None),
-    ("[a](other.md#a-heading-with-code)", None),
-    ("[a](other.md#a-heading-with-code-1)", None),
-    ("[a](../docs/other.md#nowhere)", "leads to no heading"),
+    ("[a](tiers.md)", None),
+    ("[a](tiers.md#a-heading-with-code)", None),
+    ("[a](tiers.md#a-heading-with-code-1)", None),
+    ("[a](../docs/tiers.md#nowhere)", "leads to no heading"),
     ("[a](#nowhere)", "leads to no heading"),
     ("[a](gone.md)", "leads nowhere"),
     ("```\nquire serve m --port 1\n```", None),
@@ -67,7 +67,7 @@ def test_the_table_of_metrics_is_what_the_server_says_of_them():
 ])
 def test_dead_links_and_flags_are_found(tmp_path, text, complaint):
     for name, content in {"tools/dev/commands.sh": "cmd_serve() {\n}\ncmd_test() {\n}\n", "dev": "", "src/cli/serve.cpp": 'add("--port");',
-                          "docs/other.md": "# Other\n\n## A heading, with `code`\n\n## A heading with code\n", "docs/page.md": text}.items():
+                          "docs/tiers.md": "# Other\n\n## A heading, with `code`\n\n## A heading with code\n", "docs/trace.md": text}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
     found = list(check_docs.check(tmp_path))
@@ -111,21 +111,21 @@ def test_every_name_of_the_package_has_its_place():
 
 
 def test_what_is_rewritten_for_the_site():
-    page = rewriting.Rewriter({"docs/a.md": "a.md", "docs/b.md": "b.md", "ARCHITECTURE.md": "inside/architecture.md"},
-                              {"a.md": "# First\n", "b.md": "# Second\n", "inside/architecture.md": "# Rooms\n", "reference/cpp/core.md": ""},
+    page = rewriting.Rewriter({"docs/trace.md": "trace.md", "docs/tiers.md": "tiers.md", "ARCHITECTURE.md": "inside/architecture.md"},
+                              {"trace.md": "# First\n", "tiers.md": "# Second\n", "inside/architecture.md": "# Rooms\n", "reference/cpp/core.md": ""},
                               {"Core::add": ("core", "Core-add")}, REPO)
     cases = {
-        "see docs/b.md, [docs/b.md](b.md#x)": "see [Second](b.md), [Second](b.md#x)",
+        "see docs/tiers.md, [docs/tiers.md](tiers.md#x)": "see [Second](tiers.md), [Second](tiers.md#x)",
         "`ARCHITECTURE.md`, [how](../ARCHITECTURE.md)": "[Rooms](inside/architecture.md), [how](inside/architecture.md)",
         "`include/quire/core.h` and `Core::add()`": "[`include/quire/core.h`](reference/cpp/core.md) and [`Core::add()`](reference/cpp/core.md#Core-add)",
         "    quire serve m\n    more": "```sh\nquire serve m\nmore\n```",
-        "```python openai\nx = 'docs/b.md'\n```": "```python\nx = 'docs/b.md'\n```",
-        "- one\n\n    of the same item, docs/b.md": "- one\n\n    of the same item, [Second](b.md)",
+        "```python openai\nx = 'docs/tiers.md'\n```": "```python\nx = 'docs/tiers.md'\n```",
+        "- one\n\n    of the same item, docs/tiers.md": "- one\n\n    of the same item, [Second](tiers.md)",
         "| `a\\|b` | [LICENSE](../LICENSE) |": "| `a|b` | `LICENSE` |",
-        "# docs/b.md": "# docs/b.md",
+        "# docs/tiers.md": "# docs/tiers.md",
     }
     for text, expected in cases.items():
-        assert page.page("\n" + text, "a.md").lstrip("\n") == expected
+        assert page.page("\n" + text, "trace.md").lstrip("\n") == expected
 
 
 def test_what_the_site_is_to_show_is_there():

@@ -248,6 +248,8 @@ test_more() {
   stage "vLLM's own tests" ./dev oracle tests
   stage "other clients" test_clients
   stage "agents' loops" test_agents
+  stage "docs as a site" cmd_docs
+  stage "docs in a browser" "$VENV/bin/python" tools/docs_check.py
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
   stage "dashboard in a browser" "$VENV/bin/python" tools/dashboard_check.py --binary build/release/quire --model "$MODEL"

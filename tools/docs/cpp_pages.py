@@ -147,6 +147,7 @@ class CppPages:
         def word(match):
             return self.link(match[0], page, match[0]) if match[0] in self.places else match[0]
         text = re.sub(r"\b[A-Z]\w+(?:::\w+)*\b", word, html.escape(tidy(code), quote=False))
+        text = re.sub(r"(&lt;|, )(?!/)", r"\1<wbr>", text)
         return "<code>" + text.replace("|", "&#124;") + "</code>"
 
     # -- pages

@@ -29,6 +29,8 @@ NO_CPP = """# C++ headers
 This site was built without doxygen (Debian's package `doxygen`), which reads the headers. They are contracts by themselves: `include/quire`, or
 `PREFIX/include/quire` where quire is installed. [Embedding quire](../../embedding.md) says which of them gives what.
 """
+# What somebody looks for in words is rather told by a page that was written than by one that lists.
+LISTS = "---\nsearch:\n  boost: 0.3\n---\n\n"
 STATE = {}
 
 
@@ -80,7 +82,7 @@ def under(nav, title, entries):
 
 def on_files(files, config):
     for uri, text in STATE["made"].items():
-        files.append(File.generated(config, uri, content=text))
+        files.append(File.generated(config, uri, content=(LISTS if uri.startswith("reference/") else "") + text))
     return files
 
 
