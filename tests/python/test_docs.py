@@ -1,11 +1,13 @@
 """The docs: listings name flags that their commands have, tables are those of the sources, the checks of docs and of the built site find what they
 are there for, and the site is whole and asks no other host."""
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -18,6 +20,7 @@ import openapi_pages  # noqa: E402
 import python_pages  # noqa: E402
 import rewriting  # noqa: E402
 from package import help_text  # noqa: E402
+from quire_server import running  # noqa: E402
 
 PAGES = sorted([*REPO.glob("docs/**/*.md"), REPO / "README.md", REPO / "CONTRIBUTING.md"])
 
@@ -40,6 +43,47 @@ def test_listings_name_flags_of_their_command(page, flags):
             command = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in flags), None)
             for flag in check_docs.FLAG.findall(rest) if command else ():
                 assert flag in flags[command], f"quire {command} has no {flag}: {rest}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kv")
+    with running("--kv-disk", str(folder), "--kv-disk-budget", "64MiB", "--journal-save", str(folder)) as url:
+        yield url
+
+
+@pytest.mark.parametrize("path", openapi_pages.EXAMPLES)
+def test_a_route_takes_its_example(path, server):
+    asked = urllib.request.Request(server + path, json.dumps(openapi_pages.EXAMPLES[path]).encode(), {"Content-Type": "application/json"})
+    assert json.load(urllib.request.urlopen(asked, timeout=120))
+
+
+def fenced(page, kind):
+    text = (REPO / "docs" / page).read_text(encoding="utf-8")
+    return [code for mark, code in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if mark == kind]
+
+
+@pytest.mark.parametrize("page", ["start.md", "tasks/restart.md", "tasks/watch.md"])
+def test_what_a_page_asks_a_server_is_answered(page, server):
+    asked = [line for code in fenced(page, "sh") for line in code.replace("\\\n", " ").splitlines() if line.startswith("curl")]
+    assert asked
+    for line in asked:
+        line = line.replace("http://127.0.0.1:8000", server).replace("curl ", "curl -sSf --max-time 120 ", 1)
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=150, check=False)
+        assert done.returncode == 0 and done.stdout.strip(), f"{line}: {done.stdout}{done.stderr}"
+
+
+def test_the_first_answer_from_python(server):
+    (code,) = fenced("start.md", "python")
+    done = subprocess.run([sys.executable, "-c", code.replace("http://127.0.0.1:8000", server)], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+def test_the_models_are_those_of_the_readme():
+    def one_line(path):
+        return " ".join((REPO / path).read_text(encoding="utf-8").split())
+    told = re.search(r"\*\*Models\*\*: (.*?)\)[^)]*: `\./dev serve MODEL`", one_line("README.md"))[1]
+    assert told in one_line("docs/tasks/serve.md")
 
 
 def test_the_table_of_metrics_is_what_the_server_says_of_them():
@@ -138,17 +182,27 @@ def test_what_the_site_is_to_show_is_there():
         assert uri in made or (REPO / "docs" / uri).exists(), uri
 
 
-def test_the_built_site_is_whole_and_asks_nobody(tmp_path):
+def built(folder, **environment):
     mkdocs = REPO / ".cache/docs/bin/mkdocs"
     if not mkdocs.exists():
         pytest.skip("mkdocs is not there: ./dev docs installs it")
+    kept = {name: value for name, value in os.environ.items() if name not in ("QUIRE_DOCS_XML", "QUIRE_BINARY")}
+    done = subprocess.run([mkdocs, "build", "-q", "--strict", "-f", "tools/docs/mkdocs.yml", "-d", folder], cwd=REPO, timeout=300,
+                          env={**kept, **environment, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_site_without_doxygen_and_the_command_is_whole_and_asks_nobody(tmp_path):
+    built(tmp_path / "site")
+    assert list(check_site.check(tmp_path / "site")) == []
+
+
+def test_the_site_is_whole_and_asks_nobody(tmp_path):
     if not shutil.which("doxygen"):
         pytest.skip("doxygen is not installed: ./dev docs installs it")
     setup = 'source tools/dev/setup.sh; source tools/dev/docs.sh; read_headers >&2; echo "$QUIRE_DOCS_XML"'
     xml = subprocess.run(["bash", "-euc", setup], cwd=REPO, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
-    done = subprocess.run([mkdocs, "build", "-q", "--strict", "-f", "tools/docs/mkdocs.yml", "-d", tmp_path / "site"], cwd=REPO, timeout=300,
-                          env={**os.environ, "QUIRE_DOCS_XML": xml, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    built(tmp_path / "site", QUIRE_DOCS_XML=xml, **{name: os.environ[name] for name in ("QUIRE_BINARY",) if name in os.environ})
     assert list(check_site.check(tmp_path / "site")) == []
     headers = {path.relative_to(REPO / "include/quire") for path in (REPO / "include/quire").rglob("*.h")}
     pages = {path.relative_to(tmp_path / "site/reference/cpp").with_suffix(".h") for path in (tmp_path / "site/reference/cpp").rglob("*.html")}

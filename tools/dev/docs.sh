@@ -35,7 +35,10 @@ build_docs() {
     say "Without the flags of each command: build/release/quire is not built (./dev build)"
   fi
   export NO_MKDOCS_2_WARNING=1
-  if [ -n "$serve" ]; then exec "$DOCS_VENV/bin/mkdocs" serve -q -f tools/docs/mkdocs.yml -a 127.0.0.1:8001 -w docs -w tools/docs; fi
+  if [ -n "$serve" ]; then
+    say "http://127.0.0.1:8001, made anew when docs/ or tools/docs change"
+    exec "$DOCS_VENV/bin/mkdocs" serve -q -f tools/docs/mkdocs.yml -a 127.0.0.1:8001 -w docs -w tools/docs
+  fi
   "$DOCS_VENV/bin/mkdocs" build -q --strict --clean -f tools/docs/mkdocs.yml -d "$PWD/build/site" || die "the site was not built"
   python3 tools/docs/check_site.py build/site || die "the site is not whole"
   say "The site is in build/site: open build/site/index.html, or look at it with ./dev docs --serve"

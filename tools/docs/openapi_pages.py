@@ -15,6 +15,21 @@ TOLD_AT = {
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md",
 }
+# A body that each of these takes as it stands: tests/python/test_docs.py sends them.
+EXAMPLES = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 64},
+    "/v1/completions": {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0},
+    "/v1/messages": {"model": "smol", "max_tokens": 64, "messages": [{"role": "user", "content": "Name three rivers."}]},
+    "/v1/messages/count_tokens": {"model": "smol", "messages": [{"role": "user", "content": "Name three rivers."}]},
+    "/v1/responses": {"input": "Name three rivers.", "max_output_tokens": 64},
+    "/v1/responses/input_tokens": {"input": "Name three rivers."},
+    "/v1/embeddings": {"input": ["a text", "another one"]},
+    "/pooling": {"input": "a text", "task": "token_embed"},
+    "/v1/score": {"text_1": "a text", "text_2": ["the same text", "another one"]},
+    "/v1/rerank": {"query": "rivers", "documents": ["the Rhine", "a mountain"], "top_n": 1},
+    "/tokenize": {"prompt": "a text"},
+    "/detokenize": {"tokens": [1, 2, 3]},
+}
 
 
 class OpenApiPages:
@@ -97,6 +112,9 @@ class OpenApiPages:
             out += ["", operation["description"]]
         if path in TOLD_AT:
             out += ["", f"More: [TITLE](../../{TOLD_AT[path]})."]
+        if path in EXAMPLES:
+            body = json.dumps(EXAMPLES[path]).replace("'", "'\\''")
+            out += ["", "```sh", f"curl http://127.0.0.1:8000{path} -H 'Content-Type: application/json' \\", f"  -d '{body}'", "```"]
         parameters = [self.resolved(parameter) for parameter in operation.get("parameters", [])]
         if parameters:
             out += ["", "| parameter | in | type | |", "|---|---|---|---|"]

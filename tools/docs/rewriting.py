@@ -29,8 +29,14 @@ class Rewriter:
         texts = {there: made[site] if site in made else (repo / there).read_text(encoding="utf-8") for there, site in sources.items()}
         self.titles = {there: title_of(text) for there, text in texts.items()}
 
+    # What the site has and the repository has not: pages there name it, here it is a link.
+    MADE = {"reference/index.md": {"| Commands and flags |": "commands.md", "| HTTP API |": "http/index.md", "| C++ headers |": "cpp/index.md",
+                                   "| Python |": "python/index.md"}}
+
     def page(self, text, uri):
         """`uri` is the page's place in the site."""
+        for cell, there in self.MADE.get(uri, {}).items():
+            text = text.replace(cell, f"| [{cell[2:-2]}]({there}) |")
         out, lines, at, before = [], text.split("\n"), 0, ""
         while at < len(lines):
             line = lines[at]
