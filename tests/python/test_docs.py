@@ -157,7 +157,7 @@ def test_every_name_of_the_package_has_its_place():
 def test_what_is_rewritten_for_the_site():
     page = rewriting.Rewriter({"docs/trace.md": "trace.md", "docs/tiers.md": "tiers.md", "ARCHITECTURE.md": "inside/architecture.md"},
                               {"trace.md": "# First\n", "tiers.md": "# Second\n", "inside/architecture.md": "# Rooms\n", "reference/cpp/core.md": ""},
-                              {"Core::add": ("core", "Core-add")}, REPO)
+                              {"Core": ("core", "Core"), "Core::add": ("core", "Core-add")}, REPO)
     cases = {
         "see docs/tiers.md, [docs/tiers.md](tiers.md#x)": "see [Second](tiers.md), [Second](tiers.md#x)",
         "`ARCHITECTURE.md`, [how](../ARCHITECTURE.md)": "[Rooms](inside/architecture.md), [how](inside/architecture.md)",
@@ -170,6 +170,9 @@ def test_what_is_rewritten_for_the_site():
     }
     for text, expected in cases.items():
         assert page.page("\n" + text, "trace.md").lstrip("\n") == expected
+    assert not page.unknown
+    page.page("`Core::gone()`, `Other::gone()`", "trace.md")
+    assert page.unknown == ["trace.md: Core::gone is no member that the headers declare"]
 
 
 def test_what_the_site_is_to_show_is_there():

@@ -12,7 +12,7 @@ GROUPS = {
     "The engine in a program": ("engine_builder.h", "engine.h", "options.h", "sampling.h", "request.h", "structured_output.h", "pooling.h",
                                 "model_info.h", "server.h", "server_options.h"),
     "Text": ("text/tokenizer.h", "text/detokenizer.h", "text/chat_template.h", "text/generation_config.h", "text/utf8_repair.h"),
-    "The core, stepped by its host": ("core.h", "core_config.h", "plan.h", "ids.h", "error.h", "kv_spec.h", "multimodal.h", "kv_stats.h"),
+    "The core, stepped by its host": ("core.h", "core_config.h", "plan.h", "ids.h", "error.h", "kv_spec.h", "kv_layout.h", "multimodal.h", "kv_stats.h"),
     "Seams": ("connector.h", "connector_registry.h", "transfer.h", "transport.h", "offload.h", "offload_manager.h", "eviction_policy.h",
               "hash_function.h", "hash_algorithm.h", "clock.h", "logger.h"),
     "What happened, and why": ("events.h", "lab/explain.h", "lab/curve.h", "watch.h", "kv_events.h", "step_trace.h", "journal.h",

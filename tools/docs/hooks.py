@@ -101,6 +101,13 @@ def on_page_content(html, page, **_):
     return re.sub(r'(?:<p>)?<img alt="[^"]*" src="(?P<src>[^"]+\.svg)"\s*/?>(?:</p>)?', drawing, html)
 
 
+def on_env(env, **_):
+    """All pages have been read."""
+    if STATE["rewriter"].unknown:
+        raise PluginError("\n".join(dict.fromkeys(STATE["rewriter"].unknown)))
+    return env
+
+
 @event_priority(-100)
 def on_post_build(config, **_):
     """Search in a folder that was opened without a server: a page may not read a file then, but a script may be one."""

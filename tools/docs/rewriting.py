@@ -9,7 +9,7 @@ FENCE = re.compile(r"^(`{3,}|~{3,})\s*([\w+-]*)(.*)$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 NAMED_PAGE = r"(?:docs/[\w/]+|bench/README|ARCHITECTURE|CONTRIBUTING)\.md"
 CODE = re.compile(r"(?<!`)(?P<marks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=marks)(?!`)")
-MEMBER = re.compile(r"\b[A-Z]\w+(?:::\w+)+(?:\(\))?")
+MEMBER = re.compile(r"\b[A-Z]\w+(?:::(?:\w|\\_)+)+(?:\(\))?")
 
 
 def language(first, named=""):
@@ -25,18 +25,18 @@ class Rewriter:
         self.sources = sources  # the repository's path of a page to the site's
         self.places = places  # C++ names to (header page, anchor)
         self.made = made
+        self.unknown = []  # members named, of classes that have none of that name
         self.origin = {site: there for there, site in sources.items()}
         texts = {there: made[site] if site in made else (repo / there).read_text(encoding="utf-8") for there, site in sources.items()}
         self.titles = {there: title_of(text) for there, text in texts.items()}
 
     # What the site has and the repository has not: pages there name it, here it is a link.
-    MADE = {"reference/index.md": {"| Commands and flags |": "commands.md", "| HTTP API |": "http/index.md", "| C++ headers |": "cpp/index.md",
-                                   "| Python |": "python/index.md"}}
+    MADE = {"reference/index.md": {"Commands and flags": "commands", "HTTP API": "http/index", "C++ headers": "cpp/index", "Python": "python/index"}}
 
     def page(self, text, uri):
         """`uri` is the page's place in the site."""
         for cell, there in self.MADE.get(uri, {}).items():
-            text = text.replace(cell, f"| [{cell[2:-2]}]({there}) |")
+            text = text.replace(f"| {cell} |", f"| [{cell}]({there}.md) |")
         out, lines, at, before = [], text.split("\n"), 0, ""
         while at < len(lines):
             line = lines[at]
@@ -91,7 +91,10 @@ class Rewriter:
         return self.member(bare, uri, text)
 
     def member(self, name, uri, text):
-        place = self.places.get(name.removesuffix("()"))
+        name = name.removesuffix("()").replace("\\_", "_")
+        place = self.places.get(name)
+        if place is None and "::" in name and name.rsplit("::", 1)[0] in self.places:
+            self.unknown.append(f"{uri}: {name} is no member that the headers declare")
         if place is None or uri == f"reference/cpp/{place[0]}.md" and "::" not in name:
             return text
         return f"[{text}]({self.way(uri, f'reference/cpp/{place[0]}.md')}#{place[1]})"
