@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/cache_probe.h"
 #include "quire/ids.h"
 #include "quire/request.h"
 #include "quire/transfer.h"
@@ -39,6 +40,11 @@ class Connector {
   // `num_local_tokens` are those that the prefix cache has; the answer counts from there. Asked again for a request that was not admitted,
   // so an answer must not take anything for granted: only allocated() says that the request got its blocks.
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
+  // What match() would answer, appended to `matches` in the order of the tokens, as often as anybody asks: nothing is counted, kept young,
+  // awaited or remembered, and `request` is not known to the core. What is being loaded for others counts as there. False: it cannot say.
+  virtual bool peek(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/, std::vector<TierMatch>& /*matches*/) {
+    return false;
+  }
   // update_state_after_alloc: all blocks of the request, in every group
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
   // request_finished(_all_groups): true keeps the blocks until finished_sending names the request. Of one that has had transfers the core

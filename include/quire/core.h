@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "quire/api.h"
+#include "quire/cache_probe.h"
 #include "quire/connector.h"
 #include "quire/core_config.h"
 #include "quire/error.h"
@@ -316,6 +317,10 @@ class QUIRE_API Core {
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] bool all_blocks_free() const;
   [[nodiscard]] std::optional<RequestView> view(RequestId id) const;
+  // What this request, which is not added, would find in the prefix cache and behind the connector. Nothing is taken, counted or kept
+  // young, and no decision depends on it; it takes memory for the prompt's names. prompt_storage is left alone. Errors: those of add() that
+  // are about the request itself.
+  [[nodiscard]] Result<CacheProbe> probe(const NewRequest& request) const;
   // Blocks of a request in one cache group.
   [[nodiscard]] std::span<const BlockId> blocks(RequestId id, std::uint32_t group) const;
   // Who runs and who waits, in the order in which they would be taken. The vectors are overwritten.

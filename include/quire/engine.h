@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "quire/api.h"
+#include "quire/cache_probe.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
@@ -121,6 +122,14 @@ using ControlAnswer = std::function<void(Result<bool>)>;
 // The same, with what is known of the requests of a name, the oldest first; none: not known, or ended long ago.
 using ExplainAnswer = std::function<void(Result<std::vector<RequestExplanation>>)>;
 
+// What a request would find, and until its first token, s: behind the prompts that came before it, as if there were room for all at once;
+// for what is loaded; for what is computed. nullopt: not measured yet.
+struct EngineProbe {
+  CacheProbe cache;
+  std::optional<double> wait_s, load_s, compute_s;
+};
+using ProbeAnswer = std::function<void(Result<EngineProbe>)>;
+
 struct WatchFrame;
 // The same, with the frame that was handed in, filled.
 using WatchAnswer = std::function<void(Result<std::shared_ptr<WatchFrame>>)>;
@@ -227,7 +236,7 @@ struct EngineStats {
   std::uint64_t kv_event_batches = 0;                      // published
   std::uint64_t kv_event_batches_dropped = 0;              // the publisher did not keep up
   std::uint64_t journal_bytes = 0;                         // written
-  std::string_view journal_ended{};  // why no more will be: "budget", "disk", "too_slow"; empty: it goes on, or there is none
+  std::string_view journal_ended{};        // why no more will be: "budget", "disk", "too_slow"; empty: it goes on, or there is none
   std::uint64_t journal_memory_bytes = 0;  // of the last minutes (JournalOptions::memory_bytes)
   bool is_paused = false;
   bool is_stopping = false;  // Engine::stop was called: it takes no requests any more
@@ -274,6 +283,9 @@ class QUIRE_API Engine {
   // engine thread copies it between two steps, 0.2 ms for 100,000 blocks. Who looks less often than every 10 s finds uses of blocks
   // counted anew.
   virtual void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) = 0;
+  // What this request would find in the cache and below it, if it came now; it is not submitted, and nothing is changed by the question.
+  // TierMatch::tier is an index of EngineStats::kv_tiers. Errors: those of submit() that are about the request itself.
+  virtual void probe(EngineRequest request, ProbeAnswer answer) = 0;
   // Writes the last minutes of the journal to a file. Answers when it is written, on a thread of the journal's own. Errors: `unsupported`
   // (JournalOptions::memory_bytes is 0, or no folder is given), `journal` (the file cannot be written).
   virtual void save_journal(JournalSaveAnswer answer) = 0;

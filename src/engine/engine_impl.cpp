@@ -119,10 +119,14 @@ EngineImpl::~EngineImpl() {
   stop(0.0);
 }
 
+Result<void> EngineImpl::check(EngineRequest& request) const {
+  if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return valid;
+  if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
+  return check_served(request, capabilities_);
+}
+
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
-  if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return std::unexpected(valid.error());
-  if (auto valid = validate_rows(request, model_.hidden_size); !valid) return std::unexpected(valid.error());
-  if (auto served = check_served(request, capabilities_); !served) return std::unexpected(served.error());
+  if (auto valid = check(request); !valid) return std::unexpected(valid.error());
   // Asked twice: here to spare the work below, and by submit() itself, where it counts.
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
@@ -158,11 +162,18 @@ void EngineImpl::resume(ControlAnswer answer) {
 }
 
 void EngineImpl::explain(std::string name, ExplainAnswer answer) {
-  inbox_.ask({std::move(name), std::move(answer)});
+  inbox_.ask(Question{std::move(name), std::move(answer)});
 }
 
 void EngineImpl::watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) {
-  inbox_.look({std::move(frame), std::move(answer)});
+  inbox_.ask(Look{std::move(frame), std::move(answer)});
+}
+
+void EngineImpl::probe(EngineRequest request, ProbeAnswer answer) {
+  if (auto valid = check(request); !valid) return answer(std::unexpected(std::move(valid.error())));
+  Submission submission{.id = {}, .request = std::move(request), .block_names = {}};
+  submission.block_names = name_blocks(submission.request, core_config_);
+  inbox_.ask(Probe{std::move(submission), std::move(answer)});
 }
 
 // Not by the engine's thread: the journal has one of its own.
@@ -241,6 +252,8 @@ void EngineImpl::handle(Intake& intake) {
       question->answer(loop_.explain(question->name));
     else if (Look* look = std::get_if<Look>(&command))
       answer_look(*look);
+    else if (const Probe* probe = std::get_if<Probe>(&command))
+      answer_probe(*probe);
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
@@ -258,6 +271,24 @@ void EngineImpl::tell_of_tiers() {
 void EngineImpl::answer_look(Look& look) {
   loop_.watch(*look.frame);
   look.answer(std::move(look.frame));
+}
+
+void EngineImpl::answer_probe(const Probe& probe) {
+  auto found = loop_.probe(probe.submission);
+  if (found && found->compute_s.has_value()) found->load_s = load_s(found->cache);
+  probe.answer(std::move(found));
+}
+
+std::optional<double> EngineImpl::load_s(const CacheProbe& probe) const {
+  double seconds = 0.0;
+  for (const TierMatch& match : probe.external) {
+    if (match.tier >= tiers_.size()) return std::nullopt;
+    const KvTierStats tier = tiers_[match.tier]->stats();
+    if (tier.load_bytes_per_s <= 0.0) return std::nullopt;
+    const double num_blocks = static_cast<double>(match.num_tokens) / core_config_.block_size;
+    seconds += num_blocks * static_cast<double>(tier.place_bytes) / tier.load_bytes_per_s;
+  }
+  return seconds;
 }
 
 EngineStats EngineImpl::stats_now() {

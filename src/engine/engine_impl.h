@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
   void resume(ControlAnswer answer) override;
   void explain(std::string name, ExplainAnswer answer) override;
   void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override;
+  void probe(EngineRequest request, ProbeAnswer answer) override;
   void save_journal(JournalSaveAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
@@ -48,10 +49,13 @@ class EngineImpl final : public Engine {
   std::uint32_t stop(double timeout_s) override;
 
  private:
-  // The engine thread's, all five (stats_now also of the constructor, before that thread is there).
+  [[nodiscard]] Result<void> check(EngineRequest& request) const;  // any thread
+  // The engine thread's, all seven (stats_now also of the constructor, before that thread is there).
   void run();
   void handle(Intake& intake);
   void answer_look(Look& look);
+  void answer_probe(const Probe& probe);
+  [[nodiscard]] std::optional<double> load_s(const CacheProbe& probe) const;
   void publish(const Intake& intake);
   [[nodiscard]] EngineStats stats_now();
   void tell_of_tiers();
@@ -66,8 +70,8 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<KvEventPublisher> kv_events_;  // may be null
   std::vector<KvEvent> tier_events_;                   // of one round
-  const std::shared_ptr<CoreJournal> journal_;  // may be null
-  EngineLog log_;  // the engine thread's while it runs
+  const std::shared_ptr<CoreJournal> journal_;         // may be null
+  EngineLog log_;                                      // the engine thread's while it runs
   Inbox inbox_;
   std::atomic<bool> has_news_ = false;   // of a transfer or a grammar, and no step has looked yet
   StepLoop loop_;                        // the engine thread's

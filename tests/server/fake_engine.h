@@ -145,6 +145,13 @@ class FakeEngine final : public Engine {
     asked_name = name;
     answer(explanations);
   }
+  // The same, and the request kept.
+  void probe(EngineRequest request, ProbeAnswer answer) override {
+    probed.push_back(std::move(request));
+    answer(found);
+  }
+  Result<EngineProbe> found = EngineProbe{};
+  std::vector<EngineRequest> probed;
   // Answered at once, as a test says.
   void save_journal(JournalSaveAnswer answer) override { answer(saved_journal); }
   Result<SavedJournal> saved_journal = SavedJournal{};

@@ -8,6 +8,15 @@
 #include "base/check.h"
 
 namespace quire {
+namespace {
+
+std::uint32_t num_tokens_of(const std::vector<TierMatch>& matches) {
+  std::uint32_t sum = 0;
+  for (const TierMatch& match : matches) sum += match.num_tokens;
+  return sum;
+}
+
+}  // namespace
 
 // What one member adds to a plan.
 class CompositeConnector::MembersTransfers final : public TransferList {
@@ -55,6 +64,51 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
     best = match;
   }
   return best;
+}
+
+bool CompositeConnector::peek_at(const CompositeMember& member, const RequestView& request, std::uint32_t num_local_tokens,
+                                 std::vector<TierMatch>& matches) {
+  if (!member.connector->peek(request, num_local_tokens, matches)) return false;
+  std::erase_if(matches, [](const TierMatch& match) { return match.num_tokens == 0; });
+  for (TierMatch& match : matches) match.tier = member.tier.value_or(match.tier);
+  return true;
+}
+
+bool CompositeConnector::peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
+  if (choice_ == CompositeChoice::stacked) return peek_stacked(request, num_local_tokens, matches);
+  ExternalMatch best{.num_tokens = 0, .load_async = false};
+  std::vector<TierMatch> found, of_best;
+  for (const CompositeMember& member : members_) {
+    found.clear();
+    if (!peek_at(member, request, num_local_tokens, found)) return false;
+    const ExternalMatch match{.num_tokens = num_tokens_of(found), .load_async = false};
+    if (!is_better(match, best)) continue;
+    best = match;
+    of_best.swap(found);
+  }
+  matches.insert(matches.end(), of_best.begin(), of_best.end());
+  return true;
+}
+
+bool CompositeConnector::peek_stacked(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
+  std::vector<TierMatch> found;
+  std::vector<bool> is_taken(members_.size());
+  std::uint32_t num_tokens = 0;
+  std::optional<bool> load_async;
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (is_taken[i]) continue;
+      found.clear();
+      if (!peek_at(members_[i], request, num_local_tokens + num_tokens, found)) return false;
+      if (found.empty() || found.front().load_async != load_async.value_or(found.front().load_async)) continue;
+      load_async = found.front().load_async;
+      num_tokens += num_tokens_of(found);
+      matches.insert(matches.end(), found.begin(), found.end());
+      is_taken[i] = has_grown = true;
+    }
+  }
+  return true;
 }
 
 // One that has nothing may have what comes behind another's.

@@ -45,6 +45,7 @@ class CompositeConnector final : public Connector {
   // Where all members do.
   [[nodiscard]] bool supports_groups() const override;
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
+  bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override;
   void planned(const StepPlan& plan) override;
@@ -68,6 +69,9 @@ class CompositeConnector final : public Connector {
     std::uint32_t num_tokens;
   };
 
+  bool peek_stacked(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches);
+  // Of one member, under the tier that its transfers have.
+  bool peek_at(const CompositeMember& member, const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches);
   ExternalMatch match_stacked(const RequestView& request, std::uint32_t num_local_tokens);
   void allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens);
   [[nodiscard]] bool is_better(const ExternalMatch& match, const ExternalMatch& best) const;

@@ -135,10 +135,14 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
   return keys_;
 }
 
-std::size_t OffloadConnector::end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) {
+// The last token runs anew, also where all are loaded; its window begins a token earlier than that of the next one.
+std::size_t OffloadConnector::num_loadable(const RequestView& request) const {
+  return (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) / (std::size_t{block_size_} * factor_);
+}
+
+std::size_t OffloadConnector::end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end, std::size_t num_first) {
   const std::size_t num_groups = windows_.num_groups();
   QUIRE_CHECK(keys.size() == (end - begin) * num_groups, "a key for each block of each group");
-  const std::size_t num_first = ledger_->lookup(keys);
   return windows_.longest(static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end),
                           [&](std::uint32_t block, std::uint32_t group) {
                             const std::size_t at = (block - begin) * num_groups + group;
@@ -182,15 +186,14 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   num_declined_tokens_ = 0;
   if (!service_.loads) return kNothing;
   const std::size_t tokens_per_key = std::size_t{block_size_} * factor_;
-  // The last token runs anew, also where all are loaded; its window begins a token earlier than that of the next one.
-  const std::size_t num_keys = (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) / tokens_per_key;
+  const std::size_t num_keys = num_loadable(request);
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
   // Also where nothing is loaded then: who asks for a prefix keeps it young.
   ledger_->touch(keys);
   if (num_keys * tokens_per_key < num_local_tokens + tokens_per_key) return kNothing;
   const std::size_t start = num_local_tokens / tokens_per_key;
   const std::span<const OffloadKey> wanted = keys.subspan(start * windows_.num_groups());
-  const std::size_t end = end_of_hit(wanted, start, num_keys);
+  const std::size_t end = end_of_hit(wanted, start, num_keys, ledger_->lookup(wanted));
   const std::size_t end_tokens = end * tokens_per_key;
   if (end == start || end_tokens < num_local_tokens + tokens_per_key) return kNothing;
   const auto num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens);
@@ -201,6 +204,19 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   if (waits_for_loads_ && !being_loaded_.empty() && is_being_loaded(wanted, start, end))
     return {.num_tokens = std::nullopt, .load_async = false};
   return {.num_tokens = num_tokens, .load_async = true};
+}
+
+// As match(), with nobody who asks.
+bool OffloadConnector::peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
+  if (!service_.loads) return true;
+  const std::size_t tokens_per_key = std::size_t{block_size_} * factor_;
+  const std::size_t start = num_local_tokens / tokens_per_key, num_keys = num_loadable(request);
+  if (start >= num_keys) return true;
+  const std::size_t end_tokens = end_of_hit(keys_of(request, start, num_keys), start, num_keys, 0) * tokens_per_key;
+  if (end_tokens < num_local_tokens + tokens_per_key) return true;
+  const auto num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens);
+  if (!computes_faster(num_local_tokens, num_tokens)) matches.push_back({.num_tokens = num_tokens, .load_async = true});
+  return true;
 }
 
 // update_state_after_alloc

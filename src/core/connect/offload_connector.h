@@ -52,6 +52,7 @@ class OffloadConnector final : public Connector {
   void bind(const Core& core) override { core_ = &core; }
   [[nodiscard]] bool supports_groups() const override { return true; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
+  bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   void planned(const StepPlan& plan) override;
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override;
@@ -131,8 +132,10 @@ class OffloadConnector final : public Connector {
   std::span<const OffloadKey> keys_of(const RequestView& request, std::uint32_t group, std::size_t begin, std::size_t end);
   // Of the blocks that each group holds, in the same order; `asked_` says which they are.
   std::span<const OffloadKey> keys_held(const RequestView& request, std::size_t begin, std::size_t end);
-  // Up to which offloaded block the prompt can be loaded; `keys` are those from `begin` to `end`.
-  std::size_t end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end);
+  // How many offloaded blocks of the prompt could be loaded at most.
+  [[nodiscard]] std::size_t num_loadable(const RequestView& request) const;
+  // Up to which offloaded block the prompt can be loaded; `keys` are those from `begin` to `end`, and the ledger has the first num_first.
+  std::size_t end_of_hit(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end, std::size_t num_first);
   [[nodiscard]] bool is_being_loaded(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) const;
   [[nodiscard]] bool computes_faster(std::uint32_t num_local_tokens, std::uint32_t num_tokens) const;
   [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;

@@ -52,6 +52,10 @@ class RecordedConnector final : public Connector {
                  {match.num_tokens ? 1U : 0U, match.num_tokens.value_or(0), match.load_async ? 1U : 0U});
     return match;
   }
+  // No decision depends on it.
+  bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
+    return inner_->peek(request, num_local_tokens, matches);
+  }
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
     inner_->allocated(request, blocks, num_external_tokens);
   }

@@ -80,12 +80,18 @@ void KvCacheManager::new_step_starts() {
   coordinator_->each([](auto& manager, std::size_t) { manager.new_step_starts(); });
 }
 
+std::uint32_t KvCacheManager::count_prefix(std::span<const BlockHash> hashes, std::uint32_t num_tokens) {
+  if (!options_.enable_caching) return 0;
+  // One token less than it has: its last one is computed even where all are cached, or nothing would give the next token.
+  const auto num_hits = static_cast<std::uint32_t>(coordinator_->find(hashes, std::int64_t{num_tokens} - 1));
+  QUIRE_CHECK(num_hits < num_tokens, "a token is left to compute");
+  return num_hits;
+}
+
 KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
-  // One token less than it has: its last one is computed even where all are cached, or nothing would give the next token.
-  const auto num_tokens = static_cast<std::uint32_t>(coordinator_->find(request.hashes, std::int64_t{request.num_tokens} - 1));
-  QUIRE_CHECK(num_tokens < request.num_tokens, "a token is left to compute");
+  const std::uint32_t num_tokens = count_prefix(request.hashes, request.num_tokens);
   count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};

@@ -70,6 +70,9 @@ class KvCacheManager {
   // unless caching is off or the request skips it.
   [[nodiscard]] KvHit find_prefix(const KvRequest& request);
 
+  // As find_prefix() of a request of so many tokens with these names, but nothing is counted: how many tokens.
+  [[nodiscard]] std::uint32_t count_prefix(std::span<const BlockHash> hashes, std::uint32_t num_tokens);
+
   // can_fit_full_sequence: the number of blocks that lack for all known tokens (demand: hit, external and encoder tokens); 0: it fits.
   [[nodiscard]] std::uint32_t missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit = {});
 

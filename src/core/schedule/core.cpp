@@ -104,6 +104,16 @@ Result<void> Core::State::add(const NewRequest& request, const StepInput& input)
   return {};
 }
 
+Result<CacheProbe> Core::probe(const NewRequest& request) const {
+  if (auto valid = check_request(request, state_->context.config, state_->context.seams); !valid) return std::unexpected(valid.error());
+  NewRequest given = request;
+  given.prompt_storage = nullptr;
+  Request asked;
+  asked.id = request.id;
+  state_->requests.fill(asked, given);
+  return state_->look_up.probe(asked);
+}
+
 Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
   Request* parent = table.find_any(parent_id);
   if (parent == nullptr)

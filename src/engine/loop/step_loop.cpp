@@ -59,8 +59,7 @@ void StepLoop::add_request(Submission& submission) {
   request.prompt = submission.request.prompt;
   request.prompt_storage = &submission.request.prompt;
   request.resumable = submission.request.session;
-  request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
-                          submission.block_names.size() * sizeof(BlockHash)};
+  request.block_hashes = submission.names();
   request.priority = submission.request.priority;
   request.cache_salt = submission.request.cache_salt;
   request.tags = &submission.request.tags;
@@ -349,24 +348,6 @@ const EngineStats& StepLoop::stats() {
     if (const auto end = options_.journal->end()) stats.journal_ended = journal_end_name(*end);
   }
   return stats;
-}
-
-Result<std::vector<RequestExplanation>> StepLoop::explain(std::string_view name) const {
-  if (options_.explainer == nullptr)
-    return fail(ErrorCode::unsupported, "explained_requests", "is 0: nothing is remembered of requests", "serve with --explained-requests");
-  std::vector<RequestExplanation> explanations;
-  for (const RequestId id : options_.explainer->find(name))
-    if (auto known = options_.explainer->explain(id, clock_->now_s())) explanations.push_back(*std::move(known));
-  return explanations;
-}
-
-void StepLoop::watch(WatchFrame& frame) {
-  frame.now_s = clock_->now_s();
-  watched_s_ = frame.now_s;
-  core_->watch(frame);
-  if (options_.explainer == nullptr) return;
-  for (WatchedRequest& request : frame.requests)
-    if (request.state < WatchedState::prefill) request.waits_for = options_.explainer->waits_for(request.id);
 }
 
 void StepLoop::check_all_free() const {

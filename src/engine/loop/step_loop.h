@@ -113,6 +113,8 @@ class StepLoop {
   [[nodiscard]] Result<std::vector<RequestExplanation>> explain(std::string_view name) const;
   // As of now. Where nobody looks for 10 s, uses of blocks are counted no more.
   void watch(WatchFrame& frame);
+  // What a request would find that is not added, and how long it would take; load_s is not said here.
+  [[nodiscard]] Result<EngineProbe> probe(const Submission& submission) const;
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }

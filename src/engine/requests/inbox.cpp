@@ -12,10 +12,6 @@
 namespace quire {
 namespace {
 
-std::unexpected<Error> refuse_closed() {
-  return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
-}
-
 template <class T>
 void move_some(std::deque<T>& from, std::vector<T>& to) {
   for (; !from.empty() && to.size() < Inbox::kMaxTaken; from.pop_front()) to.push_back(std::move(from.front()));
@@ -139,6 +135,10 @@ void Inbox::finish(RequestId id, FinishReason reason) {
   wake_.notify_one();
 }
 
+std::unexpected<Error> Inbox::refuse_closed() {
+  return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
+}
+
 void Inbox::control(Control control) {
   {
     const std::lock_guard lock(mutex_);
@@ -155,30 +155,13 @@ void Inbox::control(Control control) {
   control.answer(refuse_closed());
 }
 
-void Inbox::ask(Question question) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_) {
-      commands_.emplace_back(std::move(question));
-      has_news_ = true;
-      wake_.notify_one();
-      return;
-    }
-  }
-  question.answer(refuse_closed());
-}
-
-void Inbox::look(Look look) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_) {
-      commands_.emplace_back(std::move(look));
-      has_news_ = true;
-      wake_.notify_one();
-      return;
-    }
-  }
-  look.answer(refuse_closed());
+bool Inbox::put(Command& command) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  commands_.push_back(std::move(command));
+  has_news_ = true;
+  wake_.notify_one();
+  return true;
 }
 
 void Inbox::take(Intake& intake, std::optional<double> wait_s) {

@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -43,6 +44,10 @@ struct Submission {
   double arrival_s = 0.0;
   std::vector<Ending> ended{};                 // some of its siblings already have
   std::vector<std::vector<TokenId>> inputs{};  // of a session, after its prompt; the last is empty if no more will come
+
+  [[nodiscard]] std::span<const std::uint8_t> names() const {
+    return {reinterpret_cast<const std::uint8_t*>(block_names.data()), block_names.size() * sizeof(BlockHash)};
+  }
 };
 
 // Of a submission; 0 is its first.
@@ -85,7 +90,13 @@ struct Look {
   WatchAnswer answer;
 };
 
-using Command = std::variant<Ending, Fork, SessionTokens, Control, Question, Look>;
+// What a request would find, which is not submitted.
+struct Probe {
+  Submission submission;
+  ProbeAnswer answer;
+};
+
+using Command = std::variant<Ending, Fork, SessionTokens, Control, Question, Look, Probe>;
 
 // A submission that ended before it was taken.
 struct Cancelled {
@@ -127,8 +138,11 @@ class Inbox {
   // Client threads. Once closed it is answered here.
   void control(Control control);
   // The same.
-  void ask(Question question);
-  void look(Look look);
+  template <class Asked>
+  void ask(Asked asked) {
+    Command command(std::move(asked));
+    if (!put(command)) std::get<Asked>(command).answer(refuse_closed());
+  }
 
   // The engine thread: what has come in, into `intake`. Waits `wait_s` for something, or until it comes if nullopt.
   void take(Intake& intake, std::optional<double> wait_s);
@@ -161,6 +175,9 @@ class Inbox {
     bool takes_input = false;    // a session that has not been told its end
     std::size_t num_tokens = 0;  // of a session: that it has been given
   };
+  [[nodiscard]] static std::unexpected<Error> refuse_closed();
+  // Where it is open, and else false.
+  [[nodiscard]] bool put(Command& command);
   // The following are called with mutex_ held.
   [[nodiscard]] Result<void> room(std::uint32_t num_requests) const;
   RequestId open(std::uint32_t num_requests);

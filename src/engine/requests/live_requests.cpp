@@ -90,8 +90,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.repetition = live.sampling.repetition;
-  // What is made of rows of the prompt needs them computed; as in vLLM, only the last one's vector does with cached ones.
-  request.skip_reading_prefix_cache = live.sampling.prompt_logprobs.has_value() || live.sampling.pooling.kind != PoolingKind::last;
+  request.skip_reading_prefix_cache = needs_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
   return request;

@@ -26,6 +26,11 @@
 
 namespace quire {
 
+// What is made of rows of the prompt needs them computed; as in vLLM, only the last one's vector does with cached ones.
+[[nodiscard]] inline bool needs_rows(const SamplingParams& sampling) {
+  return sampling.prompt_logprobs.has_value() || sampling.pooling.kind != PoolingKind::last;
+}
+
 // What a session has besides (live_sessions.h).
 struct LiveSession {
   std::deque<std::vector<TokenId>> inputs{};  // not taken yet; the last is empty if no more will come

@@ -42,6 +42,9 @@ class NamedTier final : public KvTier, private Connector {
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     return halves_.connector->match(request, num_local_tokens);
   }
+  bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
+    return halves_.connector->peek(request, num_local_tokens, matches);
+  }
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;
   bool finished(const RequestView& request, GroupBlocks blocks) override { return halves_.connector->finished(request, blocks); }
   void planned(const StepPlan& plan) override { halves_.connector->planned(plan); }
@@ -50,6 +53,7 @@ class NamedTier final : public KvTier, private Connector {
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
     halves_.connector->order_failed(num_async, finishing, reported);
   }
+  void forget_blocks(const RequestView& request) override { halves_.connector->forget_blocks(request); }
   void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { halves_.connector->spoiled(request, num_good_tokens); }
   void sent(RequestId request) override { halves_.connector->sent(request); }
   void step_output() override { halves_.connector->step_output(); }

@@ -42,6 +42,10 @@ ExplainAnswer EngineClient::explained_on_server(std::function<void(Result<std::v
   };
 }
 
+ProbeAnswer EngineClient::probed_on_server(std::function<void(const Result<EngineProbe>&)> then) {
+  return [this, then = std::move(then)](Result<EngineProbe> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
+}
+
 WatchAnswer EngineClient::watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then) {
   return [this, then = std::move(then)](Result<std::shared_ptr<WatchFrame>> answer) {
     post_([then, answer = std::move(answer)] { then(answer); });

@@ -42,6 +42,8 @@ class EngineClient final : public OutputSink {
   // The same, for save_journal() and explain().
   [[nodiscard]] JournalSaveAnswer saved_on_server(std::function<void(const Result<SavedJournal>&)> then);
   [[nodiscard]] ExplainAnswer explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then);
+  // The same, for probe().
+  [[nodiscard]] ProbeAnswer probed_on_server(std::function<void(const Result<EngineProbe>&)> then);
   // The same, for watch().
   [[nodiscard]] WatchAnswer watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then);
 

@@ -372,6 +372,9 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   read_agent(reader, request);
   request.form = read_output_form(reader);
   request.hidden_states = read_hidden_states(reader);
+  request.cached_only = reader.boolean("fail_if_not_cached", false);
+  if (request.cached_only && (request.hidden_states || request.prompts.size() > 1))
+    reader.reject("fail_if_not_cached", "is given with hidden states or several prompts", "ask for one completion of one prompt");
   if (request.hidden_states && (request.stream || request.prompts.size() > 1))
     reader.reject("kv_transfer_params", "asks for hidden states, which go with a whole answer to one prompt",
                   "do not stream, and send one prompt");

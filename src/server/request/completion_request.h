@@ -57,6 +57,7 @@ struct CompletionRequest {
   bool echo = false;
   bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
   bool hidden_states = false;    // of the prompt, in a file
+  bool cached_only = false;      // fail_if_not_cached
   bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage

@@ -58,6 +58,21 @@ std::optional<Computed> LookUp::find_load(Request& request) {
   return ask(request, true, computed) && computed.load_async ? std::optional(computed) : std::nullopt;
 }
 
+CacheProbe LookUp::probe(const Request& request) {
+  CacheProbe probe;
+  probe.num_tokens = static_cast<std::uint32_t>(request.num_tokens());
+  if (!request.skip_reading_prefix_cache) probe.num_local_tokens = kv_.count_prefix(request.hashes, probe.num_tokens);
+  if (context_.seams.connector == nullptr || request.loads_nothing) return probe;
+  probe.is_external_known = context_.seams.connector->peek(Requests::view(request), probe.num_local_tokens, probe.external);
+  // As of a match: a token must run, unless all are awaited.
+  std::uint32_t left = probe.num_tokens - probe.num_local_tokens;
+  for (TierMatch& match : probe.external) {
+    match.num_tokens = std::min(match.num_tokens, left - (match.load_async || left == 0 ? 0 : 1));
+    left -= match.num_tokens;
+  }
+  return probe;
+}
+
 void LookUp::note_load(Request& request, const Computed& computed) {
   QUIRE_CHECK(computed.load_async && computed.num_external > 0, "something is loaded while it waits");
   request.num_external_computed_tokens = computed.num_external;

@@ -11,6 +11,7 @@
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/requests.h"
+#include "quire/cache_probe.h"
 #include "quire/kv_stats.h"
 
 namespace quire {
@@ -36,6 +37,8 @@ class LookUp {
   std::optional<Computed> find(Request& request);
   // Of one that has nothing, before its turn: what would be loaded while it waits; nullopt: nothing would. Not counted, until note_load().
   std::optional<Computed> find_load(Request& request);
+  // Of one that nobody knows: what find() would find of it, tier by tier. Nothing is counted or told.
+  [[nodiscard]] CacheProbe probe(const Request& request);
   // It has its blocks and waits for them.
   void note_load(Request& request, const Computed& computed);
   // The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external

@@ -20,7 +20,12 @@ constexpr std::uint64_t kSpareTokens = 8;
 }  // namespace
 
 Request& Requests::create(const NewRequest& given) {
-  Request& r = table_.create(given.id);
+  Request& request = table_.create(given.id);
+  fill(request, given);
+  return request;
+}
+
+void Requests::fill(Request& r, const NewRequest& given) {
   r.name = given.name;
   r.client_index = given.client_index;
   r.priority = given.priority;
@@ -62,7 +67,6 @@ Request& Requests::create(const NewRequest& given) {
   for (std::size_t at = 0; names_blocks() && at + hash_bytes <= given.block_hashes.size(); at += hash_bytes)
     std::memcpy(r.hashes.emplace_back().bytes.data(), &given.block_hashes[at], hash_bytes);
   name_blocks(r);
-  return r;
 }
 
 void Requests::append_token(Request& request, TokenId token) {

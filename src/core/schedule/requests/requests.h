@@ -22,8 +22,9 @@ class Requests {
 
   // Checked, and in no queue yet.
   Request& create(const NewRequest& given);
-  void append_token(Request& request, TokenId token);  // an output
-  void name_blocks(Request& request);                  // update_block_hashes: those that have become full
+  void append_token(Request& request, TokenId token);    // an output
+  void fill(Request& request, const NewRequest& given);  // of one that nobody knows; its prompt_storage is moved from
+  void name_blocks(Request& request);                    // update_block_hashes: those that have become full
   void reserve_memory(Request& request) { reserve_memory(request, request.tokens.size()); }
   void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all it can ever have
   // One that waits: what was loaded for it goes back, and it is looked up anew.

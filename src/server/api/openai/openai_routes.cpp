@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "server/api/openai/cache_calls.h"
 #include "server/api/openai/hidden_states_call.h"
 #include "server/api/openai/open_answers.h"
 #include "server/api/openai/openai_shape.h"
 #include "server/api/openai/tokenize.h"
 #include "server/api/serving.h"
+#include "server/request/object_reader.h"
 #include "server/request/prepare.h"
 #include "server/request/served_model.h"
 
@@ -28,8 +30,26 @@ Result<CompletionRequest> read_completion(Api api, std::string body, const Reque
 
 // With the hidden states of its prompt in a file before, where they are asked for.
 Reply start_openai(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
+  if (prepared.request.cached_only) return start_if_cached(serving, std::move(prepared), request_id, wake);
   if (prepared.request.hidden_states) return start_with_states(serving, std::move(prepared), request_id, wake);
   return serving.start(std::move(prepared), request_id, wake);
+}
+
+// Of a completion, or of a chat: the one that has messages.
+Result<CompletionRequest> read_either(std::string body, const RequestContext& context) {
+  auto object = parse_object(body);
+  if (!object) return std::unexpected(object.error());
+  const Api api = object->contains("messages") ? Api::chat : Api::completion;
+  auto parsed = parse_completion_request(api, *std::move(object), limits_of(context));
+  if (parsed) parsed->shape = std::make_shared<const OpenAiShape>(api);
+  return parsed;
+}
+
+Route cache_route(Serving& serving, std::string_view path, Serving::Start begin) {
+  const auto handle = [&serving, begin](HttpRequest& request, const Wake& wake) {
+    return serving.complete(request, wake, read_either, begin);
+  };
+  return {path, "POST", Access::key, handle};
 }
 
 Route completion_route(Serving& serving, std::string_view path, Api api) {
@@ -63,6 +83,8 @@ ApiRoutes openai_routes(Serving& serving) {
               {"/v1/models", "GET", Access::key, [&serving](HttpRequest&, const Wake&) { return list_models(serving); }},
               completion_route(serving, "/v1/completions", Api::completion),
               completion_route(serving, "/v1/chat/completions", Api::chat),
+              cache_route(serving, kProbePath, start_probe),
+              cache_route(serving, kWarmPath, start_warming),
               {"/tokenize", "POST", Access::key, answers(answer_tokenize)},
               {"/detokenize", "POST", Access::key, answers(answer_detokenize)},
               {"/tokenizer_info", "GET", Access::key,
