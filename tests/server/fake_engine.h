@@ -147,11 +147,18 @@ class FakeEngine final : public Engine {
   }
   // The same, and the request kept.
   void probe(EngineRequest request, ProbeAnswer answer) override {
-    probed.push_back(std::move(request));
-    answer(found);
+    const std::lock_guard lock(mutex_);
+    probed_.push_back(std::move(request));
+    answer(found_);
   }
-  Result<EngineProbe> found = EngineProbe{};
-  std::vector<EngineRequest> probed;
+  void find(Result<EngineProbe> found) {
+    const std::lock_guard lock(mutex_);
+    found_ = std::move(found);
+  }
+  std::vector<EngineRequest> probed() {
+    const std::lock_guard lock(mutex_);
+    return probed_;
+  }
   // Answered at once, as a test says.
   void save_journal(JournalSaveAnswer answer) override { answer(saved_journal); }
   Result<SavedJournal> saved_journal = SavedJournal{};
@@ -306,6 +313,9 @@ class FakeEngine final : public Engine {
   }
 
  private:
+  Result<EngineProbe> found_ = EngineProbe{};
+  std::vector<EngineRequest> probed_;
+
   void add_control(Control control) {
     const std::lock_guard lock(mutex_);
     controls_.push_back(std::move(control));

@@ -1,0 +1,105 @@
+// What a client is told of a prompt and the cache before it sends it, and completions that start only where it is there.
+#include <boost/json.hpp>
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using CacheCallsTest = RunningServer;
+
+EngineProbe probe_of(std::uint32_t num_tokens, std::uint32_t num_local, std::uint32_t num_external = 0) {
+  EngineProbe probe;
+  probe.cache.num_tokens = num_tokens;
+  probe.cache.num_local_tokens = num_local;
+  if (num_external > 0) probe.cache.external = {{.tier = 0, .num_tokens = num_external, .load_async = true}};
+  return probe;
+}
+
+TEST_F(CacheCallsTest, AProbeTellsWhatIsWhereAndHowLongTheRestTakes) {
+  engine.told_stats().kv_tiers = {{.name = "dram"}};
+  EngineProbe probe = probe_of(100, 48, 32);
+  probe.wait_s = 0.5;
+  probe.load_s = 0.25;
+  probe.compute_s = 1.0;
+  engine.find(probe);
+  start();
+  const auto told = post("/v1/cache/probe", R"({"messages": [{"role": "user", "content": "yo"}]})").json();
+  EXPECT_EQ(told.at("object"), "cache.probe");
+  EXPECT_EQ(told.at("prompt_tokens"), 100);
+  EXPECT_EQ(told.at("cached_tokens"), 80);
+  EXPECT_EQ(told.at("missed_tokens"), 20);
+  EXPECT_EQ(boost::json::serialize(told.at("found")), R"([{"tier":"memory","tokens":48},{"tier":"dram","tokens":32}])");
+  EXPECT_EQ(told.at("tiers_known"), true);
+  EXPECT_EQ(told.at("predicted").at("ttft_s").to_number<double>(), 1.75);
+  ASSERT_EQ(engine.probed().size(), 1U);
+  EXPECT_EQ(tokens_to_bytes(engine.probed()[0].prompt), "<user>yo!<assistant>");
+  EXPECT_EQ(engine.num_submitted(), 0U) << "nothing is computed";
+}
+
+TEST_F(CacheCallsTest, WhatIsNotMeasuredYetIsNull) {
+  engine.find(probe_of(10, 0));
+  start();
+  const auto told = post("/v1/cache/probe", R"({"prompt": "abc"})").json();
+  EXPECT_TRUE(told.at("predicted").at("ttft_s").is_null());
+  EXPECT_TRUE(told.at("predicted").at("wait_s").is_null());
+}
+
+TEST_F(CacheCallsTest, ATenantAsksUnderItsOwnSalt) {
+  ServerOptions options;
+  options.tenant_secret = "secret";
+  options.tenant_keys = {{"us", "our-key"}, {"them", "their-key"}};
+  start(options);
+  for (const char* key : {"our-key", "their-key"})
+    EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})", "Authorization: Bearer " + std::string(key) + "\r\n").status, 200U);
+  ASSERT_EQ(engine.probed().size(), 2U);
+  EXPECT_NE(engine.probed()[0].cache_salt, engine.probed()[1].cache_salt);
+  EXPECT_NE(engine.probed()[0].cache_salt, "");
+  EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})").status, 401U);
+}
+
+TEST_F(CacheCallsTest, WarmingComputesThePromptAndDrawsNothing) {
+  engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F}; });
+  engine.find(probe_of(3, 0));
+  start();
+  const auto told = post("/v1/cache/warm", R"({"prompt": "abc"})").json();
+  EXPECT_EQ(told.at("object"), "cache.warm");
+  EXPECT_EQ(told.at("missed_tokens"), 3);
+  ASSERT_EQ(engine.num_submitted(), 1U);
+  EXPECT_TRUE(engine.at(0).request.pooling);
+  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "abc");
+}
+
+TEST_F(CacheCallsTest, ACompletionThatMustBeCachedStartsOnlyWhereItIs) {
+  engine.answer_with("hi");
+  engine.find(probe_of(100, 64));
+  start();
+  const ClientResponse refused = post("/v1/completions", R"({"prompt": "abc", "fail_if_not_cached": true})");
+  EXPECT_EQ(refused.status, 412U);
+  EXPECT_EQ(refused.json().at("error").at("param"), "fail_if_not_cached");
+  EXPECT_EQ(engine.num_submitted(), 0U);
+  engine.find(probe_of(100, 96));
+  const auto answer = post("/v1/completions", R"({"prompt": "abc", "fail_if_not_cached": true})").json();
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "hi");
+  const ClientResponse streamed = post("/v1/completions", R"({"prompt": "abc", "stream": true, "fail_if_not_cached": true})");
+  EXPECT_FALSE(stream_events(streamed.body).empty());
+}
+
+TEST_F(CacheCallsTest, SeveralPromptsAreRefused) {
+  start();
+  EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": ["a", "b"]})").status, 400U);
+  const auto refused = post("/v1/completions", R"({"prompt": ["a", "b"], "fail_if_not_cached": true})");
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(refused.json().at("error").at("param"), "fail_if_not_cached");
+}
+
+TEST_F(CacheCallsTest, AnEngineThatShutsDownIsSaidSo) {
+  engine.find(fail(ErrorCode::shutting_down, "", "the engine is shutting down"));
+  start();
+  EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})").status, 503U);
+  EXPECT_EQ(post("/v1/cache/warm", R"({"prompt": "abc"})").status, 503U);
+}
+
+}  // namespace
+}  // namespace quire
