@@ -30,7 +30,6 @@ def test_what_is_told_is_what_is_found(tmp_path):
             text = prompt(choose.choice(TOPICS))[: choose.randrange(100, 1000)]
             before = urllib.request.urlopen(url + "/v1/cache", timeout=30).read()
             _, told = post(url, "/v1/cache/probe", prompt=text)
-            assert told == post(url, "/v1/cache/probe", prompt=text)[1] or told["predicted"] is not None
             assert urllib.request.urlopen(url + "/v1/cache", timeout=30).read() == before, "the question leaves no trace"
             done = client.completions.create(model="smol", prompt=text, max_tokens=1, temperature=0)
             assert told["prompt_tokens"] == done.usage.prompt_tokens
@@ -57,11 +56,9 @@ def test_a_warmed_prompt_is_there(tmp_path):
         assert answer["choices"][0]["text"] == cold.choices[0].text, "the same bits, whoever computed the prompt"
 
 
-def test_a_tenant_is_not_told_of_anothers_blocks(monkeypatch, tmp_path):
+def test_a_tenant_is_not_told_of_anothers_blocks(monkeypatch):
     monkeypatch.setenv("QUIRE_TENANT_SECRET", "long and random")
-    keys = tmp_path / "keys"
-    keys.write_text("us our-key\nthem their-key\n")
-    with running(*TINY, "--tenant-keys", str(keys)) as url:
+    with running(*TINY, "--tenant-key", "us=our-key", "--tenant-key", "them=their-key") as url:
         def ask(path, key):
             request = urllib.request.Request(url + path, json.dumps({"prompt": prompt("bees")}).encode(),
                                              {"Content-Type": "application/json", "Authorization": "Bearer " + key})
