@@ -18,6 +18,7 @@ struct Command {
 };
 
 Command add_serve_command(CLI::App& app);
+Command add_demo_command(CLI::App& app);
 Command add_run_command(CLI::App& app);
 Command add_inspect_command(CLI::App& app);
 Command add_bench_command(CLI::App& app);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
+  quire demo model.gguf                  the same with made-up clients: open its dashboard and watch
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               what fits into how much memory
   quire bench model.gguf                 speed on this machine
@@ -45,9 +46,9 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {
-      quire::add_serve_command(app), quire::add_run_command(app),    quire::add_inspect_command(app),  quire::add_bench_command(app),
-      quire::add_trace_command(app), quire::add_replay_command(app), quire::add_simulate_command(app), quire::add_calibrate_command(app),
-      quire::add_cache_command(app), quire::add_explain_command(app)};
+      quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),    quire::add_inspect_command(app),
+      quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app), quire::add_simulate_command(app),
+      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

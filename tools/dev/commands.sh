@@ -51,7 +51,13 @@ cmd_build() {
   configure_and_build "$preset" "$@"
 }
 
-cmd_serve() {
+cmd_serve() { build_and_start serve "$@"; }
+cmd_demo() { build_and_start demo "$@"; }
+
+# build_and_start COMMAND [MODEL] [FLAGS...]
+build_and_start() {
+  local command="$1"
+  shift
   local model="" fetching=""
   if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then model="$1"; shift; fi
   need_apt $APT_BUILD
@@ -70,7 +76,7 @@ cmd_serve() {
     wait "$fetching" || exit 2
     trap - EXIT
   fi
-  exec build/release/quire serve "${model:-$MODEL}" "$@"
+  exec build/release/quire "$command" "${model:-$MODEL}" "$@"
 }
 
 # test_preset PRESET [CTEST ARGUMENTS]: the C++ suites of one preset; with ROOMS only those of these rooms.

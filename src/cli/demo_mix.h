@@ -1,0 +1,51 @@
+#pragma once
+// Made-up clients for `quire demo`, against a server on this machine: agents whose prompts grow turn by turn, readers of long texts who
+// come back to them, writers who want several answers, forms that must be JSON, and people who leave in the middle of an answer.
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace quire {
+
+struct DemoMixOptions {
+  std::uint16_t port = 8000;
+  std::uint32_t num_clients = 14;
+  std::uint64_t seed = 0;
+  double pace = 1.0;      // pauses between requests are this many times as long
+  bool has_forms = true;  // the server can hold answers to a schema
+};
+
+struct DemoCounts {
+  std::uint64_t num_answers = 0, num_left = 0, num_refused = 0;
+};
+
+// Each client is a thread; all end within a moment when this goes, once the server has closed their connections or answered.
+class DemoMix {
+ public:
+  explicit DemoMix(const DemoMixOptions& options);
+  ~DemoMix();
+  DemoMix(const DemoMix&) = delete;
+  DemoMix& operator=(const DemoMix&) = delete;
+
+  void stop();
+  [[nodiscard]] DemoCounts counts() const { return {num_answers_, num_left_, num_refused_}; }
+
+ private:
+  friend class DemoClient;
+  // False: it is to end.
+  bool pause(double seconds);
+  [[nodiscard]] bool is_stopping() const { return stopping_; }
+
+  const DemoMixOptions options_;
+  std::atomic<std::uint64_t> num_answers_ = 0, num_left_ = 0, num_refused_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<bool> stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace quire
