@@ -91,7 +91,7 @@ TEST(SpoiledConnectDeathTest, KeysArePlacesAndGroupsOfTheCache) {
   const RequestView view = o.d.view(1);
   EXPECT_DEATH(connector.add_key(view, 1, 0), "a key belongs to a group");
   const OffloadKey one = o.key(1, 0);
-  EXPECT_DEATH((void)connector.end_of_hit({&one, 1}, 0, 2), "a key for each block of each group");
+  EXPECT_DEATH((void)connector.end_of_hit({&one, 1}, 0, 2, 0), "a key for each block of each group");
   const BlockId block{1};
   EXPECT_DEATH(connector.plan_load(view, 0, {&block, 1}, 0, 2), "a load fills blocks that the request has");
   EXPECT_DEATH(connector.plan_load(view, 0, {&block, 1}, 1, 1), "a load fills blocks that the request has");
