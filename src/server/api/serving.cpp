@@ -133,10 +133,21 @@ Reply Serving::start_now(Serving& serving, PreparedCompletion prepared, const st
 Reply Serving::start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
   const std::string tenant = prepared.request.tags.tenant;
   const std::string id = std::string(prepared.request.shape->id_prefix()) + request_id;
+  if (prepared.print) compare_prompt(prepared, id);
   auto started = Completion::start(*engine_, *model_, {std::move(prepared), id, unix_now_s(), wake});
   if (!started) return refuse(started.error());
   remember(tenant, id, *started);
   return {HttpResponse{}, std::move(*started)};
+}
+
+void Serving::compare_prompt(PreparedCompletion& prepared, const std::string& id) {
+  CompletionRequest& request = prepared.request;
+  if (!request.compare->with.empty()) {
+    const PromptPrint* const earlier = prints_.find(request.tags.tenant, request.compare->with);
+    request.compared = std::make_shared<const PromptComparison>(earlier != nullptr ? compare(*earlier, *prepared.print)
+                                                                                   : PromptComparison{.change = PromptChange::not_found});
+  }
+  prints_.keep(request.tags.tenant, id, *std::exchange(prepared.print, std::nullopt));
 }
 
 void Serving::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {

@@ -18,6 +18,7 @@
 #include "server/http/server_stats.h"
 #include "server/http/tenants.h"
 #include "server/request/completion_request.h"
+#include "server/request/prompt_print.h"
 #include "server/request/request_context.h"
 
 namespace quire {
@@ -27,6 +28,9 @@ struct PreparedCompletion;
 
 // Bodies up to here cost less to read, render and tokenize than to hand to another thread and back.
 inline constexpr std::size_t kMaxInlineBytes = 4 << 10;
+
+// Of prompts that clients may compare later ones with: some thousands.
+inline constexpr std::uint64_t kMaxPrintBytes = 8 << 20;
 
 // Server's thread only, but for what is said to be of any thread.
 class Serving {
@@ -98,6 +102,8 @@ class Serving {
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
 
  private:
+  // Of one that wants to be compared, or to be compared with.
+  void compare_prompt(PreparedCompletion& prepared, const std::string& id);
   static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
   EngineClient* engine_;
@@ -110,6 +116,7 @@ class Serving {
   // By tenant and the ids of their answers; swept of those that are over when it has doubled.
   std::map<std::pair<std::string, std::string>, std::weak_ptr<Completion>> completions_;
   std::size_t sweep_at_ = 64;
+  PromptPrints prints_{kMaxPrintBytes};
   ApiKeys keys_;
   RequestLog log_;
   // What the server has counted; /metrics shows it.

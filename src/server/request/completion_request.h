@@ -37,6 +37,13 @@ struct ChatPrompt {
   bool continue_final_message = false;  // the answer goes on with it
 };
 
+struct PromptComparison;
+
+// The prompt is kept so that later ones can be compared with it (prompt_print.h), and compared with that of an earlier answer.
+struct PromptCompare {
+  std::string with;  // the answer's id; empty: with none
+};
+
 // What a body asked for, with defaults filled in, before anything is tokenized; the prompts are taken out when that is done.
 struct CompletionRequest {
   Api api = Api::completion;
@@ -75,10 +82,12 @@ struct CompletionRequest {
   std::shared_ptr<const std::vector<TokenId>> known_beginning{};
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
-  bool tokens_as_ids = false;         // return_tokens_as_token_ids: of log probabilities
-  std::optional<std::string> suffix;  // completion: what the answer leads to
-  bool session = false;               // completion: more of its prompt may follow (/v1/requests/{id}/input)
-  std::vector<std::string> ignored;   // names of fields that do not change the answer
+  bool tokens_as_ids = false;                          // return_tokens_as_token_ids: of log probabilities
+  std::optional<std::string> suffix;                   // completion: what the answer leads to
+  bool session = false;                                // completion: more of its prompt may follow (/v1/requests/{id}/input)
+  std::vector<std::string> ignored;                    // names of fields that do not change the answer
+  std::optional<PromptCompare> compare{};              // chat
+  std::shared_ptr<const PromptComparison> compared{};  // when it starts, if there is something to compare it with
 };
 
 struct RequestLimits {

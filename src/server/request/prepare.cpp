@@ -101,6 +101,9 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   name_job(parsed, context);
   // Whose blocks a prompt may find is decided here, before any token is named.
   parsed.cache_salt = salt_of(options.tenant_secret, context.tenant, std::move(parsed.cache_salt));
+  // The chat is taken apart when it is encoded.
+  std::optional<PromptPrint> print;
+  if (parsed.compare) print = print_of(parsed.chat);
   auto prompts = model.encode_prompts(parsed);
   if (!prompts) return std::unexpected(prompts.error());
   auto bad_words = model.encode_bad_words(parsed.bad_words);
@@ -108,6 +111,8 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   parsed.sampling.bad_words = std::move(*bad_words);
   if (const auto held = constrain_answer(parsed, model, options.one_call_spelling); !held) return std::unexpected(held.error());
   PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
+  if (print) add_tokens(*print, prompts->front());
+  prepared.print = std::move(print);
   const CompletionRequest& request = prepared.request;
   const std::size_t num_choices = prompts->size() * request.best_of;
   prepared.prompts.reserve(prompts->size());

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "server/request/completion_request.h"
+#include "server/request/prompt_print.h"
 #include "server/request/request_context.h"
 
 namespace quire {
@@ -22,6 +24,7 @@ struct PreparedCompletion {
   std::vector<std::uint64_t> num_prompt_tokens;      // per prompt
   std::vector<TokenId> first_prompt_tokens{};        // the same
   std::vector<std::vector<TokenId>> told_prompts{};  // the same, with `return_token_ids`, else empty
+  std::optional<PromptPrint> print{};                // with `compare`
 };
 
 [[nodiscard]] RequestLimits limits_of(const RequestContext& context);

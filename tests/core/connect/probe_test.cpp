@@ -8,8 +8,8 @@
 #include "core/connect/composite_connector.h"
 #include "core/connect/grouped_config.h"
 #include "core/connect/offload_driver.h"
-#include "rounds.h"
-#include "scripted_connector.h"
+#include "support/rounds.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {

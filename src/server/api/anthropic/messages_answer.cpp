@@ -62,6 +62,28 @@ std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, b
   return calls_tools ? "tool_use" : "end_turn";
 }
 
+std::string diagnostics_json(const PromptComparison* compared) {
+  const auto reason = [](std::string_view type) { return fmt::format(R"({{"cache_miss_reason":{{"type":"{}"}}}})", type); };
+  const auto changed = [&](std::string_view type) {
+    return fmt::format(R"({{"cache_miss_reason":{{"type":"{}","cache_missed_input_tokens":{}}}}})", type, compared->num_missed_tokens);
+  };
+  switch (compared != nullptr ? compared->change : PromptChange::none) {
+    case PromptChange::none:
+      return "null";
+    case PromptChange::not_found:
+      return reason("previous_message_not_found");
+    case PromptChange::tools:
+      return changed("tools_changed");
+    case PromptChange::system:
+      return changed("system_changed");
+    case PromptChange::turns:
+      return changed("messages_changed");
+    case PromptChange::settings:
+      return reason("unavailable");
+  }
+  return "null";
+}
+
 HttpResponse as_messages_error(HttpResponse response) {
   if (response.status < 400) return response;
   boost::system::error_code failed;
@@ -72,8 +94,9 @@ HttpResponse as_messages_error(HttpResponse response) {
 }
 
 std::string MessageWriter::message_json(std::string_view content, std::string_view stop, const Usage& usage) const {
-  return fmt::format(R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],{},"usage":{}}})", json_string(head_.id),
-                     json_string(head_.model), content, stop, messages_usage(usage));
+  return fmt::format(R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],{},"usage":{}{}{}}})",
+                     json_string(head_.id), json_string(head_.model), content, stop, messages_usage(usage),
+                     diagnostics_.empty() ? "" : R"(,"diagnostics":)", diagnostics_);
 }
 
 void MessageWriter::begin(std::string& events, const Usage& usage) {

@@ -8,11 +8,15 @@
 #include "quire/error.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/http/http.h"
+#include "server/request/prompt_print.h"
 
 namespace quire {
 
 // How a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
 [[nodiscard]] std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, bool calls_tools);
+
+// Why the prompt could not begin as that of the earlier answer did: an object with `cache_miss_reason`, or null.
+[[nodiscard]] std::string diagnostics_json(const PromptComparison* compared);
 
 // An error in OpenAI's shape in Anthropic's: {"type": "error", "error": {"type", "message"}}. Other responses stay.
 [[nodiscard]] HttpResponse as_messages_error(HttpResponse response);
@@ -27,6 +31,8 @@ class MessageWriter final : public SingleAnswerWriter {
   void end(std::string& events, const AnswerEnd& end) override;
   void fail(std::string& events, const Error& error) override;
   [[nodiscard]] std::string whole() const override { return whole_; }
+  // JSON; each answer has it then.
+  void set_diagnostics(std::string diagnostics) { diagnostics_ = std::move(diagnostics); }
 
  private:
   enum class Kind : std::uint8_t { none, text, thinking, tool_use };
@@ -42,6 +48,7 @@ class MessageWriter final : public SingleAnswerWriter {
   void say(std::string& events, std::string_view text);
 
   AnswerHead head_;
+  std::string diagnostics_;  // empty: not asked for
   bool is_stream_;
   Kind open_ = Kind::none;
   std::uint32_t num_blocks_ = 0;

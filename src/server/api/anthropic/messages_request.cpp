@@ -302,6 +302,20 @@ void read_metadata(ObjectReader& reader, json::object& chat) {
   if (user.empty() || metadata->get_object().size() > 1) reader.leave_out("metadata");
 }
 
+// Why the cache could not be used as by an earlier answer.
+std::optional<std::string> read_diagnostics(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored) {
+  json::value* diagnostics = reader.find("diagnostics");
+  if (diagnostics == nullptr) return std::nullopt;
+  if (!diagnostics->is_object()) {
+    reader.reject("diagnostics", "must be an object, not " + describe(*diagnostics), R"(send {"previous_message_id": "msg_..."})");
+    return std::nullopt;
+  }
+  ObjectReader inner(diagnostics->get_object(), "diagnostics.");
+  std::string previous = inner.text("previous_message_id");
+  if (const auto done = inner.finish(ignored, call.is_beta); !done) reader.reject(done.error());
+  return previous;
+}
+
 void read_other_fields(ObjectReader& reader) {
   // mcp_servers and container are for tools that this server does not run.
   for (const char* hint : {"cache_control", "service_tier", "inference_geo", "container", "mcp_servers"}) reader.ignore(hint);
@@ -346,6 +360,7 @@ Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, st
   if (json::value* management = reader.find("context_management")) out.edits = read_context_edits(reader, *management);
   move_same_fields(reader, chat);
   read_metadata(reader, chat);
+  out.previous = read_diagnostics(reader, call, ignored);
   read_other_fields(reader);
   if (const auto done = reader.finish(ignored, call.is_beta); !done) return std::unexpected(done.error());
   chat.emplace("messages", std::move(turns));

@@ -1,6 +1,7 @@
 #pragma once
 // The body of Anthropic's /v1/messages as the chat request that says the same.
 #include <boost/json/object.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct MessagesCall {
 
 struct ChatOfMessages {
   boost::json::object chat;
-  std::vector<ContextEdit> edits;  // still to be applied
+  std::vector<ContextEdit> edits;         // still to be applied
+  std::optional<std::string> previous{};  // diagnostics.previous_message_id; empty: null, for the first turn
 };
 
 // Takes `body` apart. The chat is read like a body of /v1/chat/completions; errors here name the fields that the client has sent. Names of

@@ -25,7 +25,9 @@ class MessageShape final : public AnswerShape {
   [[nodiscard]] Error in_words_of_client(Error error) const override { return in_words_of_messages(std::move(error)); }
   [[nodiscard]] std::unique_ptr<AnswerWriter> make_writer(AnswerHead head, const CompletionRequest& request,
                                                           const Tokenizer& /*tokenizer*/) const override {
-    return std::make_unique<MessageWriter>(std::move(head), request.stream);
+    auto writer = std::make_unique<MessageWriter>(std::move(head), request.stream);
+    if (request.compare) writer->set_diagnostics(diagnostics_json(request.compared.get()));
+    return writer;
   }
 };
 
@@ -49,6 +51,7 @@ Result<CompletionRequest> read_message(std::string body, bool counts_only, const
   if (const auto applied = apply_context_edits(translated->edits, translated->chat, count); !applied)
     return std::unexpected(applied.error());
   auto parsed = read_chat_of(std::make_shared<const MessageShape>(), std::move(translated->chat), ignored, context);
+  if (parsed && translated->previous) parsed->compare = {.with = *std::move(translated->previous)};
   // The body names a user, who may have several sessions.
   if (parsed && !context.session.empty()) parsed->session_key.clear();
   return parsed;

@@ -40,6 +40,30 @@ std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tok
 
 }  // namespace
 
+std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t num_cached_tokens) {
+  const auto outcome = [](std::string_view type) { return fmt::format(R"({{"type":"{}"}})", type); };
+  const auto miss = [&](std::string_view reason) {
+    return fmt::format(R"({{"type":"cache_miss","reason":"{}","cache_missed_tokens":{},"comparison_reusable_tokens":{}}})", reason,
+                       compared.num_missed_tokens, compared.num_reusable_tokens);
+  };
+  switch (compared.change) {
+    case PromptChange::not_found:
+      return outcome("comparison_response_not_found");
+    case PromptChange::tools:
+      return miss("tools_changed");
+    case PromptChange::settings:
+      return miss("reasoning_effort_changed");
+    case PromptChange::system:
+    case PromptChange::turns:
+      return miss("input_changed");
+    case PromptChange::none:
+      break;
+  }
+  // The same prefix, and the cache has lost it: the list has no reason for that, /v1/requests/{id}/explain has.
+  const bool is_there = num_cached_tokens + PromptPrint::kBlock >= compared.num_reusable_tokens;
+  return outcome(is_there ? "cache_hit" : "unavailable");
+}
+
 void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
   fmt::format_to(std::back_inserter(events), "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++,
                  fields);
@@ -163,7 +187,9 @@ void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   const std::string ending =
       fmt::format(R"("error":null,"incomplete_details":{},"output":{},"usage":{})",
                   status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null", output_json(), responses_usage(end.usage));
-  whole_ = response_json(status, ending);
+  whole_ = response_json(
+      status,
+      ending + (compared_ == nullptr ? "" : R"(,"prompt_cache_diagnostics":)" + cache_diagnostics(*compared_, end.usage.cached_tokens)));
   if (status != "cancelled") keep(end);
   if (is_stream_) event(events, status == "completed" ? "response.completed" : "response.incomplete", R"("response":)" + whole_);
 }

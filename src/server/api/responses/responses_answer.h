@@ -2,6 +2,7 @@
 // Answers of /v1/responses: whole ones, and the events of a stream.
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,8 +10,12 @@
 #include "quire/text/tokenizer.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/api/responses/responses_request.h"
+#include "server/request/prompt_print.h"
 
 namespace quire {
+
+// `prompt_cache_diagnostics`: what became of the prefix that the prompt shares with the one it was compared with.
+[[nodiscard]] std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t num_cached_tokens);
 
 class ResponseWriter final : public SingleAnswerWriter {
  public:
@@ -26,6 +31,8 @@ class ResponseWriter final : public SingleAnswerWriter {
   void end(std::string& events, const AnswerEnd& end) override;
   void fail(std::string& events, const Error& error) override;
   [[nodiscard]] std::string whole() const override { return whole_; }
+  // With another prompt; null: with none.
+  void set_comparison(std::shared_ptr<const PromptComparison> compared) { compared_ = std::move(compared); }
 
  private:
   enum class Kind : std::uint8_t { text, thought, call };
@@ -52,6 +59,7 @@ class ResponseWriter final : public SingleAnswerWriter {
   ResponseCall call_;
   const Tokenizer* tokenizer_;
   Keep keep_;
+  std::shared_ptr<const PromptComparison> compared_;
   std::uint64_t num_events_ = 0;
   bool has_begun_ = false;
   bool is_open_ = false;  // the last item

@@ -67,7 +67,7 @@ class Translation {
   void read_text(std::vector<std::string>& ignored);
   void read_reasoning();
   void read_logprobs();
-  void read_others();
+  void read_others(std::vector<std::string>& ignored);
   void move_same_fields();
   void repeat(std::string_view name, const json::value& otherwise);
   [[nodiscard]] std::string settings();
@@ -259,10 +259,17 @@ void Translation::move_same_fields() {
     chat_.emplace("max_completion_tokens", *most);
 }
 
-void Translation::read_others() {
-  for (const char* hint : {"user", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "service_tier", "max_tool_calls",
-                           "stream_options", "request_id", "context_management"})
+void Translation::read_others(std::vector<std::string>& ignored) {
+  for (const char* hint : {"user", "safety_identifier", "prompt_cache_retention", "service_tier", "max_tool_calls", "stream_options",
+                           "request_id", "context_management"})
     reader_.ignore(hint);
+  if (json::value* options = reader_.find("prompt_cache_options")) {
+    if (!options->is_object()) return reader_.reject("prompt_cache_options", "must be an object, not " + describe(*options));
+    ObjectReader inner(options->get_object(), "prompt_cache_options.");
+    for (const char* hint : {"mode", "ttl"}) inner.ignore(hint);
+    if (std::string with = inner.text("comparison_response_id"); !with.empty()) call_.compare_with = std::move(with);
+    if (const auto done = inner.finish(ignored); !done) return reader_.reject(done.error());
+  }
   if (const json::value* metadata = reader_.find("metadata"); metadata != nullptr && !metadata->is_object())
     reader_.reject("metadata", "must be an object, not " + describe(*metadata));
   const std::string truncation = reader_.text("truncation", "disabled");
@@ -288,7 +295,7 @@ Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
   read_previous();
   const std::string instructions = reader_.text("instructions");
   read_input();
-  read_others();
+  read_others(ignored);
   if (!reader_.failed()) call_.settings = settings();  // before its parts are taken
   read_tools();
   read_tool_choice();

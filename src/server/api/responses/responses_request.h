@@ -2,6 +2,7 @@
 // The body of /v1/responses as the chat request that says the same.
 #include <boost/json/object.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,10 @@ namespace quire {
 // What its answer needs of a request.
 struct ResponseCall {
   bool is_stored = false;
-  std::string settings;      // the answer's fields that repeat the request's: JSON text behind a comma
-  std::string input;         // as StoredResponse has them; empty if it is not stored
-  std::string conversation;  // the same, without the answer
+  std::optional<std::string> compare_with{};  // prompt_cache_options.comparison_response_id
+  std::string settings;                       // the answer's fields that repeat the request's: JSON text behind a comma
+  std::string input;                          // as StoredResponse has them; empty if it is not stored
+  std::string conversation;                   // the same, without the answer
 };
 
 struct ChatOfResponse {

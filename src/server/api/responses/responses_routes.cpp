@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,9 @@ class ResponseShape final : public AnswerShape {
     auto keep = [store = store_, tenant = request.tags.tenant](StoredResponse stored) {
       store->put(tenant, std::make_shared<const StoredResponse>(std::move(stored)));
     };
-    return std::make_unique<ResponseWriter>(std::move(head), request.stream, call_, tokenizer, std::move(keep));
+    auto writer = std::make_unique<ResponseWriter>(std::move(head), request.stream, call_, tokenizer, std::move(keep));
+    writer->set_comparison(request.compared);
+    return writer;
   }
 
  private:
@@ -58,10 +61,12 @@ Result<CompletionRequest> read_response_body(std::string body, const Store& stor
   auto translated = chat_of_response(std::move(*object), {*store, context.tenant}, ignored);
   if (!translated) return std::unexpected(translated.error());
   const bool is_stored = translated->call.is_stored;
+  const std::optional<std::string> compare_with = translated->call.compare_with;
   auto shape = std::make_shared<const ResponseShape>(std::move(translated->call), store);
   auto parsed = read_chat_of(std::move(shape), std::move(translated->chat), ignored, context);
   if (!parsed) return parsed;
   parsed->return_token_ids = is_stored;
+  if (is_stored || compare_with) parsed->compare = {.with = compare_with.value_or("")};
   if (translated->previous != nullptr) parsed->known_beginning = {translated->previous, &translated->previous->tokens};
   return parsed;
 }

@@ -173,5 +173,39 @@ TEST_F(MessagesHttp, StrictFieldsRefuseWhatWouldBeIgnored) {
   EXPECT_EQ(refused.json().at("error").at("param"), "xyzzy");
 }
 
+// Anthropic's cache diagnostics, in its own words.
+TEST_F(MessagesHttp, WhatChangedSinceAnEarlierAnswerIsTold) {
+  begin("hello");
+  const auto id_of = [](const ClientResponse& response) { return std::string(response.json().at("id").as_string()); };
+  const auto diagnostics_of = [](const ClientResponse& response) { return boost::json::serialize(response.json().at("diagnostics")); };
+  const ClientResponse first = message(R"("system": "be brief", "diagnostics": {"previous_message_id": null})");
+  EXPECT_EQ(diagnostics_of(first), "null") << "nothing to compare it with";
+  const auto compare = [&](const std::string& more) {
+    return diagnostics_of(message(more + R"("diagnostics": {"previous_message_id": ")" + id_of(first) + "\"}"));
+  };
+  EXPECT_EQ(compare(R"("system": "be brief", )"), "null") << "nothing has changed";
+  // Both begin with "<system>be ", less than a block of tokens: all that could have been found is missed.
+  EXPECT_EQ(compare(R"("system": "be lengthy", )"), R"({"cache_miss_reason":{"type":"system_changed","cache_missed_input_tokens":35}})");
+  EXPECT_TRUE(compare(std::string(kClock) + R"(, "system": "be brief", )").contains(R"("type":"tools_changed")"));
+  EXPECT_EQ(compare(R"("system": "be brief", "thinking": {"type": "disabled"}, )"), R"({"cache_miss_reason":{"type":"unavailable"}})");
+  EXPECT_EQ(diagnostics_of(message(R"("diagnostics": {"previous_message_id": "msg_gone"})")),
+            R"({"cache_miss_reason":{"type":"previous_message_not_found"}})");
+  EXPECT_FALSE(message("").json().as_object().contains("diagnostics")) << "nobody has asked";
+  EXPECT_EQ(message(R"("diagnostics": "all")").status, 400U);
+  const auto other = post("/v1/messages", R"({"model": "bytes", "max_tokens": 9, "system": "be brief", "stream": true, "messages": [
+    {"role": "user", "content": "hello"}], "diagnostics": {"previous_message_id": ")" +
+                                              id_of(first) + "\"}}");
+  EXPECT_TRUE(other.body.contains(R"("diagnostics":{"cache_miss_reason":{"type":"messages_changed")")) << other.body;
+}
+
+TEST_F(MessagesHttp, AnotherTenantsAnswerIsNotFound) {
+  begin("hello", {.tenant_keys = {{"us", "our-key"}, {"them", "their-key"}}});
+  const auto as = [](const std::string& key) { return "x-api-key: " + key + "\r\n"; };
+  const auto first = message(R"("diagnostics": {"previous_message_id": null})", as("our-key"));
+  const std::string again = R"("diagnostics": {"previous_message_id": ")" + std::string(first.json().at("id").as_string()) + "\"}";
+  EXPECT_TRUE(message(again, as("our-key")).json().at("diagnostics").is_null());
+  EXPECT_TRUE(message(again, as("their-key")).body.contains("previous_message_not_found"));
+}
+
 }  // namespace
 }  // namespace quire

@@ -231,5 +231,28 @@ TEST_F(ResponsesHttp, ErrorsNameWhatWasSent) {
   EXPECT_EQ(respond(R"("input": "a", "model": "other")").status, 404U);
 }
 
+// OpenAI's prompt-cache diagnostics, in its own words.
+TEST_F(ResponsesHttp, WhatChangedSinceAnEarlierResponseIsTold) {
+  begin("hello");
+  const auto first = respond(R"("input": "hi there", "instructions": "be brief")").json();
+  EXPECT_FALSE(first.as_object().contains("prompt_cache_diagnostics")) << "nobody has asked";
+  const auto compare = [&](const std::string& more) {
+    const auto response = respond(more + R"(, "prompt_cache_options": {"comparison_response_id": ")" + id_of(first) + "\"}").json();
+    return boost::json::serialize(response.at("prompt_cache_diagnostics"));
+  };
+  // The engine of this test finds 16 tokens of each prompt, and both begin with more.
+  EXPECT_EQ(compare(R"("input": "hi there", "instructions": "be brief")"), R"({"type":"cache_hit"})");
+  EXPECT_TRUE(
+      compare(R"("input": "ho there", "instructions": "be brief")").starts_with(R"({"type":"cache_miss","reason":"input_changed")"));
+  EXPECT_TRUE(compare(R"("input": "hi there", "instructions": "be long")").starts_with(R"({"type":"cache_miss","reason":"input_changed")"));
+  EXPECT_TRUE(compare(R"("input": "hi there", "instructions": "be brief", "tools": [{"type": "function", "name": "f", "parameters": {}}])")
+                  .starts_with(R"({"type":"cache_miss","reason":"tools_changed","cache_missed_tokens":)"));
+  const auto gone = respond(R"("input": "hi", "prompt_cache_options": {"comparison_response_id": "resp_gone"})").json();
+  EXPECT_EQ(gone.at("prompt_cache_diagnostics").at("type"), "comparison_response_not_found");
+  const auto refused = respond(R"("input": "hi", "prompt_cache_options": 3)");
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_EQ(refused.error_param(), "prompt_cache_options");
+}
+
 }  // namespace
 }  // namespace quire
