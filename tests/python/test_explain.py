@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import anthropic
 import openai
 import pytest
 
@@ -99,3 +100,36 @@ def test_it_can_be_turned_off():
     with running("--num-blocks", "64", "--max-model-len", "512", "--explained-requests", "0") as url:
         assert explain(url, ask(url, "Hello").id) == 400
         assert counted(url, "quire:prompt_tokens_missed_total") == 0
+
+
+def test_hosted_clients_are_told_what_changed():
+    """Anthropic's own client reads its cache diagnostics, and OpenAI's its prompt-cache diagnostics, of a real model's answers."""
+    system = "You keep the records of a small town, and answer briefly. " * 8
+    with running("--max-model-len", "2048") as url:
+        claude = anthropic.Anthropic(base_url=url, api_key="-", max_retries=0)
+
+        def message(previous, system=system, words="Who keeps the mill?"):
+            return claude.messages.create(model="smol", max_tokens=4, system=system, messages=[{"role": "user", "content": words}],
+                                          extra_body={"diagnostics": {"previous_message_id": previous}})
+
+        first = message(None)
+        assert first.diagnostics is None
+        again = message(first.id)
+        assert again.diagnostics is None and again.usage.cache_read_input_tokens > 100
+        changed = message(first.id, system="Today is Monday. " + system).diagnostics.cache_miss_reason
+        assert changed.type == "system_changed" and changed.cache_missed_input_tokens > 100
+        assert message("msg_gone").diagnostics.cache_miss_reason.type == "previous_message_not_found"
+
+        gpt = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0)
+
+        def response(instructions=system, **more):
+            return gpt.responses.create(model="smol", instructions=instructions, input="Who keeps the mill?", max_output_tokens=16, **more)
+
+        base = response()
+        compare = {"extra_body": {"prompt_cache_options": {"comparison_response_id": base.id}}}
+        assert response(**compare).model_extra["prompt_cache_diagnostics"] == {"type": "cache_hit"}
+        missed = response("Today is Monday. " + system, **compare).model_extra["prompt_cache_diagnostics"]
+        assert missed["type"] == "cache_miss" and missed["reason"] == "input_changed" and missed["cache_missed_tokens"] > 100
+        # Nothing has changed, and the cache has forgotten it.
+        assert urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache", method="POST"), timeout=30).status == 200
+        assert response(**compare).model_extra["prompt_cache_diagnostics"] == {"type": "unavailable"}
