@@ -106,6 +106,7 @@ TEST(Probe, WhatIsBeingLoadedForOthersCountsAsThere) {
   const CacheProbe probe = o.d.core->probe(CoreDriver::request(3, prompt, 1)).value();
   EXPECT_EQ(probe.num_local_tokens, 0U);
   EXPECT_EQ(probe.external, (std::vector<TierMatch>{{.tier = 0, .num_tokens = 16, .load_async = true}}));
+  o.apply();
   o.run();
 }
 

@@ -34,7 +34,7 @@ TEST_F(CacheCallsTest, AProbeTellsWhatIsWhereAndHowLongTheRestTakes) {
   EXPECT_EQ(told.at("tiers_known"), true);
   EXPECT_EQ(told.at("predicted").at("ttft_s").to_number<double>(), 1.75);
   ASSERT_EQ(engine.probed().size(), 1U);
-  EXPECT_EQ(tokens_to_bytes(engine.probed()[0].prompt), "<user>yo!<assistant>");
+  EXPECT_EQ(tokens_to_bytes(engine.probed()[0].prompt), "<user>yo<assistant>");
   EXPECT_EQ(engine.num_submitted(), 0U) << "nothing is computed";
 }
 
