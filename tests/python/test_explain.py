@@ -127,9 +127,9 @@ def test_hosted_clients_are_told_what_changed():
 
         base = response()
         compare = {"extra_body": {"prompt_cache_options": {"comparison_response_id": base.id}}}
-        assert response(**compare).model_extra["prompt_cache_diagnostics"] == {"type": "cache_hit"}
-        missed = response("Today is Monday. " + system, **compare).model_extra["prompt_cache_diagnostics"]
+        assert response(**compare).to_dict()["prompt_cache_diagnostics"] == {"type": "cache_hit"}
+        missed = response("Today is Monday. " + system, **compare).to_dict()["prompt_cache_diagnostics"]
         assert missed["type"] == "cache_miss" and missed["reason"] == "input_changed" and missed["cache_missed_tokens"] > 100
         # Nothing has changed, and the cache has forgotten it.
         assert urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache", method="POST"), timeout=30).status == 200
-        assert response(**compare).model_extra["prompt_cache_diagnostics"] == {"type": "unavailable"}
+        assert response(**compare).to_dict()["prompt_cache_diagnostics"] == {"type": "unavailable"}
