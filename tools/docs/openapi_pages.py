@@ -17,6 +17,8 @@ TOLD_AT = {
 }
 # A body that each of these takes as it stands: tests/python/test_docs.py sends them.
 EXAMPLES = {
+    "/v1/cache/probe": {"messages": [{"role": "user", "content": "How does a heat pump work?"}]},
+    "/v1/cache/warm": {"prompt": "You keep the records of a small town."},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 64},
     "/v1/completions": {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0},
     "/v1/messages": {"model": "smol", "max_tokens": 64, "messages": [{"role": "user", "content": "Name three rivers."}]},
