@@ -325,7 +325,7 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release tier_bench
       exec python3 bench/disk.py "$@" ;;
-    flags | tiers | break_even | sessions | structured | drafts)
+    flags | tiers | break_even | sessions | structured | drafts | answers)
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;
