@@ -133,10 +133,12 @@ void bind_machine(Class& c) {
   option(c, "trace_files", [](EngineConfig& o) -> auto& { return o.engine.trace.max_files; }, "Of each kind.");
   option(c, "journal", [](EngineConfig& o) -> auto& { return o.engine.journal.folder; }, "A folder for journals; empty: none.");
   option(c, "journal_max_bytes", [](EngineConfig& o) -> auto& { return o.engine.journal.max_bytes; }, "Of all journals in it.");
-  option(c, "journal_memory", [](EngineConfig& o) -> auto& { return o.engine.journal.memory_bytes; },
-         "Bytes for the last minutes of the same in memory; 0: none are kept.");
-  option(c, "journal_save", [](EngineConfig& o) -> auto& { return o.engine.journal.save_folder; },
-         "Where save_journal() writes them; empty: journal.");
+  option(
+      c, "journal_memory", [](EngineConfig& o) -> auto& { return o.engine.journal.memory_bytes; },
+      "Bytes for the last minutes of the same in memory; 0: none are kept.");
+  option(
+      c, "journal_save", [](EngineConfig& o) -> auto& { return o.engine.journal.save_folder; },
+      "Where save_journal() writes them; empty: journal.");
 }
 
 }  // namespace
