@@ -59,6 +59,6 @@ def test_panels_stand_side_by_side():
 
 def test_promtool_takes_the_rules():
     if not shutil.which("promtool"):
-        pytest.skip("promtool is not installed: ./dev test --all does (Debian's prometheus)")
+        pytest.skip("promtool is not there: ./dev test --all unpacks it (Debian's prometheus)")
     done = subprocess.run(["promtool", "check", "rules", FOLDER / "alerts.yml"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -221,7 +221,7 @@ cmd_test() {
   stage "C++ suites" test_preset release
   stage "fuzzers" test_fuzzers
   need_python test
-  [ "$EXTENT" != all ] || need_oracle
+  if [ "$EXTENT" = all ]; then need_oracle; need_promtool; fi
   stage "Python suites" test_python
   [ -z "$EXTENT" ] || test_more "$EXTENT"
 }
@@ -258,7 +258,8 @@ test_more() {
   stage "docs in a browser" "$VENV/bin/python" tools/docs_check.py
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
-  stage "dashboard in a browser" "$VENV/bin/python" tools/dashboard_check.py --binary build/release/quire --model "$MODEL"
+  stage "dashboard in a browser" "$VENV/bin/python" tools/dashboard_check.py --binary build/release/quire --model "$MODEL" \
+    --axe "$CLIENTS_NODE/node_modules/axe-core/axe.min.js"
 }
 
 cmd_bench() {

@@ -132,6 +132,20 @@ need_clients() {
   touch "$stamp"
 }
 
+# Prometheus' checker of rules, of Debian's package, which is not installed: that would start a server.
+readonly PROMETHEUS="$CACHE/prometheus"
+
+need_promtool() {
+  command -v promtool >/dev/null && return 0
+  if [ ! -x "$PROMETHEUS/usr/bin/promtool" ]; then
+    say "Unpacking promtool (Debian's prometheus) in .cache/prometheus"
+    mkdir -p "$PROMETHEUS"
+    (cd "$PROMETHEUS" && apt-get -q download prometheus >/dev/null && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb) ||
+      { say "promtool cannot be had: alert rules are not checked"; return 0; }
+  fi
+  export PATH="$PROMETHEUS/usr/bin:$PATH"
+}
+
 # What people run agents with, each Python one in an environment of its own. Binaries come inside the packages: no install script runs.
 readonly AGENTS="$CACHE/agents"
 
