@@ -21,7 +21,8 @@ class JournalRing {
 
   // Whole calls.
   void append(std::span<const std::uint8_t> calls);
-  // A part that begins with the state that this payload has (journal_checkpoint()).
+  // A part that begins with the state that this payload has (journal_checkpoint()). One that is larger than all of it is left out, and
+  // the part before goes on for as long as it has room.
   void begin(const JournalProgress& progress, std::vector<std::uint8_t> checkpoint);
   // Calls are missing: nothing of before is any good.
   void lose();
