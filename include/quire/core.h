@@ -38,6 +38,7 @@ enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 class CallSink;
 class EventSink;
 class HashFunction;
+struct NameKey;
 struct WatchFrame;
 
 // The seams; all optional, all must outlive the core.
@@ -220,6 +221,8 @@ class CallSink {
 
 struct CoreSnapshot;
 
+enum class CheckpointTokens : std::uint8_t { kept, left_out };
+
 enum class QueueKind : std::uint8_t { running, waiting, skipped_waiting, pinned };
 
 class QUIRE_API Core {
@@ -334,7 +337,9 @@ class QUIRE_API Core {
   // The whole state as bytes, for restore(): between any two calls, plans may be outstanding. Equal states give equal bytes. About 4 bytes
   // per token of the requests there are, 36 per block of theirs, 8 per block of the pool and 48 per block with a name; bench/README.md has
   // what it takes.
-  [[nodiscard]] std::vector<std::uint8_t> checkpoint() const;
+  // Without tokens all of them have a number that says nothing (CheckpointTokens::left_out), and with a key blocks have other names: a core
+  // made of that decides the same where it is told what the tokens would have decided (quire/journal.h).
+  [[nodiscard]] std::vector<std::uint8_t> checkpoint(CheckpointTokens tokens = CheckpointTokens::kept, const NameKey* names = nullptr) const;
   // What a page shows (quire/watch.h), but for what requests wait for. From the first call on that is kept up to date, until
   // end_watch(): 12 bytes per block, and a write per block that is taken, found, named or given back. Decides nothing.
   void watch(WatchFrame& frame);

@@ -30,6 +30,12 @@ struct BlockHash {
   }
 };
 
+// Turns names into others that are equal where they are, and say nothing to who does not have it: a journal without tokens has these.
+struct NameKey {
+  std::array<std::uint64_t, 2> words{};  // at random
+  std::uint32_t name_bytes = 32;         // of a name: 16 with xxhash
+};
+
 // One full block of a request, in the order of vLLM V1 (v0.19.0, generate_block_hash_extra_keys). Views, valid during the call.
 struct HashInput {
   std::span<const TokenId> tokens;

@@ -80,7 +80,13 @@ void PrefixIndex::clear() {
   size_ = 0;
 }
 
-std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& hashes) const {
+std::uint32_t PrefixIndex::previous_of(std::uint32_t block, bool same_name) const {
+  std::uint32_t at = entries_[block].prev;
+  while (same_name && at != kEnd && !matches(at, name_of(BlockId{block}))) at = entries_[at].prev;
+  return at;
+}
+
+std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& hashes, bool replaced) const {
   std::vector<Named> all;
   all.reserve(size_);
   hashes.clear();
@@ -88,7 +94,7 @@ std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& ha
   for (std::uint32_t block = 0; block < entries_.size(); ++block) {
     const Entry& entry = entries_[block];
     if (entry.num_hashes == 0) continue;
-    all.push_back({.block = block, .previous = entry.prev, .group = entry.group, .num_hashes = entry.num_hashes});
+    all.push_back({.block = block, .previous = previous_of(block, replaced), .group = entry.group, .num_hashes = entry.num_hashes});
     const auto first = hashes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{block} * max_hashes_);
     hashes.insert(hashes.end(), first, first + entry.num_hashes);
   }
@@ -96,7 +102,7 @@ std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& ha
 }
 
 // Chain by chain, each from its first: what is inserted behind another one than it says was in no chain.
-bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> hashes) {
+bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> hashes, bool replaced) {
   clear();
   std::vector<std::size_t> first_hash;
   std::vector<std::uint32_t> next(entries_.size(), kEnd), place(entries_.size(), kEnd);
@@ -117,7 +123,7 @@ bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> 
       if (place[block] == kEnd) return false;
       const Named& one = all[place[block]];
       insert(BlockName(hashes.subspan(first_hash[place[block]], one.num_hashes), one.group), BlockId{block});
-      if (entries_[block].prev != one.previous) return false;
+      if (previous_of(block, replaced) != one.previous) return false;
     }
   }
   return size_ == all.size();

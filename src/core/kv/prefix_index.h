@@ -52,10 +52,11 @@ class PrefixIndex {
     static constexpr bool kIsRaw = true;  // all of its bytes count
     std::uint32_t block = 0, previous = 0, group = 0, num_hashes = 0;
   };
-  // By id, with the hashes of their names one after the other.
-  [[nodiscard]] std::vector<Named> to_named(std::vector<BlockHash>& hashes) const;
+  // By id, with the hashes of their names one after the other. Where names will be replaced, which ones share a chain says nothing:
+  // `previous` is then the block before it of the same name.
+  [[nodiscard]] std::vector<Named> to_named(std::vector<BlockHash>& hashes, bool replaced) const;
   // These have names, and no others. False, and the index is good for nothing: they cannot have been so.
-  [[nodiscard]] bool assign(std::span<const Named> all, std::span<const BlockHash> hashes);
+  [[nodiscard]] bool assign(std::span<const Named> all, std::span<const BlockHash> hashes, bool replaced);
 
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
@@ -63,9 +64,11 @@ class PrefixIndex {
     [[maybe_unused]] auto& [max_hashes, entries, hashes, buckets, size] = self;
     std::vector<Named> named;
     std::vector<BlockHash> names;
-    if constexpr (!Form::kReads) named = self.to_named(names);
-    form(named, names);
-    if constexpr (Form::kReads) form.expect(self.assign(named, names), "names of blocks are in chains");
+    bool replaced = false;
+    if constexpr (!Form::kReads) replaced = form.leaves_tokens_out;
+    if constexpr (!Form::kReads) named = self.to_named(names, replaced);
+    form(replaced, named, names);
+    if constexpr (Form::kReads) form.expect(self.assign(named, names, replaced), "names of blocks are in chains");
   }
 
  private:
@@ -85,6 +88,8 @@ class PrefixIndex {
     return (name.hashes.back().prefix() + name.group * 0x9E3779B97F4A7C15ULL) & (buckets_.size() - 1);
   }
   [[nodiscard]] bool matches(std::uint32_t block, const BlockName& name) const;
+  // The block before it in its chain, or the one of the same name; kEnd: none.
+  [[nodiscard]] std::uint32_t previous_of(std::uint32_t block, bool same_name) const;
 
   std::uint32_t max_hashes_;
   std::vector<Entry> entries_;

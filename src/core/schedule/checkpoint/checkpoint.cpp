@@ -17,7 +17,7 @@ namespace quire {
 namespace {
 
 // The last one is the version: it goes up when a listed field does.
-constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 1};
+constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 2};
 constexpr std::size_t kHeadBytes = sizeof kCheckpointMagic + 8, kSumBytes = 8;
 
 std::unexpected<Error> no_checkpoint(std::string message) {
@@ -53,9 +53,11 @@ std::size_t num_expected_bytes(const RequestTable& table, std::uint32_t num_bloc
 
 }  // namespace
 
-std::vector<std::uint8_t> Core::checkpoint() const {
+std::vector<std::uint8_t> Core::checkpoint(CheckpointTokens tokens, const NameKey* names) const {
   const State& s = *state_;
   StateWriter form;
+  form.leaves_tokens_out = tokens == CheckpointTokens::left_out;
+  form.names = names;
   form.out.bytes.reserve(num_expected_bytes(s.table, s.kv.pool().num_blocks(), s.kv.pool().index().size()));
   form.out.bytes.assign(std::begin(kCheckpointMagic), std::end(kCheckpointMagic));
   form.out.fixed(checksum(encode(s.context.config)));

@@ -23,6 +23,8 @@
 #include "base/intrusive_list.h"
 #include "core/agent/job_table.h"
 #include "core/journal/byte_form.h"
+#include "core/journal/left_out.h"
+#include "core/journal/pseudonyms.h"
 #include "core/schedule/checkpoint/state_fields.h"
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/moves/swap.h"
@@ -53,6 +55,24 @@ class StateWriter {
   [[nodiscard]] static bool is_good() { return true; }
   static void expect(bool /*holds*/, const char* /*rule*/) {}
 
+  // What prompts and answers say: the last so many of the tokens are outputs.
+  void tokens(const std::vector<TokenId>& tokens, std::int32_t num_outputs = 0) {
+    if (!leaves_tokens_out) return put(tokens);
+    const std::size_t first_output = tokens.size() - static_cast<std::size_t>(num_outputs);
+    blank_.clear();
+    blank_.reserve(tokens.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i) blank_.push_back(left_out(i < first_output ? 0 : i - first_output));
+    put(blank_);
+  }
+  void drafts(const std::vector<TokenId>& tokens) {
+    if (!leaves_tokens_out) return put(tokens);
+    blank_.clear();
+    blank_.reserve(tokens.size());
+    for (const TokenId token : tokens) blank_.push_back(token < 0 ? token : left_out());
+    put(blank_);
+  }
+  void embeds(const std::vector<std::byte>& bytes) { leaves_tokens_out ? put(std::vector<std::byte>(bytes.size())) : put(bytes); }
+
   void moved_by(TransferId /*id*/, std::span<const BlockId> /*blocks*/, std::span<const std::uint64_t> /*places*/) {}
   template <class Map>
   void named(const Map& map) {
@@ -66,6 +86,8 @@ class StateWriter {
   }
 
   ByteWriter out;
+  bool leaves_tokens_out = false;  // left_out.h
+  const NameKey* names = nullptr;  // what blocks are called instead; null: what they are
 
  private:
   template <class T>
@@ -90,6 +112,27 @@ class StateWriter {
       put(list.size());
       for (const auto& value : list) put(value);
     }
+  }
+  void put(const std::vector<BlockHash>& hashes) {
+    out.number(hashes.size() * sizeof(BlockHash));
+    for (const BlockHash& hash : hashes) {
+      const BlockHash name = names != nullptr ? pseudonym(*names, hash) : hash;
+      out.bytes.insert(out.bytes.end(), name.bytes.begin(), name.bytes.end());
+    }
+  }
+  void put(const RepetitionDetection& detection) {
+    const RepetitionDetection written = leaves_tokens_out ? left_out(detection) : detection;
+    fields(*this, written);
+  }
+  void put(const BlockStored& stored) {
+    if (!leaves_tokens_out) return fields(*this, stored);
+    const BlockStored written = left_out(stored, names);
+    fields(*this, written);
+  }
+  void put(const BlockRemoved& removed) {
+    if (!leaves_tokens_out) return fields(*this, removed);
+    const BlockRemoved written = left_out(removed, names);
+    fields(*this, written);
   }
   void put(const std::string& text) { out.text(text); }
   template <class T, std::size_t kSize>
@@ -136,6 +179,8 @@ class StateWriter {
       put(second > first);
     }
   }
+
+  std::vector<TokenId> blank_;
 };
 
 // What enums go to.
@@ -191,6 +236,9 @@ class StateReader {
     if (request == nullptr || begin > request->tokens.size()) return {};
     return std::span(request->tokens).subspan(begin, std::min(size, request->tokens.size() - begin));
   }
+  void tokens(std::vector<TokenId>& tokens, std::int32_t /*num_outputs*/ = 0) { get(tokens); }
+  void drafts(std::vector<TokenId>& tokens) { get(tokens); }
+  void embeds(std::vector<std::byte>& bytes) { get(bytes); }
   void moved_by(TransferId id, std::span<const BlockId>& blocks, std::span<const std::uint64_t>& places) const {
     const OpenTransfers::Entry* const open = transfers_->find(id);
     if (open == nullptr) return;  // over already

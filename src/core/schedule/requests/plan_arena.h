@@ -105,8 +105,9 @@ class PlanArena {
                             requests, drafts, encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks,
                             freed_encoder_outputs, freed_views, num_freed, blocks_to_zero, transfers, fences] = self;
     std::vector<std::string> freed(freed_encoder_outputs.begin(), freed_encoder_outputs.begin() + static_cast<std::ptrdiff_t>(num_freed));
-    form(plan, requests, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries, drafts,
-         encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks, freed, blocks_to_zero, transfers, fences);
+    form(plan, requests, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries);
+    form.drafts(drafts);
+    form(encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks, freed, blocks_to_zero, transfers, fences);
     if constexpr (Form::kReads) {
       form.expect(self.has_sound_parts(), "parts of a plan lie in it");
       if (!form.is_good()) return;

@@ -42,7 +42,8 @@ struct SessionUpdate {
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
     [[maybe_unused]] auto& [tokens, features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition, sampling] = self;
-    form(tokens, features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition);
+    form.tokens(tokens);
+    form(features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition);
   }
 };
 
@@ -152,11 +153,15 @@ struct Request {
                             sampling, events, next_inputs] = self;
     form(status, known, is_prefill_chunk, discard_latest_async_tokens, admitted_before, pooling, structured_output, resumable,
          skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens, num_output_tokens, num_computed_tokens,
-         num_output_placeholders, tokens, draft_tokens, blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name,
-         client_index, num_preemptions, num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early,
-         lost_load, has_lost_load, ended_loading, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id,
-         features, lora_name, cache_salt, prompt_embeds, embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores,
-         awaits_transfer, had_transfer, lacks_transfer, lacks_load, events, next_inputs);
+         num_output_placeholders);
+    form.tokens(tokens, num_output_tokens);
+    form.drafts(draft_tokens);
+    form(blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name, client_index, num_preemptions, num_cached_tokens,
+         num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load, has_lost_load, ended_loading,
+         max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name, cache_salt);
+    form.embeds(prompt_embeds);
+    form(embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer,
+         lacks_load, events, next_inputs);
   }
 };
 
