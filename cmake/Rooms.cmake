@@ -34,7 +34,7 @@ quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
 
 quire_room(engine_stats engine/stats PART DEPS base)
 quire_room(engine_trace engine/trace PART DEPS base LINKS core_schedule)
-quire_room(engine_journal engine/journal PART DEPS base core_journal LINKS core_schedule)
+quire_room(engine_journal engine/journal PART DEPS base core_journal core_kv_hash LINKS core_schedule)
 quire_room(engine_publish engine/publish PART DEPS base LINKS log LIBS ${QUIRE_ZMQ_LIBS} EXCLUDE ${QUIRE_ZMQ_UNUSED})
 quire_room(engine_tiers engine/tiers PART DEPS base core_connect tier transport engine_stats LINKS core_schedule)
 quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_stats grammar worker LINKS core_schedule sample)

@@ -19,6 +19,7 @@
 #include "quire/core.h"
 #include "quire/core_config.h"
 #include "quire/error.h"
+#include "quire/hash_function.h"
 #include "quire/options.h"
 #include "quire/saved_journal.h"
 #include "quire/seam_record.h"
@@ -87,7 +88,9 @@ class QUIRE_API JournalRecorder {
  public:
   // Gets each call with all that was answered when it is over: the bytes are valid until it returns. They follow each other in a frame.
   using Take = std::function<void(std::span<const std::uint8_t> call)>;
-  JournalRecorder(const CoreSeams& seams, Take take);
+  // With a key tokens are left out, and blocks have other names under it. `seams` then have a hash, since the core's own names could not be
+  // made again.
+  JournalRecorder(const CoreSeams& seams, Take take, const std::optional<NameKey>& leave_out = {});
   ~JournalRecorder();
   JournalRecorder(const JournalRecorder&) = delete;
   JournalRecorder& operator=(const JournalRecorder&) = delete;
@@ -187,7 +190,7 @@ class QUIRE_API JournalReader {
 struct ReplayOptions {
   std::function<void(double done)> progress{};              // 0 to 1
   std::function<void(CoreConfig& config)> change_config{};  // to see what a change does first
-  CallSink* also = nullptr;                                 // told of each call before it is made again, and of its answer
+  CallSink* also = nullptr;                                 // told of the core, of each call before it is made again, and of its answer
   // Of the file before: where this one goes on from it, its state must be the one that the replay of that one came to.
   const struct ReplayReport* before = nullptr;
 };

@@ -105,6 +105,7 @@ struct JournalOptions {
   // The last minutes, kept in memory until somebody asks for them (Engine::save_journal()); 0: none are.
   std::uint64_t memory_bytes = std::uint64_t{32} << 20;
   std::string save_folder = {};  // where they are saved; empty: `folder`
+  bool tokens = true;            // false: what prompts and answers say is left out (docs/journal.md)
 };
 
 // Who is told which blocks the KV cache holds: vLLM's KVEventsConfig, with its names (docs/events.md).

@@ -46,6 +46,8 @@ struct SeamAnswer {
 
 struct SeamRecord {
   bool has_connector = false, has_encoder_connector = false, has_grammar = false, has_tools = false, has_hash = false;
+  // Questions are digested without the tokens in them, and names of blocks are others (NameKey): a player may be asked with others.
+  bool leaves_tokens_out = false;
   std::vector<SeamAnswer> answers;  // in the order in which they were given
 
   friend bool operator==(const SeamRecord&, const SeamRecord&) = default;

@@ -369,6 +369,13 @@ class EngineConfig:
     @journal_save.setter
     def journal_save(self, arg: str, /) -> None: ...
 
+    @property
+    def journal_tokens(self) -> bool:
+        """False: what prompts and answers say is left out."""
+
+    @journal_tokens.setter
+    def journal_tokens(self, arg: bool, /) -> None: ...
+
 class SamplingParams:
     """How the next token is chosen; names and ranges are vLLM's."""
 

@@ -277,6 +277,8 @@ void add_journal_flags(CLI::App& app, JournalOptions& journal) {
                  "For the last minutes of the same in memory, which POST /v1/journal/save writes to a file; 0: none are kept")
       ->transform(bytes_flag())
       ->default_str("32MiB");
+  app.add_flag("--journal-tokens,!--no-journal-tokens", journal.tokens,
+               "What prompts and answers say is in it (default); without, it can be run again all the same");
   app.add_option("--journal-save", journal.save_folder, "Where it is saved (default: --journal)")->type_name("DIR");
 }
 

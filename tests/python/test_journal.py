@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import re
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -97,6 +98,44 @@ def test_the_last_minutes_are_saved_while_it_serves(tmp_path):
             assert error.code == 400 and "--journal-save DIR" in error.read().decode()
         else:
             raise AssertionError("there is no folder to save it in")
+
+
+def forms_of(tokens):
+    """As calls have them (each twice itself, in groups of seven bits), and as states have them."""
+    calls = bytearray()
+    for token in tokens:
+        value = 2 * token
+        while value >= 128:
+            calls.append(value & 127 | 128)
+            value >>= 7
+        calls.append(value)
+    return bytes(calls), struct.pack(f"<{len(tokens)}i", *tokens)
+
+
+def test_without_tokens_it_is_the_same_again_and_says_nothing(tmp_path):
+    says = "The treasure of Captain Brackwater lies seven paces north of the crooked lighthouse, under a stone. " * 4
+    tokens, files = [], {}
+    for kind, flags in (("with", ()), ("without", ("--no-journal-tokens",))):
+        folder = tmp_path / kind
+        with running(*TINY, "--journal", str(folder), "--journal-max-bytes", "128KiB", *flags) as url:
+            body = json.dumps({"prompt": says, "add_special_tokens": False}).encode()
+            with urllib.request.urlopen(urllib.request.Request(url + "/tokenize", body, {"Content-Type": "application/json"}), timeout=60) as got:
+                tokens = json.load(got)["tokens"]
+            client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                answers = [pool.submit(ask, url, number) for number in range(40)]
+                answers += [pool.submit(client.completions.create, model="smol", prompt=says, max_tokens=20) for _ in range(8)]
+                for answer in answers:
+                    answer.result()
+            urllib.request.urlopen(urllib.request.Request(url + "/v1/journal/save", data=b"", method="POST"), timeout=60).close()
+        files[kind] = sorted(folder.iterdir())
+        done = replay(*(path for path in files[kind] if not path.name.startswith("saved")), "--json")
+        assert done.returncode == 0 and all(json.loads(line)["identical"] for line in done.stdout.splitlines()), done
+        [saved] = [path for path in files[kind] if path.name.startswith("saved")]
+        assert json.loads(replay(saved, "--json").stdout)["identical"]
+    some = forms_of(tokens[10:16])
+    assert len(tokens) > 60 and any(form in path.read_bytes() for path in files["with"] for form in some)
+    assert not any(form in path.read_bytes() for path in files["without"] for form in forms_of(tokens[10:13]))
 
 
 def test_what_is_no_journal_is_refused(tmp_path):

@@ -114,19 +114,9 @@ def trace():
         del os.environ["VLLM_SCHED_TRACE_PATH"]
 
 
-def journal():
-    """The journal of quire serve, inside vLLM: off unless asked for, whole at shutdown, and quire replay finds every decision the same."""
-
-    def refused(text, **options):
-        raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
-
-    refused("quire.journal=7; give a text", journal=7)
-    refused('quire.journal_max_bytes without a journal; add "journal"', journal_max_bytes=2**30)
-    refused("journal_max_bytes: is 5", journal="/nowhere", journal_max_bytes=5)
-    assert make()._native.flush_journal() is None
-
+def whole_journal(options):
     with tempfile.TemporaryDirectory() as folder:
-        scheduler = make(connector="ScriptedConnector", additional={"quire": {"journal": folder}})
+        scheduler = make(connector="ScriptedConnector", additional={"quire": {"journal": folder, **options}})
         for number in range(12):
             add(scheduler, f"r{number}", n=4 + number, max_tokens=3, doc=number % 2)
         steps = 0
@@ -142,6 +132,22 @@ def journal():
             told = json.loads(done.stdout)
             assert done.returncode == 0 and told["identical"] and told["damage"] is None, done
             assert (told["requests"], told["steps"]) == (12, steps)
+
+
+def journal():
+    """The journal of quire serve, inside vLLM: off unless asked for, whole at shutdown, and quire replay finds every decision the same."""
+
+    def refused(text, **options):
+        raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
+
+    refused("quire.journal=7; give a text", journal=7)
+    refused('quire.journal_max_bytes without a journal; add "journal"', journal_max_bytes=2**30)
+    refused("quire.journal_tokens=0; give true or false", journal="/nowhere", journal_tokens=0)
+    refused("journal_max_bytes: is 5", journal="/nowhere", journal_max_bytes=5)
+    assert make()._native.flush_journal() is None
+
+    for options in ({}, {"journal_tokens": False}):
+        whole_journal(options)
 
     # A small budget: the run goes on in files, the oldest go, and each that is left is the same again, with the state that it begins with.
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ _CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_pree
 # Of quire.Core's step trace, with the defaults of quire serve --trace.
 _TRACE = {"trace": "", "trace_every": 1, "trace_max_steps": 0, "trace_file_bytes": 2**28, "trace_files": 4}
 _TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: `trace`, where the option is not given
-_JOURNAL = {"journal": "", "journal_max_bytes": 2**30}  # as quire serve has them
+_JOURNAL = {"journal": "", "journal_max_bytes": 2**30, "journal_tokens": True}  # as quire serve has them
 _KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE, *_JOURNAL)
 _PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
 
@@ -64,7 +64,8 @@ def journal_of(vllm_config) -> dict:
         if given:
             refuse(f"additional_config: quire.{next(iter(given))} without a journal", 'add "journal": "DIR"')
         return {}
-    return {"folder": given["journal"], "max_bytes": given.get("journal_max_bytes", _JOURNAL["journal_max_bytes"])}
+    given = {**_JOURNAL, **given}
+    return {"folder": given["journal"], "max_bytes": given["journal_max_bytes"], "tokens": given["journal_tokens"]}
 
 
 def _given(vllm_config) -> dict:

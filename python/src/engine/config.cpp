@@ -139,6 +139,9 @@ void bind_machine(Class& c) {
   option(
       c, "journal_save", [](EngineConfig& o) -> auto& { return o.engine.journal.save_folder; },
       "Where save_journal() writes them; empty: journal.");
+  option(
+      c, "journal_tokens", [](EngineConfig& o) -> auto& { return o.engine.journal.tokens; },
+      "False: what prompts and answers say is left out.");
 }
 
 }  // namespace

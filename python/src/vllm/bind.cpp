@@ -127,7 +127,10 @@ TraceOptions trace_options_of(const nb::dict& given) {
 
 JournalOptions journal_options_of(const nb::dict& given) {
   if (given.empty()) return {};
-  return {.folder = nb::cast<std::string>(given["folder"]), .max_bytes = nb::cast<std::uint64_t>(given["max_bytes"]), .memory_bytes = 0};
+  return {.folder = nb::cast<std::string>(given["folder"]),
+          .max_bytes = nb::cast<std::uint64_t>(given["max_bytes"]),
+          .memory_bytes = 0,
+          .tokens = nb::cast<bool>(given["tokens"])};
 }
 
 BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {

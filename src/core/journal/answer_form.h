@@ -11,17 +11,19 @@ namespace quire {
 
 inline std::uint8_t seam_flags(const SeamRecord& record) {
   return static_cast<std::uint8_t>((record.has_connector ? 1U : 0U) | (record.has_encoder_connector ? 2U : 0U) |
-                                   (record.has_grammar ? 4U : 0U) | (record.has_tools ? 8U : 0U) | (record.has_hash ? 16U : 0U));
+                                   (record.has_grammar ? 4U : 0U) | (record.has_tools ? 8U : 0U) | (record.has_hash ? 16U : 0U) |
+                                   (record.leaves_tokens_out ? 32U : 0U));
 }
 
 inline void read_seam_flags(ByteReader& in, SeamRecord& record) {
   const std::uint8_t flags = in.byte();
-  if (flags >= 32) in.fail();
+  if (flags >= 64) in.fail();
   record.has_connector = (flags & 1U) != 0;
   record.has_encoder_connector = (flags & 2U) != 0;
   record.has_grammar = (flags & 4U) != 0;
   record.has_tools = (flags & 8U) != 0;
   record.has_hash = (flags & 16U) != 0;
+  record.leaves_tokens_out = (flags & 32U) != 0;
 }
 
 inline void write_answer(ByteWriter& out, RequestId request, std::uint64_t question, std::span<const std::uint64_t> values,

@@ -53,6 +53,8 @@ class AnswerQueue {
   // The answer taken last is none to its call.
   void damaged();
 
+  // To be filled with what may have tokens.
+  [[nodiscard]] Question question() const { return Question(!record_.leaves_tokens_out); }
   [[nodiscard]] const SeamRecord& record() const { return record_; }
   [[nodiscard]] const Result<void>& status() const { return status_; }
   [[nodiscard]] std::size_t num_left() const { return record_.answers.size() - next_; }

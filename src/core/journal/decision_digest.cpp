@@ -30,15 +30,22 @@ void add(Mix& mix, std::span<const Value> values) {
   for (const Value& value : values) mix.add(number(value));
 }
 
-void add(Mix& mix, const ScheduledRequest& s) {
+void add_tokens(Mix& mix, std::span<const TokenId> tokens, bool with_tokens) {
+  if (with_tokens)
+    add(mix, tokens);
+  else
+    mix.add(tokens.size());
+}
+
+void add(Mix& mix, const ScheduledRequest& s, bool with_tokens) {
   const std::uint64_t flags = (s.samples ? 1U : 0U) | (s.pools ? 2U : 0U) | (s.send_all_tokens ? 4U : 0U) |
                               number(s.kind == ScheduledKind::fresh) << 3U | number(s.kind == ScheduledKind::resumed) << 4U;
   const std::uint64_t num_more = s.drafts.size() + s.new_tokens.size() + s.encoder_inputs.size();
   mix.add(number(s.id), pair(number(s.slot), s.num_computed_tokens), pair(s.num_tokens, static_cast<std::uint32_t>(s.num_output_tokens)),
           pair(flags, num_more));
   if (num_more == 0) return;
-  add(mix, s.drafts);
-  add(mix, s.new_tokens);
+  add_tokens(mix, s.drafts, with_tokens);
+  add_tokens(mix, s.new_tokens, with_tokens);
   add(mix, s.encoder_inputs);
 }
 
@@ -54,12 +61,12 @@ void add(Mix& mix, const Transfer& t) {
   add(mix, t.places);
 }
 
-void add(Mix& mix, const RequestUpdate& u) {
+void add(Mix& mix, const RequestUpdate& u, bool with_tokens) {
   const std::uint64_t flags = (u.finished ? 1U : 0U) | (u.session_waits ? 2U : 0U) | static_cast<std::uint64_t>(u.status) << 8U |
                               static_cast<std::uint64_t>(u.reason) << 16U | number(u.stop_token.has_value()) << 24U;
   mix.add(number(u.id), pair(u.client_index, u.result_index), pair(flags, static_cast<std::uint32_t>(u.stop_token.value_or(0))),
           number(u.num_cached_tokens) ^ number(u.num_external_computed_tokens) << 32U);
-  add(mix, u.tokens);
+  add_tokens(mix, u.tokens, with_tokens);
 }
 
 template <class Value>
@@ -70,7 +77,7 @@ void add_each(Mix& mix, std::span<const Value> values) {
 
 }  // namespace
 
-std::uint64_t digest_of(const StepPlan& plan) {
+std::uint64_t digest_of(const StepPlan& plan, bool with_tokens) {
   Mix mix;
   mix.add(number(plan.step), plan.num_scheduled_tokens, number(plan.has_structured_output), number(plan.pending_structured_output));
   add(mix, plan.released);
@@ -78,7 +85,8 @@ std::uint64_t digest_of(const StepPlan& plan) {
   for (const AdmittedRequest& a : plan.admitted) mix.add(number(a.id), number(a.slot), a.tokens.size(), a.num_prompt_tokens);
   add_each(mix, plan.table_deltas);
   for (const BlockCopy& c : plan.copies) mix.add(number(c.id), c.group, number(c.source), number(c.destination));
-  add_each(mix, plan.scheduled);
+  mix.add(plan.scheduled.size());
+  for (const ScheduledRequest& s : plan.scheduled) add(mix, s, with_tokens);
   add(mix, plan.finished);
   add(mix, plan.preempted);
   add(mix, plan.num_common_prefix_blocks);
@@ -90,10 +98,11 @@ std::uint64_t digest_of(const StepPlan& plan) {
   return mix.digest();
 }
 
-std::uint64_t digest_of(const StepOutcome& outcome) {
+std::uint64_t digest_of(const StepOutcome& outcome, bool with_tokens) {
   Mix mix;
   mix.add(number(outcome.step), outcome.kv_events.size(), outcome.first_admissions.size(), outcome.finished_sets.size());
-  add_each(mix, outcome.updates);
+  mix.add(outcome.updates.size());
+  for (const RequestUpdate& u : outcome.updates) add(mix, u, with_tokens);
   for (const FirstAdmission& a : outcome.first_admissions) mix.add(number(a.id), a.num_cached_tokens, 0, 0);
   add(mix, outcome.preempted);
   add(mix, outcome.failed_loads);

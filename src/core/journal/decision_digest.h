@@ -8,9 +8,9 @@
 
 namespace quire {
 
-// All of it but the tokens of admitted requests, which came in.
-std::uint64_t digest_of(const StepPlan& plan);
+// All of it but the tokens of admitted requests, which came in. Without tokens: of drafts and new tokens, how many there are.
+std::uint64_t digest_of(const StepPlan& plan, bool with_tokens = true);
 // All of it but statistics and times.
-std::uint64_t digest_of(const StepOutcome& outcome);
+std::uint64_t digest_of(const StepOutcome& outcome, bool with_tokens = true);
 
 }  // namespace quire

@@ -15,6 +15,7 @@ Question& Question::add(std::string_view text) {
 
 Question& Question::add(std::span<const TokenId> tokens) {
   add(tokens.size());
+  if (!with_tokens_) return *this;
   for (const TokenId token : tokens) add(static_cast<std::uint64_t>(token));
   return *this;
 }
@@ -38,7 +39,7 @@ Question& Question::add(const BlockHash* parent, const HashInput& input) {
     for (const std::uint8_t byte : parent->bytes) add(byte);
   add(input.tokens).add(input.start).add(input.lora_name).add(input.cache_salt);
   for (const MultimodalFeature& feature : input.multimodal) add(feature.identifier).add(feature.position.offset());
-  if (input.embeds_digest)
+  if (input.embeds_digest && with_tokens_)
     for (const std::uint8_t byte : *input.embeds_digest) add(byte);
   return *this;
 }

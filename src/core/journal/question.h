@@ -14,6 +14,9 @@ namespace quire {
 // Not for names of blocks, and not against anybody who looks for collisions: a replay that has gone astray differs in many questions.
 class Question {
  public:
+  // Without tokens: of those that are added, how many there are.
+  Question() = default;
+  explicit Question(bool with_tokens) : with_tokens_(with_tokens) {}
   Question& add(std::uint64_t value);
   Question& add(std::string_view text);
   Question& add(std::span<const TokenId> tokens);
@@ -24,6 +27,7 @@ class Question {
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
  private:
+  bool with_tokens_ = true;
   std::uint64_t digest_ = 0xcbf29ce484222325U;
 };
 

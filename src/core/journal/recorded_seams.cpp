@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "core/journal/pseudonyms.h"
 #include "quire/connector.h"
 #include "quire/hash_function.h"
 #include "quire/plan.h"
@@ -116,7 +117,7 @@ class RecordedEncoderConnector final : public EncoderConnector {
 
 class RecordedGrammar final : public Grammar {
  public:
-  RecordedGrammar(Grammar* inner, AnswerSink& answers) : inner_(inner), answers_(&answers) {}
+  RecordedGrammar(Grammar* inner, AnswerSink& answers, bool with_tokens) : inner_(inner), answers_(&answers), with_tokens_(with_tokens) {}
   bool ready(RequestId id) override {
     const bool ready = inner_->ready(id);
     note_numbers(*answers_, SeamCall::grammar_ready, id, {}, {ready ? 1U : 0U});
@@ -130,12 +131,12 @@ class RecordedGrammar final : public Grammar {
   }
   bool accept(RequestId id, std::span<const TokenId> tokens) override {
     const bool fits = inner_->accept(id, tokens);
-    note_numbers(*answers_, SeamCall::grammar_accept, id, Question().add(tokens), {fits ? 1U : 0U});
+    note_numbers(*answers_, SeamCall::grammar_accept, id, Question(with_tokens_).add(tokens), {fits ? 1U : 0U});
     return fits;
   }
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override {
     const std::uint32_t count = inner_->count_valid(id, drafts);
-    note_numbers(*answers_, SeamCall::grammar_count_valid, id, Question().add(drafts), {count});
+    note_numbers(*answers_, SeamCall::grammar_count_valid, id, Question(with_tokens_).add(drafts), {count});
     return count;
   }
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
@@ -147,6 +148,7 @@ class RecordedGrammar final : public Grammar {
  private:
   Grammar* inner_;
   AnswerSink* answers_;
+  bool with_tokens_;
 };
 
 class RecordedToolNamer final : public ToolNamer {
@@ -166,31 +168,42 @@ class RecordedToolNamer final : public ToolNamer {
 
 class RecordedHash final : public HashFunction {
  public:
-  RecordedHash(HashFunction* inner, AnswerSink& answers) : inner_(inner), answers_(&answers) {}
+  RecordedHash(HashFunction* inner, AnswerSink& answers, const NameKey* leave_out)
+      : inner_(inner), answers_(&answers), leave_out_(leave_out) {}
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
     const BlockHash name = inner_->hash(parent, input);
-    answers_->note(SeamCall::hash, {}, Question().add(parent, input), {},
-                   {reinterpret_cast<const char*>(name.bytes.data()), name.bytes.size()});
+    const BlockHash noted = leave_out_ != nullptr ? pseudonym(*leave_out_, name) : name;
+    Question question(leave_out_ == nullptr);
+    if (leave_out_ != nullptr && parent != nullptr) {
+      const BlockHash noted_parent = pseudonym(*leave_out_, *parent);
+      question.add(&noted_parent, input);
+    } else {
+      question.add(parent, input);
+    }
+    answers_->note(SeamCall::hash, {}, question, {}, {reinterpret_cast<const char*>(noted.bytes.data()), noted.bytes.size()});
     return name;
   }
 
  private:
   HashFunction* inner_;
   AnswerSink* answers_;
+  const NameKey* leave_out_;
 };
 
 }  // namespace
 
 struct RecordedSeams::Impl {
-  Impl(const CoreSeams& from, AnswerSink& answers)
+  Impl(const CoreSeams& from, AnswerSink& answers, const NameKey* leave_out)
       : given(from),
+        with_tokens(leave_out == nullptr),
         connector(given.connector, answers),
         encoder_connector(given.encoder_connector, answers),
-        grammar(given.grammar, answers),
+        grammar(given.grammar, answers, with_tokens),
         tools(given.tools, answers),
-        hash(given.hash, answers) {}
+        hash(given.hash, answers, leave_out) {}
 
   const CoreSeams given;
+  const bool with_tokens;
   RecordedConnector connector;
   RecordedEncoderConnector encoder_connector;
   RecordedGrammar grammar;
@@ -198,7 +211,8 @@ struct RecordedSeams::Impl {
   RecordedHash hash;
 };
 
-RecordedSeams::RecordedSeams(const CoreSeams& given, AnswerSink& answers) : impl_(std::make_unique<Impl>(given, answers)) {}
+RecordedSeams::RecordedSeams(const CoreSeams& given, AnswerSink& answers, const NameKey* leave_out)
+    : impl_(std::make_unique<Impl>(given, answers, leave_out)) {}
 RecordedSeams::~RecordedSeams() = default;
 
 CoreSeams RecordedSeams::seams() const {
@@ -218,6 +232,7 @@ SeamRecord RecordedSeams::which() const {
           .has_grammar = given.grammar != nullptr,
           .has_tools = given.tools != nullptr,
           .has_hash = given.hash != nullptr,
+          .leaves_tokens_out = !impl_->with_tokens,
           .answers = {}};
 }
 

@@ -25,7 +25,8 @@ class AnswerSink {
 // Between a core and its seams, which outlive it, as the sink does.
 class RecordedSeams {
  public:
-  RecordedSeams(const CoreSeams& given, AnswerSink& answers);
+  // With a key, which outlives it, questions are without tokens and names under the key (left_out.h).
+  RecordedSeams(const CoreSeams& given, AnswerSink& answers, const NameKey* leave_out = nullptr);
   ~RecordedSeams();
   RecordedSeams(const RecordedSeams&) = delete;
   RecordedSeams& operator=(const RecordedSeams&) = delete;

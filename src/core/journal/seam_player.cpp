@@ -86,10 +86,10 @@ class PlayedGrammar final : public Grammar {
     return queue_->take_flag(SeamCall::grammar_should_advance, request.id, Question().add(request));
   }
   bool accept(RequestId id, std::span<const TokenId> tokens) override {
-    return queue_->take_flag(SeamCall::grammar_accept, id, Question().add(tokens));
+    return queue_->take_flag(SeamCall::grammar_accept, id, queue_->question().add(tokens));
   }
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override {
-    auto values = queue_->take_numbers(SeamCall::grammar_count_valid, id, Question().add(drafts), 1);
+    auto values = queue_->take_numbers(SeamCall::grammar_count_valid, id, queue_->question().add(drafts), 1);
     return values ? static_cast<std::uint32_t>(values->next()) : 0;
   }
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
@@ -117,7 +117,7 @@ class PlayedHash final : public HashFunction {
   explicit PlayedHash(AnswerQueue& queue) : queue_(&queue) {}
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
     BlockHash name;
-    const SeamAnswer* answer = queue_->take(SeamCall::hash, {}, Question().add(parent, input));
+    const SeamAnswer* answer = queue_->take(SeamCall::hash, {}, queue_->question().add(parent, input));
     if (answer != nullptr && answer->bytes.size() != name.bytes.size()) queue_->damaged();
     if (answer != nullptr && answer->bytes.size() == name.bytes.size()) std::ranges::copy(answer->bytes, name.bytes.begin());
     return name;

@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <random>
 #include <system_error>
 #include <utility>
 
 #include "core/journal/journal_form.h"
+#include "core/kv/hash/hash_function.h"
 #include "quire/version.h"
 
 namespace quire {
@@ -41,6 +43,18 @@ Result<void> check(const JournalOptions& options) {
               "give a folder that is yours");
 }
 
+// Different in each run, so that names in the journals of two runs say nothing of each other.
+NameKey random_key(HashAlgorithm algorithm) {
+  std::random_device device;
+  const auto word = [&device] { return std::uint64_t{device()} << 32U | device(); };
+  return {.words = {word(), word()}, .name_bytes = static_cast<std::uint32_t>(hash_size(algorithm))};
+}
+
+CoreSeams with_hash(CoreSeams seams, HashFunction* hash) {
+  if (hash != nullptr) seams.hash = hash;
+  return seams;
+}
+
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -58,7 +72,16 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const JournalOption
   if (Result<void> valid = check(options); !valid) return std::unexpected(std::move(valid.error()));
   JournalHeader header{
       .quire_version = std::string(kVersion), .decision_profile = std::string(kDecisionProfile), .start_time_s = now_s(), .config = config};
-  auto journal = std::unique_ptr<JournalWriter>(new JournalWriter(options, std::move(header), seams, pace));
+  std::unique_ptr<HashFunction> own_hash;
+  std::optional<NameKey> leave_out;
+  const PrefixCacheOptions& names = config.prefix_cache;
+  if (!options.tokens) leave_out = random_key(names.hash);
+  if (!options.tokens && seams.hash == nullptr) {
+    auto made = make_hash_function({.algorithm = names.hash, .seed = names.hash_seed, .root = names.root_hash});
+    if (!made) return std::unexpected(std::move(made.error()));
+    own_hash = std::move(*made);
+  }
+  auto journal = std::unique_ptr<JournalWriter>(new JournalWriter(options, std::move(header), seams, std::move(own_hash), leave_out, pace));
   if (!options.folder.empty()) {
     auto file = JournalFile::create(options.folder, options.max_bytes);
     if (!file) return std::unexpected(std::move(file.error()));
@@ -81,10 +104,13 @@ void JournalWriter::Told::clear() {
   state_bytes = 0;
 }
 
-JournalWriter::JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams, const JournalPace& pace)
+JournalWriter::JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams,
+                             std::unique_ptr<HashFunction> own_hash, const std::optional<NameKey>& leave_out, const JournalPace& pace)
     : pace_(pace),
       options_(options),
-      recorder_(seams, [this](std::span<const std::uint8_t> call) { put(call); }),
+      own_hash_(std::move(own_hash)),
+      recorder_(
+          with_hash(seams, own_hash_.get()), [this](std::span<const std::uint8_t> call) { put(call); }, leave_out),
       header_(std::move(header)),
       run_start_s_(header_.start_time_s),
       file_share_(calls_per_checkpoint(options.max_bytes, 0)) {

@@ -14,6 +14,7 @@
 
 #include "engine/journal/journal_file.h"
 #include "engine/journal/journal_ring.h"
+#include "quire/hash_function.h"
 #include "quire/journal.h"
 
 namespace quire {
@@ -69,7 +70,8 @@ class JournalWriter final : public CoreJournal {
     void clear();
   };
 
-  JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams, const JournalPace& pace);
+  JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams, std::unique_ptr<HashFunction> own_hash,
+                const std::optional<NameKey>& leave_out, const JournalPace& pace);
   void put(std::span<const std::uint8_t> call);
   void put_state();
   [[nodiscard]] std::uint64_t calls_until_next(std::uint64_t checkpoint_bytes) const;
@@ -82,6 +84,7 @@ class JournalWriter final : public CoreJournal {
 
   const JournalPace pace_;
   const JournalOptions options_;
+  const std::unique_ptr<HashFunction> own_hash_;  // the core's, where it is to be recorded and nobody gave one; else null
   JournalRecorder recorder_;
   std::uint64_t calls_left_ = 0;  // the core's thread's: bytes until the state is taken
   // The writing thread's.

@@ -92,6 +92,7 @@ class Replay {
     CoreConfig config = report_.header.config;
     if (options_.change_config) options_.change_config(config);
     told_.also = options_.also;
+    told_.with_tokens = !report_.header.seams.leaves_tokens_out;
     if (Result<void> made = make_core(config); !made) return std::unexpected(std::move(made.error()));
     max_plans_ = config.limits.max_outstanding_plans;
     std::size_t last_position = 0;
@@ -106,6 +107,11 @@ class Replay {
   }
 
  private:
+  // As the journal has it.
+  [[nodiscard]] std::vector<std::uint8_t> state() const {
+    return core_->checkpoint(told_.with_tokens ? CheckpointTokens::kept : CheckpointTokens::left_out);
+  }
+
   Result<void> make_core(const CoreConfig& config) {
     CoreSeams seams = player_.seams();
     seams.calls = &told_;
@@ -133,7 +139,7 @@ class Replay {
     const JournalCheckpoint* const checkpoint = reader_.checkpoint();
     if (checkpoint == nullptr) return;
     ++report_.num_checkpoints;
-    if (!std::ranges::equal(core_->checkpoint(), checkpoint->state)) differs("checkpoint", "the journal has another state of the core");
+    if (!std::ranges::equal(state(), checkpoint->state)) differs("checkpoint", "the journal has another state of the core");
   }
 
   // False: the call cannot be made.
@@ -183,7 +189,7 @@ class Replay {
     at_.progress.num_steps += told_.num_steps;
     if (told_.num_steps > 0) at_.progress.now_s = told_.last_s;
     report_.last = at_;
-    report_.last_state = core_->checkpoint();
+    report_.last_state = state();
     return std::move(report_);
   }
 

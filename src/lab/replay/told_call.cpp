@@ -15,6 +15,10 @@ std::string ToldCall::text() const {
   return about_ == UINT64_MAX ? fmt::format("{}()", name_) : fmt::format("{}({})", name_, about_);
 }
 
+void ToldCall::bind(const Core& core) {
+  if (also != nullptr) also->bind(core);
+}
+
 void ToldCall::add(const NewRequest& request, const StepInput& /*input*/) {
   begin("add", request.id.value);
   ++num_requests;
@@ -89,7 +93,7 @@ void ToldCall::make_stats() {
 }
 
 void ToldCall::planned(const StepPlan& plan) {
-  answer = {JournalAnswer::Kind::planned, digest_of(plan)};
+  answer = {JournalAnswer::Kind::planned, digest_of(plan, with_tokens)};
   if (also != nullptr) also->planned(plan);
 }
 
@@ -97,7 +101,7 @@ void ToldCall::applied(const StepOutcome* outcome) {
   answer = {JournalAnswer::Kind::refused, 0};
   if (also != nullptr) also->applied(outcome);
   if (outcome == nullptr) return;
-  answer = {JournalAnswer::Kind::applied, digest_of(*outcome)};
+  answer = {JournalAnswer::Kind::applied, digest_of(*outcome, with_tokens)};
   for (const RequestUpdate& update : outcome->updates) num_tokens += update.tokens.size();
 }
 

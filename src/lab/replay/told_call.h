@@ -11,6 +11,7 @@ namespace quire {
 // Told of the calls of the core that is run again, and of their answers, which it digests as a JournalRecorder does.
 class ToldCall final : public CallSink {
  public:
+  void bind(const Core& core) override;
   void add(const NewRequest& request, const StepInput& input) override;
   void continue_session(RequestId id, const SessionInput* input, const StepInput& now) override;
   void fork(RequestId parent, const ForkRequest& child, const StepInput& input) override;
@@ -33,6 +34,7 @@ class ToldCall final : public CallSink {
   void answered(std::uint64_t answer) override;
 
   CallSink* also = nullptr;  // is told of the answers too
+  bool with_tokens = true;   // in the digests
   // Of the last one.
   [[nodiscard]] std::string text() const;
   JournalAnswer answer;

@@ -228,7 +228,7 @@ TEST(Replay, AQuestionOfANameIsOfAllThatIsNamed) {
 TEST(SeamRecordBytes, ASeamThatIsNotKnownIsRefused) {
   std::vector<std::uint8_t> bytes = encode(SeamRecord{.has_connector = true, .has_hash = true, .answers = {}});
   ASSERT_TRUE(decode_seam_record(bytes).has_value());
-  bytes.back() |= 32U;  // the flags are last where there is no answer
+  bytes.back() |= 64U;  // the flags are last where there is no answer
   EXPECT_FALSE(decode_seam_record(bytes).has_value());
 }
 
