@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/journal/left_out.h"
+
 namespace quire {
 
 void RecordedWorkload::add(const NewRequest& request, const StepInput& input) {
@@ -11,7 +13,22 @@ void RecordedWorkload::add(const NewRequest& request, const StepInput& input) {
   if (request.structured_output) lacks("grammars");
   asks_for_tools |= request.tags != nullptr && !request.tags->job.empty() && request.tags->tool.empty();
   CallBytes::add(request, input);
-  arrivals.push_back({.id = request.id, .time_s = input.now, .call = std::exchange(out.bytes, {})});
+  arrivals.push_back(
+      {.id = request.id, .time_s = input.now, .num_prompt_tokens = request.prompt.size(), .call = std::exchange(out.bytes, {})});
+  if (!request.prompt.empty() && request.prompt.front() == left_out()) added_ = request.id;
+}
+
+void RecordedWorkload::answered(std::uint64_t /*answer*/) {
+  if (added_) take_names(*added_);
+  added_.reset();
+}
+
+// They grow while a request runs. A block that only its last token fills has never been computed, so nobody could have found it.
+void RecordedWorkload::take_names(RequestId id) {
+  const auto view = core_ != nullptr ? core_->view(id) : std::nullopt;
+  if (!view) return;
+  std::vector<std::uint8_t>& known = names[id];
+  if (view->block_hashes.size() > known.size()) known.assign(view->block_hashes.begin(), view->block_hashes.end());
 }
 
 void RecordedWorkload::finish(RequestId id, RequestStatus /*status*/, const StepInput& input) {
@@ -39,6 +56,8 @@ void RecordedWorkload::applied(const StepOutcome* outcome) {
   for (const RequestUpdate& update : outcome->updates) {
     std::vector<TokenId>& to = tokens[update.id];
     to.insert(to.end(), update.tokens.begin(), update.tokens.end());
+    if (update.finished && update.status == RequestStatus::finished_repetition) repeated.insert(update.id);
+    if (names.contains(update.id)) take_names(update.id);
   }
 }
 

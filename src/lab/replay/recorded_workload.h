@@ -3,8 +3,10 @@
 // which tokens of a result were kept is known to the core alone.
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/journal/write_call.h"
@@ -17,15 +19,18 @@ class RecordedWorkload final : public CallBytes {
   struct Arrival {
     RequestId id;
     double time_s = 0.0;
+    std::size_t num_prompt_tokens = 0;
     std::vector<std::uint8_t> call;  // add()
   };
 
+  void bind(const Core& core) override { core_ = &core; }
   void add(const NewRequest& request, const StepInput& input) override;
   void finish(RequestId id, RequestStatus status, const StepInput& input) override;
   void finish(std::span<const RequestId> ids, RequestStatus status, const StepInput& input) override;
   void schedule(const StepInput& input) override;
   void apply(const StepResult& result, const StepInput& input) override;
   void applied(const StepOutcome* outcome) override;
+  void answered(std::uint64_t answer) override;
   // What cannot be said of another configuration.
   void continue_session(RequestId /*id*/, const SessionInput* /*input*/, const StepInput& /*now*/) override { lacks("sessions"); }
   void fork(RequestId /*parent*/, const ForkRequest& /*child*/, const StepInput& /*input*/) override { lacks("forks"); }
@@ -42,16 +47,22 @@ class RecordedWorkload final : public CallBytes {
 
   std::vector<Arrival> arrivals;  // in their order
   std::unordered_map<RequestId, std::vector<TokenId>> tokens;
-  std::unordered_map<RequestId, double> ended_s;  // from outside: by a stop string, a client that went away
-  std::vector<double> step_s;                     // of steps that computed something
-  bool asks_for_tools = false;                    // a turn of a job whose tool the ToolNamer is asked for
-  std::string missing;                            // the first thing that cannot be said; empty: nothing
+  std::unordered_map<RequestId, std::vector<std::uint8_t>> names;  // where tokens are left out: of full blocks
+  std::unordered_set<RequestId> repeated;                          // that ended since they repeated themselves
+  std::unordered_map<RequestId, double> ended_s;                   // from outside: by a stop string, a client that went away
+  std::vector<double> step_s;                                      // of steps that computed something
+  bool asks_for_tools = false;                                     // a turn of a job whose tool the ToolNamer is asked for
+  std::string missing;                                             // the first thing that cannot be said; empty: nothing
 
  private:
   void lacks(const char* what) {
     if (missing.empty()) missing = what;
   }
 
+  void take_names(RequestId id);
+
+  const Core* core_ = nullptr;
+  std::optional<RequestId> added_;  // by the call under way, without tokens
   std::deque<double> planned_s_;
   double applied_s_ = 0.0;
 };

@@ -11,6 +11,7 @@
 #include "core/journal/decision_digest.h"
 #include "core/journal/recorded_call.h"
 #include "lab/replay/recorded_workload.h"
+#include "lab/replay/stand_ins.h"
 #include "quire/journal.h"
 
 namespace quire {
@@ -22,7 +23,7 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-double percentile(std::vector<double>& values, double share) {
+double percentile_of(std::vector<double>& values, double share) {
   if (values.empty()) return 0.0;
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::ranges::nth_element(values, at);
@@ -130,8 +131,8 @@ class VirtualRun {
     counts_.num_prompt_tokens = core_.counters().prefix_query_tokens;
     counts_.mean_ttft_steps = mean(ttft_steps_);
     counts_.mean_ttft_s = mean(ttft_s_);
-    counts_.p50_ttft_s = percentile(ttft_s_, 0.5);
-    counts_.p90_ttft_s = percentile(ttft_s_, 0.9);
+    counts_.p50_ttft_s = percentile_of(ttft_s_, 0.5);
+    counts_.p90_ttft_s = percentile_of(ttft_s_, 0.9);
     counts_.end_s = std::max(0.0, last_s_ - begin_s);
     return counts_;
   }
@@ -151,7 +152,8 @@ Result<void> check(const ReplayReport& report, const CoreConfig& config, const R
   const SeamRecord& seams = report.header.seams;
   std::string missing = workload.missing;
   if (seams.has_connector) missing = "a connector or tier";
-  if (seams.has_encoder_connector || seams.has_hash) missing = "an encoder cache, or names of blocks, of others";
+  if (seams.has_encoder_connector || (seams.has_hash && !seams.leaves_tokens_out))
+    missing = "an encoder cache, or names of blocks, of others";
   if (config.speculation.num_spec_tokens > 0) missing = "drafts";
   if (config.swap.swap_choice != SwapChoice::off) missing = "swapped requests";
   if (config.scheduler.policy == SchedulingPolicy::continuum && workload.asks_for_tools)
@@ -163,6 +165,12 @@ Result<void> check(const ReplayReport& report, const CoreConfig& config, const R
               fmt::format("has {}: what another configuration would have been answered is not known", missing), "replay it as it is");
 }
 
+// Where tokens are left out: what begins alike is known by the names that the recorded core gave.
+bool has_names_for(const CoreConfig& config, const CoreConfig& recorded) {
+  if (!config.prefix_cache.enable_prefix_caching) return true;
+  return recorded.prefix_cache.enable_prefix_caching && config.block_size == recorded.block_size;
+}
+
 }  // namespace
 
 Result<WhatIf> what_if(const std::string& path, const std::function<void(CoreConfig& config)>& change_config) {
@@ -171,11 +179,21 @@ Result<WhatIf> what_if(const std::string& path, const std::function<void(CoreCon
   if (!report) return std::unexpected(std::move(report.error()));
   CoreConfig config = report->header.config;
   if (Result<void> checked = check(*report, config, workload); !checked) return std::unexpected(std::move(checked.error()));
+  const bool leaves_tokens_out = report->header.seams.leaves_tokens_out;
+  if (leaves_tokens_out) put_stand_ins(workload, config);
+  const CoreConfig recorded = config;
   WhatIf answer{.num_requests = workload.arrivals.size()};
   std::vector<std::uint64_t> digests;
   for (WhatIfRun* into : {&answer.before, &answer.after}) {
     if (into == &answer.after) change_config(config);
     if (Result<void> checked = check(*report, config, workload); !checked) return std::unexpected(std::move(checked.error()));
+    if (leaves_tokens_out && !has_names_for(config, recorded)) {
+      return fail(ErrorCode::unsupported, "JOURNAL",
+                  fmt::format("has no tokens, and names of blocks {}", recorded.prefix_cache.enable_prefix_caching
+                                                                           ? fmt::format("of {} tokens only", recorded.block_size)
+                                                                           : "neither: which prompts begin alike is not known"),
+                  "ask with the same prefix caching, or keep journals with tokens");
+    }
     auto core = Core::create(config);
     if (!core) return std::unexpected(std::move(core.error()));
     VirtualRun run(workload, **core);
