@@ -23,6 +23,7 @@ struct JournalRecorder::Impl final : CallBytes, AnswerSink {
 
   void note(SeamCall call, RequestId request, const Question& question, std::span<const std::uint64_t> values,
             std::string_view bytes) override {
+    if (out.bytes.empty() && !postponed.has_result) return;  // nobody decides anything: what is only looked at is named, too
     ByteWriter& to = postponed.has_result ? postponed.answers : out;
     to.byte(static_cast<std::uint8_t>(kAnswerOf + static_cast<std::uint8_t>(call)));
     write_answer(to, request, question.digest(), values, bytes);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -184,16 +185,24 @@ void talk(Core& core, std::span<const TokenId> secrets) {
 TEST(LeftOut, NothingThatWasSaidIsInTheFile) {
   const std::vector<TokenId> secrets = secrets_from(0x2B5A4931);
   for (const bool tokens : {true, false}) {
-    const TempFolder folder;
+    const TempFolder folder, saved;
     {
-      const auto journal =
-          JournalWriter::create({.folder = folder.path(), .tokens = tokens}, talk_config(), {}, {.calls_per_checkpoint = 200}).value();
+      const JournalOptions options{.folder = folder.path(), .save_folder = saved.path(), .tokens = tokens};
+      const auto journal = JournalWriter::create(options, talk_config(), {}, {.calls_per_checkpoint = 200}).value();
       const auto core = Core::create(talk_config(), journal->seams()).value();
       talk(*core, secrets);
+      std::promise<bool> is_saved;
+      journal->save([&](const Result<SavedJournal>& answer) { is_saved.set_value(answer.has_value()); });
+      ASSERT_TRUE(is_saved.get_future().get());
     }
     std::uint64_t count = 0;
-    const std::vector<std::string> paths = journals_in(folder.path());
+    std::vector<std::string> paths = journals_in(folder.path());
     ASSERT_GT(paths.size(), 3U);
+    paths.push_back(only_file(saved.path()));
+    const auto report = replay(paths.back());
+    ASSERT_TRUE(report.has_value()) << report.error().to_string();
+    EXPECT_FALSE(report->difference.has_value()) << report->difference->what;
+    EXPECT_GT(report->num_checkpoints, 3U);
     for (const std::string& path : paths) count += count_secrets(bytes_of(path), secrets);
     if (tokens)
       EXPECT_GT(count, 100U) << "they can be found where they are";
@@ -249,6 +258,29 @@ TEST(LeftOut, TwoTalksOfOneFormAreTheSameBytes) {
   const std::vector<TokenId> one = secrets_from(0x2B5A4931), other = secrets_from(0x1A2B3C4D);
   EXPECT_NE(recorded_talk(one, {}), recorded_talk(other, {}));
   EXPECT_EQ(recorded_talk(one, key), recorded_talk(other, key));
+}
+
+// The core's names are also asked for between calls, by who only looks (Core::probe): they are no part of a call.
+TEST(LeftOut, NamesThatAreAskedForBetweenCallsAreNotWritten) {
+  const std::vector<TokenId> secrets = secrets_from(0x2B5A4931);
+  HashInput looked_at;
+  looked_at.tokens = std::span(secrets).first(4);
+  std::vector<std::vector<std::uint8_t>> written(2);
+  for (const bool looks : {false, true}) {
+    CountedNames names;
+    std::vector<std::uint8_t>& bytes = written[looks ? 1 : 0];
+    const auto take = [&bytes](std::span<const std::uint8_t> call) { bytes.insert(bytes.end(), call.begin(), call.end()); };
+    JournalRecorder recorder({.hash = &names}, take, NameKey{.words = {1, 2}});
+    const auto core = Core::create(talk_config(), recorder.seams()).value();
+    for (std::uint64_t id = 1; id < 4; ++id) {
+      ASSERT_TRUE(core->add({.id = RequestId{id}, .prompt = std::span(secrets).first(20)}).has_value());
+      if (looks) (void)recorder.seams().hash->hash(nullptr, looked_at);
+    }
+    const StepPlan& plan = core->schedule();
+    if (looks) (void)recorder.seams().hash->hash(nullptr, looked_at);
+    ASSERT_TRUE(core->apply({.step = plan.step}).has_value());
+  }
+  EXPECT_EQ(written[0], written[1]);
 }
 
 // Who guesses what was said and names its blocks finds none of these names, nor those of another run.
