@@ -99,7 +99,7 @@ class Engine:
     def save_journal(self) -> dict:
         """Writes what the scheduler did in the last minutes (`journal_memory`) to a file for `quire replay`, in `journal_save` or `journal`.
 
-        {"path", "bytes", "steps", "seconds"}. ValueError where no folder is given, OSError where the file cannot be written.
+        {"path", "bytes", "steps", "seconds"}. NotImplementedError where no folder is given, OSError where the file cannot be written.
         """
         return self._native.save_journal()
 

@@ -149,14 +149,15 @@ def test_a_closed_engine_says_so_and_its_answers_end(tmp_path):
     assert (tmp_path / "run.steps.jsonl").stat().st_size > 0
 
 
-def test_the_last_minutes_are_saved_for_a_replay(tmp_path):
-    with quire.Engine(MODEL, **TINY, journal_memory="1MiB", journal_save=str(tmp_path)) as engine:
+@pytest.mark.parametrize("tokens", [True, False])
+def test_the_last_minutes_are_saved_for_a_replay(tmp_path, tokens):
+    with quire.Engine(MODEL, **TINY, journal_memory="1MiB", journal_save=str(tmp_path), journal_tokens=tokens) as engine:
         greedy(engine, STORY)
         saved = engine.save_journal()
     assert pathlib.Path(saved["path"]).parent == tmp_path and saved["steps"] >= 8 and saved["seconds"] > 0
     done = subprocess.run([os.environ["QUIRE_BINARY"], "replay", saved["path"]], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "decisions identical" in done.stdout, done
-    with quire.Engine(MODEL, **TINY) as engine, pytest.raises(ValueError, match="journal_save"):
+    with quire.Engine(MODEL, **TINY) as engine, pytest.raises(NotImplementedError, match="journal_save"):
         engine.save_journal()
 
 
