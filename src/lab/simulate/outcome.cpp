@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-double percentile(const std::vector<double>& sorted, double share) {
+double percentile_of_sorted(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
@@ -52,9 +52,9 @@ Distribution distribution_of(std::vector<double> values) {
   std::ranges::sort(values);
   return {.count = values.size(),
           .mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()),
-          .p50 = percentile(values, 0.5),
-          .p90 = percentile(values, 0.9),
-          .p99 = percentile(values, 0.99),
+          .p50 = percentile_of_sorted(values, 0.5),
+          .p90 = percentile_of_sorted(values, 0.9),
+          .p99 = percentile_of_sorted(values, 0.99),
           .max = values.back()};
 }
 
