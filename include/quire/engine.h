@@ -17,6 +17,7 @@
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
+#include "quire/lab/curve.h"
 #include "quire/lab/explain.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
@@ -121,6 +122,12 @@ struct CacheResetOptions {
 using ControlAnswer = std::function<void(Result<bool>)>;
 // The same, with what is known of the requests of a name, the oldest first; none: not known, or ended long ago.
 using ExplainAnswer = std::function<void(Result<std::vector<RequestExplanation>>)>;
+// What other sizes of the KV cache would have found, and what it takes to say that in bytes and seconds.
+struct EngineCurve {
+  CacheCurve curve;
+  CurveCosts costs;
+};
+using CurveAnswer = std::function<void(Result<EngineCurve>)>;
 
 // What a request would find, and until its first token, s: behind the prompts that came before it, as if there were room for all at once;
 // for what is loaded; for what is computed. nullopt: not measured yet.
@@ -289,6 +296,10 @@ class QUIRE_API Engine {
   // Writes the last minutes of the journal to a file. Answers when it is written, on a thread of the journal's own. Errors: `unsupported`
   // (JournalOptions::memory_bytes is 0, or no folder is given), `journal` (the file cannot be written).
   virtual void save_journal(JournalSaveAnswer answer) = 0;
+  // The hit rate of the prefix cache by its size, of all requests and of each tenant's; or of one tenant's alone. Errors: `unsupported`
+  // (EngineOptions::curve_blocks is 0, prefix caching is off, or CacheOptions::lifo_free_blocks: then the order of eviction depends on the
+  // size).
+  virtual void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

@@ -171,6 +171,8 @@ struct EngineOptions {
   TraceOptions trace;
   // Requests that explain() still knows when they have ended, about 1 KiB each; 0: it knows none, and nothing is remembered of blocks.
   std::uint32_t explained_requests = 1000;
+  // Names of blocks that are followed for cache_curve() (CurveOptions::max_tracked), 28 bytes each; 0: none, and there is no curve.
+  std::uint32_t curve_blocks = 131072;
   JournalOptions journal;
   KvEventsOptions kv_events;
 };

@@ -25,6 +25,7 @@ Command add_bench_command(CLI::App& app);
 Command add_trace_command(CLI::App& app);
 Command add_cache_command(CLI::App& app);
 Command add_explain_command(CLI::App& app);
+Command add_curve_command(CLI::App& app);
 Command add_simulate_command(CLI::App& app);
 Command add_calibrate_command(CLI::App& app);
 Command add_replay_command(CLI::App& app);

@@ -2,12 +2,11 @@
 // thread.
 #include <fmt/format.h>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/json.hpp>
-#include <chrono>
 #include <memory>
 #include <string>
 
+#include "cli/ask_server.h"
 #include "cli/command.h"
 
 namespace quire {
@@ -15,35 +14,11 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kPatience(30);
-constexpr unsigned kOk = 200;
-
 struct ExplainFlags {
-  std::string id, host = "127.0.0.1", key;
-  std::uint16_t port = 8000;
+  std::string id;
+  ServerAddress server;
   bool as_json = false;
 };
-
-Result<std::string> get(const ExplainFlags& flags) {
-  boost::asio::ip::tcp::iostream server;
-  server.expires_after(kPatience);
-  server.connect(flags.host, std::to_string(flags.port));
-  server << "GET /v1/requests/" << flags.id << "/explain HTTP/1.1\r\nHost: " << flags.host << ':' << flags.port
-         << "\r\nConnection: close\r\n"
-         << (flags.key.empty() ? std::string() : "Authorization: Bearer " + flags.key + "\r\n") << "\r\n"
-         << std::flush;
-  std::string version, line;
-  unsigned status = 0;
-  server >> version >> status;
-  while (std::getline(server, line) && line != "\r") {
-  }
-  std::string body((std::istreambuf_iterator<char>(server)), {});
-  if (status == 0)
-    return fail(ErrorCode::not_found, "--port", fmt::format("no server answers at {}:{}", flags.host, flags.port),
-                "start quire serve, or name its --host and --port");
-  if (status != kOk) return fail(ErrorCode::not_found, "ID", fmt::format("status {}: {}", status, body), "take the id of an answer");
-  return body;
-}
 
 void print_list(const json::object& facts, std::string_view name, std::string_view title, void (*print)(const json::object&)) {
   if (facts.at(name).as_array().empty()) return;
@@ -87,7 +62,7 @@ void print_request(const json::object& facts) {
 }
 
 Result<int> explain(const ExplainFlags& flags) {
-  const Result<std::string> body = get(flags);
+  const Result<std::string> body = get_from(flags.server, "/v1/requests/" + flags.id + "/explain", "ID", "take the id of an answer");
   if (!body) return std::unexpected(body.error());
   if (flags.as_json) {
     fmt::print("{}\n", *body);
@@ -114,9 +89,7 @@ Command add_explain_command(CLI::App& app) {
                    ? std::string()
                    : std::string("is no id of an answer");
       });
-  command->add_option("--host", flags->host, "Where the server listens")->capture_default_str();
-  command->add_option("--port", flags->port, "Its port")->capture_default_str();
-  command->add_option("--api-key", flags->key, "The server's, or the tenant's whose request it is")->envname("QUIRE_API_KEY");
+  add_server_flags(*command, flags->server, "The server's, or the tenant's whose request it is");
   command->add_flag("--json", flags->as_json, "Print the answer as it came");
   command->footer("Example:\n  quire explain chatcmpl-c0ffee --port 8000");
   return {command, [flags]() { return explain(*flags); }};

@@ -18,6 +18,7 @@ constexpr const char* kFooter = R"(Examples:
   quire trace PATH                       what a server's scheduler did, step by step
   quire replay JOURNAL                   the scheduler of a server run again, every decision compared
   quire explain ID                       why a request of a running server was slow
+  quire curve                            what a larger KV cache of a running server would have found
   quire simulate --rate 8                what a workload would get, without a model or a GPU
   quire cache verify DIR                 whether a disk tier's blocks are what was stored
 
@@ -46,9 +47,9 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {
-      quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),    quire::add_inspect_command(app),
-      quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app), quire::add_simulate_command(app),
-      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app)};
+      quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
+      quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
+      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

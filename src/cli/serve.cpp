@@ -254,6 +254,11 @@ void add_trace_flags(CLI::App& app, EngineOptions& options) {
                  "Requests that GET /v1/requests/ID/explain still knows when they have ended: why they waited, missed the cache, gave way; "
                  "0: none, and causes are not counted")
       ->capture_default_str();
+  app.add_option(
+         "--curve-blocks", options.curve_blocks,
+         "Blocks whose reuse is followed, 28 bytes each: GET /v1/cache/curve tells from them what other sizes of the KV cache would "
+         "have found; 0: none")
+      ->capture_default_str();
 }
 
 void add_cache_metrics_flags(CLI::App& app, CacheOptions& cache) {

@@ -16,9 +16,9 @@
 namespace quire {
 namespace {
 
-// The core's sink: the trace, the explainer, one's own, several of them, or none.
+// The core's sink: the trace, the explainer, the curve's sampler, one's own, several of them, or none.
 EventSink* tell_events(StepLoop::Options& loop) {
-  std::vector<EventSink*> sinks = {loop.tracer.get(), loop.explainer.get(), loop.seams.events.get()};
+  std::vector<EventSink*> sinks = {loop.tracer.get(), loop.explainer.get(), loop.curve.sampler.get(), loop.seams.events.get()};
   std::erase(sinks, nullptr);
   if (sinks.size() < 2) return sinks.empty() ? nullptr : sinks.front();
   loop.fan = std::make_shared<EventFan>(std::move(sinks));
@@ -47,6 +47,31 @@ bool load_early(const KvTiers& tiers) {
   return std::ranges::any_of(tiers, is_own) && std::ranges::none_of(tiers, is_exact);
 }
 
+// A tier keeps copies of what the cache has, too: with it as much is found as with a cache of the larger size of the two, not of both.
+FollowedReuse follow_reuse(const EngineOptions& options, const CoreConfig& config, std::uint64_t block_bytes, const KvTiers& tiers) {
+  const auto none = [](const char* field, const char* problem, const char* remedy) {
+    return FollowedReuse{.refusal = {ErrorCode::unsupported, field, problem, remedy}};
+  };
+  if (options.curve_blocks == 0) return none("curve_blocks", "is 0: no block is followed", "serve with --curve-blocks 131072");
+  if (!config.prefix_cache.enable_prefix_caching)
+    return none("enable_prefix_caching", "is off: no size of the cache finds anything", "serve with --enable-prefix-caching");
+  if (config.prefix_cache.lifo_free_blocks)
+    return none("lifo_free_blocks", "is on: in which order blocks go depends on the size then", "serve without --kv-lifo");
+  FollowedReuse reuse{.costs = {.block_bytes = block_bytes}};
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t size = config.kv.num_blocks - 1;
+  std::string name = "now";
+  for (const auto& tier : tiers) {
+    if (!tier->is_own()) continue;
+    size = std::max<std::uint64_t>(size, tier->stats().num_places);
+    name += " + " + tier->stats().name;
+    sizes.push_back(size);
+    if (size != config.kv.num_blocks - 1) reuse.costs.named.emplace_back(name, size);
+  }
+  reuse.sampler = std::make_shared<CurveSampler>(CurveOptions::of(config, options.curve_blocks, sizes));
+  return reuse;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
@@ -66,6 +91,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
     if (!tiers.empty()) loop.tracer->show_tier([tier = tiers.front()] { return traced(tier->stats()); });
   }
   if (options.explained_requests > 0) loop.explainer = std::make_shared<Explainer>(ExplainOptions::of(config, options.explained_requests));
+  loop.curve = follow_reuse(options, config, plan_kv_layout(model, options).value().bytes_per_block(), tiers);
   if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
@@ -92,6 +118,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (!core) return std::unexpected(core.error());
   if (loop.tracer != nullptr) loop.tracer->follow(**core);
   if (loop.explainer != nullptr) loop.explainer->follow(**core);
+  if (loop.curve.sampler != nullptr) loop.curve.sampler->follow(**core);
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers),
                                       std::move(swap));
 }
@@ -163,6 +190,10 @@ void EngineImpl::resume(ControlAnswer answer) {
 
 void EngineImpl::explain(std::string name, ExplainAnswer answer) {
   inbox_.ask(Question{std::move(name), std::move(answer)});
+}
+
+void EngineImpl::cache_curve(std::optional<std::string> tenant, CurveAnswer answer) {
+  inbox_.ask(CurveQuestion{std::move(tenant), std::move(answer)});
 }
 
 void EngineImpl::watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) {
@@ -254,6 +285,8 @@ void EngineImpl::handle(Intake& intake) {
       answer_look(*look);
     else if (const Probe* probe = std::get_if<Probe>(&command))
       answer_probe(*probe);
+    else if (CurveQuestion* asked = std::get_if<CurveQuestion>(&command))
+      asked->answer(loop_.cache_curve(asked->tenant));
     else
       controls_.take(std::move(std::get<Control>(command)));
   for (Submission& submission : intake.submissions) loop_.add(std::move(submission));

@@ -43,6 +43,7 @@ class EngineImpl final : public Engine {
   void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override;
   void probe(EngineRequest request, ProbeAnswer answer) override;
   void save_journal(JournalSaveAnswer answer) override;
+  void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }

@@ -27,6 +27,7 @@ constexpr std::uint32_t kMaxSpecTokens = 64;
 constexpr std::uint32_t kMaxLookup = 1024;
 constexpr std::uint32_t kMaxEventBatches = 10'000'000;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
+constexpr std::uint32_t kMaxCurveBlocks = 1'000'000;
 constexpr double kPressureLow = 0.8;  // where only the upper mark is given
 
 Result<void> check_kv_events(const EngineOptions& options) {
@@ -54,6 +55,7 @@ Result<void> check_ranges(const EngineOptions& options) {
         check_range("prompt_lookup_max", options.speculation.prompt_lookup_max, 1, kMaxLookup),
         check_range("prompt_lookup_min", options.speculation.prompt_lookup_min, 1, options.speculation.prompt_lookup_max),
         check_range("explained_requests", options.explained_requests, 0, kMaxExplained),
+        check_range("curve_blocks", options.curve_blocks, 0, kMaxCurveBlocks),
         check_range("num_threads", options.num_threads, 0, kMaxThreads)}) {
     if (!result) return result;
   }

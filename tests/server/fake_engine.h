@@ -163,6 +163,12 @@ class FakeEngine final : public Engine {
   void save_journal(JournalSaveAnswer answer) override { answer(saved_journal); }
   Result<SavedJournal> saved_journal = SavedJournal{};
   std::vector<RequestExplanation> explanations;
+  void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) override {
+    curve_of = std::move(tenant);
+    answer(curve);
+  }
+  std::optional<std::string> curve_of;
+  Result<EngineCurve> curve = fail(ErrorCode::unsupported, "curve_blocks", "is 0", "give more");
   std::string asked_name;
 
   // Answered at once with a copy of `watched`, and counted; while `answers_looks` is false a test answers.

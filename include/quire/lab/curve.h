@@ -84,6 +84,8 @@ struct CurveRow {
   std::optional<double> saved_s_per_s{};  // of prefill, per second of traffic; nullopt: it is not known how fast that is
 };
 QUIRE_API std::vector<CurveRow> curve_rows(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs);
+// Of a size between two of them, on the line from one to the other; nullopt: it is smaller or larger than all.
+QUIRE_API std::optional<CurveRow> curve_row_at(std::span<const CurveRow> rows, std::uint64_t num_blocks);
 // For people: a line per size, and a picture.
 QUIRE_API std::string curve_table(std::span<const CurveRow> rows);
 QUIRE_API std::string curve_svg(std::span<const CurveRow> rows, std::string_view title);

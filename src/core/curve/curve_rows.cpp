@@ -1,5 +1,6 @@
 // From counts to what they say of other sizes: pure arithmetic, on any thread.
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "quire/lab/curve.h"
@@ -35,6 +36,23 @@ std::vector<CurveRow> curve_rows(const CacheCurve& curve, const CurveCounts& cou
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+std::optional<CurveRow> curve_row_at(std::span<const CurveRow> rows, std::uint64_t num_blocks) {
+  const auto above = std::ranges::lower_bound(rows, num_blocks, {}, &CurveRow::num_blocks);
+  if (above == rows.end()) return std::nullopt;
+  if (above->num_blocks == num_blocks) return *above;
+  if (above == rows.begin()) return std::nullopt;
+  const CurveRow& below = *std::prev(above);
+  const double part = static_cast<double>(num_blocks - below.num_blocks) / static_cast<double>(above->num_blocks - below.num_blocks);
+  const auto between = [part](double from, double to) { return from + part * (to - from); };
+  CurveRow row{.num_blocks = num_blocks,
+               .num_bytes = num_blocks * (above->num_bytes / above->num_blocks),
+               .hit_rate = between(below.hit_rate, above->hit_rate),
+               .saved_tokens_per_s = between(below.saved_tokens_per_s, above->saved_tokens_per_s)};
+  if (below.saved_s_per_s.has_value() && above->saved_s_per_s.has_value())
+    row.saved_s_per_s = between(*below.saved_s_per_s, *above->saved_s_per_s);
+  return row;
 }
 
 }  // namespace quire

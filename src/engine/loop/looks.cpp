@@ -1,5 +1,5 @@
-// What is asked of the loop and changes nothing: why requests are where they are, what a page shows, what a request would find. Called by
-// the engine between two steps, on its thread. None of it may move a decision.
+// What is asked of the loop and changes nothing: why requests are where they are, what a page shows, what a request or another size of the
+// cache would find. Called by the engine between two steps, on its thread. None of it may move a decision.
 #include <algorithm>
 #include <utility>
 
@@ -23,6 +23,13 @@ void StepLoop::watch(WatchFrame& frame) {
   if (options_.explainer == nullptr) return;
   for (WatchedRequest& request : frame.requests)
     if (request.state < WatchedState::prefill) request.waits_for = options_.explainer->waits_for(request.id);
+}
+
+Result<EngineCurve> StepLoop::cache_curve(const std::optional<std::string>& tenant) const {
+  if (options_.curve.sampler == nullptr) return std::unexpected(options_.curve.refusal);
+  EngineCurve answer{.curve = options_.curve.sampler->curve(tenant), .costs = options_.curve.costs};
+  answer.costs.prefill_tokens_per_s = compute_tokens_per_s();
+  return answer;
 }
 
 Result<EngineProbe> StepLoop::probe(const Submission& submission) const {

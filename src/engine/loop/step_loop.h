@@ -32,6 +32,7 @@
 #include "quire/clock.h"
 #include "quire/core.h"
 #include "quire/engine_builder.h"
+#include "quire/lab/curve.h"
 #include "quire/lab/explain.h"
 #include "quire/watch.h"
 #include "runtime/worker/worker.h"
@@ -40,14 +41,22 @@ namespace quire {
 
 class CoreJournal;
 
+// Who follows which blocks are used again, for Engine::cache_curve(), and what does not change of its answer.
+struct FollowedReuse {
+  std::shared_ptr<CurveSampler> sampler = {};  // follows the core; null: nobody is to ask
+  CurveCosts costs = {};
+  Error refusal = {};  // why there is none
+};
+
 class StepLoop {
  public:
   struct Options {
     std::vector<TokenId> eos_ids;
-    std::uint64_t seed = 0;                                            // for requests without one of their own
-    bool async_scheduling = false;                                     // as the core was built
-    bool counts_common_prefix = false;                                 // the same
-    std::shared_ptr<Explainer> explainer = {};                         // follows the core; null: nobody is to ask
+    std::uint64_t seed = 0;                     // for requests without one of their own
+    bool async_scheduling = false;              // as the core was built
+    bool counts_common_prefix = false;          // the same
+    std::shared_ptr<Explainer> explainer = {};  // follows the core; null: nobody is to ask
+    FollowedReuse curve = {};
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
     std::shared_ptr<CoreJournal> journal = {};                         // stands before the core's seams; null: none
     std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
@@ -115,6 +124,7 @@ class StepLoop {
   void watch(WatchFrame& frame);
   // What a request would find that is not added, and how long it would take; load_s is not said here.
   [[nodiscard]] Result<EngineProbe> probe(const Submission& submission) const;
+  [[nodiscard]] Result<EngineCurve> cache_curve(const std::optional<std::string>& tenant) const;
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }

@@ -90,13 +90,19 @@ struct Look {
   WatchAnswer answer;
 };
 
+// What other sizes of the cache would have found.
+struct CurveQuestion {
+  std::optional<std::string> tenant;  // nullopt: of all
+  CurveAnswer answer;
+};
+
 // What a request would find, which is not submitted.
 struct Probe {
   Submission submission;
   ProbeAnswer answer;
 };
 
-using Command = std::variant<Ending, Fork, SessionTokens, Control, Question, Look, Probe>;
+using Command = std::variant<Ending, Fork, SessionTokens, Control, Question, CurveQuestion, Look, Probe>;
 
 // A submission that ended before it was taken.
 struct Cancelled {

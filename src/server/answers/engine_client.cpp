@@ -52,6 +52,10 @@ WatchAnswer EngineClient::watched_on_server(std::function<void(Result<std::share
   };
 }
 
+CurveAnswer EngineClient::curve_on_server(std::function<void(const Result<EngineCurve>&)> then) {
+  return [this, then = std::move(then)](Result<EngineCurve> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
+}
+
 void EngineClient::deliver(std::vector<RequestOutput> outputs) {
   // std::function wants a copyable task.
   post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });

@@ -46,6 +46,8 @@ class EngineClient final : public OutputSink {
   [[nodiscard]] ProbeAnswer probed_on_server(std::function<void(const Result<EngineProbe>&)> then);
   // The same, for watch().
   [[nodiscard]] WatchAnswer watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then);
+  // The same, for cache_curve().
+  [[nodiscard]] CurveAnswer curve_on_server(std::function<void(const Result<EngineCurve>&)> then);
 
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;

@@ -15,6 +15,7 @@
 #include "server/http/error_response.h"
 #include "server/operate/admin.h"
 #include "server/operate/api_page.h"
+#include "server/operate/cache_curve.h"
 #include "server/operate/cache_status.h"
 #include "server/operate/chat_page.h"
 #include "server/operate/dashboard_page.h"
@@ -170,6 +171,8 @@ ApiRoutes operate_routes(Serving& serving) {
                [](HttpRequest&, const Wake&) { return Serving::json_reply(fmt::format(R"({{"version":"{}"}})", kVersion)); }},
               {"/metrics", "GET", Access::own_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
               {"/v1/cache", "GET", Access::own_key, cache},
+              {kCurvePath, "GET", Access::key,
+               [&serving](HttpRequest& request, const Wake& wake) { return show_cache_curve(serving, request, wake); }},
               {kExplainPath, "GET", Access::key,
                [&serving](HttpRequest& request, const Wake& wake) { return explain_request(serving, request, wake); }},
               {"/reset_prefix_cache", "POST", Access::admin,

@@ -327,6 +327,43 @@ TEST(CurveSampler, AResetOfTheCacheEmptiesEachSize) {
   EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "four of its five blocks: the last token is computed";
 }
 
+// The session is passed over in the very step in which the other request is looked up.
+TEST(CurveSampler, CountsBesideASessionThatWaitsForInput) {
+  const CoreConfig config = small_config(100);
+  CurveSampler sampler(exact(config));
+  Harness harness(config, {.events = &sampler});
+  harness.check_outputs = false;
+  sampler.follow(*harness.core);
+  const std::vector<TokenId> prompt(20, 7);
+  ASSERT_TRUE(harness.core->add({.id = RequestId{1}, .prompt = prompt, .max_tokens = 2, .resumable = true}).has_value());
+  harness.alive[RequestId{1}] = std::make_unique<test::Expectation>();
+  for (int i = 0; i < 4; ++i) harness.step();
+  ASSERT_EQ(harness.core->view(RequestId{1})->status, RequestStatus::waiting_for_input);
+  harness.add(2, prompt, 2);
+  for (int i = 0; i < 4; ++i) harness.step();
+  EXPECT_EQ(sampler.curve().all.num_requests, 2.0);
+  EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "held by the session, so found at each size";
+  harness.finish(RequestId{1});
+}
+
+TEST(CurveSampler, BetweenTwoSizesIsALine) {
+  const std::vector<CurveRow> rows = {
+      {.num_blocks = 10, .num_bytes = 1000, .label = "now", .hit_rate = 0.25, .saved_tokens_per_s = 0.0, .saved_s_per_s = 0.0},
+      {.num_blocks = 20, .num_bytes = 2000, .hit_rate = 0.75, .saved_tokens_per_s = 8.0, .saved_s_per_s = 4.0},
+      {.num_blocks = 40, .num_bytes = 4000, .hit_rate = 0.75, .saved_tokens_per_s = 8.0}};
+  const CurveRow between = curve_row_at(rows, 15).value();
+  EXPECT_EQ(between.num_bytes, 1500U);
+  EXPECT_EQ(between.label, "");
+  EXPECT_EQ(between.hit_rate, 0.5);
+  EXPECT_EQ(between.saved_tokens_per_s, 4.0);
+  EXPECT_EQ(between.saved_s_per_s, 2.0);
+  EXPECT_EQ(curve_row_at(rows, 10)->label, "now");
+  EXPECT_EQ(curve_row_at(rows, 30)->saved_s_per_s, std::nullopt);
+  EXPECT_EQ(curve_row_at(rows, 40)->num_bytes, 4000U);
+  EXPECT_FALSE(curve_row_at(rows, 9).has_value());
+  EXPECT_FALSE(curve_row_at(rows, 41).has_value());
+}
+
 TEST(CurveSampler, OldCountsAreHalved) {
   const CoreConfig config = small_config(100);
   CurveOptions options = exact(config);

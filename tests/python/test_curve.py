@@ -1,0 +1,66 @@
+"""GET /v1/cache/curve and `quire curve` on a real model: the row of now is what answers said, and another server of another size finds what the
+curve of this one predicted."""
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+from quire_server import running
+from test_kv_disk import TOPICS, prompt
+
+# Each prompt again when all others have been: a few of them fit into the smaller cache, all into the larger.
+FLAGS = ("--max-model-len", "512", "--max-num-seqs", "1")
+SMALL, LARGE = 64, 256
+
+
+def ask_all(url):
+    """Prompt tokens, and those that were found."""
+    client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+    usages = [client.completions.create(model="smol", prompt=prompt(topic), max_tokens=2, temperature=0).usage
+              for _ in range(2) for topic in TOPICS]
+    return sum(usage.prompt_tokens for usage in usages), sum(usage.prompt_tokens_details.cached_tokens for usage in usages)
+
+
+def curve_of(url):
+    return json.load(urllib.request.urlopen(url + "/v1/cache/curve", timeout=30))
+
+
+def show(url, *flags, status=0):
+    done = subprocess.run([os.environ["QUIRE_BINARY"], "curve", "--port", url.rsplit(":", 1)[1], *flags],
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_server_of_the_other_size_finds_what_was_predicted():
+    with running(*FLAGS, "--num-blocks", str(LARGE + 1)) as url:
+        num_tokens, num_found = ask_all(url)
+        truth = num_found / num_tokens
+    with running(*FLAGS, "--num-blocks", str(SMALL + 1)) as url:
+        num_tokens, num_found = ask_all(url)
+        told = curve_of(url)
+        [all_of_them] = told["curves"]
+        assert all_of_them["prompt_tokens"] == num_tokens and all_of_them["found_tokens"] == num_found
+        rows = {row["blocks"]: row for row in all_of_them["rows"]}
+        assert rows[SMALL]["label"] == "now" and rows[SMALL]["hit_rate"] == pytest.approx(num_found / num_tokens, abs=1e-5)
+        assert rows[LARGE]["hit_rate"] == pytest.approx(truth, abs=1e-5)
+        assert truth > num_found / num_tokens, "more memory finds more"
+        assert rows[LARGE]["bytes"] == LARGE * told["block_bytes"] and told["memory_bytes"] < 32 << 20
+        assert rows[LARGE]["saved_prefill_tokens_per_s"] > 0
+        shown = show(url)
+        assert "now" in shown.stdout and len(shown.stdout.splitlines()) >= len(rows) and "more:" not in shown.stdout
+        more = (LARGE - SMALL) * told["block_bytes"]
+        assert f"more: {100 * truth:.2f} % are found instead of {100 * num_found / num_tokens:.2f}" in show(url, "--more", str(more)).stdout
+        refused = show(url, "--more", "1TiB", status=2)
+        assert "more_bytes" in refused.stderr and "send at most" in refused.stderr
+
+
+def test_without_it_the_answer_names_the_flag():
+    with running(*FLAGS, "--num-blocks", "129", "--curve-blocks", "0") as url:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            curve_of(url)
+        assert refused.value.code == 400 and b"curve-blocks" in refused.value.read()

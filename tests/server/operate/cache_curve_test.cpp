@@ -1,0 +1,118 @@
+// What an operator is told of other sizes of the cache, and that a tenant is told of its own requests alone.
+#include "server/operate/cache_curve.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+using CacheCurveTest = RunningServer;
+
+CurveCounts counts(std::string tenant, double query, double found, std::vector<double> hits) {
+  return {.tenant = std::move(tenant), .num_requests = 4, .query_tokens = query, .found_tokens = found, .hit_tokens = std::move(hits)};
+}
+
+EngineCurve example(double prefill_tokens_per_s) {
+  return {.curve = {.num_blocks = 10,
+                    .block_size = 16,
+                    .sizes = {5, 10, 20},
+                    .seconds = 100.0,
+                    .all = counts({}, 1000, 500, {300, 480, 780}),
+                    .tenants = {counts("them", 400, 100, {0, 100, 200}), counts("us", 600, 400, {300, 380, 580})}},
+          .costs = {.block_bytes = 1024, .prefill_tokens_per_s = prefill_tokens_per_s, .named = {{"now + dram", 20}}}};
+}
+
+boost::json::object parsed(const ClientResponse& answer) {
+  EXPECT_EQ(answer.status, 200U) << answer.body;
+  return boost::json::parse(answer.body).as_object();
+}
+
+TEST_F(CacheCurveTest, ARowPerSizeGoesThroughWhatWasMeasuredNow) {
+  engine.curve = example(50.0);
+  start();
+  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
+  EXPECT_EQ(told.at("block_bytes").to_number<int>(), 1024);
+  const boost::json::object& all = told.at("curves").as_array().at(0).as_object();
+  EXPECT_TRUE(all.at("tenant").is_null());
+  const boost::json::array& rows = all.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_TRUE(rows[0].at("label").is_null());
+  EXPECT_EQ(rows[1].at("label").as_string(), "now");
+  EXPECT_EQ(rows[2].at("label").as_string(), "now + dram");
+  EXPECT_EQ(rows[2].at("bytes").to_number<int>(), 20 * 1024);
+  EXPECT_EQ(rows[2].at("factor").to_number<double>(), 2.0);
+  EXPECT_NEAR(rows[0].at("hit_rate").to_number<double>(), 0.32, 1e-6) << "500 - (480 - 300) of 1,000";
+  EXPECT_NEAR(rows[1].at("hit_rate").to_number<double>(), 0.5, 1e-6) << "as measured";
+  EXPECT_NEAR(rows[2].at("hit_rate").to_number<double>(), 0.8, 1e-6);
+  EXPECT_NEAR(rows[2].at("saved_prefill_tokens_per_s").to_number<double>(), 3.0, 1e-6) << "300 tokens in 100 s";
+  EXPECT_NEAR(rows[2].at("saved_prefill_seconds_per_s").to_number<double>(), 0.06, 1e-6) << "at 50 tokens per second";
+  EXPECT_EQ(told.at("curves").as_array().size(), 3U) << "all, and two tenants";
+}
+
+TEST_F(CacheCurveTest, WhereTheSpeedIsNotKnownThereAreNoSeconds) {
+  engine.curve = example(0.0);
+  start();
+  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
+  EXPECT_TRUE(told.at("prefill_tokens_per_s").is_null());
+  EXPECT_TRUE(told.at("curves").as_array().at(0).at("rows").as_array().at(2).at("saved_prefill_seconds_per_s").is_null());
+}
+
+TEST_F(CacheCurveTest, ATenantSeesItsOwnCurveAndTheOperatorAll) {
+  engine.curve = example(50.0);
+  ServerOptions options;
+  options.api_key = "operators-key";
+  options.tenant_keys = {{"us", "our-key"}, {"them", "their-key"}, {"silent", "silent-key"}};
+  start(options);
+  const auto ask = [this](const std::string& key) {
+    return HttpClient(port).get("/v1/cache/curve", "Authorization: Bearer " + key + "\r\n");
+  };
+  const ClientResponse ours = ask("our-key");
+  const boost::json::array own = parsed(ours).at("curves").as_array();
+  ASSERT_EQ(own.size(), 1U);
+  EXPECT_EQ(own[0].at("tenant").as_string(), "us");
+  EXPECT_EQ(own[0].at("prompt_tokens").to_number<int>(), 600);
+  EXPECT_EQ(ours.body.find("them"), std::string::npos);
+  EXPECT_EQ(engine.curve_of, "us") << "the engine is asked for no other";
+  EXPECT_TRUE(parsed(ask("silent-key")).at("curves").as_array().empty()) << "it has asked for nothing";
+  EXPECT_EQ(parsed(ask("operators-key")).at("curves").as_array().size(), 3U);
+  EXPECT_EQ(engine.curve_of, std::nullopt);
+  EXPECT_EQ(HttpClient(port).get("/v1/cache/curve").status, 401U);
+}
+
+TEST_F(CacheCurveTest, SoMuchMoreIsARowBetweenTwoAndNoMoreThanTheCurveHas) {
+  engine.curve = example(50.0);
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(parsed(client.get("/v1/cache/curve")).at("curves").as_array().at(0).as_object().if_contains("more"), nullptr);
+  const boost::json::object told = parsed(client.get("/v1/cache/curve?more_bytes=5120"));
+  const boost::json::object& more = told.at("curves").as_array().at(0).at("more").as_object();
+  EXPECT_EQ(more.at("blocks").to_number<int>(), 15);
+  EXPECT_EQ(more.at("bytes").to_number<int>(), 15 * 1024);
+  EXPECT_NEAR(more.at("hit_rate").to_number<double>(), 0.65, 1e-6) << "half way from 0.5 to 0.8";
+  EXPECT_NEAR(more.at("saved_prefill_tokens_per_s").to_number<double>(), 1.5, 1e-6);
+  EXPECT_NEAR(more.at("saved_prefill_seconds_per_s").to_number<double>(), 0.03, 1e-6);
+  const boost::json::object all = parsed(client.get("/v1/cache/curve?more_bytes=10240"));
+  EXPECT_EQ(all.at("curves").as_array().at(0).at("more").at("label").as_string(), "now + dram");
+  for (const std::string value : {"10241", "18446744073709551615", "18446744073709551616", "-1", "8GiB", "1.5"}) {
+    const ClientResponse refused = client.get("/v1/cache/curve?more_bytes=" + value);
+    EXPECT_EQ(refused.status, 400U) << value;
+    EXPECT_NE(refused.body.find("more_bytes"), std::string::npos) << refused.body;
+  }
+  EXPECT_NE(client.get("/v1/cache/curve?more_bytes=10241").body.find("at most 10240"), std::string::npos);
+  EXPECT_EQ(client.get("/v1/cache/curve?tenant=us").status, 400U) << "whose curve it is the key says";
+}
+
+TEST_F(CacheCurveTest, WithoutOneTheAnswerNamesTheFlag) {
+  start();
+  const ClientResponse answer = HttpClient(port).get("/v1/cache/curve");
+  EXPECT_EQ(answer.status, 400U);
+  EXPECT_NE(answer.body.find("curve_blocks"), std::string::npos) << answer.body;
+}
+
+}  // namespace
+}  // namespace quire
