@@ -97,6 +97,8 @@ def drive_server(browser, url, out, axe_source):
     expect(browser, "quire.history.live", "the space bar does not go on")
     for thread in threads:
         thread.join(120)
+    expect(browser, "!document.getElementById('curve').hidden && /found now; with .* more it would be/.test(document.getElementById('curve-note').textContent)",
+           "what more memory would find is not said")
     expect(browser, "quire.history.shown.every((word, i) => i % 3 !== 2 || (word >>> 8 & 255) === 0)", "blocks of ended requests are still in use")
     # What the page has put together from changes is what the server tells a page that begins now.
     expect(browser, """(window.again ??= (async () => { const h = new (quire.history.constructor)();
@@ -116,6 +118,7 @@ def drive_play(browser, page, out, axe_source, seconds=8):
         look(browser, size, scheme)
         browser.call("Page.navigate", url=url + "dashboard")
         expect(browser, "quire?.history?.frames.length > 6", "the made-up server is not watched")
+        expect(browser, "!document.getElementById('curve').hidden", "its curve is not drawn")
         began, painted = time.monotonic(), browser.evaluate("quire.painted")
         time.sleep(seconds)
         rate = (browser.evaluate("quire.painted") - painted) / (time.monotonic() - began)

@@ -237,6 +237,16 @@ class Play:
                            "by": None}], "num_preemptions": 0, "preemptions": []}
         return {"object": "request.explanation", "id": name, "requests": [one]}
 
+    def curve(self):
+        block_bytes, now = BLOCK * 23040, self.n - 1
+        factors = sorted([2 ** (i / 2) for i in range(-6, 9)] + ([20000 / now] if self.tiers and now < 20000 else []))
+        rates = [0.1 + 0.6 * (1 - 0.5 ** (factor / 1.5)) for factor in factors]
+        rows = [{"label": "now" if factor == 1 else "now + disk" if factor == 20000 / now else None, "bytes": int(now * factor) * block_bytes,
+                 "blocks": int(now * factor), "factor": factor, "hit_rate": rate, "saved_prefill_tokens_per_s": 9000 * (rate - rates[factors.index(1)]),
+                 "saved_prefill_seconds_per_s": 1.8 * (rate - rates[factors.index(1)])} for factor, rate in zip(factors, rates)]
+        return {"object": "cache.curve", "block_size": BLOCK, "block_bytes": block_bytes, "blocks": now, "seconds": round(self.now - 1000.0, 1),
+                "curves": [{"tenant": None, "requests": 100, "prompt_tokens": self.count["query"], "rows": rows}]}
+
 
 def serve(play, page):
     """An HTTP server of this play on a free port, with this page; its address."""
@@ -254,6 +264,8 @@ def serve(play, page):
                     body = json.dumps(play.watch(int(query.partition("=")[2] or 0))).encode()
             elif path.endswith("/explain"):
                 body = json.dumps(play.explain(path.split("/")[3])).encode()
+            elif path == "/v1/cache/curve":
+                body = json.dumps(play.curve()).encode()
             elif path == "/v1/models":
                 body = b'{"data":[{"id":"SmolLM2-135M-Instruct"}]}'
             else:

@@ -165,25 +165,43 @@ function showCauses(history) {
   by("waits").replaceChildren(waits);
 }
 
-// What GET /v1/cache/curve says, as points of bytes or blocks and hit rate; null: nothing that can be drawn. The one place that knows its form.
-function pointsOfCurve(answer) {
-  const list = [answer, answer?.points, answer?.curve, answer?.data].find(Array.isArray);
-  if (!list) return null;
-  const points = list.map(one => Array.isArray(one) ? one : [one.bytes ?? one.cache_bytes ?? one.size_bytes ?? one.blocks ?? one.size, one.hit_rate ?? one.hit_ratio ?? one.hits]).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y) && y >= 0 && y <= 1);
-  return points.length > 1 ? points : null;
+// Of all requests, what GET /v1/cache/curve says (docs/curve.md); null: nothing is known yet.
+function rowsOfCurve(answer) {
+  const all = answer?.curves?.find(curve => curve.tenant === null);
+  return all && all.prompt_tokens > 0 ? all.rows : null;
 }
 
-function drawCurve(points) {
-  by("curve").hidden = !points;
-  if (!points) return;
+// Hit rate by size, an octave as wide as the next; a dot at the size now, and at each with a tier.
+function drawCurve(rows) {
+  by("curve").hidden = !rows;
+  if (!rows) return;
   const canvas = by("curve-canvas"), width = canvas.clientWidth, height = canvas.clientHeight, {context} = fit(canvas, width, height);
-  const most = Math.max(...points.map(point => point[0]));
+  const first = Math.log2(rows[0].factor), octaves = Math.log2(rows[rows.length - 1].factor) - first, foot = 16;
+  const x = row => 4 + (Math.log2(row.factor) - first) / octaves * (width - 8), y = row => 4 + (1 - row.hit_rate) * (height - foot - 8);
   context.clearRect(0, 0, width, height);
+  context.fillStyle = css(colour.soft);
+  context.font = "11px system-ui, sans-serif";
+  context.strokeStyle = css(colour.line);
+  context.beginPath(); context.moveTo(0, height - foot); context.lineTo(width, height - foot); context.stroke();
   context.strokeStyle = css(colour.cached);
   context.lineWidth = 2;
   context.beginPath();
-  points.forEach(([x, y], i) => context[i ? "lineTo" : "moveTo"](x / most * width, height - 2 - y * (height - 6)));
+  rows.forEach((row, i) => context[i ? "lineTo" : "moveTo"](x(row), y(row)));
   context.stroke();
-  const last = points[points.length - 1];
-  by("curve-note").textContent = `From ${share(points[0][1])} to ${share(last[1])} at the largest size.`;
+  for (const row of rows.filter(row => row.label)) {
+    context.fillStyle = css(row.label.startsWith("now +") ? colour.storing : colour.accent);
+    context.beginPath(); context.arc(x(row), y(row), 4, 0, 2 * Math.PI); context.fill();
+  }
+  // Names of sizes: the smallest, now, the largest.
+  const now = rows.find(row => row.label?.startsWith("now")), last = rows[rows.length - 1];
+  context.fillStyle = css(colour.soft);
+  for (const [row, align] of [[rows[0], "left"], [now, "center"], [last, "right"]]) {
+    context.textAlign = align;
+    context.fillText(bytes(row.bytes), x(row), height - 3);
+  }
+  const twice = rows.find(row => row.factor >= 2) || last, saved = twice.saved_prefill_seconds_per_s;
+  const text = `${share(now.hit_rate)} of prompt tokens are found now; with ${bytes(twice.bytes - now.bytes)} more it would be ${share(twice.hit_rate)}`
+    + (saved > 0 ? `, and ${seconds(saved)} of prefill less in each second.` : ".");
+  if (by("curve-note").textContent !== text) by("curve-note").textContent = text;
+  canvas.setAttribute("aria-label", "Hit rate by cache size. " + text);
 }

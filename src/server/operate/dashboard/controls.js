@@ -76,7 +76,7 @@ by("key-dialog").addEventListener("close", () => {
 by("theme").addEventListener("click", () => { const all = Object.keys(THEMES); setTheme(all[(all.indexOf(localStorage.getItem("quire-theme") || "auto") + 1) % all.length]); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
 motion.addEventListener("change", () => { calm = motion.matches; });
-addEventListener("resize", () => { map.count = -1; if (history_.frame) { map.dirty = lanes.dirty = true; showTiles(history_); } });
+addEventListener("resize", () => { map.count = -1; if (history_.frame) { map.dirty = lanes.dirty = true; showTiles(history_); } drawCurve(view.curve); });
 
 makeTiles();
 setTheme(localStorage.getItem("quire-theme") || "auto");

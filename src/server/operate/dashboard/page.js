@@ -1,6 +1,6 @@
 // The page: asks for frames while it is seen, shows one of them, and lets one pause and step.
 const history_ = new History();
-const view = {paused: false, painted: 0, arrived: 0, ageing: 0, tableAt: 0, interval: 250};
+const view = {paused: false, painted: 0, arrived: 0, ageing: 0, tableAt: 0, interval: 250, curve: null};
 const motion = matchMedia("(prefers-reduced-motion: reduce)");
 let calm = motion.matches;
 
@@ -168,14 +168,18 @@ function refresh() {
   showMapLegend();
   showLanesLegend();
   showFrame();
+  drawCurve(view.curve);
 }
 
+// Not again of a server that has none (status 400).
 async function pollCurve() {
-  if (!document.hidden) {
+  let response;
+  if (!document.hidden && !by("key-dialog").open) {
     try {
-      const response = await fetch("v1/cache/curve", {headers: headers()});
-      drawCurve(response.ok ? pointsOfCurve(await response.json()) : null);
-    } catch { drawCurve(null); }
+      response = await fetch("v1/cache/curve", {headers: headers()});
+      view.curve = response.ok ? rowsOfCurve(await response.json()) : null;
+    } catch { view.curve = null; }
+    drawCurve(view.curve);
   }
-  setTimeout(pollCurve, 30000);
+  if (response?.status !== 400) setTimeout(pollCurve, view.curve ? 15000 : 3000);
 }
