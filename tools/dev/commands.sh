@@ -266,7 +266,7 @@ cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler | trace | journal | watch | tier | ledger | steps)
+    kernel | scheduler | trace | journal | watch | curve_cost | tier | ledger | steps)
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
