@@ -13,7 +13,8 @@ TAGS = {
 TOLD_AT = {
     "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
-    "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md",
+    "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
+    "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
 }
 # A body that each of these takes as it stands: tests/python/test_docs.py sends them.
 EXAMPLES = {

@@ -28,34 +28,6 @@ void EngineClient::finish(RequestId id, FinishReason reason) {
   if (entries_.erase(id) > 0) engine_->finish(id, reason);
 }
 
-ControlAnswer EngineClient::on_server(std::function<void(const Result<bool>&)> then) {
-  return [this, then = std::move(then)](Result<bool> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
-}
-
-JournalSaveAnswer EngineClient::saved_on_server(std::function<void(const Result<SavedJournal>&)> then) {
-  return [this, then = std::move(then)](Result<SavedJournal> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
-}
-
-ExplainAnswer EngineClient::explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then) {
-  return [this, then = std::move(then)](Result<std::vector<RequestExplanation>> answer) {
-    post_([then, answer = std::move(answer)] { then(answer); });
-  };
-}
-
-ProbeAnswer EngineClient::probed_on_server(std::function<void(const Result<EngineProbe>&)> then) {
-  return [this, then = std::move(then)](Result<EngineProbe> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
-}
-
-WatchAnswer EngineClient::watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then) {
-  return [this, then = std::move(then)](Result<std::shared_ptr<WatchFrame>> answer) {
-    post_([then, answer = std::move(answer)] { then(answer); });
-  };
-}
-
-CurveAnswer EngineClient::curve_on_server(std::function<void(const Result<EngineCurve>&)> then) {
-  return [this, then = std::move(then)](Result<EngineCurve> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
-}
-
 void EngineClient::deliver(std::vector<RequestOutput> outputs) {
   // std::function wants a copyable task.
   post_([this, shared = std::make_shared<std::vector<RequestOutput>>(std::move(outputs))] { dispatch(*shared); });

@@ -37,17 +37,12 @@ class EngineClient final : public OutputSink {
   // Ends a request; nothing of it is delivered any more.
   void finish(RequestId id, FinishReason reason);
 
-  // For the engine's control verbs: `then` runs on the server's thread. The engine must have answered before this goes.
-  [[nodiscard]] ControlAnswer on_server(std::function<void(const Result<bool>&)> then);
-  // The same, for save_journal() and explain().
-  [[nodiscard]] JournalSaveAnswer saved_on_server(std::function<void(const Result<SavedJournal>&)> then);
-  [[nodiscard]] ExplainAnswer explained_on_server(std::function<void(Result<std::vector<RequestExplanation>>)> then);
-  // The same, for probe().
-  [[nodiscard]] ProbeAnswer probed_on_server(std::function<void(const Result<EngineProbe>&)> then);
-  // The same, for watch().
-  [[nodiscard]] WatchAnswer watched_on_server(std::function<void(Result<std::shared_ptr<WatchFrame>>)> then);
-  // The same, for cache_curve().
-  [[nodiscard]] CurveAnswer curve_on_server(std::function<void(const Result<EngineCurve>&)> then);
+  // For what the engine is asked (EngineClient::engine()): `then` runs on the server's thread, with the Result<Value> that was answered.
+  // The engine must have answered before this goes.
+  template <class Value, class Then>
+  [[nodiscard]] std::function<void(Result<Value>)> on_server(Then then) {
+    return [this, then = std::move(then)](Result<Value> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
+  }
 
   // Engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;

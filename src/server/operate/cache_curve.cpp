@@ -102,7 +102,7 @@ Reply show_cache_curve(Serving& serving, HttpRequest& request, const Wake& wake)
   std::optional<std::string> tenant = read->tenant;
   serving.engine().engine().cache_curve(
       std::move(tenant),
-      serving.engine().curve_on_server([&serving, pending, wake, asked = *std::move(read)](const Result<EngineCurve>& known) {
+      serving.engine().on_server<EngineCurve>([&serving, pending, wake, asked = *std::move(read)](const Result<EngineCurve>& known) {
         const Result<std::string> body = known ? cache_curve_json(*known, asked) : std::unexpected(known.error());
         pending->reply = body ? Serving::json_reply(*body) : serving.refuse(body.error());
         wake();

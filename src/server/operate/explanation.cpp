@@ -236,7 +236,7 @@ Reply explain_request(Serving& serving, HttpRequest& request, const Wake& wake) 
           Serving::json_reply(explanation_json(id, *found, serving.model().tokenizer(), serving.options().tenant_keys.empty()));
     wake();
   };
-  serving.engine().engine().explain(id, serving.engine().explained_on_server(answer));
+  serving.engine().engine().explain(id, serving.engine().on_server<std::vector<RequestExplanation>>(answer));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 

@@ -103,7 +103,7 @@ std::optional<Reply> Operator::too_many_wait() const {
 Reply Operator::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
   auto pending = std::make_shared<PendingReply>();
   ++num_asked_;
-  ask(serving_->engine().on_server([this, pending, body, wake](const Result<bool>& answer) {
+  ask(serving_->engine().on_server<bool>([this, pending, body, wake](const Result<bool>& answer) {
     --num_asked_;
     pending->reply = answer ? Serving::json_reply(body(*answer)) : serving_->refuse(answer.error());
     wake();
@@ -135,7 +135,7 @@ Reply Operator::save_journal(const HttpRequest& request, const Wake& wake) {
   if (auto refusal = too_many_wait()) return *std::move(refusal);
   auto pending = std::make_shared<PendingReply>();
   ++num_asked_;
-  engine().save_journal(serving_->engine().saved_on_server([this, pending, wake](const Result<SavedJournal>& saved) {
+  engine().save_journal(serving_->engine().on_server<SavedJournal>([this, pending, wake](const Result<SavedJournal>& saved) {
     --num_asked_;
     pending->reply = saved ? Serving::json_reply(saved_journal_body(*saved)) : serving_->refuse(saved.error());
     wake();

@@ -136,8 +136,8 @@ Reply Watching::handle(const HttpRequest& request, const Wake& wake) {
 
 void Watching::look() {
   if (spare_ == nullptr) spare_ = std::make_shared<WatchFrame>();
-  serving_->engine().engine().watch(std::move(spare_),
-                                    serving_->engine().watched_on_server([this](auto answer) { take(std::move(answer)); }));
+  serving_->engine().engine().watch(
+      std::move(spare_), serving_->engine().on_server<std::shared_ptr<WatchFrame>>([this](auto answer) { take(std::move(answer)); }));
   spare_ = nullptr;
 }
 

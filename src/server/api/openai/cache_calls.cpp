@@ -72,7 +72,7 @@ Reply ask(Serving& serving, PreparedCompletion prepared, const std::string& requ
     // It goes on with a call of its own, which has set its own end.
     if (reply.pending == nullptr) call->reply(std::move(reply));
   };
-  serving.engine().engine().probe(std::move(asked), serving.engine().probed_on_server(std::move(answer)));
+  serving.engine().engine().probe(std::move(asked), serving.engine().on_server<EngineProbe>(std::move(answer)));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
