@@ -339,7 +339,8 @@ class QUIRE_API Core {
   // what it takes.
   // Without tokens all of them have a number that says nothing (CheckpointTokens::left_out), and with a key blocks have other names: a core
   // made of that decides the same where it is told what the tokens would have decided (quire/journal.h).
-  [[nodiscard]] std::vector<std::uint8_t> checkpoint(CheckpointTokens tokens = CheckpointTokens::kept, const NameKey* names = nullptr) const;
+  [[nodiscard]] std::vector<std::uint8_t> checkpoint(CheckpointTokens tokens = CheckpointTokens::kept,
+                                                     const NameKey* names = nullptr) const;
   // What a page shows (quire/watch.h), but for what requests wait for. From the first call on that is kept up to date, until
   // end_watch(): 12 bytes per block, and a write per block that is taken, found, named or given back. Decides nothing.
   void watch(WatchFrame& frame);
