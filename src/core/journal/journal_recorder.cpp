@@ -124,8 +124,8 @@ bool JournalRecorder::can_checkpoint() const {
 
 std::vector<std::uint8_t> JournalRecorder::checkpoint() const {
   QUIRE_CHECK(impl_->core != nullptr, "a core was made with the recorder's seams");
-  if (impl_->with_tokens) return impl_->core->checkpoint();
-  return impl_->core->checkpoint(CheckpointTokens::left_out, &*impl_->names);
+  const std::optional<NameKey>& names = impl_->names;
+  return names ? impl_->core->checkpoint(CheckpointTokens::left_out, &*names) : impl_->core->checkpoint();
 }
 
 const JournalProgress& JournalRecorder::progress() const {
