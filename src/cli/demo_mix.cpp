@@ -22,8 +22,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kPatience(120);
-constexpr unsigned kOk = 200;
+constexpr std::chrono::seconds kAnswerPatience(120);
+constexpr unsigned kAnswered = 200;
 
 constexpr std::array<std::string_view, 8> kTopics = {"the harbour", "the mill",   "the observatory", "the orchard",
                                                      "the archive", "the bridge", "the glassworks",  "the lighthouse"};
@@ -162,7 +162,7 @@ class DemoClient {
     fields["seed"] = random_.below(1000);
     const std::string body = json::serialize(fields);
     boost::asio::ip::tcp::iostream server;
-    server.expires_after(kPatience);
+    server.expires_after(kAnswerPatience);
     server.connect("127.0.0.1", std::to_string(mix_.options_.port));
     server << "POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " << body.size()
            << "\r\n\r\n"
@@ -170,7 +170,7 @@ class DemoClient {
     std::string version, line, text;
     unsigned status = 0;
     server >> version >> status;
-    if (status != kOk) {
+    if (status != kAnswered) {
       ++mix_.num_refused_;
       return text;
     }
