@@ -13,26 +13,13 @@
 
 #include "base/json_text.h"
 #include "server/answers/pooling_call.h"
+#include "server/api/openai/kept_call.h"
 #include "server/http/error_response.h"
 #include "server/request/prepare.h"
 
 namespace quire {
 
 namespace {
-
-// What is kept until the engine has answered, for a client that may leave.
-struct CacheCall {
-  Serving& serving;
-  PreparedCompletion prepared;
-  std::string request_id;
-  std::weak_ptr<PendingReply> pending;
-  Wake wake;
-
-  void reply(Reply reply) const {
-    if (const auto waiting = pending.lock()) waiting->reply = std::move(reply);
-    wake();
-  }
-};
 
 std::string number_or_null(std::optional<double> seconds) {
   return seconds ? fmt::format("{:.6f}", *seconds) : "null";
@@ -57,14 +44,14 @@ std::string counts(const CacheProbe& cache, const EngineStats& stats) {
   return fmt::format(R"({}],"tiers_known":{})", text, cache.is_external_known);
 }
 
-using Then = std::function<Reply(const std::shared_ptr<CacheCall>& call, const EngineProbe& probe)>;
+using Then = std::function<Reply(const std::shared_ptr<KeptCall>& call, const EngineProbe& probe)>;
 
 Reply ask(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake, Then then) {
   if (prepared.prompts.size() != 1)
     return serving.refuse({ErrorCode::invalid_argument, "prompt", "holds several prompts", "ask for each by itself"});
   EngineRequest asked = prepared.prompts.front();
   auto pending = std::make_shared<PendingReply>();
-  auto call = std::make_shared<CacheCall>(CacheCall{serving, std::move(prepared), request_id, pending, wake});
+  auto call = std::make_shared<KeptCall>(KeptCall{serving, std::move(prepared), request_id, pending, wake});
   auto answer = [call, then = std::move(then)](const Result<EngineProbe>& probe) {
     if (call->pending.expired()) return call->wake();
     const auto go_on = [&] { return probe ? then(call, *probe) : call->serving.refuse(probe.error()); };
@@ -77,7 +64,7 @@ Reply ask(Serving& serving, PreparedCompletion prepared, const std::string& requ
 }
 
 // A vector of the last token computes the prompt and leaves its blocks, and draws nothing.
-Reply warm(const std::shared_ptr<CacheCall>& call, const EngineProbe& before) {
+Reply warm(const std::shared_ptr<KeptCall>& call, const EngineProbe& before) {
   const EngineRequest& prompt = call->prepared.prompts.front();
   std::vector<EngineRequest> requests(1);
   EngineRequest& request = requests.front();
@@ -101,7 +88,7 @@ Reply warm(const std::shared_ptr<CacheCall>& call, const EngineProbe& before) {
 }  // namespace
 
 Reply start_probe(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<CacheCall>& call, const EngineProbe& probe) {
+  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<KeptCall>& call, const EngineProbe& probe) {
     const std::string said = counts(probe.cache, call->serving.engine().engine().stats());
     return Serving::json_reply(fmt::format(R"({{"object":"cache.probe",{},"predicted":{}}})", said, predicted(probe)));
   });
@@ -112,7 +99,7 @@ Reply start_warming(Serving& serving, PreparedCompletion prepared, const std::st
 }
 
 Reply start_if_cached(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<CacheCall>& call, const EngineProbe& probe) -> Reply {
+  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<KeptCall>& call, const EngineProbe& probe) -> Reply {
     const std::uint32_t block_size = call->serving.engine().engine().options().cache.block_size;
     if (const std::uint32_t missed = probe.cache.num_missed_tokens(); missed > block_size) {
       return {error_response(412, {ErrorCode::not_found, "fail_if_not_cached",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/answers/pooling_call.h"
+#include "server/api/openai/kept_call.h"
 #include "server/api/openai/openai_shape.h"
 #include "server/request/hidden_states.h"
 #include "server/request/prepare.h"
@@ -13,27 +14,13 @@ namespace quire {
 
 namespace {
 
-// What is kept until they are written. Its answer is waited for by `pending`, if the client is still there.
-struct StatesCall {
-  Serving& serving;
-  PreparedCompletion prepared;
-  std::string request_id;
-  std::weak_ptr<PendingReply> pending;
-  Wake wake;
-
-  void reply(Reply reply) const {
-    if (const auto waiting = pending.lock()) waiting->reply = std::move(reply);
-    wake();
-  }
-};
-
-Reply start_written(StatesCall& call, const std::string& path) {
+Reply start_written(KeptCall& call, const std::string& path) {
   CompletionRequest& request = call.prepared.request;
   request.shape = std::make_shared<const OpenAiShape>(request.api, path);
   return call.serving.start(std::move(call.prepared), call.request_id, call.wake);
 }
 
-void write_states(const std::shared_ptr<StatesCall>& call, PooledVector rows) {
+void write_states(const std::shared_ptr<KeptCall>& call, PooledVector rows) {
   struct Job {
     PooledVector rows;
     Result<std::string> path;
@@ -78,7 +65,7 @@ Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std
   request.priority = prompt.priority;
   request.tags.tenant = prompt.tags.tenant;
   auto pending = std::make_shared<PendingReply>();
-  auto kept = std::make_shared<StatesCall>(StatesCall{serving, std::move(prepared), request_id, pending, wake});
+  auto kept = std::make_shared<KeptCall>(KeptCall{serving, std::move(prepared), request_id, pending, wake});
   auto done = [kept](Result<std::vector<PooledVector>> rows) {
     if (rows) return write_states(kept, std::move(rows->front()));
     kept->reply(kept->serving.refuse(rows.error()));
