@@ -279,7 +279,9 @@ TEST(Rotation, OfOneThatWasKilled) {
       auto engine = start_random(round, {.folder = folder.path(), .max_bytes = 256 * kKiB});
       LiveRun(*engine, round).play(100);
       std::thread([&] { LiveRun(*engine, round + 1).play(100'000); }).detach();
-      std::this_thread::sleep_for(std::chrono::milliseconds(200 + 37 * round));
+      // In the midst of a file that goes on from another, however fast the machine is.
+      for (int i = 0; i < 2000 && journals_in(folder.path()).size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(37 * round));
       ::kill(::getpid(), SIGKILL);
     }
     int status = 0;
