@@ -96,7 +96,7 @@ struct WorkloadOptions {
   std::uint64_t seed = 1;
 };
 
-// Which format it is, the file's first line says (docs/simulate.md lists them). Errors name the line.
+// Which format it is, the file's first line says (docs/simulate.md lists them). Errors name the line. A journal is one, too.
 QUIRE_API Result<Workload> read_workload(const WorkloadOptions& options);
 
 // Poisson arrivals, log-normal lengths.
@@ -243,7 +243,8 @@ struct FitReport {
   std::vector<std::string> lines;  // for people
 };
 
-// From a trace of steps (docs/trace.md: PATH.steps.jsonl): non-negative least squares on the times between steps.
+// From a trace of steps (docs/trace.md: PATH.steps.jsonl) or a journal (docs/journal.md): non-negative least squares on how long steps
+// took.
 QUIRE_API Result<FitReport> fit_worker_to_steps(const std::string& path);
 
 // From what vLLM says of each request of a run: a search, through the simulator, for the worker that gives the times of the first

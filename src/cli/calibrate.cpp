@@ -16,8 +16,8 @@ namespace quire {
 namespace {
 
 constexpr const char* kCalibrateFooter = R"(Examples:
-  quire serve model.gguf --trace /var/tmp/run     (and some traffic)
-  quire calibrate /var/tmp/run.steps.jsonl --output worker.json
+  quire serve model.gguf --journal /var/tmp/run     (and some traffic)
+  quire calibrate /var/tmp/run/quire-*.qj --output worker.json
 
   quire calibrate --vllm-run requests.jsonl --prompts prompts.jsonl --kv-blocks 2588 --max-num-seqs 256 --score --output worker.json
 
@@ -81,7 +81,10 @@ Result<int> calibrate(CalibrateFlags& flags) {
 Command add_calibrate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("calibrate", "Fit a model of the worker, for simulate, to what a real one did");
   auto flags = std::make_shared<CalibrateFlags>();
-  command->add_option("steps", flags->steps, "A trace of steps: PATH.steps.jsonl of quire serve --trace PATH")->type_name("FILE");
+  command
+      ->add_option("steps", flags->steps,
+                   "A journal of quire serve --journal, or a trace of steps: PATH.steps.jsonl of quire serve --trace PATH")
+      ->type_name("FILE");
   command->add_option("--vllm-run", flags->run.requests, "Instead: what vLLM says of each request (requests.jsonl)")->type_name("FILE");
   command->add_option("--prompts", flags->run.prompts, "Its prompts' token ids, line by line")->type_name("FILE");
   command->add_option("--fit-share", flags->run.fit_share, "Of its requests, by arrival, those that are fitted")->capture_default_str();

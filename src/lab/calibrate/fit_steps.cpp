@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "lab/calibrate/least_squares.h"
+#include "lab/replay/journal_runs.h"
 #include "lab/workload/json_line.h"
 #include "lab/workload/line_reader.h"
 #include "quire/simulation.h"
@@ -81,6 +82,16 @@ class StepFollower {
   std::unordered_map<std::string, std::uint64_t> found_;
 };
 
+void keep_most(std::vector<Observation>& all) {
+  std::ranges::sort(all, {}, &Observation::value);
+  all.resize(static_cast<std::size_t>(std::ceil(static_cast<double>(all.size()) * kKeptShare)));
+}
+
+std::unexpected<Error> too_few(const std::string& path, std::size_t count) {
+  return fail(ErrorCode::invalid_argument, path, fmt::format("has {} steps whose duration can be told", count),
+              fmt::format("give a trace, or a journal, with at least {} steps while requests run", kFewestSteps));
+}
+
 // The step's duration is told by the time from the plan `lag` steps after it to the one thereafter.
 std::vector<Observation> observations_of(const std::vector<TracedStep>& steps, std::size_t lag) {
   std::vector<Observation> all;
@@ -92,8 +103,7 @@ std::vector<Observation> observations_of(const std::vector<TracedStep>& steps, s
       continue;
     all.push_back({.sizes = terms_of(steps[i].sizes), .value = after.time_s - before.time_s});
   }
-  std::ranges::sort(all, {}, &Observation::value);
-  all.resize(static_cast<std::size_t>(std::ceil(static_cast<double>(all.size()) * kKeptShare)));
+  keep_most(all);
   return all;
 }
 
@@ -125,18 +135,35 @@ Result<std::vector<TracedStep>> read_steps(const std::string& path) {
   return follower.finish();
 }
 
+// A journal says when each step was over: no other way to tell durations is tried.
+Result<FitReport> fit_worker_to_journal(const std::string& path) {
+  const auto steps = steps_of_journal(path);
+  if (!steps) return std::unexpected(steps.error());
+  std::vector<Observation> observations;
+  for (const TimedStep& step : *steps) observations.push_back({.sizes = terms_of(step.sizes), .value = step.seconds});
+  keep_most(observations);
+  if (observations.size() < kFewestSteps) return too_few(path, observations.size());
+  FitReport report;
+  const Terms weights = fit_non_negative(observations);
+  report.worker = worker_of(weights);
+  report.num_used = observations.size();
+  report.mean_error = mean_error(observations, weights);
+  report.lines.push_back(fmt::format("from plan to result: {} steps, mean error {:.2f} %", report.num_used, report.mean_error * 100.0));
+  report.worker.source = fmt::format("{} steps of a journal, mean error {:.1f} %", report.num_used, report.mean_error * 100.0);
+  return report;
+}
+
 }  // namespace
 
 Result<FitReport> fit_worker_to_steps(const std::string& path) {
+  if (is_journal(path)) return fit_worker_to_journal(path);
   const auto steps = read_steps(path);
   if (!steps) return std::unexpected(steps.error());
   FitReport report;
   report.mean_error = 2.0;
   for (const std::size_t lag : {0, 1}) {
     const std::vector<Observation> observations = observations_of(*steps, lag);
-    if (observations.size() < kFewestSteps)
-      return fail(ErrorCode::invalid_argument, path, fmt::format("has {} steps whose duration can be told", observations.size()),
-                  fmt::format("give a trace with at least {} steps while requests run", kFewestSteps));
+    if (observations.size() < kFewestSteps) return too_few(path, observations.size());
     const Terms weights = fit_non_negative(observations);
     const double error = mean_error(observations, weights);
     report.lines.push_back(fmt::format("{}: {} steps, mean error {:.2f} %", lag == 0 ? "plan to next plan" : "one plan later",

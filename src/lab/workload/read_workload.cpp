@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/random.h"
+#include "lab/replay/journal_runs.h"
 #include "lab/workload/formats.h"
 #include "lab/workload/line_reader.h"
 
@@ -159,6 +160,20 @@ Result<void> check_options(const WorkloadOptions& options) {
   return {};
 }
 
+void scale(Workload& workload, double rate_scale) {
+  for (WorkloadRequest& request : workload.requests)
+    if (request.after == kNoRequest) request.start_s /= rate_scale;
+}
+
+Result<Workload> read_journal(const WorkloadOptions& options) {
+  auto workload = workload_of_journal(options.path);
+  if (!workload) return workload;
+  if (options.max_requests != 0 && options.max_requests < workload->requests.size()) workload->requests.resize(options.max_requests);
+  order(*workload, false);
+  scale(*workload, options.rate_scale);
+  return workload;
+}
+
 // Line by line the same requests.
 Result<void> add_prompts(Workload& workload, const std::string& path) {
   auto lines = LineReader::open(path);
@@ -182,6 +197,7 @@ Result<void> add_prompts(Workload& workload, const std::string& path) {
 
 Result<Workload> read_workload(const WorkloadOptions& options) {
   if (auto valid = check_options(options); !valid) return std::unexpected(valid.error());
+  if (is_journal(options.path)) return read_journal(options);
   auto lines = LineReader::open(options.path);
   if (!lines) return std::unexpected(lines.error());
   Workload workload;
@@ -199,8 +215,7 @@ Result<Workload> read_workload(const WorkloadOptions& options) {
                                                    : "requests of equal time arrive together, as bursts");
     workload.notes.push_back("its ids cover prompts only: what an answer leaves in the cache is not found by the next prompt");
   }
-  for (WorkloadRequest& request : workload.requests)
-    if (request.after == kNoRequest) request.start_s /= options.rate_scale;
+  scale(workload, options.rate_scale);
   return workload;
 }
 
