@@ -326,7 +326,7 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release tier_bench
       exec python3 bench/disk.py "$@" ;;
-    flags | tiers | break_even | sessions | structured | drafts | answers)
+    flags | tiers | break_even | sessions | structured | drafts | answers | what_if_own)
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;

@@ -89,28 +89,33 @@ class StepTimes final : public CallSink {
   double planned_s_ = 0.0, applied_s_ = 0.0, over_s_ = 0.0;
 };
 
-// The prompt of add(), as it was written.
-class WrittenPrompt final : public CallBytes {
+// What add() was given.
+class WrittenRequest final : public CallBytes {
  public:
-  void add(const NewRequest& request, const StepInput& /*input*/) override { tokens.assign(request.prompt.begin(), request.prompt.end()); }
-  std::vector<TokenId> tokens;
+  void add(const NewRequest& request, const StepInput& /*input*/) override {
+    prompt.assign(request.prompt.begin(), request.prompt.end());
+    arrival_time = request.arrival_time;
+  }
+  std::vector<TokenId> prompt;
+  double arrival_time = 0.0;
 };
 
-void add_request(RecordedWorkload& recorded, const RecordedWorkload::Arrival& arrival, Workload& workload) {
+void add_request(RecordedWorkload& recorded, const RecordedWorkload::Arrival& arrival, bool has_arrivals, Workload& workload) {
   ByteReader in(arrival.call);
   RecordedCall call;
   call.read(in);
+  WrittenRequest written;
+  call.tell(written);
   WorkloadRequest& request = workload.requests.emplace_back();
-  request.start_s = arrival.time_s;
+  // When its client sent it; the core hears of it when the step under way is over.
+  request.start_s = has_arrivals ? written.arrival_time : arrival.time_s;
   request.session = static_cast<std::uint32_t>(workload.requests.size() - 1);
   request.ends_session = true;
   request.prompt_tokens = static_cast<std::uint32_t>(arrival.num_prompt_tokens);
   request.output_tokens = static_cast<std::uint32_t>(std::max<std::size_t>(1, recorded.tokens[arrival.id].size()));
   request.first_token = workload.tokens.size();
   request.has_tokens = true;
-  WrittenPrompt prompt;
-  call.tell(prompt);
-  workload.tokens.insert(workload.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
+  workload.tokens.insert(workload.tokens.end(), written.prompt.begin(), written.prompt.end());
 }
 
 std::string set_up_as(const CoreConfig& config) {
@@ -140,7 +145,8 @@ Result<Workload> workload_of_journal(const std::string& path) {
     put_stand_ins(recorded, report->header.config);
     workload.notes.emplace_back("tokens are left out of it: prompts have others, alike where theirs were alike, block by block");
   }
-  for (const RecordedWorkload::Arrival& arrival : recorded.arrivals) add_request(recorded, arrival, workload);
+  const bool has_arrivals = std::ranges::all_of(recorded.arrivals, &RecordedWorkload::Arrival::has_arrival_time);
+  for (const RecordedWorkload::Arrival& arrival : recorded.arrivals) add_request(recorded, arrival, has_arrivals, workload);
   workload.notes.push_back(set_up_as(report->header.config));
   workload.notes.emplace_back("what an answer leaves in the cache is not found by the next prompt");
   if (report->start) workload.notes.emplace_back("it begins in the middle of a run: requests that were known by then are not in it");

@@ -13,8 +13,11 @@ void RecordedWorkload::add(const NewRequest& request, const StepInput& input) {
   if (request.structured_output) lacks("grammars");
   asks_for_tools |= request.tags != nullptr && !request.tags->job.empty() && request.tags->tool.empty();
   CallBytes::add(request, input);
-  arrivals.push_back(
-      {.id = request.id, .time_s = input.now, .num_prompt_tokens = request.prompt.size(), .call = std::exchange(out.bytes, {})});
+  arrivals.push_back({.id = request.id,
+                      .time_s = input.now,
+                      .num_prompt_tokens = request.prompt.size(),
+                      .has_arrival_time = request.arrival_time > 0.0,
+                      .call = std::exchange(out.bytes, {})});
   if (!request.prompt.empty() && request.prompt.front() == left_out()) added_ = request.id;
 }
 

@@ -20,6 +20,7 @@ class RecordedWorkload final : public CallBytes {
     RequestId id;
     double time_s = 0.0;
     std::size_t num_prompt_tokens = 0;
+    bool has_arrival_time = false;
     std::vector<std::uint8_t> call;  // add()
   };
 
