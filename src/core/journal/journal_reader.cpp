@@ -15,6 +15,10 @@
 namespace quire {
 namespace {
 
+const JournalCheckpoint* pointer_to(const std::optional<JournalCheckpoint>& one) {
+  return one.has_value() ? &*one : nullptr;
+}
+
 constexpr std::size_t kMostCheckpointHead = 2 * 8 + 3 * 10;
 
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
@@ -207,11 +211,11 @@ const JournalHeader& JournalReader::header() const {
 }
 
 const JournalCheckpoint* JournalReader::start() const {
-  return impl_->start ? &*impl_->start : nullptr;
+  return pointer_to(impl_->start);
 }
 
 const JournalCheckpoint* JournalReader::checkpoint() const {
-  return impl_->checkpoint ? &*impl_->checkpoint : nullptr;
+  return pointer_to(impl_->checkpoint);
 }
 
 bool JournalReader::next() {

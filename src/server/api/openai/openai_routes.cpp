@@ -37,7 +37,7 @@ Reply start_openai(Serving& serving, PreparedCompletion prepared, const std::str
 
 // Of a completion, or of a chat: the one that has messages.
 Result<CompletionRequest> read_either(std::string body, const RequestContext& context) {
-  auto object = parse_object(body);
+  auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(object.error());
   const Api api = object->contains("messages") ? Api::chat : Api::completion;
   auto parsed = parse_completion_request(api, *std::move(object), limits_of(context));
