@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +52,8 @@ Result<CompletionRequest> read_message(std::string body, bool counts_only, const
   if (const auto applied = apply_context_edits(translated->edits, translated->chat, count); !applied)
     return std::unexpected(applied.error());
   auto parsed = read_chat_of(std::make_shared<const MessageShape>(), std::move(translated->chat), ignored, context);
-  if (parsed && translated->previous) parsed->compare = {.with = *std::move(translated->previous)};
+  const std::optional<std::string> previous = std::move(translated->previous);
+  if (parsed && previous.has_value()) parsed->compare = {.with = *previous};
   // The body names a user, who may have several sessions.
   if (parsed && !context.session.empty()) parsed->session_key.clear();
   return parsed;
