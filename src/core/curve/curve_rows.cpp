@@ -1,6 +1,7 @@
 // From counts to what they say of other sizes: pure arithmetic, on any thread.
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "base/check.h"
 #include "quire/lab/curve.h"
@@ -45,13 +46,13 @@ std::optional<CurveRow> curve_row_at(std::span<const CurveRow> rows, std::uint64
   if (above == rows.begin()) return std::nullopt;
   const CurveRow& below = *std::prev(above);
   const double part = static_cast<double>(num_blocks - below.num_blocks) / static_cast<double>(above->num_blocks - below.num_blocks);
-  const auto between = [part](double from, double to) { return from + part * (to - from); };
+  const auto between = [part](double low, double high) { return low + part * (high - low); };
   CurveRow row{.num_blocks = num_blocks,
                .num_bytes = num_blocks * (above->num_bytes / above->num_blocks),
                .hit_rate = between(below.hit_rate, above->hit_rate),
                .saved_tokens_per_s = between(below.saved_tokens_per_s, above->saved_tokens_per_s)};
-  if (below.saved_s_per_s.has_value() && above->saved_s_per_s.has_value())
-    row.saved_s_per_s = between(*below.saved_s_per_s, *above->saved_s_per_s);
+  const std::optional<double> from = below.saved_s_per_s, to = above->saved_s_per_s;
+  if (from.has_value() && to.has_value()) row.saved_s_per_s = between(*from, *to);
   return row;
 }
 

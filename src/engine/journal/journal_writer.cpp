@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/journal_form.h"
 #include "core/kv/hash/hash_function.h"
 #include "quire/version.h"
@@ -278,6 +279,7 @@ void JournalWriter::begin_part(Cut& cut) {
 }
 
 Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
+  QUIRE_CHECK(ring_.has_value(), "the last minutes are kept, and saved");
   if (ring_->empty()) {
     return fail(ErrorCode::overloaded, "journal_memory",
                 "holds nothing at the moment: the state of the scheduler does not fit, or calls came "
@@ -312,6 +314,7 @@ Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
 }
 
 void JournalWriter::finish(JournalEnd end) {
+  QUIRE_CHECK(file_.has_value(), "a file is written, and ends");
   end_.store(end, std::memory_order_relaxed);
   file_->finish(end);
   num_bytes_.store(file_->total_size(), std::memory_order_relaxed);
