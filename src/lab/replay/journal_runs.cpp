@@ -7,6 +7,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "core/journal/journal_form.h"
@@ -25,8 +26,9 @@ constexpr std::size_t kNumMagic = 7;
 // Follows a replay, which is whole.
 Result<ReplayReport> follow(const std::string& path, CallSink& follower) {
   auto report = replay(path, {.also = &follower});
-  if (report && report->difference)
-    return fail(ErrorCode::corrupt, "JOURNAL", fmt::format("'{}' does not replay: {}", path, report->difference->what),
+  if (!report) return report;
+  if (const std::optional<ReplayDifference>& difference = report->difference; difference.has_value())
+    return fail(ErrorCode::corrupt, "JOURNAL", fmt::format("'{}' does not replay: {}", path, difference->what),
                 "quire replay shows the first difference");
   return report;
 }
