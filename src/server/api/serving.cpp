@@ -133,21 +133,23 @@ Reply Serving::start_now(Serving& serving, PreparedCompletion prepared, const st
 Reply Serving::start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
   const std::string tenant = prepared.request.tags.tenant;
   const std::string id = std::string(prepared.request.shape->id_prefix()) + request_id;
-  if (prepared.print) compare_prompt(prepared, id);
+  if (std::optional<PromptPrint> print = std::exchange(prepared.print, std::nullopt); print.has_value())
+    compare_prompt(prepared.request, *std::move(print), id);
   auto started = Completion::start(*engine_, *model_, {std::move(prepared), id, unix_now_s(), wake});
   if (!started) return refuse(started.error());
   remember(tenant, id, *started);
   return {HttpResponse{}, std::move(*started)};
 }
 
-void Serving::compare_prompt(PreparedCompletion& prepared, const std::string& id) {
-  CompletionRequest& request = prepared.request;
-  if (!request.compare->with.empty()) {
-    const PromptPrint* const earlier = prints_.find(request.tags.tenant, request.compare->with);
-    request.compared = std::make_shared<const PromptComparison>(earlier != nullptr ? compare(*earlier, *prepared.print)
+void Serving::compare_prompt(CompletionRequest& request, PromptPrint print, const std::string& id) {
+  const std::string& tenant = request.tags.tenant;
+  const std::string with = request.compare.value_or(PromptCompare{}).with;
+  if (!with.empty()) {
+    const PromptPrint* const earlier = prints_.find(tenant, with);
+    request.compared = std::make_shared<const PromptComparison>(earlier != nullptr ? compare(*earlier, print)
                                                                                    : PromptComparison{.change = PromptChange::not_found});
   }
-  prints_.keep(request.tags.tenant, id, *std::exchange(prepared.print, std::nullopt));
+  prints_.keep(tenant, id, std::move(print));
 }
 
 void Serving::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {

@@ -103,7 +103,7 @@ class Serving {
 
  private:
   // Of one that wants to be compared, or to be compared with.
-  void compare_prompt(PreparedCompletion& prepared, const std::string& id);
+  void compare_prompt(CompletionRequest& request, PromptPrint print, const std::string& id);
   static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
   EngineClient* engine_;
