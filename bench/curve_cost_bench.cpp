@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "quire/core.h"
@@ -37,8 +36,8 @@ CoreConfig config(std::uint32_t num_prompt_tokens) {
 class Side {
  public:
   Side(const CoreConfig& config, bool samples) {
-    if (samples) sampler_.emplace(CurveOptions::of(config));
-    core_ = std::move(Core::create(config, {.events = samples ? &*sampler_ : nullptr}).value());
+    if (samples) sampler_ = std::make_unique<CurveSampler>(CurveOptions::of(config));
+    core_ = std::move(Core::create(config, {.events = sampler_.get()}).value());
     if (samples) sampler_->follow(*core_);
   }
 
@@ -65,7 +64,7 @@ class Side {
   [[nodiscard]] const CurveSampler& sampler() const { return *sampler_; }
 
  private:
-  std::optional<CurveSampler> sampler_;
+  std::unique_ptr<CurveSampler> sampler_;  // null: nobody samples
   std::unique_ptr<Core> core_;
   std::vector<SampledToken> sampled_;
   Clock::duration spent_{};
