@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, ProbeTest,
                          testing::Values(ProbePlay{"full", {0}}, ProbePlay{"arc", {0}, "arc"}, ProbePlay{"window", {12}},
                                          ProbePlay{"full_and_window", {0, 20}}, ProbePlay{"stored_when_seen_twice", {0}, "lru", 2},
                                          ProbePlay{"large", {0}, "s3fifo", 0, 4000}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& play) { return std::string(play.param.name); });
 
 TEST(Probe, WhatIsBeingLoadedForOthersCountsAsThere) {
   OffloadDriver o({.cpu_bytes_to_use = 32}, recompute_config());
