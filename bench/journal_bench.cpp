@@ -11,11 +11,11 @@
 #include <filesystem>
 #include <memory>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "quire/core.h"
 #include "quire/journal.h"
+#include "value.h"
 
 namespace {
 
@@ -24,15 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kPromptTokens = 128, kBlockSize = 16, kSteps = 1000;
 constexpr double kStep_us = 10'000.0;  // of a model: what the cost is compared with
-
-template <class T>
-T value(Result<T> result) {
-  if (!result.has_value()) {
-    fmt::print(stderr, "{}\n", result.error().to_string());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 CoreConfig config_of(std::uint32_t num_requests) {
   CoreConfig config;

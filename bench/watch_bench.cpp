@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "quire/core.h"
 #include "quire/watch.h"
+#include "value.h"
 
 namespace {
 
@@ -21,15 +21,6 @@ using namespace quire;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBlockSize = 16, kSteps = 400, kShared = 64;  // blocks that half of the requests begin with
-
-template <class T>
-T value(Result<T> result) {
-  if (!result.has_value()) {
-    fmt::print(stderr, "{}\n", result.error().to_string());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();

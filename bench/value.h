@@ -1,0 +1,23 @@
+#pragma once
+// What a benchmark cannot go on without: the value of a Result, or the error on stderr and an end.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+#include <utility>
+
+#include "quire/error.h"
+
+namespace quire {
+
+template <class T>
+T value(Result<T> result) {
+  if (!result.has_value()) {
+    fmt::print(stderr, "{}\n", result.error().to_string());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+}  // namespace quire
