@@ -109,7 +109,7 @@ struct SchedulerStats {
   std::span<const KvEvictionEvent> evictions;
 };
 
-// // For front ends that share one core: each reads the set of its own client_index.
+// For front ends that share one core: each reads the set of its own client_index.
 // Ids of requests that ended since the last outcome, per client; with ReportOptions::include_finished_set.
 struct FinishedSet {
   std::uint32_t client_index = 0;

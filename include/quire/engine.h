@@ -293,8 +293,8 @@ class QUIRE_API Engine {
   // What this request would find in the cache and below it, if it came now; it is not submitted, and nothing is changed by the question.
   // TierMatch::tier is an index of EngineStats::kv_tiers. Errors: those of submit() that are about the request itself.
   virtual void probe(EngineRequest request, ProbeAnswer answer) = 0;
-  // Writes the last minutes of the journal to a file. Answers when it is written, on a thread of the journal's own. Errors: `unsupported`
-  // (JournalOptions::memory_bytes is 0, or no folder is given), `journal` (the file cannot be written).
+  // Writes the last minutes of the journal to a file. Answers when it is written, on a thread of the journal's own; what is refused at once
+  // on the caller's. Errors: those of CoreJournal::save().
   virtual void save_journal(JournalSaveAnswer answer) = 0;
   // The hit rate of the prefix cache by its size, of all requests and of each tenant's; or of one tenant's alone. Errors: `unsupported`
   // (EngineOptions::curve_blocks is 0, prefix caching is off, or CacheOptions::lifo_free_blocks: then the order of eviction depends on the
