@@ -77,12 +77,10 @@ class DemoClock {
     const EngineStats stats = engine.stats();
     const DemoCounts counts = mix.counts();
     const std::uint64_t loaded = stats.kv_tiers.empty() ? 0 : stats.kv_tiers.front().tokens_loaded;
-    fmt::print(
-        "{:5.0f} s  {} answers ({} left early, {} refused)   running {}, waiting {}   cached {} + {} of {} prompt tokens   evicted {} "
-        "blocks, "
-        "preempted {}\n",
-        seconds, counts.num_answers, counts.num_left, counts.num_refused, stats.num_running, stats.num_waiting, stats.prefix_cache_hits,
-        loaded, stats.prefix_cache_queries, stats.num_evicted_blocks, stats.num_preemptions);
+    fmt::print("{:5.0f} s  {} answers ({} left early, {} refused)   running {}, waiting {}   ", seconds, counts.num_answers,
+               counts.num_left, counts.num_refused, stats.num_running, stats.num_waiting);
+    fmt::print("cached {} + {} of {} prompt tokens   evicted {} blocks, preempted {}\n", stats.prefix_cache_hits, loaded,
+               stats.prefix_cache_queries, stats.num_evicted_blocks, stats.num_preemptions);
     std::fflush(stdout);
   }
 

@@ -118,7 +118,7 @@ class DemoClient {
       messages.push_back(message("assistant", answer));
       if (!pause(0.5, 3.0)) return;
     }
-    if (!pause(1.0, 4.0)) return;
+    pause(1.0, 4.0);
   }
 
   // A reader: one of a few long texts that never change, and two questions about it. Others read it, too, and each comes back to it later.
