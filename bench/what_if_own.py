@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The simulator against a real server on this machine: quire serve is run with one workload, a worker is fitted to its journal (quire calibrate),
-and quire simulate is asked what another workload, at another rate, with other lengths and shared beginnings, will get. That one is then served,
-and the two are compared: throughput, TTFT and TPOT. Wants an idle machine: the second run must be on the machine that the first was on.
+and quire simulate is asked what others, at other rates, with other lengths and shared beginnings, will get: one that the server keeps up with, and
+one that it does not, where a TTFT is mostly waiting and each percent of speed is several of waiting. These are then served, and compared:
+throughput, TTFT and TPOT. The first has short and long prompts, as people's have: from prompts of one length nothing can be said of others.
+Wants an idle machine: all runs must be on the machine that the first was on.
 """
 import concurrent.futures
 import http.client
@@ -21,10 +23,11 @@ SIMULATED = ["--kv-blocks", "1200", "--max-num-seqs", "16", "--max-num-batched-t
 
 
 def workload(rng, count, rate, prompt_tokens, output_tokens, shared_tokens, num_prefixes):
-    """(seconds after the one before, prompt, answer's tokens) of each request."""
+    """(seconds after the one before, prompt, answer's tokens) of each request. `prompt_tokens`: from and to, as many in each octave."""
     prefixes = [[rng.randrange(1000, 40000) for _ in range(shared_tokens)] for _ in range(num_prefixes)]
+    low, high = prompt_tokens
     for _ in range(count):
-        prompt = rng.choice(prefixes) + [rng.randrange(1000, 40000) for _ in range(int(rng.uniform(0.4, 1.6) * prompt_tokens))]
+        prompt = rng.choice(prefixes) + [rng.randrange(1000, 40000) for _ in range(int(low * (high / low) ** rng.random()))]
         yield rng.expovariate(rate), prompt, int(rng.uniform(0.5, 1.5) * output_tokens) + 1
 
 
@@ -78,25 +81,29 @@ def main() -> int:
     print(machine.describe(), flush=True)
     rng = random.Random(arguments.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="quire-what-if-"))
-    one = list(workload(rng, arguments.requests, 3.0, 120, 40, 16, 1))
-    other = list(workload(rng, arguments.requests, 1.6, 260, 70, 96, 4))
-    first = Run(arguments, folder / "one", one)
-    fitted = subprocess.run([arguments.binary, "calibrate", first.journal, "--output", folder / "worker.json"], capture_output=True, text=True, check=True)
-    print(fitted.stdout.splitlines()[0])
-    second = Run(arguments, folder / "other", other)
-    simulated = json.loads(subprocess.run([arguments.binary, "simulate", second.journal, "--worker", folder / "worker.json", *SIMULATED, "--json", "-"],
-                                          capture_output=True, text=True, check=True).stdout)  # fmt: skip
-    (folder / "simulated.json").write_text(json.dumps(simulated, indent=1))
-    rows = [("tokens per second", second.num_tokens / second.seconds, simulated["output_tokens"] / simulated["makespan_s"])]
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        rows.append((f"TTFT {name}, s", percentile(second.firsts, share), simulated["ttft_s"][name]))
-    for name, share in (("p50", 0.5), ("p90", 0.9)):
-        rows.append((f"TPOT {name}, s", percentile(second.gaps, share), simulated["tpot_s"][name]))
-    print(f"{'':20}{'measured':>12}{'simulated':>12}{'error':>9}")
-    for name, measured, predicted in rows:
-        print(f"{name:20}{measured:12.4f}{predicted:12.4f}{100 * (predicted / measured - 1):+8.1f} %")
-    print(f"figures, journals and the worker are in {folder}")
+    first = Run(arguments, folder / "one", list(workload(rng, arguments.requests, 2.0, (16, 800), 40, 16, 1)))
+    command = [arguments.binary, "calibrate", first.journal, "--output", folder / "worker.json"]
+    fitted = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(fitted.stdout.partition("{")[0], end="", flush=True)
+    for name, rate in (("kept up with", 0.8), ("more than it keeps up with", 1.6)):
+        served = Run(arguments, folder / f"other-{rate}", list(workload(rng, arguments.requests, rate, (104, 416), 70, 96, 4)))
+        compare(arguments, folder, name, rate, served)
+    print(f"journals and the worker are in {folder}")
     return 0
+
+
+def compare(arguments, folder, name, rate, served) -> None:
+    command = [arguments.binary, "simulate", served.journal, "--worker", folder / "worker.json", *SIMULATED, "--json", "-"]
+    simulated = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    rows = [("tokens per second", served.num_tokens / served.seconds, simulated["output_tokens"] / simulated["makespan_s"])]
+    for what, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        rows.append((f"TTFT {what}, s", percentile(served.firsts, share), simulated["ttft_s"][what]))
+    for what, share in (("p50", 0.5), ("p90", 0.9)):
+        rows.append((f"TPOT {what}, s", percentile(served.gaps, share), simulated["tpot_s"][what]))
+    print(f"{rate} requests per second: {name}\n{'':20}{'measured':>12}{'simulated':>12}{'error':>9}")
+    for what, measured, predicted in rows:
+        print(f"{what:20}{measured:12.4f}{predicted:12.4f}{100 * (predicted / measured - 1):+8.1f} %")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -103,6 +103,21 @@ class Engine:
         """
         return self._native.save_journal()
 
+    def probe(self, prompt: Prompt, cache_salt: str = "") -> dict:
+        """What a prompt would find now, without asking in earnest: nothing is computed, loaded, counted or kept from eviction by it.
+
+        {"prompt_tokens", "found": {"memory": tokens, "dram": tokens, ...}, "missed_tokens", "tiers_known", "wait_s", "load_s", "compute_s"};
+        the seconds until a first token are None where they have not been measured yet. ValueError as of stream().
+        """
+        return self._open().probe(self.encode(prompt), cache_salt)
+
+    def cache_curve(self) -> list[dict]:
+        """The hit rate that other sizes of the KV cache would have had, the smallest first; "label" names those of now and of the tiers.
+
+        [{"label", "bytes", "blocks", "hit_rate", "saved_prefill_tokens_per_s"}]; NotImplementedError where no block is followed (`curve_blocks`).
+        """
+        return self._open().cache_curve()
+
     def close(self, timeout: float = 0.0) -> int:
         """No new requests; waits so many seconds for those that are open, aborts the rest, and returns how many these were."""
         self._stop.detach()

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/engine_flags.h"
+#include "cli/journal_flags.h"
 #include "cli/output_queue.h"
 #include "quire/engine.h"
 
@@ -127,6 +128,7 @@ Command add_bench_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Speed of the engine on this machine, without HTTP");
   auto flags = std::make_shared<BenchFlags>();
   add_engine_flags(*command, flags->engine);
+  add_journal_flags(*command, flags->engine.journal);
   command->add_option("--concurrency", flags->concurrency, "Requests at once, one row each: 1,8,64")->delimiter(',')->capture_default_str();
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens in")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--output-tokens", flags->output_tokens, "Tokens out")->capture_default_str()->check(CLI::PositiveNumber);

@@ -318,8 +318,10 @@ std::optional<double> EngineImpl::load_s(const CacheProbe& probe) const {
     if (match.tier >= tiers_.size()) return std::nullopt;
     const KvTierStats tier = tiers_[match.tier]->stats();
     if (tier.load_bytes_per_s <= 0.0) return std::nullopt;
-    const double num_blocks = static_cast<double>(match.num_tokens) / core_config_.block_size;
-    seconds += num_blocks * static_cast<double>(tier.place_bytes) / tier.load_bytes_per_s;
+    // Of what it has loaded so far: a place may be several blocks, and a token's may be in several groups.
+    const double bytes_per_token = tier.tokens_loaded > 0 ? static_cast<double>(tier.bytes_loaded) / static_cast<double>(tier.tokens_loaded)
+                                                          : static_cast<double>(tier.place_bytes) / core_config_.block_size;
+    seconds += match.num_tokens * bytes_per_token / tier.load_bytes_per_s;
   }
   return seconds;
 }

@@ -161,6 +161,26 @@ def test_the_last_minutes_are_saved_for_a_replay(tmp_path, tokens):
         engine.save_journal()
 
 
+def test_what_a_prompt_would_find_is_what_it_finds():
+    with quire.Engine(MODEL, **TINY) as engine:
+        before = engine.probe(STORY)
+        assert before["found"] == {"memory": 0} and before["missed_tokens"] == before["prompt_tokens"] == len(engine.encode(STORY))
+        assert before["compute_s"] is None and engine.stats()["prefix_cache_queries"] == 0
+        greedy(engine, STORY)
+        after = engine.probe(STORY)
+        assert after["found"]["memory"] > 0 and after["missed_tokens"] + after["found"]["memory"] == after["prompt_tokens"]
+        assert engine.probe(STORY, cache_salt="other")["found"] == {"memory": 0}
+        again = greedy(engine, STORY)
+        assert again.num_cached_tokens == after["found"]["memory"]
+        rows = engine.cache_curve()
+    now = next(row for row in rows if row["label"] == "now")
+    assert 0 < now["hit_rate"] < 1 and rows[-1]["blocks"] > now["blocks"] and rows[-1]["hit_rate"] >= now["hit_rate"]
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.probe(STORY)
+    with quire.Engine(MODEL, **TINY, enable_prefix_caching=False) as engine, pytest.raises(NotImplementedError, match="enable_prefix_caching"):
+        engine.cache_curve()
+
+
 def test_the_interpreter_ends_with_an_answer_under_way():
     program = f"import quire; e = quire.Engine({MODEL!r}, **{TINY!r}); s = e.stream('A', max_tokens=400, ignore_eos=True); next(s); print('end')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

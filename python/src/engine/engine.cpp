@@ -42,6 +42,17 @@ T made_or_raise(Result<T> result) {
   throw nb::python_error();
 }
 
+// What the engine's thread, or the journal's, answers.
+template <class T, class Ask>
+T answer_to(const Ask& ask) {
+  return made_or_raise([&] {
+    const nb::gil_scoped_release released;
+    std::promise<Result<T>> promise;
+    ask([&promise](Result<T> answer) { promise.set_value(std::move(answer)); });
+    return promise.get_future().get();
+  }());
+}
+
 class PyEngine {
  public:
   PyEngine(const std::string& model, EngineConfig config) : serving_(std::make_shared<Serving>()) {
@@ -115,18 +126,48 @@ class PyEngine {
   }
 
   [[nodiscard]] nb::dict save_journal() const {
-    std::promise<Result<SavedJournal>> promise;
-    const SavedJournal saved = made_or_raise([&] {
-      const nb::gil_scoped_release released;
-      serving_->engine->save_journal([&](Result<SavedJournal> answer) { promise.set_value(std::move(answer)); });
-      return promise.get_future().get();
-    }());
+    const auto saved = answer_to<SavedJournal>([&](auto answer) { serving_->engine->save_journal(std::move(answer)); });
     nb::dict out;
     out["path"] = saved.path;
     out["bytes"] = saved.num_bytes;
     out["steps"] = saved.num_steps;
     out["seconds"] = saved.covered_s;
     return out;
+  }
+
+  [[nodiscard]] nb::dict probe(Tokens prompt, std::string cache_salt) const {
+    EngineRequest request;
+    request.prompt = std::move(prompt);
+    request.cache_salt = std::move(cache_salt);
+    const auto probe = answer_to<EngineProbe>([&](auto answer) { serving_->engine->probe(std::move(request), std::move(answer)); });
+    const std::vector<KvTierStats> tiers = serving_->engine->stats().kv_tiers;
+    nb::dict found, out;
+    found["memory"] = probe.cache.num_local_tokens;
+    for (const TierMatch& match : probe.cache.external)
+      found[match.tier < tiers.size() ? tiers[match.tier].name.c_str() : "connector"] = match.num_tokens;
+    out["prompt_tokens"] = probe.cache.num_tokens;
+    out["found"] = found;
+    out["missed_tokens"] = probe.cache.num_missed_tokens();
+    out["tiers_known"] = probe.cache.is_external_known;
+    out["wait_s"] = probe.wait_s;
+    out["load_s"] = probe.load_s;
+    out["compute_s"] = probe.compute_s;
+    return out;
+  }
+
+  [[nodiscard]] nb::list cache_curve() const {
+    const auto known = answer_to<EngineCurve>([&](auto answer) { serving_->engine->cache_curve({}, std::move(answer)); });
+    nb::list rows;
+    for (const CurveRow& row : curve_rows(known.curve, known.curve.all, known.costs)) {
+      nb::dict out;
+      out["label"] = row.label;
+      out["bytes"] = row.num_bytes;
+      out["blocks"] = row.num_blocks;
+      out["hit_rate"] = row.hit_rate;
+      out["saved_prefill_tokens_per_s"] = row.saved_tokens_per_s;
+      rows.append(out);
+    }
+    return rows;
   }
 
   std::uint32_t close(double timeout_s) {
@@ -174,6 +215,8 @@ void bind_engine(nb::module_& m) {
   c.def("encode_chat", &PyEngine::encode_chat, nb::arg("messages"));
   c.def("stats", &PyEngine::stats);
   c.def("save_journal", &PyEngine::save_journal);
+  c.def("probe", &PyEngine::probe, nb::arg("prompt"), nb::arg("cache_salt") = "");
+  c.def("cache_curve", &PyEngine::cache_curve);
   c.def("close", &PyEngine::close, nb::arg("timeout"));
 }
 

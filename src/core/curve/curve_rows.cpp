@@ -7,6 +7,19 @@
 #include "quire/lab/curve.h"
 
 namespace quire {
+namespace {
+
+// Of the tiers that there are is known what they gave: at their size, and larger ones, at least that is found.
+std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
+  std::vector<double> rates = hit_rates(curve, counts);
+  if (costs.named.empty() || counts.query_tokens <= 0.0) return rates;
+  const double measured = std::min((counts.found_tokens + counts.external_tokens) / counts.query_tokens, 1.0);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    if (curve.sizes[i] >= costs.named.back().second) rates[i] = std::max(rates[i], measured);
+  return rates;
+}
+
+}  // namespace
 
 std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts) {
   std::vector<double> rates(curve.sizes.size(), 0.0);
@@ -20,7 +33,7 @@ std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts
 }
 
 std::vector<CurveRow> curve_rows(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
-  const std::vector<double> rates = hit_rates(curve, counts);
+  const std::vector<double> rates = hit_rates(curve, counts, costs);
   const auto own = std::ranges::find(curve.sizes, std::uint64_t{curve.num_blocks});
   QUIRE_CHECK(own != curve.sizes.end(), "the cache's own size is one of them");
   const double rate_now = rates[static_cast<std::size_t>(own - curve.sizes.begin())];

@@ -64,7 +64,7 @@ double squares(const NormalEquations& equations, const Terms& weights) {
 
 }  // namespace
 
-Terms fit_non_negative(std::span<const Observation> observations) {
+Terms fit_non_negative(std::span<const Observation> observations, unsigned terms) {
   NormalEquations equations = make_equations(observations);
   // Units are chosen so that a term's column sums to 1; then its squares are near 1 / n, which pivots are compared with.
   for (auto& row : equations.matrix)
@@ -74,6 +74,7 @@ Terms fit_non_negative(std::span<const Observation> observations) {
   Terms best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned set = 1; set < 1U << kNumTerms; ++set) {
+    if ((set & ~terms) != 0) continue;
     const std::optional<Terms> weights = solve(equations, set);
     if (!weights) continue;
     bool negative = false;

@@ -34,7 +34,7 @@ inline WorkerModel worker_of(const Terms& weights) {
 }
 
 // Minimises the sum of ((weights * sizes - value) / value)^2, exactly: with so few terms each set of those that are not 0 is tried.
-// Observations of a value of 0 or less are passed over. All 0 where there are none.
-Terms fit_non_negative(std::span<const Observation> observations);
+// Observations of a value of 0 or less are passed over. All 0 where there are none. Bits of `terms`: which may be other than 0.
+Terms fit_non_negative(std::span<const Observation> observations, unsigned terms = (1U << kNumTerms) - 1);
 
 }  // namespace quire

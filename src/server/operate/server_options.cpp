@@ -5,6 +5,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/url/parse.hpp>
 
+#include "base/check_range.h"
 #include "server/http/host_name.h"
 #include "server/http/span_exporter.h"
 #include "server/http/tenants.h"
@@ -15,11 +16,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDayMs = 86'400'000;
-
-Result<void> in_range(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
-  if (value >= least && value <= most) return {};
-  return fail(ErrorCode::invalid_argument, name, fmt::format("is {}", value), fmt::format("use {} to {}", least, most));
-}
 
 Result<void> check_hosts(const std::vector<std::string>& hosts) {
   for (const std::string& host : hosts) {
@@ -58,25 +54,25 @@ Result<void> check_proxies(const std::vector<std::string>& proxies) {
 
 Result<void> ServerOptions::validate() const {
   // The upper bounds keep sums of what clients may send within what text and buffers are made for.
-  for (const auto& checked : {in_range("max_body_bytes", max_body_bytes, 1024, 256 * kMiB),
-                              in_range("max_body_bytes_in_flight", max_body_bytes_in_flight, 2 * max_body_bytes, 1024 * 1024 * kMiB),
-                              in_range("max_header_bytes", max_header_bytes, 1024, kMiB),
-                              in_range("max_header_fields", max_header_fields, 8, 10'000),
-                              in_range("max_connections", max_connections, 1, 1'000'000),
-                              in_range("max_choices", max_choices, 1, 65'536),
-                              in_range("max_parse_queue", max_parse_queue, 1, 65'536),
-                              in_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
-                              in_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
-                              in_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
-                              in_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
-                              in_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
-                              in_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs),
-                              in_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
-                              in_range("body_timeout_ms", body_timeout_ms, 1, kDayMs),
-                              in_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),
-                              in_range("session_timeout_ms", session_timeout_ms, 1, kDayMs),
-                              in_range("drain_timeout_ms", drain_timeout_ms, 0, kDayMs),
-                              in_range("retry_after_s", retry_after_s, 0, 3600),
+  for (const auto& checked : {check_range("max_body_bytes", max_body_bytes, 1024, 256 * kMiB),
+                              check_range("max_body_bytes_in_flight", max_body_bytes_in_flight, 2 * max_body_bytes, 1024 * 1024 * kMiB),
+                              check_range("max_header_bytes", max_header_bytes, 1024, kMiB),
+                              check_range("max_header_fields", max_header_fields, 8, 10'000),
+                              check_range("max_connections", max_connections, 1, 1'000'000),
+                              check_range("max_choices", max_choices, 1, 65'536),
+                              check_range("max_parse_queue", max_parse_queue, 1, 65'536),
+                              check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
+                              check_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
+                              check_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
+                              check_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
+                              check_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
+                              check_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs),
+                              check_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
+                              check_range("body_timeout_ms", body_timeout_ms, 1, kDayMs),
+                              check_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),
+                              check_range("session_timeout_ms", session_timeout_ms, 1, kDayMs),
+                              check_range("drain_timeout_ms", drain_timeout_ms, 0, kDayMs),
+                              check_range("retry_after_s", retry_after_s, 0, 3600),
                               check_hosts(allowed_hosts),
                               check_origins(cors_allow_origins),
                               check_proxies(trusted_proxies)}) {

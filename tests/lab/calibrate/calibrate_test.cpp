@@ -37,6 +37,14 @@ TEST(LeastSquares, NoWeightIsNegative) {
   EXPECT_EQ(fit_non_negative({}), Terms{});
 }
 
+TEST(LeastSquares, TermsThatAreLeftOutAreNothing) {
+  const std::vector<Observation> both = {{{1, 0, 2, 5, 0}, 9.0}, {{1, 0, 3, 7, 0}, 13.0}, {{1, 0, 5, 2, 0}, 17.0}, {{1, 0, 1, 9, 0}, 6.0}};
+  const Terms weights = fit_non_negative(both, 0b00101);
+  EXPECT_GT(weights[0], 0.0);
+  EXPECT_GT(weights[2], 0.0);
+  EXPECT_EQ(weights[3], 0.0);
+}
+
 TEST(Simplex, FindsAMinimum) {
   const auto cost = [](const Point& at) { return std::pow(at[0] - 3.0, 2) + 10.0 * std::pow(at[1] + 1.0 + at[0], 2); };
   const Point found = search_minimum(cost, {0.0, 0.0}, 1.0, 200);
@@ -44,15 +52,16 @@ TEST(Simplex, FindsAMinimum) {
   EXPECT_NEAR(found[1], -4.0, 0.01);
 }
 
-// A trace of steps as quire serve --trace writes them, of a worker with known seconds.
-std::string trace_of(const WorkerModel& worker, bool planned_ahead) {
+// A trace of steps as quire serve --trace writes them, of a worker with known seconds, and of requests with chunks of random lengths or all
+// with the same.
+std::string trace_of(const WorkerModel& worker, bool planned_ahead, bool alike = false, double noise = 0.0) {
   std::string text;
   Random random(9);
   double now_s = 1e9, before_s = 0.0;
   std::uint64_t computed = 0;
   for (int step = 0; step < 300; ++step) {
     const bool admits = step % 10 == 0;
-    const std::uint64_t chunk = admits ? 50 + random.below(500) : 1;
+    const std::uint64_t chunk = admits ? (alike ? 300 : 50 + random.below(500)) : 1;
     StepSizes sizes;
     if (admits) computed = 16;
     if (chunk > 1) {
@@ -72,7 +81,7 @@ std::string trace_of(const WorkerModel& worker, bool planned_ahead) {
         "\"preempted_req_ids\": [], \"num_scheduled_tokens\": {{\"{}\": {}}}}}\n",
         step, admits ? "\"" + id + "\"" : "", id, chunk);
     computed += chunk;
-    const double seconds = worker.seconds(sizes);
+    const double seconds = worker.seconds(sizes) * (1.0 + noise * (2.0 * random.unit() - 1.0));
     now_s += planned_ahead ? before_s : seconds;
     before_s = seconds;
   }
@@ -96,6 +105,24 @@ TEST(FitSteps, FindsThePlantedWorkerWheneverPlansAreMade) {
     EXPECT_NEAR(report->worker.prefill_token_s, planted.prefill_token_s, 0.1 * planted.prefill_token_s);
     EXPECT_NEAR(report->worker.context_token_s, planted.context_token_s, 0.1 * planted.context_token_s);
   }
+}
+
+TEST(FitSteps, SaysWhereLengthsWereTooSimilar) {
+  const WorkerModel worker{.host_s = 0.0,
+                           .step_s = 0.02,
+                           .prefill_token_s = 1e-4,
+                           .decode_row_s = 1e-3,
+                           .context_token_s = 2e-5,
+                           .prefill_pair_s = 1e-8,
+                           .source = {}};
+  const auto lines_of = [&worker](bool alike) {
+    const TextFile file(trace_of(worker, false, alike, 0.05));
+    const auto report = fit_worker_to_steps(file.path());
+    EXPECT_TRUE(report.has_value());
+    return report ? fmt::format("{}", fmt::join(report->lines, "\n")) : "";
+  };
+  EXPECT_EQ(lines_of(false).find("context_token_s cannot be told"), std::string::npos) << lines_of(false);
+  EXPECT_NE(lines_of(true).find("context_token_s cannot be told"), std::string::npos) << lines_of(true);
 }
 
 TEST(FitSteps, RefusesWhatTellsNothing) {

@@ -54,6 +54,17 @@ TEST_F(CacheCurveTest, ARowPerSizeGoesThroughWhatWasMeasuredNow) {
   EXPECT_EQ(told.at("curves").as_array().size(), 3U) << "all, and two tenants";
 }
 
+TEST_F(CacheCurveTest, WithTheTiersThatThereAreIsAtLeastWhatTheyGave) {
+  engine.curve = example(50.0);
+  engine.curve->curve.all.external_tokens = 420;
+  start();
+  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
+  const boost::json::array& rows = told.at("curves").as_array().at(0).as_object().at("rows").as_array();
+  EXPECT_NEAR(rows.at(1).at("hit_rate").to_number<double>(), 0.5, 1e-6) << "of the cache alone";
+  EXPECT_NEAR(rows.at(2).at("hit_rate").to_number<double>(), 0.92, 1e-6) << "500 and 420 of 1,000, not the estimate of 0.8";
+  EXPECT_NEAR(rows.at(2).at("saved_prefill_tokens_per_s").to_number<double>(), 4.2, 1e-6);
+}
+
 TEST_F(CacheCurveTest, WhereTheSpeedIsNotKnownThereAreNoSeconds) {
   engine.curve = example(0.0);
   start();

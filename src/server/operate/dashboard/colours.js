@@ -17,7 +17,14 @@ let owners = [], quietOwners = [], heats = [];
 
 const mix = (a, b, share) => a.map((value, i) => Math.round(value + (b[i] - value) * share));
 const word = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;  // as ImageData has it
-const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
+const cssOf = new Map();  // thousands are asked for in every picture
+function css([r, g, b], alpha = 1) {
+  if (alpha !== 1) return `rgb(${r} ${g} ${b} / ${alpha})`;
+  const key = r << 16 | g << 8 | b;
+  let text = cssOf.get(key);
+  if (text === undefined) cssOf.set(key, text = `rgb(${r} ${g} ${b})`);
+  return text;
+}
 
 // OKLCH, so that all hues are equally bright.
 function oklch(l, c, h) {

@@ -1,6 +1,7 @@
 // The page: asks for frames while it is seen, shows one of them, and lets one pause and step.
 const history_ = new History();
 const view = {paused: false, painted: 0, arrived: 0, ageing: 0, tableAt: 0, interval: 250, curve: null};
+const PERIOD_MS = 1000 / 32;
 const motion = matchMedia("(prefers-reduced-motion: reduce)");
 let calm = motion.matches;
 
@@ -93,12 +94,12 @@ const momentShown = () => view.paused || !history_.frame ? history_.frame?.time 
 
 function paint(clock) {
   requestAnimationFrame(paint);
-  // Thirty times a second; four where the reader wants calm, or nothing moves.
+  // A little over thirty times a second; four where the reader wants calm, or nothing moves.
   const isBusy = history_.frame && (history_.frame.requests?.length > 0 || lanes.ended.length > 0) && !view.paused;
-  const most = calm || !isBusy ? 240 : 32;
+  const most = calm || !isBusy ? 240 : PERIOD_MS;
   if (!map.dirty && !lanes.dirty && map.glow.size === 0 && clock - view.painted < most) return;
-  if (clock - view.painted < 31 || !history_.frame) return;
-  view.painted = clock;
+  if (clock - view.painted < PERIOD_MS || !history_.frame) return;
+  view.painted = Math.max(view.painted + PERIOD_MS, clock - PERIOD_MS);  // one that came late does not delay those after it
   const time = momentShown();
   // What is shown by age gets older also where nothing happens.
   if (map.mode === "heat" && clock - view.ageing > 1000) { map.dirty = true; view.ageing = clock; }
