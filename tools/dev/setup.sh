@@ -128,7 +128,7 @@ need_clients() {
   command -v npm >/dev/null || need_apt nodejs npm
   mkdir -p "$CLIENTS_NODE"
   cp tests/clients/package.json tests/clients/package-lock.json "$CLIENTS_NODE"
-  (cd "$CLIENTS_NODE" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
+  (cd "$CLIENTS_NODE" && npm install --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
   touch "$stamp"
 }
 
@@ -158,7 +158,7 @@ need_agents() {
   command -v npm >/dev/null || need_apt nodejs npm
   mkdir -p "$AGENTS/node"
   cp tests/agents/package.json tests/agents/package-lock.json "$AGENTS/node"
-  (cd "$AGENTS/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
+  (cd "$AGENTS/node" && npm install --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
   for name in aider mini; do
     [ -x "$AGENTS/$name/bin/python" ] || /usr/bin/python3 -m venv "$AGENTS/$name"
     "$AGENTS/$name/bin/pip" install --disable-pip-version-check -q --no-deps -r "tools/requirements-$name.txt"
