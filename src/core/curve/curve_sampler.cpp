@@ -79,6 +79,7 @@ struct CurveSampler::Impl {
   }
 
   void count(const RequestView& view, const Event& event, std::uint32_t found, std::uint32_t external, std::uint32_t held) {
+    QUIRE_CHECK(found <= event.total, "no more is found than was asked for");
     age(event.time_s);
     CurveCounts* tenant = counts_of(view.tags->tenant);
     const double weight = options.block_size / stack.rate();
@@ -114,6 +115,7 @@ struct CurveSampler::Impl {
     if (found != tenants.end()) return &found->second;
     if (tenants.size() >= options.max_tenants) return nullptr;
     CurveCounts& counts = tenants[tenant];
+    QUIRE_CHECK(tenants.size() <= options.max_tenants, "memory is bounded");
     counts.tenant = tenant;
     counts.hit_tokens.resize(options.sizes.size());
     return &counts;

@@ -63,6 +63,7 @@ ReuseStack::Found ReuseStack::find(std::uint64_t key) {
 }
 
 std::uint32_t ReuseStack::num_after_slot(std::uint32_t slot) const {
+  QUIRE_CHECK(slot < next_slot_, "a slot that has been given");
   const std::uint32_t group = slot / kGroupSlots;
   const std::uint32_t word = slot / kWordBits;
   std::uint32_t count =
@@ -105,6 +106,7 @@ void ReuseStack::occupy(std::uint32_t place) {
 
 void ReuseStack::vacate(std::uint32_t place) {
   const std::uint32_t slot = names_[place].slot;
+  QUIRE_CHECK(slot < next_slot_ && slots_[slot] == place && num_released_ > 0, "a name is in the slot that it knows");
   occupied_[slot / kWordBits] &= ~(std::uint64_t{1} << (slot % kWordBits));
   --per_group_[slot / kGroupSlots];
   --num_released_;
@@ -122,6 +124,7 @@ std::uint32_t ReuseStack::take_place(std::uint64_t key) {
   std::uint32_t& head = buckets_[bucket(key)];
   names_[place] = {.key = key, .next = head};
   head = place;
+  QUIRE_CHECK(num_tracked_ < names_.size(), "unused places are not counted as tracked");
   ++num_tracked_;
   return place;
 }
@@ -129,7 +132,10 @@ std::uint32_t ReuseStack::take_place(std::uint64_t key) {
 void ReuseStack::remove(std::uint32_t place) {
   if (names_[place].slot != kNone) vacate(place);
   std::uint32_t* from = &buckets_[bucket(names_[place].key)];
-  while (*from != place) from = &names_[*from].next;
+  while (*from != place) {
+    QUIRE_CHECK(*from != kNone, "a name is in the chain of its bucket");
+    from = &names_[*from].next;
+  }
   *from = names_[place].next;
   names_[place].next = unused_;
   unused_ = place;
@@ -137,6 +143,7 @@ void ReuseStack::remove(std::uint32_t place) {
 }
 
 void ReuseStack::drop_oldest() {
+  QUIRE_CHECK(num_released_ > 0, "there is an oldest one");
   while (occupied_[oldest_word_] == 0) ++oldest_word_;
   remove(slots_[oldest_word_ * kWordBits + static_cast<std::uint32_t>(std::countr_zero(occupied_[oldest_word_]))]);
 }

@@ -75,6 +75,7 @@ void BlockMemory::reset(const Event& event) {
 
 void BlockMemory::note_loss(std::uint32_t place, Loss loss, const Event& event) {
   BlockStory& story = stories_[place];
+  QUIRE_CHECK(story.num_copies == 0, "a name is lost with the last block that has it");
   story.loss = loss;
   story.lost_step = event.step;
   story.lost_s = event.time_s;
@@ -91,6 +92,7 @@ std::uint32_t BlockMemory::take_place(std::uint64_t key) {
   } else {
     place = oldest_;
     if (place == kNone) return kNone;
+    QUIRE_CHECK(stories_[place].num_copies == 0, "only what no block holds makes room");
     forgotten_until_ = std::max(forgotten_until_, stories_[place].lost_step);
     forget(place);
   }
@@ -103,7 +105,10 @@ std::uint32_t BlockMemory::take_place(std::uint64_t key) {
 void BlockMemory::forget(std::uint32_t place) {
   unlink(place);
   std::uint32_t* from = &buckets_[bucket(stories_[place].key)];
-  while (*from != place) from = &links_[*from].next_in_bucket;
+  while (*from != place) {
+    QUIRE_CHECK(*from != kNone, "a name is in the chain of its bucket");
+    from = &links_[*from].next_in_bucket;
+  }
   *from = links_[place].next_in_bucket;
 }
 

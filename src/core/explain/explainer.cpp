@@ -151,10 +151,12 @@ struct Explainer::Impl {
     const std::optional<RequestView> view = core->view(event.owner);
     QUIRE_CHECK(view.has_value(), "who is admitted is known");
     explain_admission(*view, record->look_up, event.amount, event.total, memory, options, record->facts);
+    QUIRE_CHECK(event.amount + record->facts.num_missed == event.total, "each token of a prompt is there or has a cause");
     for (std::size_t i = 0; i < kNumMissCauses; ++i) all.missed_tokens[i] += record->facts.missed[i];
   }
 
   void preempt(const Event& event) {
+    QUIRE_CHECK(event.cause != EventCause::none, "a preemption has a cause");
     ++all.preemptions[static_cast<std::size_t>(event.cause)];
     Record* record = find(event.owner);
     if (record == nullptr) return;
@@ -192,6 +194,7 @@ struct Explainer::Impl {
     found->second.facts.ended_s = event.time_s;
     if (options.num_ended > 0) {
       if (ended.size() == options.num_ended) ended.pop_front();
+      QUIRE_CHECK(ended.size() < options.num_ended, "no more are kept than were asked for");
       ended.push_back(shown(found->second, event.time_s));
     }
     live.erase(found);
@@ -254,6 +257,7 @@ Explainer::Explainer(const ExplainOptions& options) : impl_(std::make_unique<Imp
 Explainer::~Explainer() = default;
 
 void Explainer::follow(const Core& core) {
+  QUIRE_CHECK(impl_->core == nullptr, "it follows one core");
   impl_->core = &core;
 }
 

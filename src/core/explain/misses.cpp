@@ -20,6 +20,7 @@ class Misses {
       : view_(view), look_up_(look_up), memory_(memory), options_(options), facts_(facts) {}
 
   void explain(std::uint32_t begin, std::uint32_t end) {
+    QUIRE_CHECK(begin <= end && facts_.num_missed == 0, "a request is explained once");
     first_ = begin;
     end_ = end;
     for (std::uint32_t token = begin; token < end;) {
@@ -77,6 +78,7 @@ class Misses {
     if (sibling == nullptr || view_.tokens.size() < fact.first_token + fact.num_tokens) return;
     const std::span<const TokenId> stored = memory_.tokens_of(*sibling);
     const std::span<const TokenId> own = view_.tokens.subspan(std::size_t{block} * options_.block_size, options_.block_size);
+    QUIRE_CHECK(own.size() == stored.size(), "blocks are compared token by token");
     const auto [mine, other] = std::ranges::mismatch(own, stored);
     if (mine == own.end()) return;  // other names of equal tokens: a picture, an adapter
     fact.cause = MissCause::diverged;
