@@ -2,23 +2,38 @@
 
 # configure_and_build PRESET [TARGET...]
 configure_and_build() {
-  local preset="$1"
+  local preset="$1" guidance=""
   shift
   need_apt $APT_BUILD
   [[ "$preset" = gcc* ]] && need_apt g++-12
   need_ccache_folder
   if [ "$preset" != aarch64 ]; then
+    # Much of what llguidance takes is waiting: where there is a core for both, the rooms are compiled meanwhile, as if it were not to be had.
+    if [ "$JOBS" -gt 1 ] && lacks_llguidance; then
+      want_llguidance &
+      guidance=$!
+      LLGUIDANCE_TRIED=yes
+    fi
     want_llguidance
     reconfigure_for_llguidance "build/$preset"
   fi
-  if [ ! -f "build/$preset/build.ninja" ]; then
-    say "Configuring build/$preset"
-    cmake --preset "$preset" "${CMAKE_FLAGS[@]}" >"$(log_file "cmake-$preset")" 2>&1 ||
-      { cat "$(log_file "cmake-$preset")" >&2; die_of "cmake failed"; }
-  fi
+  configure "$preset"
   say "Building build/$preset"
   say_jobs
+  if [ -n "$guidance" ]; then
+    cmake --build "build/$preset" -j "$JOBS" --target quire_cli || { kill "$guidance" 2>/dev/null; die_of "build/$preset was not built"; }
+    wait "$guidance"
+    reconfigure_for_llguidance "build/$preset"
+    configure "$preset"
+  fi
   cmake --build "build/$preset" -j "$JOBS" ${1:+--target "$@"} || die_of "build/$preset was not built"
+}
+
+# configure PRESET: with CMAKE_FLAGS, where it is not configured.
+configure() {
+  [ ! -f "build/$1/build.ninja" ] || return 0
+  say "Configuring build/$1"
+  cmake --preset "$1" "${CMAKE_FLAGS[@]}" >"$(log_file "cmake-$1")" 2>&1 || { cat "$(log_file "cmake-$1")" >&2; die_of "cmake failed"; }
 }
 CMAKE_FLAGS=()
 

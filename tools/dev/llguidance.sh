@@ -6,10 +6,14 @@ readonly LLGUIDANCE="$CACHE/llguidance"
 # Debian 12's own. The crate asks for 1.87, but all that it uses of that is one method, which 1.85 has as a feature to be turned on.
 readonly LLGUIDANCE_RUST=1.85
 
+# Whether it is neither there nor was tried.
+lacks_llguidance() {
+  [ "$(cat "$LLGUIDANCE/stamp" 2>/dev/null)" != "$LLGUIDANCE_VERSION" ] && [ -z "${LLGUIDANCE_TRIED:-}" ]
+}
+
 # want_llguidance: builds it if it is not there; where that fails, says in one line what is missing. The next call tries again.
 want_llguidance() {
-  [ "$(cat "$LLGUIDANCE/stamp" 2>/dev/null)" != "$LLGUIDANCE_VERSION" ] || return 0
-  [ -z "${LLGUIDANCE_TRIED:-}" ] || return 0
+  lacks_llguidance || return 0
   LLGUIDANCE_TRIED=yes
   rm -rf "$LLGUIDANCE"
   mkdir -p "$CACHE"
