@@ -17,6 +17,7 @@ TEST(LeastSquares, FindsPlantedWeights) {
   const Terms planted = {0.01, 3e-5, 0.0, 4e-8, 1e-9};
   Random random(5);
   std::vector<Observation> observations;
+  observations.reserve(200);
   for (int i = 0; i < 200; ++i) {
     Observation one{.sizes = {1.0, random.unit() * 2000, random.unit() * 100, random.unit() * 1e5, random.unit() * 1e6}, .value = 0.0};
     for (std::size_t term = 0; term < kNumTerms; ++term) one.value += planted[term] * one.sizes[term];
@@ -30,6 +31,7 @@ TEST(LeastSquares, NoWeightIsNegative) {
   Random random(6);
   for (int round = 0; round < 50; ++round) {
     std::vector<Observation> observations;
+    observations.reserve(20);
     for (int i = 0; i < 20; ++i)
       observations.push_back({{1.0, random.unit(), random.unit(), random.unit(), random.unit()}, 0.1 + random.unit()});
     for (const double weight : fit_non_negative(observations)) EXPECT_GE(weight, 0.0);

@@ -31,7 +31,7 @@ ReplayReport expect_same_saved(const Result<SavedJournal>& saved) {
   auto report = replay(saved->path);
   EXPECT_TRUE(report.has_value()) << report.error().to_string();
   if (!report) return {};
-  EXPECT_FALSE(report->difference.has_value()) << report->difference->what << "\n" << report->difference->state;
+  if (const auto& difference = report->difference) ADD_FAILURE() << difference->what << "\n" << difference->state;
   EXPECT_EQ(report->damage, "");
   EXPECT_EQ(report->end, JournalEnd::saved);
   EXPECT_EQ(report->num_steps, saved->num_steps);
