@@ -3,6 +3,10 @@
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++-12)
+# pkg-config would name this machine's own libraries.
+set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
+# Debian's libonig-dev is of one architecture at a time, and the header is the same.
+set(ONIGURUMA_LIBRARY /usr/lib/aarch64-linux-gnu/libonig.so.5 CACHE FILEPATH "")
 find_program(QEMU_AARCH64 NAMES qemu-aarch64-static qemu-aarch64)
 if(QEMU_AARCH64)
   set(CMAKE_CROSSCOMPILING_EMULATOR ${QEMU_AARCH64})

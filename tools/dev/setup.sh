@@ -12,7 +12,7 @@ readonly APT_ALL="g++-12 chromium"
 
 # The cross build for aarch64, tested under qemu-user. Its libraries come from Debian's arm64 architecture.
 readonly APT_AARCH64="g++-12-aarch64-linux-gnu qemu-user-static libfmt-dev:arm64 libssl-dev:arm64 libboost1.81-dev:arm64
-  libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig-dev:arm64 libutf8proc-dev:arm64 libspdlog-dev:arm64
+  libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig5:arm64 libutf8proc-dev:arm64 libspdlog-dev:arm64
   libgtest-dev:arm64"
 
 # The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file inside a PyPI wheel.
