@@ -105,8 +105,8 @@ TEST_P(CurveOfEngine, SaysOfItsOwnSizeWhatWasFoundAndOfAnotherWhatAnEngineOfThat
 
 // Blocks are few, so requests are preempted and prefixes forgotten: answers are those that are expected, and each request counts once.
 TEST_P(CurveOfEngine, AnswersAreTheSameWhileItIsAskedInTheMidstOfTraffic) {
-  const auto engine = start(GetParam(), {.options = small_cache()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = small_cache()});
   Random random(73);
   std::map<RequestId, Expected> wanted;
   for (std::uint32_t i = 0; i < test::kSmallRequests; ++i) {
@@ -129,8 +129,8 @@ TEST(CurveOfAnEngine, IsRefusedWhereThereIsNone) {
   last_first.cache.lifo_free_blocks = true;
   for (const auto& [options, field] :
        {std::pair(off, "curve_blocks"), {uncached, "enable_prefix_caching"}, {last_first, "lifo_free_blocks"}}) {
-    const auto engine = start(kModes[0], {.options = options});
     Collector sink;
+    const auto engine = start(kModes[0], {.options = options});
     const EngineRequest request = make_request(40, 4);
     expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
     const Result<EngineCurve> known = curve_of(*engine);

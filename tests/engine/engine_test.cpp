@@ -14,8 +14,8 @@ class EngineTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, EngineTest, testing::ValuesIn(kModes), mode_name);
 
 TEST_P(EngineTest, AnswersARequest) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   EngineRequest request = make_request(40, 30);
   request.sampling.logprobs = 0;
   const RequestId id = engine->submit(request, sink).value();
@@ -26,8 +26,8 @@ TEST_P(EngineTest, AnswersARequest) {
 }
 
 TEST_P(EngineTest, RefusesWhatCannotBeServedAndGoesOn) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   EXPECT_EQ(engine->submit({}, sink).error().field, "prompt");
   EXPECT_EQ(engine->submit(make_request(256, 1), sink).error().field, "prompt");
   EngineRequest bad = make_request(3, 3);
@@ -38,8 +38,8 @@ TEST_P(EngineTest, RefusesWhatCannotBeServedAndGoesOn) {
 }
 
 TEST_P(EngineTest, ASecondEqualPromptIsFoundInTheCache) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = make_request(40, 2);
   EXPECT_EQ(sink.wait(engine->submit(request, sink).value()).num_cached_tokens, 0U);
   EXPECT_EQ(sink.wait(engine->submit(request, sink).value()).num_cached_tokens, 32U);
@@ -57,8 +57,8 @@ TEST_P(EngineTest, AShareOfTheBlocksIsFollowedToItsEviction) {
     setup.options.cache.num_blocks = 17;
     setup.options.cache.kv_cache_metrics = true;
     setup.options.cache.kv_cache_metrics_sample = share;
-    const auto engine = start(GetParam(), std::move(setup));
     Collector sink;
+    const auto engine = start(GetParam(), std::move(setup));
     for (TokenId first = 1; first <= 6; ++first) {
       EngineRequest request = make_request(1, 200, first);
       request.sampling.ignore_eos = true;
@@ -82,8 +82,8 @@ TEST_P(EngineTest, CommonBlocksAreCountedWhereRequestsRunTogether) {
     setup.options.cache.count_common_prefix = counts;
     Gate gate;
     setup.before_step = [&](const StepPlan&) { gate.pass(); };
-    const auto engine = start(GetParam(), std::move(setup));
     Collector sink;
+    const auto engine = start(GetParam(), std::move(setup));
     EngineRequest request = make_request(40, 20);
     request.sampling.ignore_eos = true;
     const RequestId first = engine->submit(request, sink).value();
@@ -151,8 +151,8 @@ TEST_P(EngineTest, TheWaitingQueueIsBounded) {
 }
 
 TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
-  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest bad = make_request(5, 10);
   bad.prompt.back() = kPoison;
   const EngineRequest good = make_request(5, 10, 9);
@@ -167,8 +167,8 @@ TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
 
 // A block of numbers that are none would end every request that finds it.
 TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
-  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest bad = make_request(64, 10), again = bad, good = make_request(64, 2, 9);
   bad.prompt.back() = kPoison;
   EXPECT_EQ(sink.wait(engine->submit(bad, sink).value()).reason, FinishReason::error);
@@ -189,8 +189,8 @@ TEST_P(EngineTest, ARepeatedPatternEndsAnAnswer) {
 }
 
 TEST_P(EngineTest, StopDrainsThenRefuses) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = make_request(30, 50);
   const RequestId id = engine->submit(request, sink).value();
   EXPECT_EQ(engine->stop(30.0), 0U);
@@ -225,8 +225,8 @@ TEST_P(EngineTest, StopAbortsWhatIsLeftAndCountsIt) {
 }
 
 TEST_P(EngineTest, StatisticsAddUp) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   std::uint64_t num_tokens = 0;
   for (int i = 0; i < 10; ++i) num_tokens += sink.wait(engine->submit(make_request(20, 5, i * 7), sink).value()).tokens.size();
   engine->stop(10.0);

@@ -92,8 +92,8 @@ class CountingEvents final : public EventSink {
 
 TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
   const auto events = std::make_shared<CountingEvents>();
-  const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
   Collector sink;
+  const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
   sink.wait(engine->submit(make_request(20, 4), sink).value());
   engine->stop(10.0);
   EXPECT_GE(events->count[EventKind::step_begins], 4U);
@@ -102,8 +102,8 @@ TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
 
 TEST(EngineSeamsTest, EveryTimeIsTheClocks) {
   const auto clock = std::make_shared<ManualClock>(1000.0);
-  const auto engine = start(kModes[1], {.options = {}, .seams = {.clock = clock}});
   Collector sink;
+  const auto engine = start(kModes[1], {.options = {}, .seams = {.clock = clock}});
   sink.wait(engine->submit(make_request(20, 4), sink).value());
   engine->stop(10.0);
   const EngineStats stats = engine->stats();
@@ -118,8 +118,8 @@ TEST(EngineSeamsTest, TheLogTellsBeginningEndAndWhatFailed) {
   Pipe pipe;
   {
     const auto logger = std::make_shared<Logger>(LogOptions{.descriptor = pipe.writer()});
-    const auto engine = start(kModes[0], {.options = {}, .poison = 7, .seams = {.logger = logger}});
     Collector sink;
+    const auto engine = start(kModes[0], {.options = {}, .poison = 7, .seams = {.logger = logger}});
     sink.wait(engine->submit(make_request(20, 4), sink).value());
     EngineRequest poisoned = make_request(20, 4);
     poisoned.prompt.back() = 7;

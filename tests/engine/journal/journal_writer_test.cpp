@@ -186,8 +186,8 @@ TEST(JournalWriter, AnEngineKeepsOneAndGoesOnWithoutIt) {
   EngineOptions options;
   options.journal = {.folder = folder.path(), .max_bytes = kBudget};
   options.cache.num_blocks = 8000;
-  const auto engine = start(kModes[1], {.options = options});
   Collector sink;
+  const auto engine = start(kModes[1], {.options = options});
   Random random(1);
   std::uint32_t num_requests = 0;
   for (; num_requests < 5000 && engine->stats().journal_ended.empty(); ++num_requests) {

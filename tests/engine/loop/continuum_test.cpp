@@ -61,8 +61,8 @@ class ContinuumTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ContinuumTest, testing::ValuesIn(kModes), mode_name);
 
 TEST_P(ContinuumTest, TheOutputNamesTheToolWhereTheTagsDoNot) {
-  const auto engine = start(GetParam(), {.options = continuum_options()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = continuum_options()});
   EngineRequest request = turn("job", "");
   std::vector<TokenId> seen;
   request.name_tool = [&seen](std::span<const TokenId> outputs) {
@@ -79,8 +79,8 @@ TEST_P(ContinuumTest, TheOutputNamesTheToolWhereTheTagsDoNot) {
 }
 
 TEST_P(ContinuumTest, AResetEndsPins) {
-  const auto engine = start(GetParam(), {.options = continuum_options()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = continuum_options()});
   sink.wait(engine->submit(turn("job", "ls"), sink).value());
   EXPECT_EQ(engine->stats().num_pinned, 1U);
   Answered answered;
@@ -90,8 +90,8 @@ TEST_P(ContinuumTest, AResetEndsPins) {
 }
 
 TEST_P(ContinuumTest, AStopEndsPinsAndDoesNotWaitForThem) {
-  const auto engine = start(GetParam(), {.options = continuum_options()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = continuum_options()});
   for (const char* job : {"a", "b"}) sink.wait(engine->submit(turn(job, "ls"), sink).value());
   EXPECT_EQ(engine->stats().num_pinned, 2U);
   EXPECT_EQ(engine->stop(60.0), 0U);  // stops the program if a block is still held
@@ -99,8 +99,8 @@ TEST_P(ContinuumTest, AStopEndsPinsAndDoesNotWaitForThem) {
 }
 
 TEST_P(ContinuumTest, APinEndsByItselfWhileTheEngineIsIdle) {
-  const auto engine = start(GetParam(), {.options = continuum_options()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = continuum_options()});
   sink.wait(engine->submit(turn("job", "ls"), sink).value());
   const auto start = std::chrono::steady_clock::now();
   while (engine->stats().num_pinned > 0 && std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
@@ -110,8 +110,8 @@ TEST_P(ContinuumTest, APinEndsByItselfWhileTheEngineIsIdle) {
 }
 
 TEST_P(ContinuumTest, ATagThatIsTooLongIsRefused) {
-  const auto engine = start(GetParam(), {.options = continuum_options()});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = continuum_options()});
   EXPECT_EQ(engine->submit(turn(std::string(257, 'x'), "ls"), sink).error().field, "job_id");
   EXPECT_EQ(engine->submit(turn("job", std::string(257, 'x')), sink).error().field, "tool");
 }

@@ -42,8 +42,8 @@ TEST_P(ControlTest, SmallerPrioritiesGoFirst) {
 }
 
 TEST_P(ControlTest, PrioritiesAreRefusedUnderFirstComeFirstServed) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   EngineRequest request = make_request(5, 2);
   request.priority = 1;
   EXPECT_EQ(engine->submit(request, sink).error().field, "priority");
@@ -185,8 +185,8 @@ TEST_P(ControlTest, ResetsUnderLoadChangeNoAnswer) {
   options.cache.block_size = 4;
   options.cache.num_blocks = 80;
   options.scheduler.max_num_batched_tokens = 64;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   Random random(7);
   std::vector<std::pair<RequestId, EngineRequest>> open;
   for (int i = 0; i < 200; ++i) {

@@ -96,8 +96,8 @@ Found found_in(const Collector::Answer& answer) {
 }
 
 TEST_F(BeamRecord, SearchesFindWhatVllmsFind) {
-  const auto engine = start();
   Collector sink;
+  const auto engine = start();
   std::vector<RequestId> searches;
   for (const BeamCase& c : cases) searches.push_back(engine->submit(c.request, sink).value());
   double largest = 0.0;

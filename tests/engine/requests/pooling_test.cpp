@@ -31,8 +31,8 @@ TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
       EngineOptions options;
       options.cache.num_blocks = num_blocks;
       options.scheduler.long_prefill_token_threshold = chunk;
-      const auto engine = start(GetParam(), {.options = options});
       Collector sink;
+      const auto engine = start(GetParam(), {.options = options});
       Random random(num_blocks + chunk);
       std::vector<std::pair<RequestId, EngineRequest>> submitted;
       for (std::uint32_t i = 0; i < 60; ++i) {
@@ -56,8 +56,8 @@ TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
 }
 
 TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = pooled_request(48);
   expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
   const Collector::Answer again = sink.wait(engine->submit(request, sink).value());
@@ -67,8 +67,8 @@ TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
 
 // As in vLLM: cached blocks have no rows.
 TEST_P(Pooling, OfMoreThanTheLastRowReadsNoPrefixCacheButFillsIt) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   EngineRequest whole = pooled_request(48);
   const EngineRequest last = pooled_request(48);
   for (const PoolingKind kind : {PoolingKind::mean, PoolingKind::all, PoolingKind::mean, PoolingKind::all}) {
@@ -86,8 +86,8 @@ TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
   options.cache.num_blocks = 20;
   options.kv_swap = {.bytes = std::uint64_t{1} << 20U, .choice = SwapChoice::always};
   options.scheduler.long_prefill_token_threshold = 16;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   std::vector<std::pair<RequestId, EngineRequest>> submitted;
   for (TokenId i = 0; i < 30; ++i) {
     EngineRequest request = i % 2 == 0 ? pooled_request(120, i * 7) : make_request(30, 60, i * 5);
@@ -104,8 +104,8 @@ TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
 }
 
 TEST_P(Pooling, ARowThatIsNotFiniteIsAnErrorOfItsRequestAlone) {
-  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest poisoned = pooled_request(20);
   poisoned.prompt.back() = kPoison;
   const EngineRequest sound = pooled_request(20, 3);
@@ -138,8 +138,8 @@ TEST_P(Pooling, MayBeAbortedButNotForked) {
 }
 
 TEST(PoolingRefused, WithWhatOnlyTokensHave) {
-  const auto engine = start(kModes[0], {});
   Collector sink;
+  const auto engine = start(kModes[0], {});
   const auto field = [&](auto change) {
     EngineRequest request = pooled_request(10);
     change(request);
@@ -165,8 +165,8 @@ TEST(PoolingRefused, WithWhatOnlyTokensHave) {
 TEST(PoolingRefused, WhereAllRowsAreMoreThanARequestMayHave) {
   ModelInfo model = simulated_model();
   model.hidden_size = static_cast<std::uint32_t>(kMaxPooledNumbers / 20);
-  const auto engine = start(kModes[0], {.options = {}, .model = model});
   Collector sink;
+  const auto engine = start(kModes[0], {.options = {}, .model = model});
   EngineRequest request = pooled_request(21);
   request.sampling.pooling.kind = PoolingKind::all;
   const auto refused = engine->submit(request, sink);

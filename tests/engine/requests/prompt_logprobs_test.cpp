@@ -45,8 +45,8 @@ TEST_P(PromptLogprobs, AreThoseOfThePromptHoweverItIsCut) {
       options.cache.num_blocks = num_blocks;
       options.scheduler.max_num_seqs = 8;
       options.scheduler.long_prefill_token_threshold = chunk;
-      const auto engine = start(GetParam(), {.options = options});
       Collector sink;
+      const auto engine = start(GetParam(), {.options = options});
       Random random(chunk);
       std::vector<std::pair<RequestId, EngineRequest>> submitted;
       for (std::uint32_t i = 0; i < 40; ++i) {
@@ -66,8 +66,8 @@ TEST_P(PromptLogprobs, AreThoseOfThePromptHoweverItIsCut) {
 }
 
 TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = asking(1, 3, 2);
   const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
   ASSERT_NE(answer.prompt_logprobs, nullptr);
@@ -75,8 +75,8 @@ TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
 }
 
 TEST_P(PromptLogprobs, SuchARequestReadsNoPrefixCacheAndOthersReadItsBlocks) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   EngineRequest request = asking(50, 3, 2);
   sink.wait(engine->submit(request, sink).value());
   const Collector::Answer again = sink.wait(engine->submit(request, sink).value());
@@ -91,8 +91,8 @@ TEST_P(PromptLogprobs, SiblingsShareThem) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
     options.scheduler.long_prefill_token_threshold = 16;
-    const auto engine = start(GetParam(), {.options = options});
     Collector sink;
+    const auto engine = start(GetParam(), {.options = options});
     std::vector<std::pair<RequestId, EngineRequest>> submitted;
     for (std::uint32_t i = 0; i < 12; ++i) {
       EngineRequest request = asking(20 + 3 * i, 20, 1, 4);
@@ -113,8 +113,8 @@ TEST_P(PromptLogprobs, SiblingsShareThem) {
 }
 
 TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   Answered paused, resumed;
   engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
   ASSERT_TRUE(paused.wait().has_value());
@@ -128,8 +128,8 @@ TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
 
 // Whatever the engine thread is at: with the prompt done, and its siblings forked, or before.
 TEST_P(PromptLogprobs, SiblingsDoNotMissThemWhenTheFirstIsAborted) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   for (std::uint32_t round = 0; round < 60; ++round) {
     const EngineRequest request = asking(20 + round, 30, 2, 3);
     const RequestId first = engine->submit(request, sink).value();
@@ -160,8 +160,8 @@ TEST_P(PromptLogprobs, AForkHasNone) {
 
 // What was in flight is drawn again after a reset that puts requests back, and the prompt computed again.
 TEST_P(PromptLogprobs, ComeOnceThoughACacheResetPutsRequestsBack) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   for (std::uint32_t round = 0; round < 20; ++round) {
     const EngineRequest request = asking(60, 40, 3, 2);
     const RequestId first = engine->submit(request, sink).value();
@@ -180,8 +180,8 @@ TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
   for (const std::uint32_t chunk : {0U, 16U}) {
     EngineOptions options;
     options.scheduler.long_prefill_token_threshold = chunk;
-    const auto engine = start(GetParam(), {.options = options, .poison = kPoison});
     Collector sink;
+    const auto engine = start(GetParam(), {.options = options, .poison = kPoison});
     EngineRequest poisoned = asking(60, 10, 1, 3), sound = asking(60, 10, 1), silent = make_request(60, 10);
     poisoned.prompt[20] = silent.prompt[20] = kPoison;
     silent.sampling.ignore_eos = true;
@@ -204,8 +204,8 @@ TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
 INSTANTIATE_TEST_SUITE_P(Modes, PromptLogprobs, testing::ValuesIn(kModes), mode_name);
 
 TEST(PromptLogprobsRefused, OutOfRangeOrWithASearch) {
-  const auto engine = start(kModes[0], {});
   Collector sink;
+  const auto engine = start(kModes[0], {});
   EXPECT_EQ(engine->submit(asking(10, 3, 21), sink).error().field, "prompt_logprobs");
   EngineRequest search = asking(10, 3, 1, 2);
   search.beam_search = BeamSearchOptions{};

@@ -76,8 +76,8 @@ TEST_P(SearchesTest, FindWhatTheNaiveOneFinds) {
     options.cache.num_blocks = num_blocks;
     options.cache.enable_prefix_caching = num_blocks != 60;
     options.scheduler.max_num_seqs = num_blocks == 60 ? 4 : 64;
-    const auto engine = start(GetParam(), {.options = options});
     Collector sink;
+    const auto engine = start(GetParam(), {.options = options});
     Random random(num_blocks);
     std::vector<std::pair<RequestId, EngineRequest>> searches, others;
     for (int i = 0; i < 60; ++i) {
@@ -140,8 +140,8 @@ TEST_P(SearchesTest, GiveWayToTheirOwnBeams) {
   options.cache.num_blocks = 7;  // six without the null block
   options.cache.enable_prefix_caching = false;
   options.scheduler.max_model_len = 96;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   EngineRequest request = search_of(5, 46, 40);
   request.sampling.ignore_eos = true;
   expect_answers(sink, engine->submit(request, sink).value(), request);
@@ -174,8 +174,8 @@ TEST_P(SearchesTest, EndWithTheFirstOfTheirAnswersThatIsFinished) {
 
 // Whether or not the engine thread has taken them.
 TEST_P(SearchesTest, MayEndAtOnce) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   for (std::uint32_t round = 0; round < 60; ++round) {
     const RequestId search = engine->submit(search_of(3, 30, 100), sink).value();
     for (std::uint32_t i = 0; i < (round % 2 == 0 ? 3U : 1U); ++i) engine->finish(answer_of(search, i), FinishReason::abort);
@@ -190,8 +190,8 @@ TEST_P(SearchesTest, EndInErrorWhereTheModelFails) {
   EngineRequest request = search_of(4, 30, 30);
   request.sampling.ignore_eos = true;
   const TokenId poison = naive_answers(request)[1].tokens[5];
-  const auto engine = start(GetParam(), {.options = {}, .poison = poison});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = {}, .poison = poison});
   const RequestId search = engine->submit(request, sink).value();
   for (std::uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(sink.wait(answer_of(search, i)).reason, FinishReason::error);
@@ -225,8 +225,8 @@ TEST_P(SearchesTest, GoOnAfterAPauseAndAResetOfTheCache) {
 }
 
 TEST_P(SearchesTest, TellOfAdmissionAndOfTheCache) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = search_of(3, 40, 10);
   for (int round = 0; round < 2; ++round) {
     const RequestId search = engine->submit(request, sink).value();
@@ -244,8 +244,8 @@ TEST_P(SearchesTest, GoOnWhereAConnectorStoresWhatTheyGiveBack) {
   options.cache.block_size = 4;
   options.cache.num_blocks = 18;
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = 4, .load_async = 0.0, .longest_us = 0});
-  const auto engine = start(GetParam(), {.options = options, .seams = {.connector = tier, .transport = tier}});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options, .seams = {.connector = tier, .transport = tier}});
   EngineRequest request = search_of(10, 40, 20);
   request.sampling.ignore_eos = true;
   expect_answers(sink, engine->submit(request, sink).value(), request);
@@ -295,8 +295,8 @@ TEST_P(SearchesTest, AreNotForked) {
 }
 
 TEST_P(SearchesTest, BadInputIsRefused) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const auto field = [&](auto&& spoil) {
     EngineRequest request = search_of(2, 30, 10);
     spoil(request);

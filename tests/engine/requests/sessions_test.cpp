@@ -37,8 +37,8 @@ TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
   for (const std::uint32_t num_blocks : {200U, 40U}) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
-    const auto engine = start(GetParam(), {.options = options});
     Collector sink;
+    const auto engine = start(GetParam(), {.options = options});
     struct Open {
       RequestId id;
       NaiveSession naive;
@@ -89,8 +89,8 @@ TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
 }
 
 TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const RequestId id = engine->submit(session_of(40, 4), sink).value();
   (void)sink.wait_for_inputs(id, 1);
   const EngineRequest other = make_request(20, 6, 50);
@@ -106,8 +106,8 @@ TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
 TEST_P(SessionsTest, ThatDoNotFitTogetherAreAllAnswered) {
   EngineOptions options;
   options.cache.num_blocks = 9;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   struct Open {
     RequestId id;
     NaiveSession naive;
@@ -135,8 +135,8 @@ TEST_P(SessionsTest, ThatDoNotFitTogetherAreAllAnswered) {
 }
 
 TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const EngineRequest request = session_of(40, 5);
   NaiveSession naive{.request = request};
   std::vector<TokenId> wanted = naive.answer({});
@@ -152,8 +152,8 @@ TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
 }
 
 TEST_P(SessionsTest, WhatDoesNotFitIsSaid) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const RequestId id = engine->submit(session_of(100, 60), sink).value();
   (void)sink.wait_for_inputs(id, 1);
   EXPECT_EQ(engine->append(id, std::vector<TokenId>(200, 1)).error().code, ErrorCode::invalid_argument) << "whatever the answers are";
@@ -167,8 +167,8 @@ TEST_P(SessionsTest, WhatDoesNotFitIsSaid) {
 }
 
 TEST_P(SessionsTest, OnlyWhatIsOneTakesInput) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   Gate gate;
   Answered paused;
   engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
@@ -196,8 +196,8 @@ TEST_P(SessionsTest, OnlyWhatIsOneTakesInput) {
 }
 
 TEST_P(SessionsTest, EndWithTheEngine) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   const RequestId id = engine->submit(session_of(20, 3), sink).value();
   (void)sink.wait_for_inputs(id, 1);
   EXPECT_EQ(engine->stop(0.0), 1U);
@@ -213,8 +213,8 @@ TEST_P(SessionsTest, AForkIsASessionWithAllThatCameBefore) {
     options.scheduler.max_num_waiting = 500;
     for (const bool is_answered : {false, true}) {
       for (std::uint32_t length = 9; length < 17; ++length) {
-        const auto engine = start(GetParam(), {.options = options});
         Collector sink;
+        const auto engine = start(GetParam(), {.options = options});
         EngineRequest request = session_of(length, 8);
         request.sampling.ignore_eos = true;
         NaiveSession naive{.request = request};
@@ -252,8 +252,8 @@ TEST_P(SessionsTest, AForkIsASessionWithAllThatCameBefore) {
 TEST_P(SessionsTest, NoBlockIsNamedByWhatStoodBehindAnAnswer) {
   EngineOptions options;
   options.cache.block_size = 4;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   for (std::uint32_t length = 20; length < 28; ++length) {
     EngineRequest request = session_of(length, 40, static_cast<TokenId>(length));
     std::vector<TokenId> known = request.prompt;

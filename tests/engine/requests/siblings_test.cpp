@@ -23,8 +23,8 @@ TEST_P(Siblings, GetWhatRequestsOfTheirOwnGet) {
   for (const std::uint32_t num_blocks : {200U, 24U}) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
-    const auto engine = start(GetParam(), {.options = options});
     Collector sink;
+    const auto engine = start(GetParam(), {.options = options});
     std::vector<std::pair<RequestId, EngineRequest>> submitted;
     for (std::uint32_t i = 0; i < 20; ++i) {
       EngineRequest request = siblings_of(5, 20 + i, 1 + i * 3);
@@ -40,8 +40,8 @@ TEST_P(Siblings, GetWhatRequestsOfTheirOwnGet) {
 }
 
 TEST_P(Siblings, OneThatEndsFirstTakesNobodyAlong) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   Answered paused, resumed;
   engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
   ASSERT_TRUE(paused.wait().has_value());
@@ -67,8 +67,8 @@ TEST_P(Siblings, OneThatEndsFirstTakesNobodyAlong) {
 
 // Whether or not the engine thread has taken them.
 TEST_P(Siblings, AllMayEndAtOnce) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   for (int round = 0; round < 50; ++round) {
     const RequestId first = engine->submit(siblings_of(3, 30, 100), sink).value();
     for (std::uint32_t i = 0; i < 3; ++i) engine->finish(after(first, i), FinishReason::abort);
@@ -78,8 +78,8 @@ TEST_P(Siblings, AllMayEndAtOnce) {
 }
 
 TEST_P(Siblings, EndWithTheEngine) {
-  const auto engine = start(GetParam(), {});
   Collector sink;
+  const auto engine = start(GetParam(), {});
   Answered paused;
   engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
   ASSERT_TRUE(paused.wait().has_value());
@@ -90,8 +90,8 @@ TEST_P(Siblings, EndWithTheEngine) {
 
 // By then nobody waits for the first one's prompt any more.
 TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
-  const auto engine = start(GetParam(), {.options = {}});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = {}});
   const auto pause = [&engine] {
     Answered paused;
     engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
@@ -113,8 +113,8 @@ TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
 TEST_P(Siblings, MoreThanFitAreRefused) {
   EngineOptions options;
   options.scheduler.max_num_waiting = 3;
-  const auto engine = start(GetParam(), {.options = options});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = options});
   EXPECT_EQ(engine->submit(siblings_of(0, 30, 4), sink).error().field, "n");
   EXPECT_EQ(engine->submit(siblings_of(1000, 30, 4), sink).error().field, "n");
   EXPECT_EQ(engine->submit(siblings_of(4, 30, 4), sink).error().code, ErrorCode::overloaded);

@@ -208,8 +208,8 @@ TEST_P(BesideTiers, EachRequestGetsWhatItGetsAloneBesideMemoryAndDisk) {
 // What rows of the prompt are made of is computed; others find it in the tier.
 TEST_P(BesideTiers, WhereRowsOfThePromptAreWantedNothingIsLoadedButAllIsStored) {
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = kBlock});
-  const auto engine = start(GetParam(), {.options = small_options(100), .seams = {.connector = tier, .transport = tier}});
   Collector sink;
+  const auto engine = start(GetParam(), {.options = small_options(100), .seams = {.connector = tier, .transport = tier}});
   EngineRequest rows = make_request(42, 3), plain = make_request(42, 3);
   rows.sampling.prompt_logprobs = 2;
   EngineRequest pooled = make_request(42, 1);

@@ -184,8 +184,8 @@ TEST(Trace, EveryNthStepAndALimit) {
   EngineOptions options;
   options.trace = {.path = folder.file("run"), .every = 3, .max_steps = 4};
   {
-    const auto engine = start(kModes[0], {.options = options});
     Collector sink;
+    const auto engine = start(kModes[0], {.options = options});
     sink.wait(engine->submit(make_request(5, 40), sink).value());
   }
   std::vector<std::string> snapshots;
@@ -218,8 +218,8 @@ TEST(Trace, AFullDiskDropsStepsAndSaysSo) {
   for (const char* name : {"run.steps.jsonl", "run.requests.jsonl"}) fs::create_symlink("/dev/full", folder.file(name));
   EngineOptions options;
   options.trace.path = folder.file("run");
-  const auto engine = start(kModes[0], {.options = options});
   Collector sink;
+  const auto engine = start(kModes[0], {.options = options});
   const EngineRequest request = make_request(5, 30);
   expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
   engine->stop(0.0);
