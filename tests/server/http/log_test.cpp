@@ -16,6 +16,7 @@ namespace {
 class LogTest : public RunningServer {
  protected:
   LogTest() { log_options = {.format = LogFormat::json, .descriptor = pipe_.writer()}; }
+  ~LogTest() override { stop_and_flush(); }  // before the pipe goes
 
   // Everything that was logged, with the server stopped.
   std::vector<boost::json::value> stop_and_read() {
