@@ -18,7 +18,6 @@ void add_journal_flags(CLI::App& app, JournalOptions& journal) {
       ->default_str("32MiB");
   app.add_flag("--journal-tokens,!--no-journal-tokens", journal.tokens,
                "What prompts and answers say is in it (default); without, it can be run again all the same");
-  app.add_option("--journal-save", journal.save_folder, "Where it is saved (default: --journal)")->type_name("DIR");
 }
 
 }  // namespace quire

@@ -306,6 +306,8 @@ Command add_serve_command(CLI::App& app) {
   add_cache_metrics_flags(*command, flags->engine.cache);
   add_trace_flags(*command, flags->engine);
   add_journal_flags(*command, flags->engine.journal);
+  command->add_option("--journal-save", flags->engine.journal.save_folder, "Where the last minutes are saved (default: --journal)")
+      ->type_name("DIR");
   add_kv_events_flag(*command, flags->engine.kv_events);
   command->footer(
       "Examples:\n  quire serve model.gguf\n  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
