@@ -1,6 +1,6 @@
 #pragma once
 // What happened to cached blocks, as values for whoever mirrors the cache (routers, tiers). The fields are those of vLLM V1's
-// distributed/kv_events (v0.19.0).
+// distributed/kv_events (v0.19.0), and group_idx (v0.32.0).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,6 +39,7 @@ struct BlockStored {
   std::string medium = "GPU";
   std::optional<std::string> lora_name;
   std::optional<std::vector<std::optional<KvExtraKeys>>> extra_keys;  // one per hash; nullopt: no hashes
+  std::uint32_t group_idx = 0;                                        // the cache group whose blocks they are
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
@@ -47,6 +48,7 @@ struct BlockStored {
 struct BlockRemoved {
   KvEventHash block_hash;
   std::string medium = "GPU";
+  std::uint32_t group_idx = 0;
 
   friend bool operator==(const BlockRemoved&, const BlockRemoved&) = default;
 };

@@ -121,6 +121,7 @@ struct KvEventsOptions {
   std::uint32_t max_queue_size = 100'000;  // batches that wait to be sent; beyond it they are dropped for all
   std::string topic;
   bool use_int_block_hashes = true;  // of a hash the last eight bytes, as a number (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)
+  std::string format = "0.19.0";     // the vLLM whose bytes these are, or "0.32.0"; who reads the one cannot read the other
 
   [[nodiscard]] bool is_on() const { return enable_kv_cache_events && publisher != "null"; }
 };

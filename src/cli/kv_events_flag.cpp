@@ -51,7 +51,8 @@ Result<KvEventsOptions> parse_kv_events(std::string_view text) {
                                                     {"hwm", &options.hwm},
                                                     {"max_queue_size", &options.max_queue_size},
                                                     {"topic", &options.topic},
-                                                    {"use_int_block_hashes", &options.use_int_block_hashes}};
+                                                    {"use_int_block_hashes", &options.use_int_block_hashes},
+                                                    {"format", &options.format}};
   for (const auto& [name, given] : value.get_object()) {
     const auto field = fields.find({name.data(), name.size()});
     if (field == fields.end()) return fail(ErrorCode::invalid_argument, std::string(name), "is not known", "see docs/events.md");

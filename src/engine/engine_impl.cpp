@@ -103,7 +103,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
                        .grammar = loop.grammars.get(),
                        .tools = loop.tools.get(),
                        .events = tell_events(loop)};
-  auto kv_events = KvEventPublisher::create(options.kv_events, seams.logger);
+  auto kv_events = KvEventPublisher::create(options.kv_events, config.kv.groups, seams.logger);
   if (!kv_events) return std::unexpected(std::move(kv_events.error()));
   loop.kv_events = std::move(*kv_events);
   if (!options.journal.folder.empty() || options.journal.memory_bytes > 0) {

@@ -34,6 +34,8 @@ Result<void> check_kv_events(const EngineOptions& options) {
   const KvEventsOptions& events = options.kv_events;
   if (events.publisher != "zmq" && events.publisher != "null")
     return fail(ErrorCode::invalid_argument, "publisher", fmt::format("is '{}'", events.publisher), "use zmq or null");
+  if (events.format != "0.19.0" && events.format != "0.32.0")
+    return fail(ErrorCode::invalid_argument, "format", fmt::format("is '{}'", events.format), "use 0.19.0 or 0.32.0, a version of vLLM");
   if (events.is_on() && !options.cache.enable_prefix_caching)
     return fail(ErrorCode::invalid_argument, "enable_kv_cache_events", "is given, and prefix caching is off",
                 "turn it on: blocks without names have no events");

@@ -1,4 +1,4 @@
-"""KV cache events, as a router reads them: over ZeroMQ, decoded by structs that are declared as vLLM 0.19.0 declares them."""
+"""KV cache events, as a router reads them: over ZeroMQ, decoded by structs that are declared as vLLM 0.19.0 and 0.32.0 declare them."""
 import collections
 import contextlib
 import json
@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 from quire_server import free_port, running
+from windowed_model import write_windowed
 
 Hash = bytes | int
 
@@ -48,16 +49,58 @@ class Batch(msgspec.Struct, array_like=True):
     data_parallel_rank: int | None = None
 
 
+# Nothing is left over: what is not declared here is refused.
+class NewEvent(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    pass
+
+
+class NewBlockStored(NewEvent, tag="BlockStored"):
+    block_hashes: list[Hash]
+    parent_block_hash: Hash | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list[tuple | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+    session_id: str | None = None
+
+
+class NewBlockRemoved(NewEvent, tag="BlockRemoved"):
+    block_hashes: list[Hash]
+    medium: str | None
+    group_idx: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+
+
+class NewAllBlocksCleared(NewEvent, tag="AllBlocksCleared"):
+    pass
+
+
+class NewBatch(msgspec.Struct, array_like=True):
+    ts: float
+    events: list[NewBlockStored | NewBlockRemoved | NewAllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
 END = (-1).to_bytes(8, "big", signed=True)
-decode = msgspec.msgpack.Decoder(Batch).decode
+FORMATS = {"0.19.0": msgspec.msgpack.Decoder(Batch), "0.32.0": msgspec.msgpack.Decoder(NewBatch)}
 
 
 class Router:
     """Mirrors what a server's cache holds."""
 
-    def __init__(self, context, port, replay_port, topic=b"kv"):
+    def __init__(self, context, port, replay_port, topic=b"kv", format="0.19.0"):
+        self.decode, self.topic, self.disk = FORMATS[format].decode, topic, "DISK" if format == "0.19.0" else "STORAGE"
+        self.groups = {}
         self.held, self.next, self.context, self.replay_port = collections.Counter(), 0, context, replay_port
-        self.below = {"CPU": collections.Counter(), "DISK": collections.Counter()}
+        self.below = {"CPU": collections.Counter(), self.disk: collections.Counter()}
         self.num_asked, self.num_cleared = 0, 0
         self.socket = context.socket(zmq.SUB)
         self.socket.setsockopt(zmq.SUBSCRIBE, topic)
@@ -69,17 +112,19 @@ class Router:
             return
         assert number == self.next, "what was missed has been asked for"
         self.next += 1
-        for event in decode(payload).events:
+        for event in self.decode(payload).events:
             if getattr(event, "medium", "GPU") != "GPU":
-                if isinstance(event, BlockStored):
+                if isinstance(event, BlockStored | NewBlockStored):
                     assert (event.token_ids, event.parent_block_hash, event.extra_keys) == ([], None, None)
                     self.below[event.medium].update(event.block_hashes)
                 else:
                     self.below[event.medium].subtract(event.block_hashes)
-            elif isinstance(event, AllBlocksCleared):
+            elif isinstance(event, AllBlocksCleared | NewAllBlocksCleared):
                 self.held.clear()
                 self.num_cleared += 1
-            elif isinstance(event, BlockStored):
+            elif isinstance(event, BlockStored | NewBlockStored):
+                if isinstance(event, NewBlockStored):
+                    self.groups[event.group_idx] = (event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window)
                 assert len(event.token_ids) == len(event.block_hashes) * event.block_size
                 assert event.parent_block_hash is None or self.held[event.parent_block_hash] > 0, "a parent is there before its child"
                 self.held.update(event.block_hashes)
@@ -94,9 +139,11 @@ class Router:
             asker.send_multipart([b"", self.next.to_bytes(8, "big")])
             while True:
                 assert asker.poll(20_000), "the end of a replay comes"
-                _, number, payload = asker.recv_multipart()
+                _, *topic, number, payload = asker.recv_multipart()
                 if number == END:
+                    assert topic in ([], [b""])
                     return
+                assert topic == ([] if self.disk == "DISK" else [self.topic]), "replays of newer ones name the topic"
                 self.take(int.from_bytes(number, "big"), payload)
 
     def read(self, wait_ms=300):
@@ -139,18 +186,19 @@ def publishing(*flags, **more):
         yield url, *ports
 
 
-def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context):
+@pytest.mark.parametrize("format", FORMATS)
+def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context, format):
     rng = random.Random(7)
     openings = [" ".join(rng.choice("red green blue nine ten".split()) for _ in range(60)) for _ in range(6)]
-    with publishing() as (url, port, replay_port):
-        first, late = Router(context, port, replay_port), []
+    with publishing(format=format) as (url, port, replay_port):
+        first, late = Router(context, port, replay_port, format=format), []
         for run in range(30):
             for _ in range(rng.randint(1, 4)):
                 complete(url, rng.choice(openings) + " " + " ".join(str(rng.randint(0, 99)) for _ in range(rng.randint(0, 60))))
             if run % 10 == 5:
                 urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache", method="POST"), timeout=60).close()
             if run % 6 == 3:
-                late.append(Router(context, port, replay_port))
+                late.append(Router(context, port, replay_port, format=format))
         complete(url, "and one more, of which all have heard, so that none thinks that it is up to date when it is not")
         for router in [first, *late]:
             router.read()
@@ -160,16 +208,17 @@ def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context):
         assert first.num_asked == 0 and all(router.num_asked == 1 for router in late)
         assert metric(url, "quire:kv_event_batches_total") == first.next
         assert metric(url, "quire:kv_event_batches_dropped_total") == 0
+        assert first.groups == ({} if format == "0.19.0" else {0: ("full_attention", None)})
         for router in [first, *late]:
             router.close()
 
 
-@pytest.mark.parametrize("algorithm", ["canonical", "xxhash"])
-def test_tiers_tell_of_their_blocks_too(context, tmp_path, algorithm):
+@pytest.mark.parametrize("algorithm, format", [("canonical", "0.19.0"), ("xxhash", "0.32.0")])
+def test_tiers_tell_of_their_blocks_too(context, tmp_path, algorithm, format):
     rng = random.Random(8)
     with publishing("--kv-dram", "8MiB", "--kv-disk", str(tmp_path), "--kv-disk-budget", "64MiB", "--kv-policy", "exact",
-                    "--prefix-caching-hash-algo", algorithm) as (url, port, replay_port):
-        router = Router(context, port, replay_port)
+                    "--prefix-caching-hash-algo", algorithm, format=format) as (url, port, replay_port):
+        router = Router(context, port, replay_port, format=format)
         for _ in range(12):
             complete(url, " ".join(rng.choice("red green blue nine ten".split()) for _ in range(200)))
             router.read(wait_ms=50)
@@ -177,10 +226,23 @@ def test_tiers_tell_of_their_blocks_too(context, tmp_path, algorithm):
         with urllib.request.urlopen(url + "/v1/cache", timeout=60) as response:
             used = {tier["tier"]: tier["used_places"] for tier in json.load(response)["tiers"]}
         assert used["dram"] > 10 and used["disk"] > used["dram"], "more was stored than memory holds"
-        for name, medium in (("dram", "CPU"), ("disk", "DISK")):
+        for name, medium in (("dram", "CPU"), ("disk", router.disk)):
             assert set(router.below[medium].values()) <= {0, 1}
             assert sum(router.below[medium].values()) == used[name]
-        assert set(+router.held) & set(+router.below["DISK"]), "a block has one name wherever it lies"
+        assert set(+router.held) & set(+router.below[router.disk]), "a block has one name wherever it lies"
+        router.close()
+
+
+def test_newer_readers_are_told_of_cache_groups(context, tmp_path, monkeypatch):
+    path = tmp_path / "windowed.gguf"
+    write_windowed(os.environ.get("QUIRE_TEST_MODEL") or pytest.skip("QUIRE_TEST_MODEL is not set: ./dev test sets it"), path, 64, 2)
+    monkeypatch.setenv("QUIRE_TEST_MODEL", str(path))
+    with publishing(format="0.32.0") as (url, port, replay_port):
+        router = Router(context, port, replay_port, format="0.32.0")
+        complete(url, "one two three four " * 20)
+        router.read()
+        assert sorted(router.groups) == list(range(len(router.groups)))
+        assert set(router.groups.values()) == {("full_attention", None), ("sliding_window", 64)}
         router.close()
 
 
@@ -224,6 +286,7 @@ def test_who_never_reads_and_who_asks_nonsense_disturb_nobody(context):
     ('{"enable_kv_cache_events": true, "publisher": "kafka"}', "publisher: is 'kafka'"),
     ('{"enable_kv_cache_events": true, "endpoint": "nowhere"}', "endpoint: 'nowhere' cannot be connected to"),
     ('{"enable_kv_cache_events": true, "max_queue_size": 0}', "max_queue_size: is 0"),
+    ('{"enable_kv_cache_events": true, "format": "0.20.0"}', "format: is '0.20.0'"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(config, told):
     done = subprocess.run([os.environ["QUIRE_BINARY"], "serve", os.environ["QUIRE_TEST_MODEL"], "--kv-events-config", config],

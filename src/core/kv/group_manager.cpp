@@ -99,6 +99,7 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
                               .names = names,
                               .first_block = static_cast<std::uint32_t>(num_cached),
                               .block_size = options_.block_size,
+                              .group = options_.group,
                               .content = *request.content,
                               .lora_id = request.lora_id});
   }
@@ -155,6 +156,7 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
                               .names = names,
                               .first_block = taken.index,
                               .block_size = options_.block_size,
+                              .group = options_.group,
                               .content = *request.content,
                               .lora_id = request.lora_id});
   }

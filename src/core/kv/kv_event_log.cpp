@@ -62,6 +62,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
   BlockStored event;
   event.token_ids = tokens_between(stored.content.tokens, start, start + stored.blocks.size() * stored.block_size);
   event.block_size = stored.block_size;
+  event.group_idx = stored.group;
   if (stored.first_block > 0) event.parent_block_hash = bytes_of(stored.names[stored.first_block - 1]);
   std::vector<std::optional<KvExtraKeys>> keys;
   EventItems items(stored.content);
@@ -82,7 +83,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
 
 void KvEventLog::removed(const BlockName& name) {
   QUIRE_CHECK(!name.hashes.empty(), "what is removed had a name");
-  if (enabled_) events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes)});
+  if (enabled_) events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes), .group_idx = name.group});
 }
 
 void KvEventLog::cleared() {

@@ -20,6 +20,7 @@ struct StoredBlocks {
   BlockHashList names;              // of the sequence, from its start
   std::uint32_t first_block = 0;
   std::uint32_t block_size = 0;  // tokens
+  std::uint32_t group = 0;
   const RequestContent& content;
   std::int64_t lora_id = 0;  // reported where the content names an adapter
 };

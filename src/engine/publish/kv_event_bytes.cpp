@@ -1,3 +1,5 @@
+// The bytes of both formats; called by the publisher on the engine's thread, once for each batch. It must never fail: whatever the core
+// tells can be written.
 #include "engine/publish/kv_event_bytes.h"
 
 #include <algorithm>
@@ -52,6 +54,8 @@ class Packer {
     sized(0xC4, 0xC5, 0xC6, value.size());
     out_.append(value.begin(), value.end());
   }
+  // So many pairs follow; there are fewer than 16.
+  void map(std::size_t size) { byte(static_cast<std::uint8_t>(0x80 | size)); }
   // So many values follow.
   void array(std::size_t size) {
     if (size < 16)
@@ -100,10 +104,9 @@ void pack_key(Packer& out, const KvExtraKey& key) {
   }
 }
 
-void pack_extra_keys(Packer& out, const BlockStored& event) {
-  if (!event.extra_keys) return out.nil();
-  out.array(event.extra_keys->size());
-  for (const auto& keys : *event.extra_keys) {
+void pack_extra_keys(Packer& out, const std::vector<std::optional<KvExtraKeys>>& extra_keys) {
+  out.array(extra_keys.size());
+  for (const auto& keys : extra_keys) {
     if (!keys) {
       out.nil();
       continue;
@@ -113,43 +116,176 @@ void pack_extra_keys(Packer& out, const BlockStored& event) {
   }
 }
 
-void pack(Packer& out, const BlockStored& event, KvHashForm form) {
-  out.array(9);
-  out.text("BlockStored");
-  out.array(event.block_hashes.size());
-  for (const KvEventHash& hash : event.block_hashes) pack_hash(out, hash, form);
-  event.parent_block_hash ? pack_hash(out, *event.parent_block_hash, form) : out.nil();
-  out.array(event.token_ids.size());
-  for (const TokenId token : event.token_ids) out.signed_integer(token);
-  out.integer(event.block_size);
-  event.lora_id ? out.signed_integer(*event.lora_id) : out.nil();
-  out.text(event.medium);
-  event.lora_name ? out.text(*event.lora_name) : out.nil();
-  pack_extra_keys(out, event);
+void pack_hashes(Packer& out, const std::vector<KvEventHash>& hashes, KvHashForm form) {
+  out.array(hashes.size());
+  for (const KvEventHash& hash : hashes) pack_hash(out, hash, form);
 }
 
-void pack(Packer& out, const BlockRemoved& event, KvHashForm form) {
-  out.array(3);
-  out.text("BlockRemoved");
-  out.array(1);
-  pack_hash(out, event.block_hash, form);
-  out.text(event.medium);
+void pack_tokens(Packer& out, const std::vector<TokenId>& tokens) {
+  out.array(tokens.size());
+  for (const TokenId token : tokens) out.signed_integer(token);
 }
 
-void pack(Packer& out, const AllBlocksCleared& /*event*/, KvHashForm /*form*/) {
-  out.array(1);
-  out.text("AllBlocksCleared");
+// Structs as arrays: each field at its place.
+class ArrayEvents {
+ public:
+  ArrayEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), form_(encoding.hashes) {}
+
+  void operator()(const BlockStored& event) {
+    out_.array(9);
+    out_.text("BlockStored");
+    pack_hashes(out_, event.block_hashes, form_);
+    event.parent_block_hash ? pack_hash(out_, *event.parent_block_hash, form_) : out_.nil();
+    pack_tokens(out_, event.token_ids);
+    out_.integer(event.block_size);
+    event.lora_id ? out_.signed_integer(*event.lora_id) : out_.nil();
+    out_.text(event.medium);
+    event.lora_name ? out_.text(*event.lora_name) : out_.nil();
+    event.extra_keys ? pack_extra_keys(out_, *event.extra_keys) : out_.nil();
+  }
+
+  void operator()(const BlockRemoved& event) {
+    out_.array(3);
+    out_.text("BlockRemoved");
+    out_.array(1);
+    pack_hash(out_, event.block_hash, form_);
+    out_.text(event.medium);
+  }
+
+  void operator()(const AllBlocksCleared& /*event*/) {
+    out_.array(1);
+    out_.text("AllBlocksCleared");
+  }
+
+ private:
+  Packer& out_;
+  KvHashForm form_;
+};
+
+// Structs as maps, in the order of their fields: those that have a default are left out where they have it.
+class MapEvents {
+ public:
+  MapEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), encoding_(encoding) {}
+
+  void operator()(const BlockStored& event) {
+    // Of tiers neither tokens nor what they depend on is told, a block's size among it.
+    const bool has_tokens = !event.token_ids.empty();
+    const KvEventGroup* group = has_tokens && event.group_idx < encoding_.groups.size() ? &encoding_.groups[event.group_idx] : nullptr;
+    const bool has_window = group != nullptr && group->sliding_window;
+    out_.map(9U + (event.extra_keys ? 1U : 0U) + (group != nullptr ? 1U : 0U) + (has_window ? 1U : 0U));
+    begin("BlockStored");
+    out_.text("block_hashes");
+    pack_hashes(out_, event.block_hashes, encoding_.hashes);
+    out_.text("parent_block_hash");
+    event.parent_block_hash ? pack_hash(out_, *event.parent_block_hash, encoding_.hashes) : out_.nil();
+    out_.text("token_ids");
+    pack_tokens(out_, event.token_ids);
+    out_.text("block_size");
+    out_.integer(has_tokens ? event.block_size : 0);
+    out_.text("lora_id");
+    event.lora_id ? out_.signed_integer(*event.lora_id) : out_.nil();
+    medium(event.medium);
+    out_.text("lora_name");
+    event.lora_name ? out_.text(*event.lora_name) : out_.nil();
+    if (event.extra_keys) {
+      out_.text("extra_keys");
+      pack_extra_keys(out_, *event.extra_keys);
+    }
+    out_.text("group_idx");
+    out_.integer(event.group_idx);
+    if (group == nullptr) return;
+    out_.text("kv_cache_spec_kind");
+    out_.text(group->kind);
+    if (!has_window) return;
+    out_.text("kv_cache_spec_sliding_window");
+    out_.integer(group->sliding_window.value_or(0));
+  }
+
+  void operator()(const BlockRemoved& event) {
+    out_.map(4);
+    begin("BlockRemoved");
+    out_.text("block_hashes");
+    out_.array(1);
+    pack_hash(out_, event.block_hash, encoding_.hashes);
+    medium(event.medium);
+    out_.text("group_idx");
+    out_.integer(event.group_idx);
+  }
+
+  void operator()(const AllBlocksCleared& /*event*/) {
+    out_.map(1);
+    begin("AllBlocksCleared");
+  }
+
+ private:
+  void begin(std::string_view type) {
+    out_.text("type");
+    out_.text(type);
+  }
+  void medium(std::string_view name) {
+    out_.text("medium");
+    out_.text(name == "DISK" ? "STORAGE" : name);
+  }
+
+  Packer& out_;
+  const KvEventEncoding& encoding_;
+};
+
+std::string_view kind_of(const LayerKvSpec& spec) {
+  struct Names {
+    std::string_view operator()(const FullAttentionSpec&) const { return "full_attention"; }
+    std::string_view operator()(const MlaAttentionSpec&) const { return "mla_attention"; }
+    std::string_view operator()(const SinkFullAttentionSpec&) const { return "sink_full_attention"; }
+    std::string_view operator()(const SlidingWindowSpec&) const { return "sliding_window"; }
+    std::string_view operator()(const ChunkedLocalSpec&) const { return "chunked_local_attention"; }
+    std::string_view operator()(const MambaSpec&) const { return "mamba"; }
+    std::string_view operator()(const CrossAttentionSpec&) const { return "cross_attention"; }
+    std::string_view operator()(const EncoderOnlySpec&) const { return "encoder_only_attention"; }
+  };
+  return std::visit(Names(), spec);
+}
+
+KvEventGroup group_of(const KvCacheGroup& group) {
+  KvEventGroup told{.kind = kind_of(group.spec), .sliding_window = {}};
+  if (const auto* window = std::get_if<SlidingWindowSpec>(&group.spec)) told.sliding_window = window->sliding_window;
+  // Layers of several kinds share a group only where all are kept as full attention.
+  if (std::ranges::any_of(group.layer_specs, [&](const LayerKvSpec& spec) { return kind_of(spec) != told.kind; }))
+    told.kind = std::ranges::all_of(group.layer_specs, is_full_attention) ? "full_attention" : "unknown";
+  // Windows of several widths are none.
+  if (std::ranges::any_of(group.layer_specs, [&](const LayerKvSpec& spec) {
+        const auto* window = std::get_if<SlidingWindowSpec>(&spec);
+        return window == nullptr || window->sliding_window != told.sliding_window;
+      }))
+    told.sliding_window.reset();
+  return told;
+}
+
+template <class Events>
+void pack_batch(Packer& packer, double time_s, std::span<const KvEvent> events, std::uint32_t rank, const KvEventEncoding& encoding) {
+  packer.array(3);
+  packer.real(time_s);
+  packer.array(events.size());
+  Events writer(packer, encoding);
+  for (const KvEvent& event : events) std::visit(writer, event);
+  packer.integer(rank);
 }
 
 }  // namespace
 
-void append_event_batch(std::string& out, double time_s, std::span<const KvEvent> events, std::uint32_t rank, KvHashForm form) {
+std::vector<KvEventGroup> kv_event_groups(std::span<const KvCacheGroup> groups) {
+  std::vector<KvEventGroup> told;
+  told.reserve(groups.size());
+  for (const KvCacheGroup& group : groups) told.push_back(group_of(group));
+  return told;
+}
+
+void append_event_batch(std::string& out, double time_s, std::span<const KvEvent> events, std::uint32_t rank,
+                        const KvEventEncoding& encoding) {
   Packer packer(out);
-  packer.array(3);
-  packer.real(time_s);
-  packer.array(events.size());
-  for (const KvEvent& event : events) std::visit([&](const auto& what) { pack(packer, what, form); }, event);
-  packer.integer(rank);
+  if (encoding.format == KvEventFormat::vllm_0_32_0)
+    pack_batch<MapEvents>(packer, time_s, events, rank, encoding);
+  else
+    pack_batch<ArrayEvents>(packer, time_s, events, rank, encoding);
 }
 
 }  // namespace quire

@@ -53,8 +53,11 @@ Result<void> open(zmq::socket_t& socket, const std::string& endpoint, bool binds
 
 class ZmqPublisher final : public KvEventPublisher {
  public:
-  ZmqPublisher(const KvEventsOptions& options, std::shared_ptr<Logger> logger)
+  ZmqPublisher(const KvEventsOptions& options, std::span<const KvCacheGroup> groups, std::shared_ptr<Logger> logger)
       : options_(options),
+        encoding_{.format = options.format == "0.32.0" ? KvEventFormat::vllm_0_32_0 : KvEventFormat::vllm_0_19_0,
+                  .hashes = options.use_int_block_hashes ? KvHashForm::integer : KvHashForm::bytes,
+                  .groups = kv_event_groups(groups)},
         logger_(std::move(logger)),
         sender_(context_, zmq::socket_type::pub),
         asked_(context_, zmq::socket_type::router) {
@@ -84,7 +87,7 @@ class ZmqPublisher final : public KvEventPublisher {
     const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const std::uint64_t sequence = next_sequence_++;
     std::string bytes;
-    append_event_batch(bytes, now_s, events, 0, options_.use_int_block_hashes ? KvHashForm::integer : KvHashForm::bytes);
+    append_event_batch(bytes, now_s, events, 0, encoding_);
     {
       const std::lock_guard lock(mutex_);
       if (ends_ || waiting_.size() >= options_.max_queue_size) {
@@ -157,14 +160,16 @@ class ZmqPublisher final : public KvEventPublisher {
     std::uint64_t first = 0;
     for (std::size_t i = 0; i < question.size(); ++i) first = (first << 8) | question.data<std::uint8_t>()[i];
     for (const auto& [sequence, bytes] : kept_)
-      if (sequence >= first) reply(client, sequence, bytes);
-    reply(client, kEndOfReplay, {});
+      if (sequence >= first) reply(client, options_.topic, sequence, bytes);
+    reply(client, "", kEndOfReplay, "");
   }
 
-  void reply(const zmq::message_t& client, std::uint64_t number, std::string_view bytes) {
+  // vLLM 0.32.0 names the topic in replays too.
+  void reply(const zmq::message_t& client, std::string_view topic, std::uint64_t number, std::string_view bytes) {
     const Sequence sequence = big_endian(number);
     put(client.data(), client.size(), ZMQ_SNDMORE);
     put(nullptr, 0, ZMQ_SNDMORE);
+    if (encoding_.format == KvEventFormat::vllm_0_32_0) put(topic.data(), topic.size(), ZMQ_SNDMORE);
     put(sequence.data(), sequence.size(), ZMQ_SNDMORE);
     put(bytes.data(), bytes.size(), 0);
   }
@@ -173,6 +178,7 @@ class ZmqPublisher final : public KvEventPublisher {
   void put(const void* bytes, std::size_t size, int flags) { (void)zmq_send(asked_.handle(), bytes, size, flags | ZMQ_DONTWAIT); }
 
   KvEventsOptions options_;
+  KvEventEncoding encoding_;
   std::shared_ptr<Logger> logger_;
   std::uint64_t next_sequence_ = 0;  // of the engine's thread
   zmq::context_t context_;
@@ -189,9 +195,10 @@ class ZmqPublisher final : public KvEventPublisher {
 
 }  // namespace
 
-Result<std::unique_ptr<KvEventPublisher>> KvEventPublisher::create(const KvEventsOptions& options, std::shared_ptr<Logger> logger) {
+Result<std::unique_ptr<KvEventPublisher>> KvEventPublisher::create(const KvEventsOptions& options, std::span<const KvCacheGroup> groups,
+                                                                   std::shared_ptr<Logger> logger) {
   if (!options.is_on()) return nullptr;
-  auto publisher = std::make_unique<ZmqPublisher>(options, std::move(logger));
+  auto publisher = std::make_unique<ZmqPublisher>(options, groups, std::move(logger));
   if (auto started = publisher->start(); !started) return std::unexpected(std::move(started.error()));
   return publisher;
 }

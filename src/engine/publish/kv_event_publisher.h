@@ -1,5 +1,5 @@
 #pragma once
-// KV cache events for routers, over ZeroMQ as vLLM 0.19.0 publishes them: PUB frames [topic][sequence][batch], sequences of 8 bytes, big
+// KV cache events for routers, over ZeroMQ as vLLM publishes them: PUB frames [topic][sequence][batch], sequences of 8 bytes, big
 // endian, from 0; and a ROUTER that answers [""][first sequence] with the batches that are kept, from there on, and an end (sequence
 // ff x 8, nothing behind it).
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "quire/kv_events.h"
+#include "quire/kv_spec.h"
 #include "quire/logger.h"
 #include "quire/options.h"
 
@@ -16,8 +17,10 @@ namespace quire {
 // sequences, and cannot get it by asking either.
 class KvEventPublisher {
  public:
-  // Null: the options want none. Errors name the field of vLLM's configuration; `unsupported`: built without ZeroMQ. `logger` may be null.
-  static Result<std::unique_ptr<KvEventPublisher>> create(const KvEventsOptions& options, std::shared_ptr<Logger> logger);
+  // Null: the options want none. Errors name the field of vLLM's configuration; `unsupported`: built without ZeroMQ. `groups`: of the KV
+  // cache. `logger` may be null.
+  static Result<std::unique_ptr<KvEventPublisher>> create(const KvEventsOptions& options, std::span<const KvCacheGroup> groups,
+                                                          std::shared_ptr<Logger> logger);
   // Sends what waits, within a second.
   virtual ~KvEventPublisher() = default;
 

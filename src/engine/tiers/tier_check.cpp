@@ -27,17 +27,21 @@ void take_tier_events(OffloadConnector& connector, const TierNames& names, const
   const OffloadLedger& ledger = connector.ledger();
   for (std::size_t i = 0; i < ledger.num_events(); ++i) {
     const OffloadEvent event = ledger.event(i);
-    BlockStored stored;
-    stored.block_size = names.block_size;
-    stored.medium = medium;
+    BlockStored* stored = nullptr;  // what of this event is told of already, of one group
     for (const OffloadKey& key : event.keys) {
       KvEventHash hash(key.hash.begin(), key.hash.begin() + names.hash_bytes);
-      if (event.removed)
-        out.push_back(BlockRemoved{.block_hash = std::move(hash), .medium = medium});
-      else
-        stored.block_hashes.push_back(std::move(hash));
+      if (event.removed) {
+        out.push_back(BlockRemoved{.block_hash = std::move(hash), .medium = medium, .group_idx = key.group});
+        continue;
+      }
+      if (stored == nullptr || stored->group_idx != key.group) {
+        stored = &std::get<BlockStored>(out.emplace_back(BlockStored()));
+        stored->block_size = names.block_size;
+        stored->medium = medium;
+        stored->group_idx = key.group;
+      }
+      stored->block_hashes.push_back(std::move(hash));
     }
-    if (!event.removed) out.push_back(std::move(stored));
   }
   connector.clear_events();
 }

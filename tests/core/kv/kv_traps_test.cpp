@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+#include <string>
+
 #include "core/kv/mamba_manager.h"
 
 namespace quire {
@@ -279,6 +283,32 @@ TEST_F(KvTraps, Trap38_AnEventComesEvenIfAllBlocksAreNull) {
   EXPECT_EQ(stored.parent_block_hash, std::nullopt);
   EXPECT_EQ(stored.token_ids.size(), 12U);
   EXPECT_EQ(stored.extra_keys, std::nullopt);
+}
+
+TEST_F(KvTraps, EventsNameTheGroupWhoseBlocksTheyAre) {
+  options.enable_events = true;
+  make(20, {test::full(), test::window(5)});
+  TestRequest request(letters(8), 4);
+  ASSERT_EQ(prefill(request), 0U);
+  manager->free(request.blocks);
+  TestRequest other(std::string(36, 'z'), 4);
+  ASSERT_EQ(prefill(other), 0U);
+  std::vector<KvEvent> events;
+  manager->take_events(events);
+  std::map<std::uint32_t, std::multiset<KvEventHash>> held;
+  std::size_t num_removed = 0;
+  for (const KvEvent& event : events) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      held[stored->group_idx].insert(stored->block_hashes.begin(), stored->block_hashes.end());
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      const auto found = held[removed->group_idx].find(removed->block_hash);
+      ASSERT_NE(found, held[removed->group_idx].end()) << "what goes was there, in this group";
+      held[removed->group_idx].erase(found);
+      ++num_removed;
+    }
+  }
+  EXPECT_GT(num_removed, 0U);
+  EXPECT_EQ(held.size(), 2U);
 }
 
 TEST_F(KvTraps, Trap38_EachEvictedBlockIsOneEventAndAResetAnother) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 namespace quire {
 namespace {
@@ -34,15 +35,25 @@ std::vector<std::uint8_t> counting() {
   return bytes;
 }
 
-std::string batch(double time_s, const std::vector<KvEvent>& events, std::uint32_t rank, KvHashForm form) {
+std::string batch(double time_s, const std::vector<KvEvent>& events, std::uint32_t rank, const KvEventEncoding& encoding) {
   std::string out;
-  append_event_batch(out, time_s, events, rank, form);
+  append_event_batch(out, time_s, events, rank, encoding);
   return hex(out);
+}
+
+// Of two blocks on disk.
+BlockStored moved_down() {
+  BlockStored stored;
+  stored.block_hashes = {hash_of(6), hash_of(7)};
+  stored.block_size = 16;
+  stored.medium = "DISK";
+  stored.group_idx = 1;
+  return stored;
 }
 
 TEST(KvEventBytes, AreThoseOfVllm) {
   const std::vector<std::string> wanted = recorded();
-  ASSERT_EQ(wanted.size(), 7U);
+  ASSERT_EQ(wanted.size(), 15U);
   std::vector<TokenId> tokens = {0, 1, 127, 128, 255, 256, 65535, 65536, INT32_MAX, -1, -32, -33, -128, -129, -32768, -32769};
   BlockStored first;
   first.block_hashes = {hash_of(1)};
@@ -55,6 +66,7 @@ TEST(KvEventBytes, AreThoseOfVllm) {
   second.parent_block_hash = hash_of(1);
   second.token_ids = tokens;
   second.block_size = 16;
+  second.group_idx = 1;
   second.lora_id = 7;
   second.medium = "CPU";
   second.lora_name = "adapter";
@@ -63,20 +75,59 @@ TEST(KvEventBytes, AreThoseOfVllm) {
   second.extra_keys.emplace();
   second.extra_keys->push_back(KvExtraKeys{"adapter", MultimodalKey{images, -5}, MultimodalKey{"x", 70000}, "salt", counting()});
   second.extra_keys->emplace_back();
-  const std::vector<KvEvent> ends = {BlockRemoved{.block_hash = hash_of(4)}, BlockRemoved{.block_hash = hash_of(5), .medium = "DISK"},
-                                     AllBlocksCleared{}};
-  std::size_t at = 0;
-  for (const KvHashForm form : {KvHashForm::integer, KvHashForm::bytes}) {
-    EXPECT_EQ(batch(1.5, {first}, 0, form), wanted[at++]);
-    EXPECT_EQ(batch(1764000000.25, {second}, 0, form), wanted[at++]);
-    EXPECT_EQ(batch(2.0, ends, 0, form), wanted[at++]);
-  }
+  const std::vector<KvEvent> ends = {BlockRemoved{.block_hash = hash_of(4)},
+                                     BlockRemoved{.block_hash = hash_of(5), .medium = "DISK", .group_idx = 1}, AllBlocksCleared{}};
   BlockStored large;
   large.parent_block_hash = hash_of(0);
   large.token_ids.resize(70'000);
   large.block_size = 3500;
   for (std::uint32_t i = 0; i < 20; ++i) large.block_hashes.push_back(hash_of(i));
-  EXPECT_TRUE(batch(0.0, {large}, 3, KvHashForm::integer) == wanted[at]) << "more tokens than 16 bits count";
+  KvEventEncoding encoding{.groups = kv_event_groups(std::vector<KvCacheGroup>{
+                               {.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}},
+                               {.layer_names = {}, .spec = SlidingWindowSpec{{}, 128}, .layer_specs = {}},
+                           })};
+  std::size_t at = 0;
+  for (const KvEventFormat format : {KvEventFormat::vllm_0_19_0, KvEventFormat::vllm_0_32_0}) {
+    encoding.format = format;
+    for (const KvHashForm form : {KvHashForm::integer, KvHashForm::bytes}) {
+      encoding.hashes = form;
+      EXPECT_EQ(batch(1.5, {first}, 0, encoding), wanted[at++]);
+      EXPECT_EQ(batch(1764000000.25, {second}, 0, encoding), wanted[at++]);
+      EXPECT_EQ(batch(2.0, ends, 0, encoding), wanted[at++]);
+      if (format == KvEventFormat::vllm_0_32_0) EXPECT_EQ(batch(3.0, {moved_down()}, 0, encoding), wanted[at++]);
+    }
+    if (format == KvEventFormat::vllm_0_32_0) continue;
+    encoding.hashes = KvHashForm::integer;
+    EXPECT_TRUE(batch(0.0, {large}, 3, encoding) == wanted[at++]) << "more tokens than 16 bits count";
+  }
+}
+
+// vLLM's get_kv_cache_spec_kind and get_kv_cache_spec_sliding_window.
+TEST(KvEventBytes, GroupsHaveVllmsNames) {
+  const LayerKvSpec mla = MlaAttentionSpec{};
+  const LayerKvSpec full = FullAttentionSpec{};
+  const LayerKvSpec window = SlidingWindowSpec{{}, 5};
+  const LayerKvSpec other_window = SlidingWindowSpec{{}, 9};
+  const auto told = [](const LayerKvSpec& spec, std::vector<LayerKvSpec> layers) {
+    return kv_event_groups(std::vector<KvCacheGroup>{{.layer_names = {}, .spec = spec, .layer_specs = std::move(layers)}}).front();
+  };
+  EXPECT_EQ(told(full, {}), (KvEventGroup{"full_attention", std::nullopt}));
+  EXPECT_EQ(told(window, {}), (KvEventGroup{"sliding_window", 5}));
+  EXPECT_EQ(told(MambaSpec{}, {}), (KvEventGroup{"mamba", std::nullopt}));
+  EXPECT_EQ(told(mla, {mla, mla}), (KvEventGroup{"mla_attention", std::nullopt}));
+  EXPECT_EQ(told(mla, {mla, full}), (KvEventGroup{"full_attention", std::nullopt}));
+  EXPECT_EQ(told(window, {window, other_window}), (KvEventGroup{"sliding_window", std::nullopt})) << "which of them is not told";
+}
+
+// A group whose number has no entry is told of by that number alone.
+TEST(KvEventBytes, AGroupThatNobodyDescribedIsANumber) {
+  BlockStored stored;
+  stored.token_ids = {1};
+  stored.block_size = 1;
+  stored.group_idx = 3;
+  const std::string bytes = batch(0.0, {stored}, 0, {.format = KvEventFormat::vllm_0_32_0, .hashes = KvHashForm::integer, .groups = {}});
+  EXPECT_TRUE(bytes.contains("a967726f75705f69647803")) << "\"group_idx\" and 3";
+  EXPECT_FALSE(bytes.contains("6b76")) << "kv_cache_spec_kind";
 }
 
 }  // namespace

@@ -80,15 +80,17 @@ void fields(Form& form, IsState<MultimodalKey> auto& key) {
   form(identifier, offset);
 }
 
+// Groups are left out, so that checkpoints keep their bytes: who begins at one replays, and publishes nothing.
 template <class Form>
 void fields(Form& form, IsState<BlockStored> auto& stored) {
-  auto& [block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium, lora_name, extra_keys] = stored;
+  [[maybe_unused]] auto& [block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium, lora_name, extra_keys, group_idx] =
+      stored;
   form(block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium, lora_name, extra_keys);
 }
 
 template <class Form>
 void fields(Form& form, IsState<BlockRemoved> auto& removed) {
-  auto& [block_hash, medium] = removed;
+  [[maybe_unused]] auto& [block_hash, medium, group_idx] = removed;
   form(block_hash, medium);
 }
 
