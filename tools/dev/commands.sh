@@ -341,6 +341,11 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release tier_bench
       exec python3 bench/disk.py "$@" ;;
+    routers)
+      configure_and_build release quire
+      need_model
+      need_routers
+      exec "$ROUTERS/bin/python" bench/routers.py --binary build/release/quire --model "$MODEL" "$@" ;;
     flags | tiers | break_even | sessions | structured | drafts | answers | what_if_own)
       configure_and_build release quire
       need_model

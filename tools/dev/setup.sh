@@ -166,6 +166,19 @@ need_agents() {
   touch "$stamp"
 }
 
+# What sends requests to where their prefix is: bench/routers.py has servers of ours behind them.
+readonly ROUTERS="$CACHE/routers"
+
+need_routers() {
+  local stamp
+  stamp="$ROUTERS/.ready-$(sha256sum tools/requirements-routers.txt | cut -c1-16)"
+  [ -e "$stamp" ] && return 0
+  say "Installing the routers of docs/events.md (460 MB, tools/requirements-routers.txt) in .cache/routers"
+  [ -x "$ROUTERS/bin/pip" ] || /usr/bin/python3 -m venv --clear "$ROUTERS"
+  "$ROUTERS/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-routers.txt || die_of "pip failed"
+  touch "$stamp"
+}
+
 need_model() {
   [ -f "$MODEL" ] && return 0
   need_python tools
