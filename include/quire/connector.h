@@ -96,6 +96,8 @@ class Grammar {
   virtual ~Grammar() = default;
   // The request's grammar is compiled.
   virtual bool ready(RequestId id) = 0;
+  // It cannot be compiled (DecisionRules::refused_tokens_end: its request ends; else it is never asked).
+  virtual bool failed(RequestId /*id*/) { return false; }
   // Output tokens move the grammar on (they do not while a reasoning part runs).
   virtual bool should_advance(const RequestView& request) = 0;
   // Sampled tokens. False: they do not fit; the request goes on all the same, as in vLLM.

@@ -81,6 +81,7 @@ struct RequestUpdate {
   bool session_waits = false;                     // finished an input of a streaming session, not the request
   std::int64_t num_cached_tokens = 0;             // prompt tokens found in a cache at first admission
   std::int64_t num_external_computed_tokens = 0;
+  std::uint32_t num_named_tokens = 0;    // in its first update: that others could find in the prefix cache by then
   std::span<const RequestEvent> events;  // since the last update, with log_stats
 };
 
@@ -96,11 +97,13 @@ struct SpecDecodingStats {
   std::uint64_t num_drafts = 0, num_draft_tokens = 0, num_accepted_tokens = 0;
   // As long as num_spec_tokens. [i]: how often the (i+1)-th token of a draft was right; never grows with i.
   std::vector<std::uint64_t> num_accepted_per_position;
+  std::vector<std::uint64_t> num_drafted_per_position;  // [i]: how often there was one
 };
 
 // Counted since the stats before (vLLM's SchedulerStats).
 struct SchedulerStats {
   std::uint32_t num_running = 0, num_waiting = 0;
+  std::uint32_t num_deferred = 0;  // of those that wait: passed over, or blocked (DecisionRules::holders_first)
   // Shares, 0 to 1, of the referenced blocks and of the encoder cache's embeds.
   double kv_cache_usage = 0.0, encoder_cache_usage = 0.0;
   PrefixCacheStats prefix_cache;
@@ -367,6 +370,8 @@ struct CoreSnapshot {
     std::int32_t num_output_placeholders;
     std::int64_t num_cached_tokens, num_external_computed_tokens;
     bool is_prefill_chunk, discard_latest_async_tokens;
+    std::int32_t num_tokens_in_flight, num_stale_tokens;
+    bool drops_stale, deferred;
     std::vector<TokenId> tokens, draft_tokens;
     std::vector<std::vector<BlockId>> blocks;                     // per group
     std::vector<std::optional<std::uint32_t>> num_cached_blocks;  // per group

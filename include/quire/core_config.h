@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/api.h"
+#include "quire/decision_profile.h"
 #include "quire/error.h"
 #include "quire/hash_algorithm.h"
 #include "quire/kv_spec.h"
@@ -21,7 +22,10 @@ struct PrefixCacheOptions {
   HashAlgorithm hash = HashAlgorithm::canonical;
   std::string hash_seed;                // replicas with equal seeds name equal blocks alike
   std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
-  bool lifo_free_blocks = false;        // reuse the block freed last first, instead of the least recently used
+  // DecisionRules::sparse_windows: of a window, blocks are found again at each multiple of so many tokens, 0: behind prompts and what they
+  // have in common only, -1: everywhere.
+  std::int64_t retention_interval = -1;
+  bool lifo_free_blocks = false;  // reuse the block freed last first, instead of the least recently used
 
   friend bool operator==(const PrefixCacheOptions&, const PrefixCacheOptions&) = default;
 };
@@ -138,6 +142,7 @@ struct ReportOptions {
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
 struct QUIRE_API CoreConfig {
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no connectors, encoders, windows, states, forks or swap
   SchedulerOptions scheduler;
   KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
   std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)

@@ -44,6 +44,8 @@ struct HashInput {
   std::span<const MultimodalFeature> multimodal;              // candidates: an item counts if it has not ended before `start`
   std::string_view cache_salt;                                // empty but in the first block
   std::optional<std::array<std::uint8_t, 32>> embeds_digest;  // SHA-256, where embeddings were handed in instead of a prompt
+  std::string_view lora_path{};                               // with tags only
+  bool tagged_keys = false;                                   // each key says what it is: DecisionRules::tagged_keys
 
   [[nodiscard]] bool counts(const MultimodalFeature& feature) const { return start < feature.position.end(); }
   // Where the item begins, counted from the start of this block; negative where it began in an earlier one.

@@ -62,8 +62,9 @@ struct SchedulerOptions {
   bool enable_chunked_prefill = true;
   bool reserve_full_isl = true;  // admit only when the whole input fits (vLLM: scheduler_reserve_full_isl)
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
-  bool async_scheduling = true;  // plan step N+1 while step N runs
-  bool admit_oversized = false;  // take requests that can never run, as vLLM's scheduler does (its front end checks them)
+  bool async_scheduling = true;            // plan step N+1 while step N runs
+  std::uint32_t max_in_flight_tokens = 0;  // of all plans under way at most; 0: no bound (DecisionRules::windows_cap_admission)
+  bool admit_oversized = false;            // take requests that can never run, as vLLM's scheduler does (its front end checks them)
 
   friend bool operator==(const SchedulerOptions&, const SchedulerOptions&) = default;
 };

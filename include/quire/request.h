@@ -94,6 +94,7 @@ struct NewRequest {
 
   std::int64_t lora_id = 0;  // 0: the base model
   std::string_view lora_name{};
+  std::string_view lora_path{};                     // names its blocks too (DecisionRules::tagged_keys)
   std::string_view cache_salt{};                    // requests with different salts never share blocks
   std::span<const MultimodalFeature> multimodal{};  // ascending by offset
 
@@ -128,6 +129,7 @@ struct SessionInput {
   std::span<const TokenId> tokens{};
   std::span<const MultimodalFeature> multimodal{};  // offsets count from the start of this input
   double arrival_time = 0.0;
+  std::uint32_t max_tokens = 0;  // of this input's answer (DecisionRules::sessions_cut); else as the request was given
   std::uint32_t min_tokens = 0;
   std::span<const TokenId> eos_ids{};
   std::span<const TokenId> stop_token_ids{};
@@ -151,6 +153,9 @@ struct RequestView {
   std::uint32_t num_preemptions = 0;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
+  std::int32_t num_tokens_in_flight = 0;       // run in the plans under way
+  std::int32_t num_stale_tokens = 0;           // of these, from before it was preempted (DecisionRules::stale_outputs),
+  bool drops_stale = false;                    // which will be dropped
   std::span<const std::uint8_t> block_hashes;  // names of the full blocks, 32 bytes each (shorter hashes are padded with zeros)
   std::uint32_t num_blocks = 0;                // over all cache groups, null blocks among them
   const RequestTags* tags = nullptr;           // never null in a view that the core gives

@@ -22,6 +22,7 @@ from quire._core import (
     Core,
     CoreConfig,
     CrossAttentionSpec,
+    DecisionProfile,
     EncoderOnlySpec,
     FinishReason,
     FullAttentionSpec,

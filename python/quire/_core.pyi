@@ -284,6 +284,15 @@ class SchedulingPolicy(enum.Enum):
     CONTINUUM = 2
     """By job; the blocks of an agent's turn stay while its tool runs."""
 
+class DecisionProfile(enum.Enum):
+    """Whose decisions the core makes, where versions of vLLM differ."""
+
+    VLLM_0_19 = 0
+    """vLLM 0.19.0."""
+
+    VLLM_0_32 = 1
+    """vLLM 0.32.0: full attention, without connectors and encoders."""
+
 class HashAlgorithm(enum.Enum):
     """
     How blocks are named: vLLM's prefix_caching_hash_algo, and one of ours.
@@ -337,11 +346,34 @@ class CoreConfig:
     def __init__(self, **kwargs) -> None: ...
 
     @property
+    def decisions(self) -> DecisionProfile:
+        """Which version of vLLM decides, where they differ."""
+
+    @decisions.setter
+    def decisions(self, arg: DecisionProfile, /) -> None: ...
+
+    @property
     def max_num_seqs(self) -> int:
         """Requests in the running batch."""
 
     @max_num_seqs.setter
     def max_num_seqs(self, arg: int, /) -> None: ...
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens of all plans under way at most; 0: no bound."""
+
+    @max_in_flight_tokens.setter
+    def max_in_flight_tokens(self, arg: int, /) -> None: ...
+
+    @property
+    def retention_interval(self) -> int:
+        """
+        Of windows, blocks are found at each multiple of so many tokens; 0: behind prompts only; -1: everywhere.
+        """
+
+    @retention_interval.setter
+    def retention_interval(self, arg: int, /) -> None: ...
 
     @property
     def max_num_batched_tokens(self) -> int:

@@ -44,6 +44,7 @@ def _new_request(data) -> tuple:
         data.lora_request,
         _array(data.prompt_embeds),
         None if data.prefill_token_ids is None else list(data.prefill_token_ids),
+        *((data.prompt_is_token_ids, data.replay_start) if hasattr(data, "replay_start") else ()),  # newer versions of vLLM
     )
 
 
@@ -73,6 +74,19 @@ def plan(output) -> dict:
         "kv_meta": output.kv_connector_metadata,
         "ec_meta": output.ec_connector_metadata,
         "to_zero": output.new_block_ids_to_zero,
+        **_newer(output),
+    }
+
+
+def _newer(output) -> dict:
+    """The fields of newer versions of vLLM."""
+    if not hasattr(output, "num_spec_tokens_to_schedule"):
+        return {}
+    return {
+        "num_drafts": output.num_spec_tokens_to_schedule,
+        "sync_loads": output.has_sync_kv_loads,
+        "copies": output.kv_cache_block_copies,
+        "encoder_stats": output.scheduled_encoder_input_stats,
     }
 
 
@@ -94,11 +108,18 @@ def _output(output, decided: bool) -> tuple:
         None if output.events is None else [int(event.type) if decided else (int(event.type), event.timestamp) for event in output.events],
         output.kv_transfer_params,
         output.trace_headers,
-        output.num_cached_tokens,
-        output.num_external_computed_tokens,
+        *_cached(output),
         None if decided else _array(output.routed_experts),
         output.num_nans_in_logits,
     )
+
+
+def _cached(output) -> tuple:
+    """What of a prompt was found in caches; newer versions of vLLM tell it once."""
+    if hasattr(output, "num_cached_tokens"):
+        return output.num_cached_tokens, output.num_external_computed_tokens
+    told = output.prefill_stats
+    return None if told is None else asdict(told), output.prompt_token_id_logprobs
 
 
 def outputs(by_client: dict, decided: bool = False) -> list:
@@ -134,4 +155,7 @@ def stats(value, decided: bool = False) -> dict | None:
 
 def grammar(output) -> tuple | None:
     """A GrammarOutput."""
-    return None if output is None else (output.structured_output_request_ids, _array(output.grammar_bitmask))
+    if output is None:
+        return None
+    told = (output.structured_output_request_ids, _array(output.grammar_bitmask))
+    return (*told, output.num_acceptable_drafts) if hasattr(output, "num_acceptable_drafts") else told

@@ -37,6 +37,9 @@ void bind_enums(nb::module_& m) {
       .value("FCFS", SchedulingPolicy::fcfs, "In the order of arrival.")
       .value("PRIORITY", SchedulingPolicy::priority, "By (priority, arrival time, name); smaller goes first.")
       .value("CONTINUUM", SchedulingPolicy::continuum, "By job; the blocks of an agent's turn stay while its tool runs.");
+  nb::enum_<DecisionProfile>(m, "DecisionProfile", "Whose decisions the core makes, where versions of vLLM differ.")
+      .value("VLLM_0_19", DecisionProfile::vllm_0_19, "vLLM 0.19.0.")
+      .value("VLLM_0_32", DecisionProfile::vllm_0_32, "vLLM 0.32.0: full attention, without connectors and encoders.");
   nb::enum_<HashAlgorithm>(m, "HashAlgorithm", "How blocks are named: vLLM's prefix_caching_hash_algo, and one of ours.")
       .value("CANONICAL", HashAlgorithm::canonical, "SHA-256 over an encoding in which every field is tagged.")
       .value("SHA256", HashAlgorithm::sha256, "Equal to vLLM's sha256 (pickle).")
@@ -53,6 +56,7 @@ void bind_enums(nb::module_& m) {
 }
 
 void bind_scheduling(Class& c) {
+  option(c, "decisions", &CoreConfig::decisions, "Which version of vLLM decides, where they differ.");
   option(c, "max_num_seqs", &CoreConfig::scheduler, &SchedulerOptions::max_num_seqs, "Requests in the running batch.");
   option(c, "max_num_batched_tokens", &CoreConfig::scheduler, &SchedulerOptions::max_num_batched_tokens, "Token budget of one step.");
   option(c, "max_model_len", &CoreConfig::scheduler, &SchedulerOptions::max_model_len, "Prompt and output tokens of a request.");
@@ -68,6 +72,8 @@ void bind_scheduling(Class& c) {
          "Which waiting request goes first, and which running one gives way.");
   option(c, "async_scheduling", &CoreConfig::scheduler, &SchedulerOptions::async_scheduling,
          "A step may be planned while the one before it runs.");
+  option(c, "max_in_flight_tokens", &CoreConfig::scheduler, &SchedulerOptions::max_in_flight_tokens,
+         "Tokens of all plans under way at most; 0: no bound.");
   option(c, "admit_oversized", &CoreConfig::scheduler, &SchedulerOptions::admit_oversized,
          "Take requests that can never run, as vLLM's scheduler does.");
 }
@@ -107,6 +113,8 @@ void bind_cache(Class& c) {
         self.prefix_cache.root_hash.assign(data, data + root.size());
       },
       "The parent of every first block (vLLM's NONE_HASH), instead of one made from the seed.");
+  option(c, "retention_interval", &CoreConfig::prefix_cache, &PrefixCacheOptions::retention_interval,
+         "Of windows, blocks are found at each multiple of so many tokens; 0: behind prompts only; -1: everywhere.");
   option(c, "lifo_free_blocks", &CoreConfig::prefix_cache, &PrefixCacheOptions::lifo_free_blocks,
          "Reuse the block that was freed last instead of the least recently used one.");
   option(c, "enable_kv_events", &CoreConfig::report, &ReportOptions::enable_kv_events, "Outcomes carry what happened to cached blocks.");

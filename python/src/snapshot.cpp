@@ -25,6 +25,10 @@ nb::dict request_of(const CoreSnapshot::Request& r) {
   out["num_external_computed_tokens"] = r.num_external_computed_tokens;
   out["is_prefill_chunk"] = r.is_prefill_chunk;
   out["discard_latest_async_tokens"] = r.discard_latest_async_tokens;
+  out["num_tokens_in_flight"] = r.num_tokens_in_flight;
+  out["num_stale_tokens"] = r.num_stale_tokens;
+  out["drops_stale"] = r.drops_stale;
+  out["deferred"] = r.deferred;
   out["tokens"] = list_of(r.tokens);
   out["draft_tokens"] = list_of(r.draft_tokens);
   nb::list blocks;

@@ -1,7 +1,7 @@
 """Plays recorded scenarios on quire.vllm.Scheduler, without vLLM, and compares with vLLM's recorded answers.
 
 Run by test_oracle_recorded.py in a process of its own: it puts stand-ins for vLLM and torch among the modules.
-usage: replay_recorded.py SCENARIOS [SEED]
+usage: replay_recorded.py SCENARIOS [SEED [VERSION]]
 """
 
 import os
@@ -11,10 +11,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "tools"), HERE]
 
 
-def main(path: str, only: int | None) -> int:
+def main(path: str, only: int | None, version: str) -> int:
     import oracle_vllm
 
-    oracle_vllm.install()
+    oracle_vllm.install(version)
     from oracle import parties, record
 
     parties.install_once()
@@ -34,4 +34,5 @@ def main(path: str, only: int | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None))
+    _, path, seed, version, *_ = [*sys.argv, "", ""] if len(sys.argv) < 4 else sys.argv
+    sys.exit(main(path, int(seed) if seed else None, version or "0.19.0"))

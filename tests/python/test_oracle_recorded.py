@@ -7,6 +7,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 GRAMMAR = os.path.join(HERE, "..", "golden", "oracle", "grammar.jsonl.xz")
 CONTINUUM = os.path.join(HERE, "..", "golden", "oracle", "continuum.jsonl.xz")
+NEWER = os.path.join(HERE, "..", "golden", "oracle", "scenarios_0_32.jsonl.xz")
 SCENARIOS = os.path.join(HERE, "..", "golden", "oracle", "scenarios.jsonl.xz")
 
 
@@ -18,6 +19,12 @@ def run(*arguments):
 
 def test_all_recorded_answers_are_given_again():
     done = run(SCENARIOS)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " 0 differ" in done.stdout
+
+
+def test_all_recorded_answers_of_vllm_0_32_are_given_again():
+    done = run(NEWER, "", "0.32.0")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 

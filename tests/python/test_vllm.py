@@ -18,12 +18,34 @@ def in_vllm(*arguments, **extra):
     return subprocess.run([VLLM_PYTHON, *map(str, arguments)], env=environment, cwd=REPO, capture_output=True, text=True)
 
 
-def test_another_vllm_is_refused_by_name(tmp_path):
+def with_version(folder, version, code):
+    """Under a vLLM of which there is nothing but its version."""
     if not PACKAGE:
         pytest.skip("the Python package is not built: ./dev build")
-    (tmp_path / "vllm.py").write_text('__version__ = "0.18.0"\n')
-    done = subprocess.run([sys.executable, "-c", "import quire.vllm"], env={"PYTHONPATH": f"{PACKAGE}:{tmp_path}"}, capture_output=True, text=True)
-    assert "serves vLLM 0.19.0, and this is vLLM 0.18.0" in done.stderr
+    (folder / "vllm.py").write_text(f"__version__ = {version!r}\n")
+    return subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": f"{PACKAGE}:{folder}"}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("version, nearest", [("0.18.0", "0.19.0"), ("0.25.1", "0.19.0"), ("0.32.1+cpu", "0.32.0"), ("1.0.0", "0.32.0")])
+def test_another_vllm_is_refused_by_name_and_the_nearest_is_named(tmp_path, version, nearest):
+    done = with_version(tmp_path, version, "from quire.vllm import Scheduler")
+    assert f"serves vLLM 0.19.0 and 0.32.0, and this is vLLM {version}; install the nearest, {nearest}," in done.stderr
+
+
+@pytest.mark.parametrize("version, adapter", [("0.19.0", "v0_19"), ("0.19.0+cpu", "v0_19"), ("0.32.0", "v0_32")])
+def test_vllms_version_chooses_the_adapter(tmp_path, version, adapter):
+    code = "import importlib, types; importlib.import_module = lambda name: types.SimpleNamespace(Scheduler=name); import quire.vllm; print(quire.vllm.Scheduler)"
+    assert with_version(tmp_path, version, code).stdout == f"quire.vllm.{adapter}\n"
+
+
+def test_the_shadow_runs_on_another_version_and_says_with_whom_it_compares(tmp_path):
+    code = (
+        "import importlib, types; importlib.import_module = lambda name: types.SimpleNamespace(ShadowScheduler=name, Scheduler=name); "
+        "import quire.vllm; print(quire.vllm.ShadowScheduler, quire.vllm.scheduler_for_shadow(), quire.vllm.is_served())"
+    )
+    done = with_version(tmp_path, "0.30.0", code)
+    assert done.stdout == "quire.vllm._shadow quire.vllm.v0_19 False\n"
+    assert "no adapter for vLLM 0.30.0; vLLM's scheduler is compared with the decisions of vLLM 0.19.0" in done.stderr
 
 
 @needs_vllm

@@ -363,10 +363,11 @@ cmd_mutants() {
 
 # The exact core beside vLLM 0.19.0; tools/oracle does the work, docs/oracle.md tells how.
 cmd_oracle() {
+  if [ "${1:-}" = --vllm ]; then use_oracle "${2:?--vllm needs a version}"; shift 2; fi
   case "${1:-}" in
     setup)
       need_oracle
-      say "vLLM 0.19.0 is ready in $ORACLE" ;;
+      say "vLLM $ORACLE_VERSION is ready in $ORACLE" ;;
     fuzz | replay | survey | coverage | record)
       need_oracle
       case " $* " in *" grammar "*) need_model ;; esac
@@ -374,6 +375,7 @@ cmd_oracle() {
       PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false QUIRE_ORACLE_MODEL="$MODEL" \
         PYTHONPATH="$PWD/tools:$PWD/build/release/python" exec "$ORACLE/bin/python" -m oracle "$@" ;;
     tests)
+      [ "$ORACLE_VERSION" = 0.19.0 ] || die "oracle tests: only those of vLLM 0.19.0 are listed (tools/vllm_tests/cases.txt)"
       shift
       need_oracle
       need_vllm_tests

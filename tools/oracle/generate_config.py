@@ -47,8 +47,25 @@ LAYOUTS = (
 )
 
 
-def _layout(rng: random.Random, config: dict, profile: Profile) -> None:
-    kinds = rng.choices([kinds for _, kinds in LAYOUTS], [weight for weight, _ in LAYOUTS])[0]
+# What quire has vLLM 0.32.0's decisions for.
+NEWEST_LAYOUTS = (
+    (45, ("full",)),
+    (6, ("mla",)),
+    (12, ("sliding",)),
+    (5, ("chunked",)),
+    (12, ("full", "sliding")),
+    (4, ("full", "full", "sliding")),
+    (4, ("full", "sliding", "sliding")),
+    (4, ("sliding", "sliding")),
+    (4, ("full", "chunked")),
+    (3, ("full", "sliding", "chunked")),
+    (1, ()),
+)
+
+
+def _layout(rng: random.Random, config: dict, profile: Profile, newest: bool) -> None:
+    layouts = NEWEST_LAYOUTS if newest else LAYOUTS
+    kinds = rng.choices([kinds for _, kinds in layouts], [weight for weight, _ in layouts])[0]
     size = rng.choice(profile.block_sizes)
     config["mamba_mode"] = "none"
     if "mamba" in kinds:
@@ -62,7 +79,7 @@ def _layout(rng: random.Random, config: dict, profile: Profile) -> None:
     if not kinds:
         config["prefix_caching"] = False
     sizes = [size] * len(kinds)
-    mixable = len(kinds) > 1 and "chunked" not in kinds and not ("sliding" in kinds and config["spec"] == "eagle" and config["prefix_caching"])
+    mixable = not newest and len(kinds) > 1 and "chunked" not in kinds and not ("sliding" in kinds and config["spec"] == "eagle" and config["prefix_caching"])
     if mixable and config["mamba_mode"] != "align" and size <= 4 and rng.random() < 0.3:
         sizes = [size * rng.choice((1, 2, 3)) for _ in kinds]
         sizes[rng.randrange(len(sizes))] = size
@@ -72,7 +89,7 @@ def _layout(rng: random.Random, config: dict, profile: Profile) -> None:
     if config["prefix_caching"] and len(config["groups"]) > 1 and all(g == config["groups"][0] for g in config["groups"]):
         config["groups"].pop()
     config["scheduler_block_size"] = config["cache_block_size"] = size
-    if kinds in (("full",), ("mla",)) and rng.random() < 0.08:
+    if kinds in (("full",), ("mla",)) and rng.random() < 0.08 and not newest:
         config["dcp"], config["pcp"] = rng.choice(((2, 1), (1, 2), (2, 2)))
         config["scheduler_block_size"] = size * config["dcp"] * config["pcp"]
 
@@ -190,7 +207,17 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
     config["docs"] = 1
 
 
-def configuration(rng: random.Random, profile: Profile) -> dict:
+def _newest(rng: random.Random, config: dict) -> None:
+    """Without what is refused under vLLM 0.32.0."""
+    config.update(connector=None, ec_connector=False, multimodal=False, mm_max_tokens=0, encoder_budget=0, routed_experts=False)
+    config["answers"] = dict(NO_ANSWERS)
+    has_windows = any(group["kind"] == "sliding" for group in config["groups"])
+    config["retention"] = rng.choice((0, 0, 0, None, *((2 * config["scheduler_block_size"], 4 * config["scheduler_block_size"]) if has_windows else ())))
+    if config["pp"] > 1 and config["async"]:
+        config["v2_runner"] = False
+
+
+def configuration(rng: random.Random, profile: Profile, newest: bool = False) -> dict:
     config = {
         "prefix_caching": rng.random() < 0.8,
         "hash": rng.choice(("sha256", "sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
@@ -220,15 +247,15 @@ def configuration(rng: random.Random, profile: Profile) -> dict:
         "num_spec_tokens": 0,
     }
     if rng.random() < 0.35:
-        config["spec"] = rng.choice(("eagle", "draft_model", "ngram"))
+        config["spec"] = rng.choice(("eagle", "ngram") if newest else ("eagle", "draft_model", "ngram"))
         config["num_spec_tokens"] = rng.randint(1, 4)
-    _layout(rng, config, profile)
+    _layout(rng, config, profile, newest)
     _limits(rng, config, profile)
     _multimodal(rng, config, profile)
     _connector(rng, config)
-    if rng.random() < 0.06:
+    if rng.random() < 0.06 and not newest:
         _encoder_decoder(rng, config, profile)
-    if rng.random() < profile.corners:
+    if rng.random() < profile.corners and not newest:
         rng.choice((_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
     if rng.random() < 0.96:  # vLLM refuses it else
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
@@ -238,6 +265,8 @@ def configuration(rng: random.Random, profile: Profile) -> dict:
         config["queue_depth"] = 2
     if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else
         config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
+    if newest:
+        _newest(rng, config)
     if profile.guided:
         config["guided"] = generate_grammars.manager(rng)
     if profile.continuum:

@@ -15,9 +15,9 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
-from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
 from vllm.v1.core.encoder_cache_manager import compute_mm_encoder_budget
 
+from . import versions
 from .stage import current, draw
 
 
@@ -45,8 +45,7 @@ def seen(request) -> tuple:
         request.num_prompt_tokens,
         request.num_computed_tokens,
         request.num_output_placeholders,
-        request.num_cached_tokens,
-        request.num_external_computed_tokens,
+        *versions.counts(request),
         request.num_preemptions,
         request.is_prefill_chunk,
         list(request.spec_token_ids),
@@ -257,6 +256,27 @@ class GrammarManager:
         return np.full((len(ids), 1), len(ids), dtype=np.int32)
 
 
+class NewerGrammarManager(GrammarManager):
+    """As vLLM 0.32.0 asks it: for each request with tokens, and whether they end the request."""
+
+    def accept_tokens(self, request, tokens):
+        if not request.use_structured_output:
+            return True
+        self.side.log.append(("accept tokens", seen(request), list(tokens)))
+        if request.num_output_tokens <= self.reasoning:
+            return True
+        return request.structured_output_request.grammar.accept_tokens(request.request_id, tokens)
+
+    def validate_tokens(self, request, tokens):
+        if not request.use_structured_output:
+            return tokens
+        self.side.log.append(("validate tokens", seen(request), list(tokens)))
+        tokens = [token for token in tokens if token >= 0]
+        if request.num_output_tokens <= self.reasoning:
+            return tokens
+        return request.structured_output_request.grammar.validate_tokens(tokens)
+
+
 class ExpertsReader:
     def attach_buffer(self, max_num_kv_tokens, vllm_config):
         current().log.append(("experts", max_num_kv_tokens))
@@ -304,7 +324,14 @@ def install_once() -> None:
         KVConnectorFactory.register_connector(name, __name__, name)
     ECConnectorFactory.register_connector("ScriptedEncoderConnector", __name__, "ScriptedEncoderConnector")
     EventPublisherFactory.register_publisher("scripted", Publisher)
-    RoutedExpertsReader.create = staticmethod(ExpertsReader)
+    if versions.IS_NEWER:
+        from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+
+        register_all_kvcache_specs(None)
+    else:
+        from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+
+        RoutedExpertsReader.create = staticmethod(ExpertsReader)
     perf.ModelMetrics = stock.ModelMetrics = ModelMetrics
     encoder_budget.MultiModalBudget = stock.MultiModalBudget = Budget
 

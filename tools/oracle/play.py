@@ -18,10 +18,13 @@ from collections import deque
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
-from . import compare, config as configs, ends, results, snapshot
+from . import compare, config as configs, ends, results, snapshot, versions
 from .requests import RequestMaker
 from .stage import CLOCK, Side, Unsound, draw, enter
 
+
+if versions.IS_NEWER:
+    ends.use(ends.NEWER_PATH)
 
 # Calls that vLLM refuses on purpose: the other side must refuse too. Elsewhere an exception of vLLM's is an accident of its own (an
 # assertion about its state), after which it would not go on; the script ends there.
@@ -62,7 +65,7 @@ class Leftover(Exception):
 
 
 def _check_sound(scheduler) -> None:
-    waiting = [*scheduler.waiting, *scheduler.skipped_waiting]
+    waiting = [*scheduler.waiting, *versions.second_queue(scheduler)]
     queued = waiting + scheduler.running
     if any(request.is_finished() for request in waiting):
         raise Unsound("a finished request stays in a queue")
@@ -196,7 +199,7 @@ class Player:
         self._both("add_request", add)
 
     def _on_abort(self, ids, status: str = "FINISHED_ABORTED") -> None:
-        self._both("finish_requests", lambda side: side.scheduler.finish_requests(copy.copy(ids), RequestStatus[status]))
+        self._both("finish_requests", lambda side: versions.finished(side.scheduler.finish_requests(copy.copy(ids), RequestStatus[status])))
 
     def _on_grammar(self, request_id: str, step: int) -> None:
         from .parties import Grammar
@@ -207,7 +210,7 @@ class Player:
                 continue
             request = side.requests.get(request_id)
             if request is not None and request.structured_output_request is not None:
-                request.structured_output_request.grammar = Grammar(side, step)
+                request.structured_output_request.grammar = Grammar(side, step) if step else ValueError("no grammar")
 
     def _on_reset_prefix(self, running: bool, connector: bool) -> None:
         self._both("reset_prefix_cache", lambda side: side.scheduler.reset_prefix_cache(running, connector))

@@ -15,7 +15,7 @@ import json
 import lzma
 import os
 
-from . import ends, generate, play, snapshot
+from . import ends, generate, play, snapshot, versions
 from .tape import Tape
 
 SEEDS_PER_SCENARIO = 4  # played for each that is kept
@@ -144,6 +144,7 @@ class Choice:
 def run(arguments) -> int:
     os.makedirs(arguments.out, exist_ok=True)
     name = "scenarios" if arguments.profile == "default" else arguments.profile
+    name += "_0_32" if versions.IS_NEWER else ""
     path = os.path.join(arguments.out, f"{name}.jsonl.xz")
     choice = Choice(arguments.scenarios)
     for seed in range(SEEDS_PER_SCENARIO * arguments.scenarios):

@@ -24,6 +24,8 @@
 import array
 import zlib
 
+from . import versions
+
 REQUEST_FIELDS = (
     "status",  # int, vLLM's RequestStatus
     "num_tokens",
@@ -33,11 +35,11 @@ REQUEST_FIELDS = (
     "max_tokens",
     "num_computed_tokens",
     "num_output_placeholders",
-    "num_cached_tokens",
-    "num_external_computed_tokens",
+    "num_cached_tokens",  # under vLLM 0.32.0 num_stale_output_tokens,
+    "num_external_computed_tokens",  # num_in_flight_tokens,
     "num_preemptions",
     "is_prefill_chunk",  # bool
-    "discard_latest_async_tokens",  # bool
+    "discard_latest_async_tokens",  # bool; drop_stale_output
     "spec_token_ids",  # [int, ...]
     "num_block_hashes",
     "last_block_hash",  # bytes | None
@@ -89,11 +91,10 @@ def _request(request, managers) -> tuple:
         request.max_tokens,
         request.num_computed_tokens,
         request.num_output_placeholders,
-        request.num_cached_tokens,
-        request.num_external_computed_tokens,
+        *versions.counts(request),
         request.num_preemptions,
         request.is_prefill_chunk,
-        request.discard_latest_async_tokens,
+        versions.is_discarding(request),
         list(request.spec_token_ids),
         len(hashes),
         hashes[-1] if hashes else None,
@@ -125,7 +126,9 @@ def of_vllm(scheduler) -> dict:
     state = _pool(scheduler)
     state["running"] = [request.request_id for request in scheduler.running]
     state["waiting"] = [request.request_id for request in scheduler.waiting]
-    state["skipped_waiting"] = [request.request_id for request in scheduler.skipped_waiting]
+    state["skipped_waiting"] = [request.request_id for request in versions.second_queue(scheduler)]
+    if versions.IS_NEWER:
+        state["deferred"] = sorted(request.request_id for request in scheduler.deferred_waiting)
     state["finished"] = sorted(scheduler.finished_req_ids)
     state["prev_step"] = sorted(scheduler.prev_step_scheduled_req_ids)
     state["finished_recving"] = sorted(scheduler.finished_recving_kv_req_ids)
@@ -157,13 +160,13 @@ def _peek_quire(scheduler, request_ids) -> dict:
     """Of the core itself: quire's Python requests stay as they are."""
     requests = scheduler._native.snapshot()["requests"]
     named = dict(zip(scheduler._native.names_of([request["id"] for request in requests]), requests))
-    fields = ("num_tokens", "is_prefill_chunk", "discard_latest_async_tokens")
-    return {name: tuple(named[name][field] for field in fields) for name in request_ids if name in named}
+    known = {name: named[name] for name in request_ids if name in named}
+    return {name: (core["num_tokens"], core["is_prefill_chunk"], versions.will_discard_core(core)) for name, core in known.items()}
 
 
 def peek(scheduler, request_ids) -> dict:
-    """{request id: (num_tokens, is_prefill_chunk, discard_latest_async_tokens)} of those that the scheduler knows."""
+    """{request id: (num_tokens, is_prefill_chunk, whether its next tokens are discarded)} of those that the scheduler knows."""
     if getattr(scheduler, "debug_snapshot", None) is not None:
         return _peek_quire(scheduler, request_ids)
     known = {name: scheduler.requests[name] for name in request_ids if name in scheduler.requests}
-    return {name: (request.num_tokens, request.is_prefill_chunk, request.discard_latest_async_tokens) for name, request in known.items()}
+    return {name: (request.num_tokens, request.is_prefill_chunk, versions.will_discard(request)) for name, request in known.items()}

@@ -73,12 +73,15 @@ def hash_algorithm(cache_config) -> quire.HashAlgorithm:
     return HASHES[name]
 
 
-def speculation(speculative_config) -> dict:
+def speculation(vllm_config) -> dict:
+    speculative_config = vllm_config.speculative_config
     if not speculative_config:
         return {}
     num = speculative_config.num_speculative_tokens
     eagle = bool(speculative_config.use_eagle())
-    lookahead = num if eagle or speculative_config.uses_draft_model() else 0
+    lookahead = getattr(vllm_config, "num_lookahead_tokens", None)
+    if lookahead is None:  # older versions of vLLM leave it to their scheduler
+        lookahead = num if eagle or speculative_config.uses_draft_model() else 0
     return {"num_spec_tokens": num, "use_eagle": eagle, "num_lookahead_tokens": lookahead}
 
 
@@ -88,6 +91,7 @@ def core_config(s) -> quire.CoreConfig:
     transfer = s.vllm_config.kv_transfer_config
     align = s.kv_cache_config.has_mamba_layers and cache.mamba_cache_mode == "align"
     return quire.CoreConfig(
+        decisions=s.decisions,
         max_num_seqs=s.max_num_running_reqs,
         max_num_batched_tokens=s.max_num_scheduled_tokens,
         max_model_len=s.max_model_len,
@@ -121,6 +125,7 @@ def core_config(s) -> quire.CoreConfig:
         if transfer is not None and transfer.kv_load_failure_policy == "recompute"
         else quire.KvLoadFailurePolicy.FAIL,
         include_finished_set=s.include_finished_set,
+        **s.newer_options(),
         **{"policy": quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS, **s.own_options},
-        **speculation(s.vllm_config.speculative_config),
+        **speculation(s.vllm_config),
     )

@@ -1,4 +1,4 @@
-"""Statistics and KV events of the core as vLLM's objects."""
+"""Statistics and KV events of the core as vLLM 0.19.0's objects."""
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core import kv_cache_utils
@@ -7,7 +7,7 @@ from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 
 def scheduler_stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
-    running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions = stats
+    running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions, _ = stats
     return SchedulerStats(
         num_running_reqs=running,
         num_waiting_reqs=waiting,
@@ -16,7 +16,7 @@ def scheduler_stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats
         prefix_cache_stats=PrefixCacheStats(*prefix),
         connector_prefix_cache_stats=PrefixCacheStats(*connector_prefix) if connector_prefix else None,
         kv_cache_eviction_events=[KVCacheEvictionEvent(*event) for event in evictions],
-        spec_decoding_stats=SpecDecodingStats(*spec) if spec else None,
+        spec_decoding_stats=SpecDecodingStats(*spec[:5]) if spec else None,
         kv_connector_stats=transfer_stats.data if transfer_stats else None,
         cudagraph_stats=cudagraph_stats,
         perf_stats=perf_stats,
@@ -31,8 +31,9 @@ def joined_stats(earlier, later):
     def added(a, b):
         return b if a is None else a if b is None else (a[0] or b[0], *(x + y for x, y in zip(a[1:], b[1:])))
 
-    running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions = later
-    return (running, waiting, kv_usage, encoder_usage, added(earlier[4], prefix), added(earlier[5], connector_prefix), spec, [*earlier[7], *evictions])
+    running, waiting, kv_usage, encoder_usage, prefix, connector_prefix, spec, evictions, deferred = later
+    joined = added(earlier[4], prefix), added(earlier[5], connector_prefix)
+    return (running, waiting, kv_usage, encoder_usage, *joined, spec, [*earlier[7], *evictions], deferred)
 
 
 def kv_event(event):
@@ -42,7 +43,7 @@ def kv_event(event):
     convert = kv_cache_utils.maybe_convert_block_hash
     if kind == "removed":
         return BlockRemoved(block_hashes=[convert(event[1])], medium=event[2])
-    _, hashes, parent, token_ids, block_size, lora_id, medium, lora_name, extra_keys = event
+    _, hashes, parent, token_ids, block_size, lora_id, medium, lora_name, extra_keys, _ = event
     return BlockStored(
         block_hashes=[convert(value) for value in hashes],
         parent_block_hash=None if parent is None else convert(parent),

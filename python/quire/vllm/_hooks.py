@@ -43,7 +43,7 @@ class Hooks:
         return self._connector.request_finished(request, block_ids[0])
 
     def planned(self, pieces):
-        output = self._scheduler._make_output(pieces)
+        output = self._scheduler.make_output(pieces)
         output.kv_connector_metadata = self._scheduler._build_kv_connector_meta(self._connector, output)
         self._scheduler._plan_output = output
 

@@ -96,6 +96,12 @@ class ReplayGrammars:
     def should_advance(self, request):
         return request.use_structured_output and self._answers.take("advance", request.request_id)
 
+    def accept_tokens(self, request, tokens):
+        return not request.use_structured_output or bool(self._answers.take("accept", request.request_id))
+
+    def validate_tokens(self, request, tokens):
+        return list(tokens)[: self._answers.take("valid", request.request_id)] if request.use_structured_output else tokens
+
     def grammar_bitmask(self, requests, names, drafts):
         return None
 

@@ -32,6 +32,11 @@ def features(mm_features) -> list:
     return out
 
 
+def wants_logprobs(sampling) -> bool:
+    """Of its outputs; newer versions of vLLM count their own way."""
+    return sampling is not None and getattr(sampling, "num_logprobs", sampling.logprobs) is not None
+
+
 def new_request(request, names_blocks: bool) -> dict:
     lora, sampling = request.lora_request, request.sampling_params
     return {
@@ -47,10 +52,11 @@ def new_request(request, names_blocks: bool) -> dict:
         "skip_reading_prefix_cache": request.skip_reading_prefix_cache,
         "lora_id": lora.lora_int_id if lora else 0,
         "lora_name": lora.lora_name if lora else "",
+        "lora_path": lora.lora_path if lora else "",
         "cache_salt": request.cache_salt or "",
         "multimodal": features(request.mm_features),
         "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if names_blocks and request.prompt_embeds is not None else None,
-        "wants_logprobs": sampling is not None and sampling.logprobs is not None,
+        "wants_logprobs": wants_logprobs(sampling),
         "pass_hashes": names_blocks,
     }
 
@@ -61,6 +67,7 @@ def session_input(update) -> dict:
         "tokens": list(update.prompt_token_ids or ()),
         "multimodal": features(update.mm_features),
         "arrival_time": update.arrival_time,
+        "max_tokens": update.max_tokens,
     }
 
 
@@ -73,4 +80,4 @@ def take_session_input(request, update, num_prompt_tokens: int) -> bool:
         request.mm_features.extend(update.mm_features)
     request.arrival_time = update.arrival_time
     request.sampling_params = update.sampling_params
-    return update.sampling_params is not None and update.sampling_params.logprobs is not None
+    return wants_logprobs(update.sampling_params)

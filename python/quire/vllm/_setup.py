@@ -1,4 +1,4 @@
-"""What the scheduler of vLLM 0.19.0 is made of: limits read from vLLM's configuration, and the parties that answer it."""
+"""What vLLM's scheduler is made of: limits read from vLLM's configuration, and the parties that answer it."""
 
 from vllm import envs
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
@@ -6,7 +6,6 @@ from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 from vllm.distributed.kv_events import EventPublisherFactory
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
-from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
 from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.kv_cache_interface import AttentionSpec
@@ -38,7 +37,7 @@ def read_limits(scheduler) -> None:
     scheduler.dcp_world_size = parallel.decode_context_parallel_size
     scheduler.pcp_world_size = parallel.prefill_context_parallel_size
     scheduler.use_pp = parallel.pipeline_parallel_size > 1
-    scheduler.use_v2_model_runner = envs.VLLM_USE_V2_MODEL_RUNNER
+    scheduler.use_v2_model_runner = getattr(scheduler.vllm_config, "use_v2_model_runner", envs.VLLM_USE_V2_MODEL_RUNNER)
     scheduler.needs_kv_cache_zeroing = scheduler.kv_cache_config.needs_kv_cache_zeroing
     observability = scheduler.observability_config
     scheduler.kv_metrics_sample = observability.kv_cache_metrics_sample if observability.kv_cache_metrics else 0.0
@@ -79,6 +78,8 @@ def attach_parties(scheduler) -> None:
 def _attach_routed_experts(scheduler) -> None:
     if scheduler.dcp_world_size != 1 or scheduler.pcp_world_size != 1:
         raise ValueError("enable_return_routed_experts does not support context parallelism")
+    from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader  # of vLLM 0.19.0 alone
+
     groups = scheduler.kv_cache_config.kv_cache_groups
     if not groups:
         raise ValueError("enable_return_routed_experts requires at least one kv cache group")

@@ -5,13 +5,10 @@ real ones told vLLM's: nobody outside is asked twice. At the first difference a 
 and vLLM goes on.
 """
 
-import copy
-import dataclasses
 import os
 import tempfile
 import traceback
 from collections import deque
-from types import SimpleNamespace
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.logger import init_logger
@@ -19,88 +16,25 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
 from vllm.v1.core.sched.scheduler import Scheduler as SyncScheduler
-from vllm.v1.request import Request, RequestStatus
-from vllm.v1.utils import ConstantList
+from vllm.v1.request import Request
 
 from quire import _vllm_compare as compare
 from quire.vllm import _journal as journal
+from quire.vllm import is_served
+from quire.vllm._beside import beside_class, copied_request, copied_result, plan_of
 from quire.vllm._config import refuse
 from quire.vllm._options import options_of
-from quire.vllm._replay import Answers, ReplayConnector, ReplayEncoderConnector, ReplayGrammars
+from quire.vllm._replay import Answers
 from quire.vllm._setup import refuse_pool_takers
-from quire.vllm.v0_19 import Scheduler
 
 logger = init_logger("vllm.quire")
 
 SCRIPTS = "QUIRE_SHADOW_DIR"  # environment variable: the folder for scripts; the system's for temporary files without it
 
 
-class Beside(Scheduler):
-    """quire's scheduler with stand-ins for everybody who answers it."""
-
-    def __init__(self, theirs, answers: Answers, **arguments):
-        self._theirs = theirs
-        self._answers = answers
-        super().__init__(**{**arguments, "structured_output_manager": ReplayGrammars(answers)})
-        del self._theirs
-
-    def _meet(self, mm_registry) -> None:
-        theirs = self._theirs
-        self.max_num_encoder_input_tokens = theirs.max_num_encoder_input_tokens
-        self.encoder_cache_size = theirs.encoder_cache_manager.cache_size
-        self.kv_metrics_sample = 0.0  # which blocks are sampled is random
-        self.connector = None if theirs.connector is None else ReplayConnector(self._answers)
-        self.ec_connector = None if theirs.ec_connector is None else ReplayEncoderConnector(self._answers)
-        self.perf_metrics = None
-        self._routed_group = -1
-        self.events = []
-        self.kv_event_publisher = SimpleNamespace(publish=lambda batch: self.events.extend(batch.events), shutdown=lambda: None)
-
-
-class Grammar:
-    """A request's structured output as quire's half sees it: it is ready when vLLM's scheduler found it so."""
-
-    def __init__(self, shadow, request):
-        self._shadow = shadow
-        self._request = request
-        self._ready = False
-
-    @property
-    def grammar(self):
-        if not self._ready and self._request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
-            self._ready = True
-            self._shadow._journal.event_before("grammar", self._request.request_id)
-        return self if self._ready else None
-
-    def accept_tokens(self, request_id, tokens):
-        return True
-
-    def validate_tokens(self, tokens):
-        valid = self._request.structured_output_request.grammar.validate_tokens(tokens)
-        self._shadow._journal.answer("valid", self._request.request_id, len(valid))
-        return valid
-
-
-def _copied_request(shadow, request: Request) -> Request:
-    own = copy.copy(request)
-    for name in ("_output_token_ids", "_all_token_ids", "block_hashes", "spec_token_ids", "events"):
-        setattr(own, name, list(getattr(request, name)))
-    own.prompt_token_ids = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
-    own.output_token_ids, own.all_token_ids = ConstantList(own._output_token_ids), ConstantList(own._all_token_ids)
-    own.mm_features = [copy.copy(feature) for feature in request.mm_features]
-    own.structured_output_request = None if request.structured_output_request is None else Grammar(shadow, request)
-    return own
-
-
-def _copied_result(output):
-    """vLLM's scheduler cuts the rows of sampled tokens, and adds to the connector's statistics."""
-    worker = output.kv_connector_output
-    own = None if worker is None else dataclasses.replace(worker, kv_connector_stats=None)
-    return dataclasses.replace(output, sampled_token_ids=[list(row) for row in output.sampled_token_ids or ()], kv_connector_output=own)
-
-
-def _plan(output) -> dict:
-    return {name: value for name, value in compare.plan(output).items() if name not in ("kv_meta", "ec_meta")}
+def _named(finished: list) -> list:
+    """Newer versions of vLLM give the requests themselves."""
+    return [(one.request_id, one.client_index) if isinstance(one, Request) else tuple(one) for one in finished]
 
 
 class ShadowScheduler(SchedulerInterface):
@@ -115,10 +49,11 @@ class ShadowScheduler(SchedulerInterface):
         mm_registry=MULTIMODAL_REGISTRY,
         include_finished_set: bool = False,
         log_stats: bool = False,
+        **newer,
     ) -> None:
         arguments = {
             "vllm_config": vllm_config, "kv_cache_config": kv_cache_config, "structured_output_manager": structured_output_manager,
-            "block_size": block_size, "mm_registry": mm_registry, "include_finished_set": include_finished_set, "log_stats": log_stats,
+            "block_size": block_size, "mm_registry": mm_registry, "include_finished_set": include_finished_set, "log_stats": log_stats, **newer,
         }  # fmt: skip
         if own := options_of(vllm_config):
             refuse(f"additional_config: quire.{next(iter(own))} beside vLLM's own scheduler, which has no such option", "leave it out")
@@ -130,10 +65,22 @@ class ShadowScheduler(SchedulerInterface):
         self._answers = Answers()
         self._calls, self._events = [], []  # what vLLM's told its connector and published, in the call that runs
         self._plans = deque()  # (vLLM's SchedulerOutput, ours), not yet updated
-        self._ours = Beside(self._theirs, self._answers, **arguments)
-        self._journal = journal.Journal(journal.configuration(self._ours))
-        self._tap_parties()
+        self._ours = self._make_ours(arguments)
+        self._journal = None if self._ours is None else journal.Journal(journal.configuration(self._ours))
+        if self._ours is not None:
+            self._tap_parties()
         logger.info("quire.vllm.ShadowScheduler: vLLM's scheduler decides; quire's is compared with it")
+
+    def _make_ours(self, arguments: dict):
+        try:
+            return beside_class()(self._theirs, self._answers, **arguments)
+        except Exception as error:
+            if is_served():
+                raise
+            # A version that quire has no adapter for: vLLM is to run all the same.
+            self.difference = f"at start: {error!r}"
+            logger.error("quire.vllm.ShadowScheduler: quire's scheduler cannot be made under this version of vLLM: %r. vLLM goes on alone.", error)
+            return None
 
     def __getattr__(self, name: str):
         if name == "_theirs":
@@ -164,7 +111,12 @@ class ShadowScheduler(SchedulerInterface):
             connector.take_events = lambda: self._both_take(list(take_events() or ()))
         if theirs.ec_connector is not None:
             self._tap(theirs.ec_connector, "has_cache_item", lambda answer, name: self._hear("item", name, answer, bool(answer)))
-        self._tap(theirs.structured_output_manager, "should_advance", self._hear_advance)
+        grammars = theirs.structured_output_manager
+        if hasattr(grammars, "accept_tokens"):  # vLLM 0.32.0 asks no others
+            self._tap(grammars, "accept_tokens", lambda answer, request, *_: self._hear_grammar("accept", answer, request))
+            self._tap(grammars, "validate_tokens", lambda answer, request, *_: self._hear_grammar("valid", len(answer), request))
+        else:
+            self._tap(grammars, "should_advance", self._hear_advance)
         self._tap(theirs.kv_event_publisher, "publish", lambda _, batch: self._events.extend(batch.events))
 
     def _hear(self, question: str, about, answer, plain) -> None:
@@ -184,6 +136,10 @@ class ShadowScheduler(SchedulerInterface):
     def _hear_advance(self, answer, request) -> None:
         if request.use_structured_output:
             self._hear("advance", request, answer, bool(answer))
+
+    def _hear_grammar(self, question: str, answer, request) -> None:
+        if request.use_structured_output:
+            self._hear(question, request, answer, int(answer))
 
     def _both_take(self, events: list) -> list:
         if self._ours is not None and events:
@@ -208,10 +164,10 @@ class ShadowScheduler(SchedulerInterface):
 
     def _take_request(self, request: Request) -> Request:
         self._journal.event("add", journal.request_spec(request))
-        return _copied_request(self, request)
+        return copied_request(self, request)
 
     def _take_result(self, output):
-        own = _copied_result(output)
+        own = copied_result(output)
         self._journal.event("update", journal.result(own))
         return own
 
@@ -291,10 +247,10 @@ class ShadowScheduler(SchedulerInterface):
         self._decided(self._theirs.add_request, request)
         self._compared("add_request", None, lambda ours: ours.add_request(own))
 
-    def schedule(self):
+    def schedule(self, *newer):
         self._note("schedule")
-        output = self._decided(self._theirs.schedule)
-        own = self._compared("schedule", output, lambda ours: ours.schedule(), _plan)
+        output = self._decided(self._theirs.schedule, *newer)
+        own = self._compared("schedule", output, lambda ours: ours.schedule(), plan_of)
         if own is not None:
             self._plans.append((output, own))
         return output
@@ -339,7 +295,7 @@ class ShadowScheduler(SchedulerInterface):
             request_ids = list(request_ids)
         self._note("abort", request_ids, finished_status.name)
         finished = self._decided(self._theirs.finish_requests, request_ids, finished_status)
-        self._compared("finish_requests", finished, lambda ours: ours.finish_requests(request_ids, finished_status))
+        self._compared("finish_requests", finished, lambda ours: ours.finish_requests(request_ids, finished_status), _named)
         return finished
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
@@ -385,6 +341,18 @@ class ShadowScheduler(SchedulerInterface):
 
     def has_finished_requests(self) -> bool:
         return self._theirs.has_finished_requests()
+
+    def has_requests(self) -> bool:
+        return self._theirs.has_requests()
+
+    def get_kv_cache_usage(self) -> float:
+        return self._theirs.get_kv_cache_usage()
+
+    def get_ec_connector(self):
+        return self._theirs.get_ec_connector()
+
+    def get_kv_event_publisher_config(self):
+        return self._theirs.get_kv_event_publisher_config()
 
     def get_request_counts(self) -> tuple[int, int]:
         return self._theirs.get_request_counts()

@@ -8,7 +8,11 @@ import quire
 _STATUS = {status: index + 1 for index, status in enumerate(quire.RequestStatus)}
 
 
-def _request(core: dict, request) -> tuple:
+def _is_newer(scheduler) -> bool:
+    return scheduler.decisions != quire.DecisionProfile.VLLM_0_19
+
+
+def _request(core: dict, request, is_newer: bool) -> tuple:
     hashes = request.block_hashes
     return (
         _STATUS[core["status"]],
@@ -19,11 +23,11 @@ def _request(core: dict, request) -> tuple:
         request.max_tokens,
         core["num_computed_tokens"],
         core["num_output_placeholders"],
-        core["num_cached_tokens"],
-        core["num_external_computed_tokens"],
+        core["num_stale_tokens" if is_newer else "num_cached_tokens"],
+        core["num_tokens_in_flight" if is_newer else "num_external_computed_tokens"],
         core["num_preemptions"],
         core["is_prefill_chunk"],
-        core["discard_latest_async_tokens"],
+        core["drops_stale" if is_newer else "discard_latest_async_tokens"],
         core["draft_tokens"],
         len(hashes),
         hashes[-1] if hashes else None,
@@ -77,14 +81,17 @@ def debug_snapshot(scheduler) -> dict:
     for queue in ("running", "waiting", "skipped_waiting"):
         state[queue] = names(core[queue])
     state["finished"] = sorted(set(names(core["finished"])))
-    state["prev_step"] = sorted(native.last_step_names())
+    is_newer = _is_newer(scheduler)
+    state["prev_step"] = [] if is_newer and scheduler.use_v2_model_runner else sorted(native.last_step_names())
+    if is_newer:
+        state["deferred"] = sorted(names([r["id"] for r in core["requests"] if r["deferred"]]))
     state["finished_recving"] = sorted(names(core["finished_receiving"]))
     state["failed_recving"] = sorted(names(core["failed_receiving"]))
     waiting_for_input = [r for r in core["requests"] if r["status"] == quire.RequestStatus.WAITING_FOR_INPUT]
     state["num_waiting_for_streaming_input"] = len(waiting_for_input)
     state["pause_state"] = int(scheduler.pause_state)
     by_name = dict(zip(names([r["id"] for r in core["requests"]]), core["requests"]))
-    state["requests"] = {name: _request(by_name[name], request) for name, request in requests.items() if name in by_name}
+    state["requests"] = {name: _request(by_name[name], request, is_newer) for name, request in requests.items() if name in by_name}
     state["order"] = list(state["requests"])
     state["encoder"] = _encoder(core, names, scheduler.is_encoder_decoder)
     return state

@@ -65,6 +65,7 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   const Ending ending = ending_of(fields);
   const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>(fields["multimodal"]));
   const auto lora_name = nb::cast<std::string>(fields["lora_name"]);
+  const auto lora_path = nb::cast<std::string>(fields["lora_path"]);
   const auto cache_salt = nb::cast<std::string>(fields["cache_salt"]);
   const nb::object embeds = fields["prompt_embeds"];
   NewRequest made;
@@ -83,6 +84,7 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   made.skip_reading_prefix_cache = nb::cast<bool>(fields["skip_reading_prefix_cache"]);
   made.lora_id = nb::cast<std::int64_t>(fields["lora_id"]);
   made.lora_name = lora_name;
+  made.lora_path = lora_path;
   made.cache_salt = cache_salt;
   made.multimodal = features;
   RequestTags tags;
@@ -113,6 +115,7 @@ void continue_session(Bridge& self, nb::handle name, const std::optional<nb::dic
   input.tokens = tokens;
   input.multimodal = features;
   input.arrival_time = nb::cast<double>((*fields)["arrival_time"]);
+  input.max_tokens = natural(nb::cast<std::int64_t>((*fields)["max_tokens"]));
   self.continue_session(name, &input, {.now = now});
 }
 
@@ -146,7 +149,9 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
           nb::cast<std::int32_t>(given["routed_group"]),
           trace_options_of(nb::cast<nb::dict>(given["trace"])),
           nb::cast<std::string>(given["connector"]),
-          journal_options_of(nb::cast<nb::dict>(given["journal"]))};
+          journal_options_of(nb::cast<nb::dict>(given["journal"])),
+          nb::cast<bool>(given["asks_grammars"]),
+          nb::object(given["prefill_stats"])};
 }
 
 void bind_steps(Class& c) {

@@ -57,7 +57,7 @@ Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
       trace_(trace_of(options_, config)),
       journal_(journal_of(options_, config, with_events(seams_.of_core(), trace_.get()))),
       core_(value_or_raise(Core::create(config, journal_ != nullptr ? journal_->seams() : with_events(seams_.of_core(), trace_.get())))),
-      mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector)),
+      mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector), rules_of(config.decisions)),
       outputs_(options_.outputs),
       max_plans_(config.limits.max_outstanding_plans),
       num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),

@@ -38,6 +38,8 @@ struct BridgeOptions {
   TraceOptions trace;              // path empty: off
   std::string connector;           // as the trace names it; empty: none
   JournalOptions journal;          // folder empty: off
+  bool asks_grammars = false;      // a grammar's manager is asked by accept and count_valid alone (DecisionRules::refused_tokens_end)
+  nb::object prefill_stats;        // PrefillStats, where the first output of a request carries one; None: outputs carry counts
 };
 
 // What update() is given of vLLM's ModelRunnerOutput.
@@ -142,6 +144,7 @@ class Bridge {
 
   void require_oldest(nb::handle scheduled) const;
   void collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled);
+  [[nodiscard]] bool is_dropped(const Record& record) const;
   void take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
                 std::vector<RequestId>& pooled);
   nb::dict report(const StepOutcome& outcome, const StepOutput& output);
@@ -149,6 +152,7 @@ class Bridge {
   nb::object reported_tokens(const RequestUpdate& update) const;
   void show_session_pause(Record& record);
   void note_tokens(Record& record, const RequestUpdate& update);
+  void note_prefill(Record& record, const RequestUpdate& update, OutputFields& fields) const;
   nb::object finished_sets(const StepOutcome& outcome);
   void forget(const StepOutcome& outcome);
   nb::object routed_experts(const RequestUpdate& update);

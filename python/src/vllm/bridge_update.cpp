@@ -47,6 +47,12 @@ std::size_t Bridge::num_idle_before(nb::handle scheduled) const {
   return 0;
 }
 
+// vLLM 0.32.0 does not look at what is in flight for a request that a reset has preempted.
+bool Bridge::is_dropped(const Record& record) const {
+  const auto view = core_->view(record.id);
+  return view && view->drops_stale && view->num_stale_tokens > 0;
+}
+
 void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
                       std::vector<RequestId>& pooled) {
   rows_.emplace_back();
@@ -56,7 +62,8 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   const nb::handle row = get(output.index, record->name);
   if (!row.is_valid()) throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
-  if (const nb::handle found = get(output.nans, record->name)) nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
+  if (const nb::handle found = get(output.nans, record->name); found.is_valid() && !is_dropped(*record))
+    nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
   row_numbers_.back() = number;
   if (has_items(output.pooled) && record->pooling && !item(output.pooled, number, "pooler_output").is_none()) pooled.push_back(record->id);
   if (!has_items(output.sampled)) return;
@@ -108,6 +115,15 @@ void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
     record.stop_reason = nb::str("repetition_detected");
 }
 
+// vLLM's PrefillStats: prompt, computed, cached, of these local and external, and what came into the cache.
+void Bridge::note_prefill(Record& record, const RequestUpdate& update, OutputFields& fields) const {
+  if (options_.prefill_stats.is_none() || std::exchange(record.told_prefill, true)) return;
+  const auto prompt = std::int64_t{record.num_prompt_tokens};
+  const std::int64_t cached = std::max<std::int64_t>(update.num_cached_tokens, 0);
+  const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_named_tokens}, prompt) - cached, 0);
+  fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached, 0, created);
+}
+
 nb::object Bridge::routed_experts(const RequestUpdate& update) {
   if (options_.routed_group < 0 || update.result_index >= routed_blocks_.size()) return {};
   const std::span<const BlockId> blocks = routed_blocks_[update.result_index];
@@ -136,21 +152,26 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
+  // Before the next input of a session brings its own parameters; vLLM 0.19.0 looks behind that.
+  const bool wanted_logprobs = record.wants_logprobs;
   if (update.session_waits) show_session_pause(record);
   if (row >= 0) {
-    if (record.wants_logprobs && has_items(output.logprobs))
+    if ((options_.asks_grammars ? wanted_logprobs : record.wants_logprobs) && has_items(output.logprobs))
       fields[OutputFields::new_logprobs] = output.logprobs.attr("slice_request")(row, update.tokens.size());
     if (const nb::handle found = get(output.prompt_logprobs, record.name))
       fields[OutputFields::new_prompt_logprobs_tensors] = nb::borrow(found);
     if (has_items(output.pooled)) fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
     fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
     fields[OutputFields::stop_reason] = record.stop_reason;
-    fields[OutputFields::num_external_computed_tokens] =
-        update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
+    note_prefill(record, update, fields);
+    if (options_.prefill_stats.is_none())
+      fields[OutputFields::num_external_computed_tokens] =
+          update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
     if (record.num_nans != 0) fields[OutputFields::num_nans_in_logits] = nb::int_(record.num_nans);
   }
   fields[OutputFields::trace_headers] = record.trace_headers;
-  if (update.num_cached_tokens != 0) fields[OutputFields::num_cached_tokens] = fast::steal(PyLong_FromLongLong(update.num_cached_tokens));
+  if (options_.prefill_stats.is_none() && update.num_cached_tokens != 0)
+    fields[OutputFields::num_cached_tokens] = fast::steal(PyLong_FromLongLong(update.num_cached_tokens));
   if (!update.events.empty()) fields[OutputFields::events] = outputs_.events(update.events);
   const nb::object client = nb::int_(record.client_index);
   nb::handle list = get(outputs, client);
@@ -160,7 +181,8 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
   }
   const nb::object made = outputs_.make(record.name, tokens, fields);
   fast::check(PyList_Append(list.ptr(), made.ptr()));
-  if (update.finished && !update.session_waits) end(record, update.status);
+  if (update.finished && !update.session_waits)
+    end(record, update.reason == FinishReason::error ? RequestStatus::finished_error : update.status);
 }
 
 nb::dict Bridge::report(const StepOutcome& outcome, const StepOutput& output) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "quire/decision_profile.h"
 #include "quire/request.h"
 #include "vllm/record.h"
 
@@ -12,7 +13,8 @@ namespace quire::python {
 class Mirror {
  public:
   // `statuses`: vLLM's RequestStatus members in the order of quire's. hash_bytes: size of one block name; 0 where the core names no blocks.
-  Mirror(nb::list statuses, std::uint32_t hash_bytes);
+  // What a Request has to show depends on `rules`.
+  Mirror(nb::list statuses, std::uint32_t hash_bytes, const DecisionRules& rules);
 
   // Writes what the core says about the request into the Python object.
   void show(Record& record, const RequestView& view);
@@ -30,9 +32,10 @@ class Mirror {
 
   nb::list statuses_;
   std::uint32_t hash_bytes_;
+  DecisionRules rules_;
   nb::object status_, num_computed_tokens_, num_output_placeholders_, num_cached_tokens_, num_external_computed_tokens_, num_preemptions_,
       is_prefill_chunk_, discard_latest_async_tokens_, spec_token_ids_, prompt_token_ids_, num_prompt_tokens_, stop_reason_,
-      num_nans_in_logits_;
+      num_nans_in_logits_, num_in_flight_tokens_, num_stale_output_tokens_, drop_stale_output_;
 };
 
 }  // namespace quire::python

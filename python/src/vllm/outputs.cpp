@@ -10,7 +10,7 @@ OutputMaker::OutputMaker(OutputTypes types) : types_(std::move(types)), name_tup
   constexpr std::array<const char*, OutputFields::count> kNames = {
       "new_logprobs",   "new_prompt_logprobs_tensors", "pooling_output", "finish_reason",     "stop_reason",
       "events",         "kv_transfer_params",          "trace_headers",  "num_cached_tokens", "num_external_computed_tokens",
-      "routed_experts", "num_nans_in_logits"};
+      "routed_experts", "num_nans_in_logits",          "prefill_stats"};
   for (std::size_t i = 0; i < kNames.size(); ++i) names_[i] = fast::interned(kNames[i]);
 }
 

@@ -35,6 +35,7 @@ struct OutputFields {
     num_external_computed_tokens,
     routed_experts,
     num_nans_in_logits,
+    prefill_stats,
     count
   };
   std::array<nb::object, count> values;

@@ -24,6 +24,8 @@ struct Shown {
   std::int64_t num_preemptions = 0;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
+  std::int64_t num_in_flight = 0, num_stale = 0;
+  bool drops_stale = false;
   bool has_drafts = false;
   std::int64_t num_nans = 0;
 };
@@ -50,7 +52,8 @@ struct Record {
   bool pooling = false;
   bool structured = false;
   bool session = false;
-  bool input_taken = false;  // the Python request has the session's next input already
+  bool told_prefill = false;  // an output has carried its PrefillStats
+  bool input_taken = false;   // the Python request has the session's next input already
 
   bool finished = false;
   bool announced = false;  // a plan has named it among the finished

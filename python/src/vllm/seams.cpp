@@ -86,16 +86,22 @@ bool Seams::ready(RequestId id) {
   return nb::cast<bool>(bridge_.options().hooks.attr("grammar_ready")(bridge_.find(id)->request));
 }
 
+bool Seams::failed(RequestId id) {
+  return nb::cast<bool>(bridge_.options().hooks.attr("grammar_failed")(bridge_.find(id)->request));
+}
+
 bool Seams::should_advance(const RequestView& request) {
   return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_should_advance")(bridge_.refreshed(request))));
 }
 
 bool Seams::accept(RequestId id, std::span<const TokenId> tokens) {
-  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_accept")(bridge_.find(id)->request, fast::list(tokens))));
+  const nb::object request = bridge_.options().asks_grammars ? bridge_.refreshed(id) : bridge_.find(id)->request;
+  return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_accept")(request, fast::list(tokens))));
 }
 
 std::uint32_t Seams::count_valid(RequestId id, std::span<const TokenId> drafts) {
-  return nb::cast<std::uint32_t>(bridge_.options().hooks.attr("grammar_count_valid")(bridge_.find(id)->request, fast::list(drafts)));
+  const nb::object request = bridge_.options().asks_grammars ? bridge_.refreshed(id) : bridge_.find(id)->request;
+  return nb::cast<std::uint32_t>(bridge_.options().hooks.attr("grammar_count_valid")(request, fast::list(drafts)));
 }
 
 std::string Seams::tool_of(const RequestView& request) {

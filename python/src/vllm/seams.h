@@ -25,6 +25,7 @@ class Seams final : public Connector, public EncoderConnector, public Grammar, p
   void allocated(const RequestView& request, std::uint32_t index) override;
 
   bool ready(RequestId id) override;
+  bool failed(RequestId id) override;
   bool should_advance(const RequestView& request) override;
   bool accept(RequestId id, std::span<const TokenId> tokens) override;
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;

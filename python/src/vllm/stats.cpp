@@ -18,7 +18,9 @@ nb::object bytes_of(const std::vector<std::uint8_t>& data) {
 nb::object spec_of(const SpecDecodingStats& s) {
   nb::list per_position;
   for (const std::uint64_t count : s.num_accepted_per_position) per_position.append(count);
-  return nb::make_tuple(s.num_spec_tokens, s.num_drafts, s.num_draft_tokens, s.num_accepted_tokens, per_position);
+  nb::list drafted;
+  for (const std::uint64_t count : s.num_drafted_per_position) drafted.append(count);
+  return nb::make_tuple(s.num_spec_tokens, s.num_drafts, s.num_draft_tokens, s.num_accepted_tokens, per_position, drafted);
 }
 
 nb::object evictions_of(std::span<const KvEvictionEvent> evictions) {
@@ -58,11 +60,12 @@ nb::object event_of(const BlockStored& event) {
   return nb::make_tuple("stored", hashes, event.parent_block_hash ? bytes_of(*event.parent_block_hash) : nb::none(),
                         fast::list(std::span<const TokenId>(event.token_ids)), event.block_size,
                         event.lora_id ? nb::object(nb::int_(*event.lora_id)) : nb::none(), event.medium,
-                        event.lora_name ? nb::object(nb::str(event.lora_name->c_str())) : nb::none(), extra_keys_of(event));
+                        event.lora_name ? nb::object(nb::str(event.lora_name->c_str())) : nb::none(), extra_keys_of(event),
+                        event.group_idx);
 }
 
 nb::object event_of(const BlockRemoved& event) {
-  return nb::make_tuple("removed", bytes_of(event.block_hash), event.medium);
+  return nb::make_tuple("removed", bytes_of(event.block_hash), event.medium, event.group_idx);
 }
 
 nb::object event_of(const AllBlocksCleared&) {
@@ -73,10 +76,10 @@ nb::object event_of(const AllBlocksCleared&) {
 
 nb::object stats_of(const SchedulerStats* stats) {
   if (stats == nullptr) return nb::none();
-  return nb::make_tuple(stats->num_running, stats->num_waiting, stats->kv_cache_usage, stats->encoder_cache_usage,
-                        prefix_of(stats->prefix_cache),
-                        stats->connector_prefix_cache ? prefix_of(*stats->connector_prefix_cache) : nb::none(),
-                        stats->spec_decoding ? spec_of(*stats->spec_decoding) : nb::none(), evictions_of(stats->evictions));
+  return nb::make_tuple(
+      stats->num_running, stats->num_waiting, stats->kv_cache_usage, stats->encoder_cache_usage, prefix_of(stats->prefix_cache),
+      stats->connector_prefix_cache ? prefix_of(*stats->connector_prefix_cache) : nb::none(),
+      stats->spec_decoding ? spec_of(*stats->spec_decoding) : nb::none(), evictions_of(stats->evictions), stats->num_deferred);
 }
 
 nb::object events_of(std::span<const KvEvent> events) {

@@ -21,8 +21,8 @@ template <class Form>
 void fields(Form& form, NewRequest& request) {
   form(request.id, request.name, request.prompt, request.client_index, request.priority, request.arrival_time, request.max_tokens,
        request.min_tokens, request.eos_ids, request.stop_token_ids, request.repetition, request.pooling, request.structured_output,
-       request.resumable, request.skip_reading_prefix_cache, request.loads_nothing, request.lora_id, request.lora_name, request.cache_salt,
-       request.multimodal, request.prompt_embeds, request.block_hashes, request.tags);
+       request.resumable, request.skip_reading_prefix_cache, request.loads_nothing, request.lora_id, request.lora_name, request.lora_path,
+       request.cache_salt, request.multimodal, request.prompt_embeds, request.block_hashes, request.tags);
 }
 
 template <class Form>
@@ -33,7 +33,8 @@ void fields(Form& form, ForkRequest& child) {
 
 template <class Form>
 void fields(Form& form, SessionInput& input) {
-  form(input.tokens, input.multimodal, input.arrival_time, input.min_tokens, input.eos_ids, input.stop_token_ids, input.repetition);
+  form(input.tokens, input.multimodal, input.arrival_time, input.max_tokens, input.min_tokens, input.eos_ids, input.stop_token_ids,
+       input.repetition);
 }
 
 template <class Form>

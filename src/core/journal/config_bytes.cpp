@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 6};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 7};
 
 class ConfigWriter {
  public:
@@ -52,6 +52,9 @@ class ConfigWriter {
   }
 };
 
+constexpr std::uint8_t last_of(DecisionProfile /*kind*/) {
+  return static_cast<std::uint8_t>(DecisionProfile::vllm_0_32);
+}
 constexpr std::uint8_t last_of(SchedulingPolicy /*kind*/) {
   return static_cast<std::uint8_t>(SchedulingPolicy::continuum);
 }

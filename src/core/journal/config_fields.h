@@ -106,15 +106,15 @@ void fields(Form& form, Is<KvCacheConfig> auto& kv) {
 template <class Form>
 void fields(Form& form, Is<SchedulerOptions> auto& options) {
   auto& [max_num_seqs, max_num_batched_tokens, max_model_len, long_prefill_token_threshold, max_num_waiting, enable_chunked_prefill,
-         reserve_full_isl, policy, async_scheduling, admit_oversized] = options;
+         reserve_full_isl, policy, async_scheduling, max_in_flight_tokens, admit_oversized] = options;
   form(max_num_seqs, max_num_batched_tokens, max_model_len, long_prefill_token_threshold, max_num_waiting, enable_chunked_prefill,
-       reserve_full_isl, policy, async_scheduling, admit_oversized);
+       reserve_full_isl, policy, async_scheduling, max_in_flight_tokens, admit_oversized);
 }
 
 template <class Form>
 void fields(Form& form, Is<PrefixCacheOptions> auto& options) {
-  auto& [enable_prefix_caching, hash, hash_seed, root_hash, lifo_free_blocks] = options;
-  form(enable_prefix_caching, hash, hash_seed, root_hash, lifo_free_blocks);
+  auto& [enable_prefix_caching, hash, hash_seed, root_hash, retention_interval, lifo_free_blocks] = options;
+  form(enable_prefix_caching, hash, hash_seed, root_hash, retention_interval, lifo_free_blocks);
 }
 
 template <class Form>
@@ -175,10 +175,10 @@ void fields(Form& form, Is<ReportOptions> auto& options) {
 
 template <class Form>
 void fields(Form& form, Is<CoreConfig> auto& config) {
-  auto& [scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel, continuum,
-         cures, pressure, swap, limits, report] = config;
-  form(scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel, continuum,
-       cures, pressure, swap, limits, report);
+  auto& [decisions, scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel,
+         continuum, cures, pressure, swap, limits, report] = config;
+  form(decisions, scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel,
+       continuum, cures, pressure, swap, limits, report);
 }
 
 }  // namespace quire

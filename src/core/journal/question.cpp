@@ -37,7 +37,7 @@ Question& Question::add(const RequestView& request) {
 Question& Question::add(const BlockHash* parent, const HashInput& input) {
   if (parent != nullptr)
     for (const std::uint8_t byte : parent->bytes) add(byte);
-  add(input.tokens).add(input.start).add(input.lora_name).add(input.cache_salt);
+  add(input.tokens).add(input.start).add(input.lora_name).add(input.lora_path).add(input.cache_salt);
   for (const MultimodalFeature& feature : input.multimodal) add(feature.identifier).add(feature.position.offset());
   if (input.embeds_digest && with_tokens_)
     for (const std::uint8_t byte : *input.embeds_digest) add(byte);

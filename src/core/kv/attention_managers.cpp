@@ -64,6 +64,33 @@ void SlidingWindowManager::find(HitQuery& query) const {
   query.truncate(use_eagle && size > 0 ? size - 1 : size);
 }
 
+// vLLM 0.32.0's reachable_block_mask, for groups of one block size.
+WindowReach SlidingWindowManager::reach_of(const KvRequest& request) const {
+  const std::int64_t size = tokens_.size();
+  const std::int64_t shift = options_.use_eagle ? 1 : 0;
+  WindowReach reach{.need = tokens_.ceil(window_ - 1) + shift, .shift = shift};
+  const std::int64_t retention = *options_.retention;
+  reach.per_segment = retention < 0 ? 1 : retention / size;
+  if (retention < 0) return reach;
+  // Where a later request can go on that has the same prompt, or one that goes on behind it; of EAGLE a block before.
+  const auto prompt = std::int64_t{request.num_prompt_tokens};
+  const auto add = [&](std::int64_t boundary) { reach.ends[reach.num_ends++] = boundary / size + shift; };
+  if (options_.use_eagle) {
+    add(std::max<std::int64_t>((prompt - 1) / size * size - size, 0));
+    add(std::max<std::int64_t>(prompt / size * size - size, 0));
+  } else {
+    add(prompt - 1);
+  }
+  if (request.shared_prefix_boundary > 0) add(request.shared_prefix_boundary);
+  return reach;
+}
+
+void SlidingWindowManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
+  if (!options_.retention) return cache_where(list, request, num_tokens, nullptr);
+  const WindowReach reach = reach_of(request);
+  cache_where(list, request, num_tokens, reach.per_segment > 0 && reach.need >= reach.per_segment ? nullptr : &reach);
+}
+
 ChunkedLocalManager::ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool)
     : SkippingManager(options, pool), chunk_(chunk) {
   QUIRE_CHECK(chunk > 0, "a chunk has a token");

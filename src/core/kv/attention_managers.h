@@ -19,6 +19,8 @@ class FullAttentionManager : public SkippingManager<FullAttentionManager> {
   static std::int64_t num_skipped_tokens(std::int64_t /*num_computed*/) { return 0; }
   // Of one sequence at once, if at most so many tokens run in a step.
   static std::int64_t max_held_blocks(std::int64_t /*step_tokens*/) { return INT64_MAX; }
+  // vLLM 0.32.0's max_admission_blocks_per_request.
+  static std::int64_t cap_on_blocks(std::int64_t /*in_flight*/, std::int64_t /*max_model_len*/) { return INT64_MAX; }
   // From the left as long as blocks hit. EAGLE drops the last one; then what is not aligned is dropped.
   void find(HitQuery& query) const;
   // Leading blocks with as many references as there are sequences. A running sequence that has no blocks counts from now on.
@@ -42,11 +44,17 @@ class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
   }
   // One more than the tokens fill: the window need not begin where a block does.
   [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(window_ - 1 + step_tokens) + 1; }
+  [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
+    return tokens_.ceil(std::min(window_ - 1 + in_flight, max_model_len)) + 1;
+  }
+  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
   // The rightmost run of blocks that covers a window, nulls before it; a shorter one only at the very start. EAGLE wants one block more
   // and drops the last.
   void find(HitQuery& query) const;
 
  private:
+  [[nodiscard]] WindowReach reach_of(const KvRequest& request) const;
+
   std::int64_t window_;  // tokens
 };
 
@@ -57,6 +65,9 @@ class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
 
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const { return num_computed / chunk_ * chunk_; }
   [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(chunk_ - 1 + step_tokens) + 1; }
+  [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
+    return tokens_.ceil(std::min(chunk_ + in_flight, max_model_len));
+  }
   // Blocks of earlier chunks are null hits without a look-up; from there on as long as blocks hit.
   void find(HitQuery& query) const;
 

@@ -4,7 +4,8 @@
 //   held, cached   references > 0, findable                   cache; touch of a free one
 //   free, cached   in the free queue, findable until reuse    release of the last reference
 //   set aside      neither                                    set_aside, for ever
-// allocate takes the head of the queue in either free state; release appends to its tail (LIFO: to its head). The null block is held for
+// allocate takes the head of the queue in either free state; release appends to its tail (LIFO, and without a name under
+// DecisionRules::unnamed_blocks_first: to its head). The null block is held for
 // ever and has no references.
 #include "core/kv/block_pool.h"
 
@@ -19,6 +20,7 @@ namespace quire {
 BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
     : enable_caching_(options.enable_caching),
       lifo_(options.lifo),
+      unnamed_first_(options.unnamed_first),
       free_(options.num_blocks),
       index_(options.num_blocks, options.max_hashes_per_block),
       ref_counts_(options.num_blocks, 0),
@@ -28,6 +30,7 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
   QUIRE_CHECK(options.num_blocks >= 1, "a pool has the null block");
   QUIRE_CHECK(options.hash_bytes > 0 && options.hash_bytes <= sizeof(BlockHash::bytes), "a name has bytes");
   free_.remove(kNullBlock);
+  if (unnamed_first_) unnamed_.reserve(options.num_blocks);
 }
 
 double BlockPool::usage() const {
@@ -81,18 +84,43 @@ void BlockPool::touch(BlockId block) {
   shown_.on_found(block, ref_counts_[block.value]);
 }
 
-void BlockPool::release(BlockId block) {
-  if (block == kNullBlock) return;
+bool BlockPool::drop_reference(BlockId block) {
+  if (block == kNullBlock) return false;
   QUIRE_CHECK(block.value < num_blocks(), "a block of the pool is released");
   QUIRE_CHECK(ref_counts_[block.value] > 0, "released more often than taken");
   --ref_counts_[block.value];
   shown_.on_released(block, ref_counts_[block.value]);
-  if (ref_counts_[block.value] > 0) return;
+  return ref_counts_[block.value] == 0;
+}
+
+void BlockPool::release(BlockId block) {
+  if (unnamed_first_) {
+    release({&block, 1});
+    return;
+  }
+  if (!drop_reference(block)) return;
   // Who frees a sequence gives its last block first, so the end of a prefix is taken for new content before its beginning.
   if (lifo_)
     free_.push_front(block);
   else
     free_.push_back(block);
+}
+
+void BlockPool::release(std::span<const BlockId> blocks) {
+  if (!unnamed_first_) {
+    for (const BlockId block : blocks) release(block);
+    return;
+  }
+  // Nobody will ever look for what has no name, so it need not be kept as long as what has one.
+  unnamed_.clear();
+  for (const BlockId block : blocks) {
+    if (!drop_reference(block)) continue;
+    if (index_.contains(block))
+      free_.push_back(block);
+    else
+      unnamed_.push_back(block);
+  }
+  for (auto block = unnamed_.rbegin(); block != unnamed_.rend(); ++block) free_.push_front(*block);
 }
 
 void BlockPool::cache(BlockId block, const BlockName& name, const BlockHash* parent, std::uint32_t num_tokens) {

@@ -28,6 +28,7 @@ struct BlockPoolOptions {
   bool enable_events = false;
   double residency_sample = 0.0;  // share of allocations whose residency is measured
   bool residency_events = true;   // somebody takes what is measured
+  bool unnamed_first = false;     // freed blocks without a name are reused first (DecisionRules::unnamed_blocks_first)
   bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
 };
 
@@ -68,6 +69,8 @@ class BlockPool {
   void touch(BlockId block);
   // One reference less; without any it goes to the free queue and stays findable.
   void release(BlockId block);
+  // One reference less of each. Of those that become free the first one is to be reused first.
+  void release(std::span<const BlockId> blocks);
   // A held block becomes findable.
   void cache(BlockId block, const BlockName& name, const BlockHash* parent = nullptr,
              std::uint32_t num_tokens = 0);  // for events: the name before it, and the tokens up to its end
@@ -91,8 +94,8 @@ class BlockPool {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [enable_caching, lifo, free, index, ref_counts, set_aside, sink, event_log, residency, shown, num_evicted] =
-        self;
+    [[maybe_unused]] auto& [enable_caching, lifo, unnamed_first, free, index, ref_counts, set_aside, sink, event_log, residency, shown,
+                            num_evicted, unnamed] = self;
     const std::size_t num_blocks = ref_counts.size();
     form(free, index, ref_counts, event_log, residency, num_evicted);
     // Which blocks are set aside follows from the configuration; what is shown is for who watches.
@@ -101,9 +104,12 @@ class BlockPool {
 
  private:
   bool forget(BlockId block);
+  // True: that was the last reference.
+  bool drop_reference(BlockId block);
 
   bool enable_caching_;
   bool lifo_;
+  bool unnamed_first_;
   FreeQueue free_;
   PrefixIndex index_;
   // By block. A reference is one place in one sequence's list: a block that two sequences share has two.
@@ -115,6 +121,7 @@ class BlockPool {
   KvResidency residency_;
   ShownBlocks shown_;
   std::uint64_t num_evicted_blocks_ = 0;
+  std::vector<BlockId> unnamed_;  // within release()
 };
 
 }  // namespace quire

@@ -27,9 +27,9 @@ std::int64_t GroupManager::num_unheld(std::span<const BlockId> hit) const {
 }
 
 std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
-                                        std::int64_t num_skipped) const {
+                                        std::int64_t num_skipped, std::int64_t most) const {
   QUIRE_CHECK(num_tokens >= 0, "a count of tokens");
-  const std::int64_t required = tokens_.ceil(num_tokens);
+  const std::int64_t required = std::min(tokens_.ceil(num_tokens), most);
   const auto held = static_cast<std::int64_t>(list.blocks.size());
   if (list.num_cached_blocks) {
     QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
@@ -79,7 +79,7 @@ void GroupManager::append_new(GroupBlockList& list, std::int64_t num_blocks) {
   }
 }
 
-void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
+void GroupManager::cache_where(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens, const WindowReach* reach) {
   const std::int64_t num_cached = list.num_cached_blocks.value_or(0);
   const std::int64_t num_full = tokens_.floor(num_tokens);
   if (num_cached >= num_full) return;
@@ -88,7 +88,14 @@ void GroupManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::size_t end = std::min(list.blocks.size(), as_index(num_full));
   const std::size_t begin = std::min(end, as_index(num_cached));
   QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
-  const std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
+  std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
+  if (reach != nullptr) {
+    // What is out of reach is passed over like what a window has passed.
+    named_.assign(blocks.begin(), blocks.end());
+    for (std::size_t i = 0; i < named_.size(); ++i)
+      if (!reach->contains(num_cached + static_cast<std::int64_t>(i))) named_[i] = kNullBlock;
+    blocks = named_;
+  }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::size_t place = as_index(num_cached) + i;
     if (blocks[i] != kNullBlock) name_block(blocks[i], names, place);
@@ -165,7 +172,8 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
 void GroupManager::free(GroupBlockList& list) {
   // From the back: as a rule the free ones are taken in the order in which they came, so a prompt's end goes before its begin, which others
   // have in common.
-  for (auto block = list.blocks.rbegin(); block != list.blocks.rend(); ++block) pool_.release(*block);
+  std::ranges::reverse(list.blocks);
+  pool_.release(list.blocks);
   QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
   num_tracked_ -= list.tracked ? 1 : 0;
   list.blocks.clear();
@@ -182,10 +190,10 @@ void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) 
   if (num_skipped <= 0) return;
   const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
   // What lies before a null block was dropped earlier.
-  for (std::int64_t i = end - 1; i >= 0 && list.blocks[as_index(i)] != kNullBlock; --i) {
-    pool_.release(list.blocks[as_index(i)]);
-    list.blocks[as_index(i)] = kNullBlock;
-  }
+  dropped_.clear();
+  for (std::int64_t i = end - 1; i >= 0 && list.blocks[as_index(i)] != kNullBlock; --i)
+    dropped_.push_back(std::exchange(list.blocks[as_index(i)], kNullBlock));
+  pool_.release(dropped_);
 }
 
 bool GroupManager::can_share(const GroupBlockList& parent, std::int64_t num_computed, std::int64_t num_skipped) const {

@@ -3,7 +3,9 @@
 // SingleTypeKVCacheManager (v0.19.0). Kinds differ in what they skip, and hide the methods in which they deviate; they are joined by a
 // variant (kv_coordinator.h), not by virtual calls. All token counts are of one sequence, from its start.
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct GroupOptions {
   std::uint32_t hash_block_size = 16;  // tokens
   bool enable_caching = true;
   bool record_new_blocks = false;  // for take_new_block_ids
+  bool use_eagle = false;
+  std::optional<std::int64_t> retention = {};  // DecisionRules::sparse_windows: see PrefixCacheOptions::retention_interval
 };
 
 // What one step asks of a group.
@@ -30,7 +34,23 @@ struct GroupDemand {
   std::int64_t num_main_model_tokens = 0;  // without lookahead
   std::int64_t num_computed_tokens = 0;    // hit and external ones among them
   std::int64_t num_encoder_tokens = 0;     // what cross-attention goes by
+  std::int64_t max_in_flight_tokens = 0;   // where positive: of no more tokens blocks are needed than a kind holds at once (cap_on_blocks)
+  std::int64_t max_model_len = 0;          // with that
   std::int64_t max_step_tokens = 0;        // where positive: no more blocks are needed than are held at once in steps of so many tokens
+};
+
+// Which blocks of a window get a name: those that a hit can begin behind.
+struct WindowReach {
+  std::int64_t need = 0;         // blocks that a hit takes
+  std::int64_t shift = 0;        // so many of them lie behind where it ends
+  std::int64_t per_segment = 0;  // blocks between two such places; 0: there are only `ends`
+  std::array<std::int64_t, 3> ends{};
+  std::size_t num_ends = 0;
+
+  [[nodiscard]] bool contains(std::int64_t block) const {
+    if (per_segment > 0 && block >= shift && (block - shift) % per_segment >= per_segment - need) return true;
+    return std::ranges::any_of(std::span(ends).first(num_ends), [&](std::int64_t end) { return block >= end - need && block < end; });
+  }
 };
 
 // Where a child leaves its parent, in tokens.
@@ -76,7 +96,7 @@ class GroupManager {
   void free(GroupBlockList& list);
   // Makes the full blocks of the first num_tokens tokens findable, from the first that has no name on. Names never change: the tokens
   // before a block decide its name.
-  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
+  void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) { cache_where(list, request, num_tokens, nullptr); }
   std::uint32_t common_prefix(GroupBlockList&) { return 0; }
   void new_step_starts() {}
   // Appends the blocks taken since the last call, with GroupOptions::record_new_blocks.
@@ -91,7 +111,7 @@ class GroupManager {
   // Kinds add nothing that lasts from call to call; kv_coordinator.h says what they add.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [options, tokens, pool, num_tracked, new_block_ids] = self;
+    [[maybe_unused]] auto& [options, tokens, pool, num_tracked, new_block_ids, named, dropped] = self;
     form(num_tracked, new_block_ids);
     form.expect(std::ranges::all_of(new_block_ids, [&](BlockId block) { return block.value < pool.num_blocks(); }),
                 "blocks are of the pool");
@@ -100,11 +120,13 @@ class GroupManager {
  protected:
   // Blocks that the free queue must give: new ones, and hits that nobody holds. `num_skipped`: see num_skipped_tokens() of the kinds.
   [[nodiscard]] std::int64_t count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
-                                          std::int64_t num_skipped) const;
+                                          std::int64_t num_skipped, std::int64_t most = INT64_MAX) const;
   // The number of new blocks that the external tokens need behind it.
   std::int64_t attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
                           std::int64_t num_skipped);
   void extend(GroupBlockList& list, std::int64_t num_tokens);
+  // As cache(); of the blocks that become full only those within reach get a name. Null: all.
+  void cache_where(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens, const WindowReach* reach);
   void drop_skipped(GroupBlockList& list, std::int64_t num_skipped);
 
   void track(GroupBlockList& list);
@@ -117,6 +139,7 @@ class GroupManager {
 
  private:
   std::vector<BlockId> new_block_ids_;
+  std::vector<BlockId> named_, dropped_;  // within cache_where() and drop_skipped()
 };
 
 // A kind that skips blocks for good, by Kind::num_skipped_tokens(computed): tokens that no later one attends to.
@@ -127,7 +150,9 @@ class SkippingManager : public GroupManager {
   using GroupManager::GroupManager;
 
   [[nodiscard]] std::int64_t blocks_needed(const GroupBlockList& list, const GroupDemand& demand, std::span<const BlockId> hit) const {
-    const std::int64_t needed = count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens));
+    const std::int64_t most =
+        demand.max_in_flight_tokens > 0 ? kind().cap_on_blocks(demand.max_in_flight_tokens, demand.max_model_len) : INT64_MAX;
+    const std::int64_t needed = count_needed(list, demand.num_tokens, hit, kind().num_skipped_tokens(demand.num_computed_tokens), most);
     return demand.max_step_tokens > 0 ? std::min(needed, kind().max_held_blocks(demand.max_step_tokens)) : needed;
   }
   std::int64_t attach(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external) {

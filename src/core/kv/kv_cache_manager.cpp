@@ -26,6 +26,7 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .enable_events = options.enable_events,
           .residency_sample = options.residency_sample,
           .residency_events = options.log_stats,
+          .unnamed_first = options.unnamed_blocks_first,
           .lifo = options.lifo_free_blocks};
 }
 
@@ -92,9 +93,16 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const std::uint32_t num_tokens = count_prefix(request.hashes, request.num_tokens);
-  count_lookup(request, num_tokens);
+  if (!options_.hits_count_at_admission) count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
-  return {.groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(), .num_tokens = num_tokens};
+  return {
+      .groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(),
+      .num_tokens = num_tokens,
+      .shared_prefix_boundary = static_cast<std::uint32_t>(coordinator_->longest_found() > num_tokens ? coordinator_->longest_found() : 0)};
+}
+
+void KvCacheManager::count_admission(const KvRequest& request, std::uint32_t num_hits) {
+  if (options_.enable_caching && !request.skip_reading_prefix_cache) count_lookup(request, num_hits);
 }
 
 void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hits) {
@@ -127,6 +135,8 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                   .num_main_model_tokens = all,
                   .num_computed_tokens = std::min<std::int64_t>(computed, options_.max_model_len),
                   .num_encoder_tokens = demand.num_encoder_tokens,
+                  .max_in_flight_tokens = options_.max_in_flight_tokens,
+                  .max_model_len = options_.max_model_len,
                   .max_step_tokens = options_.max_step_tokens},
                  hit, demand.num_left_free);
 }

@@ -4,6 +4,7 @@
 // and what it drives: block_pool, kv_cache_coordinator, single_type_kv_cache_manager.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,9 +35,14 @@ struct KvCacheOptions {
   bool use_eagle = false;
   bool log_stats = false;
   bool enable_events = false;
-  bool hits_before_loads = false;  // all groups take their hits before any takes blocks for external tokens
-  double residency_sample = 0.0;   // share of allocations whose residency is measured
-  bool lifo_free_blocks = false;   // reuse the block freed last first, instead of the least recently used
+  bool hits_before_loads = false;     // all groups take their hits before any takes blocks for external tokens
+  double residency_sample = 0.0;      // share of allocations whose residency is measured
+  bool lifo_free_blocks = false;      // reuse the block freed last first, instead of the least recently used
+  bool unnamed_blocks_first = false;  // these two: DecisionRules
+  bool hits_count_at_admission = false;
+  bool eagle_drops_once = false;
+  std::optional<std::int64_t> retention = {};  // with DecisionRules::sparse_windows: PrefixCacheOptions::retention_interval
+  std::uint32_t max_in_flight_tokens = 0;      // with DecisionRules::windows_cap_admission
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
 };
 
@@ -67,8 +73,10 @@ class KvCacheManager {
   void new_step_starts();
 
   // get_computed_blocks: the longest cached prefix of at most num_tokens - 1 tokens. Nothing is taken. Counts in the statistics each time,
-  // unless caching is off or the request skips it.
+  // unless caching is off or the request skips it (hits_count_at_admission: count_admission() does).
   [[nodiscard]] KvHit find_prefix(const KvRequest& request);
+  // The request was looked up, found so many tokens, and is admitted.
+  void count_admission(const KvRequest& request, std::uint32_t num_hits);
 
   // As find_prefix() of a request of so many tokens with these names, but nothing is counted: how many tokens.
   [[nodiscard]] std::uint32_t count_prefix(std::span<const BlockHash> hashes, std::uint32_t num_tokens);

@@ -30,6 +30,7 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
     : pool_(pool),
       hash_block_size_(options.hash_block_size),
       use_eagle_(options.use_eagle),
+      eagle_drops_once_(options.eagle_drops_once),
       hits_(config.groups.size()),
       found_(config.groups.size()) {
   managers_.reserve(config.groups.size());
@@ -39,7 +40,9 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
         .block_size = block_size_of(group.spec) * options.dcp_world_size * options.pcp_world_size,
         .hash_block_size = options.hash_block_size,
         .enable_caching = options.enable_caching,
-        .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec)};
+        .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec),
+        .use_eagle = options.use_eagle,
+        .retention = options.retention};
     QUIRE_CHECK(group_options.block_size > 0, "blocks were checked for tokens");
     managers_.push_back(make_manager(group.spec, group_options, pool));
     alignment_ = std::lcm(alignment_, std::int64_t{group_options.block_size});
@@ -69,7 +72,9 @@ std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
 }
 
 std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+  longest_found_ = 0;
   if (buckets_.size() <= 1) return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
+  if (eagle_drops_once_) return find_dropping_once(hashes, max_tokens);
   // With full attention and one other bucket a single pass suffices; another one would let EAGLE drop a block once more.
   const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
   std::int64_t num_tokens = max_tokens;
@@ -93,10 +98,49 @@ std::int64_t KvCoordinator::pass(std::span<const BlockHash> hashes, std::int64_t
   return max_tokens;
 }
 
-std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+std::int64_t KvCoordinator::find_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+  const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
+  for (Bucket& bucket : buckets_) {
+    bucket.num_hit_tokens = -1;
+    bucket.has_dropped = false;
+  }
+  std::int64_t num_tokens = max_tokens;
+  while (true) {
+    const std::int64_t left = pass_dropping_once(hashes, num_tokens);
+    if (left >= num_tokens) break;
+    num_tokens = left;
+    if (single_pass) break;
+  }
+  for (const Bucket& bucket : buckets_)
+    if (bucket.is_full) truncate_hits(bucket, num_tokens);
+  return num_tokens;
+}
+
+// Each bucket drops its block where the hit ends; it looks one block further for that, so that the hit need not become shorter.
+std::int64_t KvCoordinator::pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.is_full && bucket.num_hit_tokens >= 0) {
+      max_tokens = std::min(max_tokens, bucket.num_hit_tokens);
+      continue;
+    }
+    const bool drops = use_eagle_ && !bucket.has_dropped;
+    const std::int64_t named = static_cast<std::int64_t>(hashes.size()) * hash_block_size_;
+    const std::int64_t most = drops ? std::min(max_tokens + block_size(bucket.groups.front()), named) : max_tokens;
+    const std::int64_t found = find_in(bucket, hashes, most, drops);
+    if (drops)
+      bucket.has_dropped = true;
+    else if (found < max_tokens)
+      for (Bucket& other : buckets_) other.has_dropped = false;
+    bucket.num_hit_tokens = max_tokens = found;
+    longest_found_ = std::max(longest_found_, found);
+  }
+  return max_tokens;
+}
+
+std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens, bool drops) {
   const std::uint32_t size = block_size(bucket.groups.front());
   const BlockHashList names(hashes, hash_block_size_, size);
-  HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = use_eagle_}, hits_, found_);
+  HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = drops}, hits_, found_);
   std::visit([&](const auto& manager) { manager.find(query); }, managers_[bucket.groups.front()]);
   QUIRE_CHECK(max_tokens >= 0, "a hit is looked for among known tokens");
   const std::int64_t num_tokens = query.size() * size;
@@ -105,8 +149,10 @@ std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockH
 }
 
 void KvCoordinator::truncate_full_hits(std::int64_t num_tokens) {
-  const Bucket& bucket = buckets_.front();
-  if (!bucket.is_full) return;
+  if (buckets_.front().is_full) truncate_hits(buckets_.front(), num_tokens);
+}
+
+void KvCoordinator::truncate_hits(const Bucket& bucket, std::int64_t num_tokens) {
   for (const std::uint32_t group : bucket.groups) {
     const auto size = static_cast<std::size_t>(num_tokens / block_size(group));
     QUIRE_CHECK(size <= hits_[group].size(), "other groups only shorten a hit");

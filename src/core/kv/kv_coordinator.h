@@ -44,11 +44,14 @@ class KvCoordinator {
   // Tokens of the longest hit; its blocks are in hits() until the next call.
   std::int64_t find(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
+  // Of the last search: tokens of the longest hit that a bucket alone has had.
+  [[nodiscard]] std::int64_t longest_found() const { return longest_found_; }
 
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [pool, hash_block_size, use_eagle, managers, buckets, alignment, hits, found] = self;
+    [[maybe_unused]] auto& [pool, hash_block_size, use_eagle, eagle_drops_once, managers, buckets, alignment, longest_found, hits, found] =
+        self;
     // Beside what all have, kinds have sizes from the configuration, and what is cached in a step, until the next one begins.
     static_assert(sizeof(FullAttentionManager) == sizeof(GroupManager) && sizeof(CrossAttentionManager) == sizeof(GroupManager));
     static_assert(sizeof(SlidingWindowManager) == sizeof(GroupManager) + 8 && sizeof(ChunkedLocalManager) == sizeof(SlidingWindowManager));
@@ -64,20 +67,32 @@ class KvCoordinator {
   struct Bucket {
     std::vector<std::uint32_t> groups;
     bool is_full = false;
+    // Within one search that has EAGLE drop its block once.
+    std::int64_t num_hit_tokens = -1;  // -1: not searched yet
+    bool has_dropped = false;
   };
 
   void make_buckets(const KvCacheConfig& config);
-  std::int64_t find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens);
+  std::int64_t find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens) {
+    return find_in(bucket, hashes, max_tokens, use_eagle_);
+  }
+  std::int64_t find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens, bool drops);
+  // The search of vLLM 0.32.0, for groups of one block size.
+  std::int64_t find_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
+  std::int64_t pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   // One pass over the buckets, each bounded by what those before it left; full attention is searched in the first pass only.
   std::int64_t pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first);
   void truncate_full_hits(std::int64_t num_tokens);
+  void truncate_hits(const Bucket& bucket, std::int64_t num_tokens);
 
   const BlockPool& pool_;
   std::uint32_t hash_block_size_;
   bool use_eagle_;
+  bool eagle_drops_once_;
   std::vector<AnyGroupManager> managers_;
   std::vector<Bucket> buckets_;  // full attention first; none without caching
   std::int64_t alignment_ = 1;   // tokens: the least common multiple of all block sizes
+  std::int64_t longest_found_ = 0;
   std::vector<std::vector<BlockId>> hits_;
   std::vector<BlockId> found_;
 };

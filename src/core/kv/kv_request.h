@@ -17,6 +17,8 @@ struct KvRequest {
   std::span<const BlockHash> hashes;  // one per full hash block of known tokens (with caching)
   std::uint32_t num_tokens = 0;       // prompt and outputs; more are never cached
   std::uint32_t num_computed_tokens = 0;
+  std::uint32_t num_prompt_tokens = 0;       // for what of a window is found again,
+  std::uint32_t shared_prefix_boundary = 0;  // and KvHit::shared_prefix_boundary of its look-up
   bool skip_reading_prefix_cache = false;
   bool was_preempted = false;  // ever; for the statistics
   // What events carry besides blocks; needed with enable_events only.
@@ -29,6 +31,8 @@ struct KvRequest {
 struct KvHit {
   std::span<const std::vector<BlockId>> groups;
   std::uint32_t num_tokens = 0;
+  // Where a longer prefix ends that some cache groups have and others lack; 0: there is none.
+  std::uint32_t shared_prefix_boundary = 0;
 };
 
 // What a request needs of one step, all in tokens; num_computed_tokens of the request lie before all of these.

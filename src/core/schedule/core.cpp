@@ -67,6 +67,8 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
 
 Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSeams& seams) {
   if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
+  if (config.decisions != DecisionProfile::vllm_0_19 && (seams.connector != nullptr || seams.encoder_connector != nullptr))
+    return fail(ErrorCode::unsupported, "decisions", "connectors are not known under those of vLLM 0.32.0", "use those of vLLM 0.19.0");
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
     auto made = make_hash_function(
@@ -115,6 +117,8 @@ Result<CacheProbe> Core::probe(const NewRequest& request) const {
 }
 
 Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
+  if (context.config.decisions != DecisionProfile::vllm_0_19)
+    return fail(ErrorCode::unsupported, "decisions", "forks are not known under those of vLLM 0.32.0", "use those of vLLM 0.19.0");
   Request* parent = table.find_any(parent_id);
   if (parent == nullptr)
     return fail(ErrorCode::not_found, "parent", fmt::format("no request {}", parent_id.value), "fork one that is open");
@@ -206,10 +210,13 @@ Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_co
         context.events.on_event(
             {.what = EventKind::preempted, .cause = EventCause::ended_by_host, .owner = request.id, .beneficiary = request.id});
       const bool in_flight = request.num_output_placeholders > 0;
-      preemption.put_back(request);
+      preemption.put_back(request, true);
       QUIRE_CHECK(request.slot == kNoSlot, "who was put back has no slot");
       request.num_output_placeholders = 0;
-      request.discard_latest_async_tokens = in_flight || !context.config.cures.discard_only_in_flight;
+      if (context.rules.stale_outputs)
+        queues.preempted_by_reset.push_back(request.id);
+      else
+        request.discard_latest_async_tokens = in_flight || !context.config.cures.discard_only_in_flight;
     }
     budget.forget_last_plan();
   }
@@ -235,7 +242,9 @@ void Core::State::pause(PauseState state) {
 }
 
 bool Core::State::reset_connector_cache() {
-  const bool done = context.seams.connector != nullptr && context.seams.connector->reset();
+  // A host resets all there is, and need not know whether there is one.
+  if (context.seams.connector == nullptr) return context.rules.no_connector_resets;
+  const bool done = context.seams.connector->reset();
   if (done) look_up.connector_was_reset();
   return done;
 }

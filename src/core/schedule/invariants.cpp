@@ -59,6 +59,7 @@ const Rule* Core::State::broken_rule() const {
   std::vector<const KvBlocks*> sequences;
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
+  std::uint32_t num_deferred = 0;
   std::uint32_t num_loading = 0;
   std::uint32_t num_kept_by_transfers = 0;
   std::uint32_t num_kept_by_pins = 0;
@@ -77,6 +78,7 @@ const Rule* Core::State::broken_rule() const {
     num_queued += request->queue != QueueName::none ? 1 : 0;
     num_waiting_for_input += request->status == RequestStatus::waiting_for_input ? 1 : 0;
     num_with_family += request->family != 0 ? 1 : 0;
+    num_deferred += request->deferred ? 1 : 0;
     num_loading += is_loading(*request) ? 1 : 0;
     num_kept_by_transfers += HoldLedger::holds(*request, Holder::transfer) ? 1 : 0;
     num_kept_by_pins += HoldLedger::holds(*request, Holder::pin) ? 1 : 0;
@@ -96,6 +98,7 @@ const Rule* Core::State::broken_rule() const {
   QUIRE_RULE(num_running == s.queues.running.size(), "everything that runs is in the batch");
   QUIRE_RULE(num_queued == s.queues.num_waiting() && s.queues.step_skipped.empty(), "each request is in one queue");
   QUIRE_RULE(num_waiting_for_input == s.queues.num_waiting_for_input, "sessions between two inputs are counted");
+  QUIRE_RULE(num_deferred == s.queues.num_deferred, "who was passed over is counted");
   QUIRE_RULE(num_loading == s.queues.num_loading && num_kept_by_transfers == s.ended.ledger().count(Holder::transfer),
              "requests that a transfer holds are counted");
   QUIRE_RULE(num_kept_by_pins == s.ended.ledger().count(Holder::pin) && num_kept_by_pins == s.jobs.pins().size(),

@@ -22,6 +22,10 @@ CoreSnapshot::Request copy_of(const Request& r, std::uint32_t num_groups) {
                              .num_external_computed_tokens = r.num_external_computed_tokens,
                              .is_prefill_chunk = r.is_prefill_chunk,
                              .discard_latest_async_tokens = r.discard_latest_async_tokens,
+                             .num_tokens_in_flight = r.num_tokens_in_flight,
+                             .num_stale_tokens = r.num_stale_tokens,
+                             .drops_stale = r.drops_stale,
+                             .deferred = r.deferred,
                              .tokens = r.tokens,
                              .draft_tokens = r.draft_tokens,
                              .blocks = {},
@@ -64,13 +68,17 @@ CoreCounters Core::counters() const {
   // An EventSink may ask in the middle of a step, when those passed over in it are in a queue of their own.
   const std::size_t num_skipped = s.queues.skipped_waiting.size() + s.queues.step_skipped.size();
   counters.num_waiting = static_cast<std::uint32_t>(s.queues.waiting.size() + num_skipped);
-  QUIRE_CHECK(s.queues.num_waiting_for_input <= num_skipped, "sessions between two inputs are passed over");
+  QUIRE_CHECK(s.queues.num_waiting_for_input <= (s.context.rules.holders_first ? counters.num_waiting : num_skipped),
+              "sessions between two inputs are passed over");
   switch (s.queues.pause) {
     case PauseState::unpaused:
       counters.num_unfinished = counters.num_running + counters.num_waiting - s.queues.num_waiting_for_input;
       break;
     case PauseState::paused_new:
       counters.num_unfinished = counters.num_running;
+      // Those go on; a session between two inputs need not be among them.
+      if (s.context.rules.holders_first && s.queues.skipped_waiting.size() > s.queues.num_waiting_for_input)
+        counters.num_unfinished += static_cast<std::uint32_t>(s.queues.skipped_waiting.size()) - s.queues.num_waiting_for_input;
       break;
     case PauseState::paused_all:
       counters.num_unfinished = 0;

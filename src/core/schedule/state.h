@@ -79,6 +79,7 @@ struct Core::State {
   void complete(PlanArena& arena);                 // what a plan says besides tokens and blocks
   void advance(PlanArena& arena, StepPlan& plan);  // its tokens count as computed from now on
   void take(const StepResult& result);
+  void end_failed_grammars();
   void report(const PlanArena& arena);
 
   void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp
@@ -157,7 +158,7 @@ struct Core::State {
   StepOutcome outcome;
   std::vector<RequestId> retired;
   std::vector<KvEvent> kv_events;
-  std::vector<Request*> ending_now;  // within finish()
+  std::vector<Request*> ending_now;  // within one call
 };
 
 }  // namespace quire

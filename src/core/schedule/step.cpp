@@ -31,7 +31,7 @@ void Core::State::begin_step(const PlanArena& arena) {
   context.events.step = arena.plan().step;
   policy.before_step();
   if (context.events.wanted()) context.events.on_event({.what = EventKind::step_begins});
-  budget.begin_step(queues.pause);
+  budget.begin_step(queues.pause, queues.running.size() + queues.num_waiting());
   encoder.begin_step();
   kv.new_step_starts();
 }
@@ -41,6 +41,8 @@ void Core::State::complete(PlanArena& arena) {
   for (const Slot slot : slots.released()) arena.release(slot);
   slots.forget_released();
   for (const RequestId id : ending.finished()) arena.finish(id);
+  for (const RequestId id : queues.preempted_by_reset) arena.preempt(id);
+  queues.preempted_by_reset.clear();
   const std::span<std::uint32_t> common = arena.common_prefix_blocks(context.num_groups);
   if (context.config.report.count_common_prefix && !queues.running.empty()) kv.common_prefix_blocks(queues.running.front()->blocks, common);
   if (context.config.kv.has_mamba_layers()) kv.take_new_block_ids(arena.blocks_to_zero());
@@ -59,6 +61,7 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     // Keeps it in memory until this plan's result has been taken, whatever becomes of it meanwhile.
     ++request.num_in_flight;
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
+    request.num_tokens_in_flight += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
     if (request.has_encoder_inputs()) encoder.release_computed(request);
     // A chunk samples nothing, so nothing of it is awaited.
@@ -113,9 +116,32 @@ void Core::State::take(const StepResult& result) {
     // Before the tokens: who ran on blocks that were not loaded gets none.
     failed_loads.find(arena, result.invalid_blocks);
   results.take(arena, result);
+  end_failed_grammars();
   if (failed_loads.handle()) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
   if (result.has_connector_output) transfers.take(result);
   report(arena);
+}
+
+// vLLM 0.32.0's grammar_compile_error_reqs: in the next result, whatever it is of.
+void Core::State::end_failed_grammars() {
+  if (!context.rules.refused_tokens_end) return;
+  ending_now.clear();
+  const auto look = [this](Request& request) {
+    if (request.grammar_failed) ending_now.push_back(&request);
+  };
+  // Who waits for a grammar is deferred.
+  if (queues.num_deferred > 0) {
+    queues.skipped_waiting.for_each(look);
+    queues.waiting.for_each(look);
+  }
+  if (ending_now.empty()) return;
+  ending.finish(ending_now, RequestStatus::finished_error);
+  for (Request* request : ending_now) {
+    RequestUpdate& update = updates.report(*request, UINT32_MAX, {});
+    update.finished = true;
+    update.reason = FinishReason::error;
+    update.stop_token.reset();
+  }
 }
 
 void Core::State::report(const PlanArena& arena) {

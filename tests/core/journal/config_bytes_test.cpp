@@ -115,9 +115,11 @@ struct ChangeKind {
 };
 
 void change_config(CoreConfig& c, FieldChange& change) {
+  change(c.decisions);
   auto& s = c.scheduler;
   change(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len, s.long_prefill_token_threshold);
-  change(s.max_num_waiting, s.enable_chunked_prefill, s.reserve_full_isl, s.policy, s.async_scheduling, s.admit_oversized);
+  change(s.max_num_waiting, s.enable_chunked_prefill, s.reserve_full_isl, s.policy, s.async_scheduling, s.admit_oversized,
+         s.max_in_flight_tokens);
   change(c.kv.num_blocks, c.kv.groups, c.kv.tensors);
   for (KvCacheGroup& group : c.kv.groups) {
     change(group.layer_names, group.layer_specs);
@@ -127,7 +129,7 @@ void change_config(CoreConfig& c, FieldChange& change) {
   for (KvCacheTensor& tensor : c.kv.tensors) change(tensor.size, tensor.shared_by);
   change(c.block_size, c.cache_block_size, c.mamba_align, c.kv_load_failure);
   auto& p = c.prefix_cache;
-  change(p.enable_prefix_caching, p.hash, p.hash_seed, p.root_hash, p.lifo_free_blocks);
+  change(p.enable_prefix_caching, p.hash, p.hash_seed, p.root_hash, p.lifo_free_blocks, p.retention_interval);
   change(c.speculation.num_spec_tokens, c.speculation.num_lookahead_tokens, c.speculation.use_eagle);
   auto& e = c.encoder;
   change(e.max_encoder_tokens, e.encoder_cache_size, e.is_encoder_decoder, e.disable_chunked_mm_input);
@@ -193,6 +195,7 @@ void must_have_values(std::uint8_t count, Enum& choice, const CoreConfig& config
 
 TEST(ConfigBytes, EachChoiceComesBackAndNoOther) {
   CoreConfig config;
+  must_have_values(2, config.decisions, config);
   must_have_values(3, config.scheduler.policy, config);
   must_have_values(5, config.prefix_cache.hash, config);
   must_have_values(2, config.kv_load_failure, config);

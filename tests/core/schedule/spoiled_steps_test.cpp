@@ -103,12 +103,12 @@ TEST_F(SpoiledStepsDeathTest, AStepKeepsToWhatItWasGiven) {
 
 TEST_F(SpoiledStepsDeathTest, OnlyWhoMayRunIsAdmittedOrGivenRoom) {
   PlanArena& arena = s.plans.begin();
-  EXPECT_DEATH(s.admitting.admit(waits, 0, 1, arena), "it was taken out of its queue");
+  EXPECT_DEATH(s.admitting.admit(waits, 0, 1, false, arena), "it was taken out of its queue");
   EXPECT_DEATH(
       {
         s.queues.waiting.take(waits);
         s.queues.running.resize(8);
-        s.admitting.admit(waits, 0, 1, arena);
+        s.admitting.admit(waits, 0, 1, false, arena);
       },
       "there is a row of the batch for it");
   EXPECT_DEATH((void)s.admission_room.try_take(waits, {}, 0, {}), "it runs now, or waits for its blocks");

@@ -59,10 +59,10 @@ TEST(SpoiledScheduleDeathTest, APlanIsAppliedOnceAndWithPlausibleTokens) {
         (void)d.core->apply(nothing_sampled);
       },
       "a plan is applied once");
-  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 0), "drafts and one token more");
-  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 5), "drafts and one token more");
+  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 0, false), "drafts and one token more");
+  EXPECT_DEATH(s.results.take_back_rejected(s.plans.at(0), 0, 5, false), "drafts and one token more");
   std::span<const TokenId> none;
-  EXPECT_DEATH((void)s.results.take_tokens(request, none), "a result with tokens");
+  EXPECT_DEATH((void)s.results.take_tokens(request, none, false), "a result with tokens");
 }
 
 TEST(SpoiledScheduleDeathTest, ARequestKnowsItsPlaceInThePlan) {

@@ -1,4 +1,4 @@
-"""Just enough of the names of vLLM 0.19.0 to import and drive `quire.vllm.Scheduler` where vLLM is not installed.
+"""Just enough of the names of vLLM 0.19.0, or 0.32.0, to import and drive `quire.vllm.Scheduler` where vLLM is not installed.
 
 `install()` puts the modules into sys.modules. Written from the fields that cross the border; no logic of vLLM's scheduler is here.
 """
@@ -173,14 +173,21 @@ def _add(name: str, module: types.ModuleType, members: dict) -> None:
         setattr(sys.modules[parent], child, module)
 
 
-def install() -> None:
+def install(version: str = "0.19.0") -> None:
     if "vllm" in sys.modules:
         raise RuntimeError("vLLM is imported already")
-    for name, members in _modules().items():
+    modules = _modules()
+    if version == "0.32.0":
+        from . import newer
+
+        modules = newer.change(modules)
+    for name, members in modules.items():
         _add(name, types.ModuleType(name), {"__path__": [], **members})
     _add("vllm.envs", Envs("vllm.envs"), {})
     hashes = BlockHashes("vllm.v1.core.kv_cache_utils")
     members = {name: getattr(hashing, name) for name in ("get_request_block_hasher", "init_none_hash", "maybe_convert_block_hash")}
+    if version == "0.32.0":
+        members["get_request_block_hasher"] = newer.get_request_block_hasher
     _add("vllm.v1.core.kv_cache_utils", hashes, members)
     if "torch" not in sys.modules:
         torch = {"tensor": lambda data, dtype=np.float32: np.array(data, dtype=dtype), "bool": np.bool_, "float16": Dtype("float16", 2)}

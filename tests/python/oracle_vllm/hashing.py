@@ -77,14 +77,14 @@ def _extra_keys(request, start: int, end: int):
     return tuple(keys) or None
 
 
-def get_request_block_hasher(block_size: int, function):
+def get_request_block_hasher(block_size: int, function, extra_keys=_extra_keys):
     def hasher(request) -> list:
         names = []
         start = len(request.block_hashes) * block_size
         parent = request.block_hashes[-1] if request.block_hashes else Root.value
         while start + block_size <= request.num_tokens:
             tokens = tuple(request._all_token_ids[start : start + block_size])
-            parent = function((parent, tokens, _extra_keys(request, start, start + block_size)))
+            parent = function((parent, tokens, extra_keys(request, start, start + block_size)))
             names.append(parent)
             start += block_size
         return names

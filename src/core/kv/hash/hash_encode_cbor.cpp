@@ -33,6 +33,34 @@ void put_bytes(Major major, std::span<const std::uint8_t> bytes, HashBytes& out)
   out.put(bytes);
 }
 
+void put_tag(std::uint32_t num_parts, std::string_view tag, HashBytes& out) {
+  put_head(Major::array, num_parts, out);
+  put_bytes(Major::text, bytes_of(tag), out);
+}
+
+void put_tagged_keys(const HashInput& input, HashBytes& out) {
+  if (!input.lora_name.empty()) {
+    put_tag(3, "lora", out);
+    put_bytes(Major::text, bytes_of(input.lora_name), out);
+    put_bytes(Major::text, bytes_of(input.lora_path), out);
+  }
+  for (const MultimodalFeature& feature : input.multimodal) {
+    if (input.counts(feature)) {
+      put_tag(3, "mm", out);
+      put_bytes(Major::text, bytes_of(feature.identifier), out);
+      put_position(input.placed(feature), out);
+    }
+  }
+  if (!input.cache_salt.empty()) {
+    put_tag(2, "cache_salt", out);
+    put_bytes(Major::text, bytes_of(input.cache_salt), out);
+  }
+  if (input.embeds_digest) {
+    put_tag(2, "prompt_embeds", out);
+    put_bytes(Major::bytes, *input.embeds_digest, out);
+  }
+}
+
 // vLLM's generate_block_hash_extra_keys: the adapter, the items with their places, the salt, the embeddings; None where there is nothing.
 void put_extra_keys(const HashInput& input, HashBytes& out) {
   const std::size_t num_keys = input.num_extra_keys();
@@ -41,6 +69,10 @@ void put_extra_keys(const HashInput& input, HashBytes& out) {
     return;
   }
   put_head(Major::array, static_cast<std::uint32_t>(num_keys), out);
+  if (input.tagged_keys) {
+    put_tagged_keys(input, out);
+    return;
+  }
   if (!input.lora_name.empty()) put_bytes(Major::text, bytes_of(input.lora_name), out);
   for (const MultimodalFeature& feature : input.multimodal) {
     if (input.counts(feature)) {

@@ -90,6 +90,16 @@ class PickleWriter {
     memoize();
   }
 
+  // A string that is one object wherever it stands: written once, then referred to.
+  void constant(std::string_view value) {
+    begin_object();
+    if (reuse(value)) return;
+    opcode(op::short_unicode);
+    out_.put(static_cast<std::uint8_t>(value.size()));
+    out_.put(bytes_of(value));
+    memoize();
+  }
+
   void begin_tuple(std::size_t size) {
     begin_object();
     if (size > 3) opcode(op::mark);
@@ -181,6 +191,37 @@ class PickleWriter {
   std::size_t num_characters_ = 0;
 };
 
+void put_tagged_keys(const HashInput& input, PickleWriter& out) {
+  if (!input.lora_name.empty()) {
+    out.begin_tuple(3);
+    out.constant("lora");
+    out.text(input.lora_name);
+    out.text(input.lora_path);
+    out.end_tuple(3);
+  }
+  for (const MultimodalFeature& feature : input.multimodal) {
+    if (input.counts(feature)) {
+      out.begin_tuple(3);
+      out.constant("mm");
+      out.text(feature.identifier);
+      out.integer(input.placed(feature));
+      out.end_tuple(3);
+    }
+  }
+  if (!input.cache_salt.empty()) {
+    out.begin_tuple(2);
+    out.constant("cache_salt");
+    out.text(input.cache_salt);
+    out.end_tuple(2);
+  }
+  if (input.embeds_digest) {
+    out.begin_tuple(2);
+    out.constant("prompt_embeds");
+    out.byte_string(*input.embeds_digest);
+    out.end_tuple(2);
+  }
+}
+
 void put_extra_keys(const HashInput& input, PickleWriter& out) {
   const std::size_t num_keys = input.num_extra_keys();
   if (num_keys == 0) {
@@ -188,6 +229,11 @@ void put_extra_keys(const HashInput& input, PickleWriter& out) {
     return;
   }
   out.begin_tuple(num_keys);
+  if (input.tagged_keys) {
+    put_tagged_keys(input, out);
+    out.end_tuple(num_keys);
+    return;
+  }
   if (!input.lora_name.empty()) out.text(input.lora_name);
   for (const MultimodalFeature& feature : input.multimodal) {
     if (input.counts(feature)) {

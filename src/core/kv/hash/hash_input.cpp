@@ -19,7 +19,7 @@ Sha256Digest digest_of_rows(const PromptEmbeds& embeds, std::size_t start, std::
 HashInputs::HashInputs(const RequestContent& content, std::uint32_t block_size, std::size_t first_block)
     : content_(content), block_size_(block_size), start_(first_block * block_size) {
   QUIRE_CHECK(block_size > 0, "a block has tokens");
-  if (first_block > 0 && !content.multimodal.empty()) item_ = content.multimodal.size() - 1;
+  if (first_block > 0 && !content.multimodal.empty() && !content.tagged_keys) item_ = content.multimodal.size() - 1;
 }
 
 std::optional<HashInput> HashInputs::next() {
@@ -30,7 +30,9 @@ std::optional<HashInput> HashInputs::next() {
                   .lora_name = content_.lora_name,
                   .multimodal = items(start_, end),
                   .cache_salt = start_ == 0 ? content_.cache_salt : std::string_view(),
-                  .embeds_digest = std::nullopt};
+                  .embeds_digest = std::nullopt,
+                  .lora_path = content_.lora_path,
+                  .tagged_keys = content_.tagged_keys};
   if (content_.prompt_embeds.bytes_per_token != 0) input.embeds_digest = digest_of_rows(content_.prompt_embeds, start_, end);
   start_ = end;
   return input;

@@ -25,10 +25,12 @@ struct RequestContent {
   std::span<const MultimodalFeature> multimodal;  // ascending by offset
   std::string_view cache_salt;                    // empty: none; goes into the first block only, and through the chain into all
   PromptEmbeds prompt_embeds;
+  std::string_view lora_path = {};  // goes in with tags only
+  bool tagged_keys = false;         // DecisionRules::tagged_keys
 };
 
-// Walks the blocks of a request from block `first_block` on. From the first block every item is looked at; from a later one, as in vLLM,
-// only the last: earlier ones are taken to lie before it.
+// Walks the blocks of a request from block `first_block` on. From the first block every item is looked at; from a later one, as in vLLM
+// 0.19.0, only the last: earlier ones are taken to lie before it. (With tags, as in 0.32.0: every item.)
 class HashInputs {
  public:
   HashInputs(const RequestContent& content, std::uint32_t block_size, std::size_t first_block);

@@ -13,14 +13,15 @@ std::uint32_t AdmissionRoom::take(Request& request, const Computed& computed, st
 
 std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens,
                                       const EncoderGrant& encoder) {
-  SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
-                    .num_new_computed_tokens = computed.hit.num_tokens,
-                    // A request that starts anew has no drafts yet.
-                    .num_lookahead_tokens = request.num_computed_tokens == 0 ? 0 : context_.config.speculation.num_lookahead_tokens,
-                    .num_external_tokens = computed.num_external,
-                    .num_encoder_tokens = 0,
-                    .delay_caching = computed.load_async,
-                    .num_left_free = pressure_.num_left_free()};
+  SlotDemand demand{
+      .num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
+      .num_new_computed_tokens = computed.hit.num_tokens,
+      .num_lookahead_tokens = needs_lookahead(request, computed) ? context_.config.speculation.num_lookahead_tokens : 0,
+      .num_external_tokens = computed.num_external,
+      .num_encoder_tokens = 0,
+      .delay_caching = computed.load_async,
+      .num_left_free = pressure_.num_left_free(),
+      .num_unsure_tokens = static_cast<std::uint32_t>(context_.rules.windows_follow_results ? request.num_tokens_in_flight : 0)};
   if (context_.config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
   QUIRE_CHECK(computed.load_async == (num_new_tokens == 0), "it runs now, or waits for its blocks");
@@ -30,6 +31,11 @@ std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed
     if (const std::uint32_t missing = kv_.missing_for_full_sequence(view, demand, computed.hit)) return missing;
   }
   return kv_.allocate_slots(view, demand, computed.hit);
+}
+
+// A request that starts anew has no drafts yet.
+bool AdmissionRoom::needs_lookahead(const Request& request, const Computed& computed) const {
+  return context_.rules.lookahead_at_admission ? !computed.load_async : request.num_computed_tokens != 0;
 }
 
 AdmissionRoom::Return AdmissionRoom::bring_back(Request& request) {

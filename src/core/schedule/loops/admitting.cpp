@@ -4,12 +4,13 @@
 
 namespace quire {
 
-void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena) {
+void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded, PlanArena& arena) {
   QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
   QUIRE_CHECK(request.queue == QueueName::none && request.slot == kNoSlot, "it was taken out of its queue, and does not run yet");
   QUIRE_CHECK(queues_.running.size() < context_.config.scheduler.max_num_seqs, "there is a row of the batch for it");
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   queues_.running.push_back(&request);
+  queues_.end_deferral(request);
   requests_.record(request, RequestEventKind::scheduled, context_.now);
   budget_.note_lora(request);
   request.status = RequestStatus::running;
@@ -28,6 +29,9 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   request.admitted_before = true;
   request.loaded_early = false;
   budget_.commit(request, num_new_tokens, kind, arena);
+  if (is_padded)
+    // It may have drafts of its own, of before it was preempted: those are for when it runs.
+    arena.set_placeholders(context_.config.speculation.num_spec_tokens);
   forks_.plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)
     arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));

@@ -18,8 +18,8 @@ class Admitting {
   Admitting(const Foundation& base, Slots& slots, Forks& forks, StepBudget& budget)
       : context_(base.context), requests_(base.requests), queues_(base.queues), slots_(slots), forks_(forks), budget_(budget) {}
 
-  // It was taken out of its queue.
-  void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, PlanArena& arena);
+  // It was taken out of its queue. `is_padded`: all of the tokens but one are placeholders for drafts.
+  void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded, PlanArena& arena);
 
  private:
   Context& context_;

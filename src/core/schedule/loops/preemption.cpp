@@ -11,13 +11,14 @@ Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor
   const auto chosen = policy_.find_victim(queues_.running);
   Request& victim = **chosen;
   QUIRE_CHECK(victim.slot != kNoSlot, "who runs has a row of the batch");
+  const auto index = static_cast<std::size_t>(chosen - queues_.running.begin());
   queues_.running.erase(chosen);
   const bool was_planned = arena.schedules(victim);
   if (was_planned) {
     roll_back(victim, arena);
     QUIRE_CHECK(cursor > 0, "what was scheduled lies before the cursor");
-    --cursor;
   }
+  if (context_.rules.victims_move_cursor ? index < cursor : was_planned) --cursor;
   return {victim, was_planned};
 }
 
@@ -39,21 +40,27 @@ void Preemption::forget_unwritten_blocks(const Request& victim) {
 
 void Preemption::preempt(const Victim& victim) {
   if (!swap_.take_out(victim.request, victim.was_planned)) return put_back(victim.request);
-  stop(victim.request);
+  stop(victim.request, false);
 }
 
-void Preemption::put_back(Request& victim) {
+void Preemption::put_back(Request& victim, bool drops_stale) {
   QUIRE_CHECK(victim.swapped == nullptr, "what is computed again is not swapped out");
   kv_.free(victim.blocks);
   victim.num_computed_tokens = 0;
-  stop(victim);
+  stop(victim, drops_stale);
 }
 
-void Preemption::stop(Request& victim) {
+void Preemption::stop(Request& victim, bool drops_stale) {
   QUIRE_CHECK(victim.status == RequestStatus::running, "only what runs is preempted");
   encoder_.release_all(victim);
   victim.status = RequestStatus::preempted;
   victim.draft_tokens.clear();
+  if (context_.rules.stale_outputs) {
+    // What was to be dropped before is dropped still: other tokens have taken its place.
+    victim.drops_stale = drops_stale || (victim.drops_stale && victim.num_stale_tokens > 0);
+    victim.num_stale_tokens = victim.num_tokens_in_flight;
+    victim.num_output_placeholders = 0;
+  }
   ++victim.num_preemptions;
   ++context_.totals.num_preemptions;
   requests_.record(victim, RequestEventKind::preempted, context_.now);

@@ -37,12 +37,13 @@ class Preemption {
   // Takes one out of `running`, and out of this step; the running loop is at `cursor`. preempt() is to follow.
   Victim take_victim(PlanArena& arena, std::size_t& cursor);
   void preempt(const Victim& victim);
-  // All of it is to be computed again. The caller took it out of `running`.
-  void put_back(Request& victim);
+  // All of it is to be computed again. The caller took it out of `running`. `drops_stale`: what is in flight for it will not be taken
+  // (DecisionRules::stale_outputs).
+  void put_back(Request& victim, bool drops_stale = false);
 
  private:
   void roll_back(Request& victim, PlanArena& arena);
-  void stop(Request& victim);
+  void stop(Request& victim, bool drops_stale);
   void forget_unwritten_blocks(const Request& victim);
 
   Context& context_;

@@ -59,9 +59,10 @@ std::int32_t RunningLoop::num_wanted_tokens(const Request& request) const {
 bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
   QUIRE_CHECK(num_new_tokens > 0, "room is made for tokens");
   const bool is_unsure = context_.config.cures.unsure_drafts && request.num_output_placeholders > 1;
+  const auto num_awaited = static_cast<std::uint32_t>(context_.rules.windows_follow_results ? request.num_tokens_in_flight : 0);
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = context_.config.speculation.num_lookahead_tokens,
-                          .num_unsure_tokens = is_unsure ? static_cast<std::uint32_t>(request.num_output_placeholders) - 1 : 0};
+                          .num_unsure_tokens = is_unsure ? static_cast<std::uint32_t>(request.num_output_placeholders) - 1 : num_awaited};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
     if (giving_way_.before_preempting(request, missing)) continue;
     const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);

@@ -12,8 +12,16 @@ void StepBudget::take_back(const Request& request, const PlanArena& arena) {
 }
 
 std::int32_t StepBudget::below_threshold(std::int32_t wanted) const {
-  const auto threshold = static_cast<std::int32_t>(context_.config.scheduler.long_prefill_token_threshold);
-  return threshold > 0 ? std::min(wanted, threshold) : wanted;
+  return threshold_ > 0 ? std::min(wanted, threshold_) : wanted;
+}
+
+// Steps in which each request runs as many tokens take less time on a GPU.
+std::int32_t StepBudget::padded(std::int32_t num_computed_tokens, std::int32_t wanted) const {
+  const auto num_drafts = static_cast<std::int32_t>(context_.config.speculation.num_spec_tokens);
+  if (num_drafts == 0 || wanted != 1 || !may_pad_ || !(some_run_ || num_computed_tokens > 0)) return wanted;
+  // The one that is sampled behind them has a place, too.
+  const bool fits = num_computed_tokens + 1 + num_drafts + 1 <= static_cast<std::int32_t>(context_.config.scheduler.max_model_len);
+  return fits ? 1 + num_drafts : wanted;
 }
 
 // Prefill chunks end where a mamba state can be kept: at multiples of the block size, the last of them not passed over. With EAGLE, full
@@ -40,6 +48,9 @@ void StepBudget::send_new_tokens(const Request& request, PlanArena& arena) const
 
 void StepBudget::begin_admissions(std::span<Request* const> scheduled) {
   loras_.clear();
+  const auto is_prompt = [](const Request* request) { return request->is_prefill_chunk; };
+  some_run_ = !scheduled.empty();
+  may_pad_ = context_.rules.padded_decodes && std::ranges::none_of(scheduled, is_prompt);
   if (context_.config.limits.max_loras == 0) return;
   for (const Request* request : scheduled)
     if (request->lora_id > 0) note_lora(*request);

@@ -17,7 +17,9 @@ class StepBudget {
  public:
   explicit StepBudget(const Context& context) : context_(context) {}
 
-  void begin_step(PauseState pause) {
+  void begin_step(PauseState pause, std::size_t num_unfinished) {
+    const bool is_bound = !context_.rules.lone_prefill_unbound || num_unfinished > 1;
+    threshold_ = is_bound ? static_cast<std::int32_t>(context_.config.scheduler.long_prefill_token_threshold) : 0;
     tokens_ = pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens);
   }
   [[nodiscard]] std::int32_t tokens() const { return tokens_; }
@@ -33,7 +35,7 @@ class StepBudget {
   }
   // What commit() gave it in this step, which it is taken out of.
   void take_back(const Request& request, const PlanArena& arena);
-  // Of what it wants, without regard to the tokens left: at most long_prefill_token_threshold.
+  // Of what it wants, without regard to the tokens left: at most long_prefill_token_threshold, where that binds.
   [[nodiscard]] std::int32_t below_threshold(std::int32_t wanted) const;
   // The same number or fewer: chunks end where a mamba state can be kept.
   [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
@@ -41,6 +43,8 @@ class StepBudget {
   void send_new_tokens(const Request& request, PlanArena& arena) const;
 
   void begin_admissions(std::span<Request* const> scheduled);
+  // Tokens of who has so many computed and wants so many more: his own, or placeholders for drafts behind the last one too.
+  [[nodiscard]] std::int32_t padded(std::int32_t num_computed_tokens, std::int32_t wanted) const;
   [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
   // Of a request that is admitted in this step.
   void note_lora(const Request& request);
@@ -56,14 +60,17 @@ class StepBudget {
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
     // The rest is a step's.
-    [[maybe_unused]] auto& [context, tokens, loras, forgets_last_plan] = self;
+    [[maybe_unused]] auto& [context, tokens, threshold, loras, may_pad, some_run, forgets_last_plan] = self;
     form(forgets_last_plan);
   }
 
  private:
   const Context& context_;
   std::int32_t tokens_ = 0;
+  std::int32_t threshold_ = 0;       // 0: none
   std::vector<std::int64_t> loras_;  // of running requests scheduled in this step, each once
+  bool may_pad_ = false;             // no prompt runs on in this step
+  bool some_run_ = false;            // somebody does
   // Set by a reset, which preempts everybody: then workers are sent all tokens again, as in vLLM.
   bool forgets_last_plan_ = false;
 };

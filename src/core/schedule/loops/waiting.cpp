@@ -13,19 +13,19 @@ bool WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
   pressure_.look();
   // Admitting right after a preemption would only preempt again: the running loop has just found that blocks lack.
-  if (!arena.preempted().empty() || queues_.pause != PauseState::unpaused) {
-    tell_held(queues_.pause != PauseState::unpaused ? EventCause::paused : EventCause::preempting, {});
+  const bool is_paused = context_.rules.holders_first ? queues_.pause == PauseState::paused_all : queues_.pause != PauseState::unpaused;
+  if (!arena.preempted().empty() || is_paused) {
+    tell_held(is_paused ? EventCause::paused : EventCause::preempting, {});
     return false;
   }
   budget_.begin_admissions(arena.requests());
   const bool some_are_left = admit_waiting(arena);
-  queues_.skipped_waiting.prepend_all(queues_.step_skipped);
+  queues_.take_back_skipped();
   return some_are_left;
 }
 
 bool WaitingLoop::admit_waiting(PlanArena& arena) {
-  while ((!queues_.waiting.empty() || !queues_.skipped_waiting.empty()) && budget_.tokens() > 0 &&
-         queues_.running.size() != context_.config.scheduler.max_num_seqs) {
+  while (may_take_one() && budget_.tokens() > 0 && has_place()) {
     RequestQueue& queue = queue_to_take_from();
     Request& request = queue.front();
     const auto [admission, cause] = try_admit(request, queue, arena);
@@ -38,14 +38,26 @@ bool WaitingLoop::admit_waiting(PlanArena& arena) {
     if (admission != Admission::skipped) continue;
     if (context_.events.wanted()) context_.events.on_event({.what = EventKind::passed_over, .cause = cause, .owner = request.id});
     queue.take(request);
+    queues_.defer(request);
     queues_.step_skipped.prepend(request);
   }
   tell_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
   return queues_.num_waiting() > 0;
 }
 
+bool WaitingLoop::may_take_one() const {
+  return !queues_.skipped_waiting.empty() || (!queues_.waiting.empty() && queues_.pause == PauseState::unpaused);
+}
+
+// Who is between two inputs keeps his row of the batch.
+bool WaitingLoop::has_place() const {
+  const std::size_t num_kept = context_.rules.sessions_take_places ? queues_.num_waiting_for_input : 0;
+  return queues_.running.size() + num_kept < context_.config.scheduler.max_num_seqs;
+}
+
 RequestQueue& WaitingLoop::queue_to_take_from() {
   QUIRE_CHECK(!queues_.waiting.empty() || !queues_.skipped_waiting.empty(), "somebody waits");
+  if (context_.rules.holders_first) return queues_.skipped_waiting.empty() ? queues_.waiting : queues_.skipped_waiting;
   if (queues_.waiting.empty() || queues_.skipped_waiting.empty())
     return queues_.waiting.empty() ? queues_.skipped_waiting : queues_.waiting;
   // Who was skipped in an earlier step came before those who wait.
@@ -55,6 +67,8 @@ RequestQueue& WaitingLoop::queue_to_take_from() {
 
 WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
   if (is_blocked(request) && !look_up_.try_promote(request)) return {Admission::skipped, why_blocked(request)};
+  // What is in flight for it would come in the middle of what it runs now.
+  if (request.num_stale_tokens > 0 && !request.drops_stale) return {Admission::skipped};
   if (budget_.exceeds_max_loras(request)) return {Admission::skipped, EventCause::adapter};
   if (pressure_.holds_back(request)) {
     room_.tell_blocked(request, EventCause::above_high, 0);
@@ -65,8 +79,9 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
   if (!computed) return {Admission::skipped, EventCause::connector};
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
+  bool is_padded = false;
   if (!computed->load_async) {
-    num_new_tokens = num_tokens_to_admit(request, computed->num_tokens);
+    num_new_tokens = num_tokens_to_admit(request, computed->num_tokens, is_padded);
     if (num_new_tokens > 0 && request.has_encoder_inputs()) {
       encoder = encoder_.schedule(request, computed->num_tokens, num_new_tokens);
       num_new_tokens = encoder.num_new_tokens;
@@ -81,13 +96,14 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
     return {Admission::blocked, EventCause::lack_of_blocks};
   }
   // Once it has the blocks: the connector may refer to them from now on.
+  look_up_.note_admission(request, *computed);
   look_up_.notify_connector(request, *computed);
   queue.take(request);
   if (computed->load_async) {
     request.num_computed_tokens = computed->num_tokens;
     wait_for_load(request);
   } else {
-    admitting_.admit(request, computed->num_tokens, num_new_tokens, arena);
+    admitting_.admit(request, computed->num_tokens, num_new_tokens, is_padded, arena);
     encoder_.allocate(request, encoder, arena);
   }
   return {Admission::admitted};
@@ -123,8 +139,18 @@ void WaitingLoop::wait_for_load(Request& request) {
   queues_.step_skipped.prepend(request);
 }
 
-std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const {
-  const std::int32_t wanted = budget_.below_threshold(request.num_tokens() - num_computed_tokens);
+std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens, bool& is_padded) const {
+  const std::int32_t own = request.num_tokens() - num_computed_tokens;
+  const std::int32_t padded = budget_.padded(num_computed_tokens, own);
+  is_padded = padded != own;
+  // Rather in the next step than without them.
+  if (is_padded && padded > budget_.tokens()) return 0;
+  std::int32_t wanted = budget_.below_threshold(padded);
+  // vLLM stops here: a threshold below the number of drafts cuts into the placeholders.
+  if (is_padded && wanted != padded) {
+    wanted = own;
+    is_padded = false;
+  }
   if (!context_.config.scheduler.enable_chunked_prefill && wanted > budget_.tokens()) return 0;
   return std::min(wanted, budget_.tokens());
 }

@@ -48,6 +48,8 @@ class WaitingLoop {
   };
 
   bool admit_waiting(PlanArena& arena);
+  [[nodiscard]] bool may_take_one() const;
+  [[nodiscard]] bool has_place() const;
   RequestQueue& queue_to_take_from();  // one at least is not empty
   Tried try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
   // One whose blocks lie outside of the pool waits for them from now on.
@@ -56,8 +58,8 @@ class WaitingLoop {
   [[nodiscard]] static EventCause why_blocked(const Request& request);
   void tell_held(EventCause cause, RequestId front);
   void wait_for_load(Request& request);
-  // 0: without chunked prefill, it does not fit into what is left of the step.
-  [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens) const;
+  // 0: it does not fit into what is left of the step, and may not be cut. `is_padded`: placeholders for drafts are among them.
+  [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens, bool& is_padded) const;
 
   Context& context_;
   Queues& queues_;

@@ -37,7 +37,9 @@ std::optional<Computed> LookUp::find(Request& request) {
     return computed;
   }
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
-  count(request, computed.hit);
+  computed.was_looked_up = true;
+  request.shared_prefix_boundary = computed.hit.shared_prefix_boundary;
+  if (!context_.rules.hits_count_at_admission) count(request, computed.hit);
   // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
@@ -71,6 +73,12 @@ CacheProbe LookUp::probe(const Request& request) {
     left -= match.num_tokens;
   }
   return probe;
+}
+
+void LookUp::note_admission(Request& request, const Computed& computed) {
+  if (!context_.rules.hits_count_at_admission || !computed.was_looked_up) return;
+  kv_.count_admission(requests_.kv_request(request), computed.hit.num_tokens);
+  count(request, computed.hit);
 }
 
 void LookUp::note_load(Request& request, const Computed& computed) {
@@ -142,7 +150,12 @@ bool LookUp::try_promote(Request& request) {
       request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
       return true;
     case RequestStatus::waiting_for_grammar:
-      if (context_.seams.grammar == nullptr || !context_.seams.grammar->ready(request.id)) return false;
+      if (context_.seams.grammar == nullptr) return false;
+      if (context_.rules.refused_tokens_end && context_.seams.grammar->failed(request.id)) {
+        request.grammar_failed = true;
+        return false;
+      }
+      if (!context_.seams.grammar->ready(request.id)) return false;
       request.status = RequestStatus::waiting;
       return true;
     default:

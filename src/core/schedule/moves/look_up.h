@@ -26,6 +26,7 @@ struct Computed {
   std::uint32_t num_external = 0;
   std::uint32_t num_connector_queries = 0;  // tokens asked of the connector; 0: it was not asked
   bool load_async = false;
+  bool was_looked_up = false;   // it had nothing of its own
   std::int32_t num_tokens = 0;  // in all
 };
 
@@ -39,6 +40,8 @@ class LookUp {
   std::optional<Computed> find_load(Request& request);
   // Of one that nobody knows: what find() would find of it, tier by tier. Nothing is counted or told.
   [[nodiscard]] CacheProbe probe(const Request& request);
+  // It has its blocks (DecisionRules::hits_count_at_admission: the look-up counts now).
+  void note_admission(Request& request, const Computed& computed);
   // It has its blocks and waits for them.
   void note_load(Request& request, const Computed& computed);
   // The request has its blocks. A request that waited for a transfer is reported twice: when the transfer begins, and with no external

@@ -13,12 +13,14 @@ struct Context {
   Context(const CoreConfig& given, const CoreSeams& given_seams)
       : config(resolved(given)),
         seams(given_seams),
+        rules(rules_of(given.decisions)),
         num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
         events(given_seams.events) {}
 
   // Copied at creation and never changed: a limit that is checked once holds for the life of the core.
   const CoreConfig config;  // cache_block_size is written out
   const CoreSeams seams;
+  const DecisionRules rules;  // by the configuration
   const std::uint32_t num_groups;
   EventStamp events;
   double now = 0.0;  // s
@@ -27,7 +29,7 @@ struct Context {
 
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [config, seams, num_groups, events, now, totals] = self;
+    [[maybe_unused]] auto& [config, seams, rules, num_groups, events, now, totals] = self;
     form(events, now, totals);
   }
 

@@ -12,7 +12,9 @@ bool Drafts::grammar_advances(const Request& request) const {
 }
 
 std::span<const TokenId> Drafts::fitting(const Request& request, std::span<const TokenId> drafts) const {
-  if (!grammar_advances(request)) return drafts;
+  const bool is_asked =
+      context_.rules.refused_tokens_end ? request.structured_output && context_.seams.grammar != nullptr : grammar_advances(request);
+  if (!is_asked) return drafts;
   return drafts.first(std::min<std::size_t>(context_.seams.grammar->count_valid(request.id, drafts), drafts.size()));
 }
 

@@ -112,6 +112,7 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   r.loads_nothing = parent.loads_nothing;
   r.lora_id = parent.lora_id;
   r.lora_name = parent.lora_name;
+  r.lora_path = parent.lora_path;
   r.cache_salt = parent.cache_salt;
   r.features = parent.features;
   r.prompt_embeds = parent.prompt_embeds;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/schedule/requests/drafts.h"
 
 namespace quire {
 namespace {
@@ -115,6 +116,12 @@ void PlanArena::set_drafts(std::span<const TokenId> drafts) {
   QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
   entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), static_cast<std::uint32_t>(drafts.size())};
   drafts_.insert(drafts_.end(), drafts.begin(), drafts.end());
+}
+
+void PlanArena::set_placeholders(std::uint32_t count) {
+  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
+  entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), count};
+  drafts_.insert(drafts_.end(), count, kDraftPlaceholder);
 }
 
 void PlanArena::set_encoder_inputs(std::span<const std::uint32_t> inputs) {

@@ -44,6 +44,7 @@ class PlanArena {
   void schedule(Request& request, const Grant& grant);
   // For the request scheduled last.
   void set_drafts(std::span<const TokenId> drafts);
+  void set_placeholders(std::uint32_t count);  // for drafts
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
   // Of its own tokens.
   void set_new_tokens(std::span<const TokenId> tokens);

@@ -9,16 +9,42 @@ namespace quire {
 Queues::Queues(const Context& context, Jobs& jobs_that_queue)
     : waiting(context.config.scheduler.policy, QueueName::waiting),
       skipped_waiting(context.config.scheduler.policy, QueueName::skipped),
-      step_skipped(context.config.scheduler.policy, QueueName::step_skipped),
+      // vLLM 0.32.0 has a plain list for those, under each policy.
+      step_skipped(context.rules.holders_first ? SchedulingPolicy::fcfs : context.config.scheduler.policy, QueueName::step_skipped),
       policy_(context.config.scheduler.policy),
+      holders_first_(context.rules.holders_first),
       jobs_(jobs_that_queue) {
   running.reserve(context.config.scheduler.max_num_seqs);
 }
 
 void Queues::enqueue(Request& request, double time) {
-  const bool passed_over = is_blocked(request);
+  const bool passed_over = holders_first_ ? holds_kv(request) : is_blocked(request);
+  if (is_blocked(request)) defer(request);
   jobs_.note_entry(request, passed_over ? QueueName::skipped : QueueName::waiting, time);
   (passed_over ? skipped_waiting : waiting).add(request);
+}
+
+void Queues::take_back_skipped() {
+  if (!holders_first_) {
+    skipped_waiting.prepend_all(step_skipped);
+    return;
+  }
+  while (!step_skipped.empty()) {
+    Request& request = step_skipped.front();
+    step_skipped.take(request);
+    (holds_kv(request) ? skipped_waiting : waiting).prepend(request);
+  }
+}
+
+void Queues::defer(Request& request) {
+  num_deferred += holders_first_ && !request.deferred ? 1 : 0;
+  request.deferred |= holders_first_;
+}
+
+void Queues::end_deferral(Request& request) {
+  QUIRE_CHECK(!request.deferred || num_deferred > 0, "who is passed over is counted");
+  num_deferred -= request.deferred ? 1 : 0;
+  request.deferred = false;
 }
 
 void Queues::next_waiting(std::size_t most, std::vector<Request*>& next) const {

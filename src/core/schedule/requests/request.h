@@ -32,6 +32,7 @@ struct SessionUpdate {
   std::vector<TokenId> tokens;
   std::vector<MultimodalFeature> features;
   double arrival_time = 0.0;
+  std::uint32_t max_tokens = 0;
   std::uint32_t min_tokens = 0;
   std::vector<TokenId> eos_ids;
   std::vector<TokenId> stop_token_ids;
@@ -41,9 +42,9 @@ struct SessionUpdate {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [tokens, features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition, sampling] = self;
+    [[maybe_unused]] auto& [tokens, features, arrival_time, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, sampling] = self;
     form.tokens(tokens);
-    form(features, arrival_time, min_tokens, eos_ids, stop_token_ids, repetition);
+    form(features, arrival_time, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition);
   }
 };
 
@@ -62,6 +63,10 @@ struct Request {
   bool known = false;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
+  bool drops_stale = false;      // what is stale of it is dropped when it comes (DecisionRules::stale_outputs)
+  bool deferred = false;         // it waits, and was passed over since it was queued, or is blocked (DecisionRules::holders_first)
+  bool grammar_failed = false;   // ends with the next result (DecisionRules::refused_tokens_end)
+  bool told = false;             // an update has told of it
   bool admitted_before = false;  // to the batch, at least once
   bool pooling = false;
   bool structured_output = false;
@@ -76,8 +81,11 @@ struct Request {
   std::int32_t num_output_tokens = 0;  // the last so many of `tokens`
   std::int32_t num_computed_tokens = 0;
   std::int32_t num_output_placeholders = 0;
-  std::vector<TokenId> tokens;        // all_token_ids
-  std::vector<TokenId> draft_tokens;  // spec_token_ids
+  std::int32_t num_tokens_in_flight = 0;     // run in the plans under way
+  std::uint32_t shared_prefix_boundary = 0;  // KvHit::shared_prefix_boundary of its last look-up
+  std::int32_t num_stale_tokens = 0;         // of these, the oldest: from before it was preempted (DecisionRules::stale_outputs)
+  std::vector<TokenId> tokens;               // all_token_ids
+  std::vector<TokenId> draft_tokens;         // spec_token_ids
   // Held until ended_requests.cpp gives them back; a finished request may keep them for a transfer or a pin.
   KvBlocks blocks;
   std::vector<BlockHash> hashes;  // of the full hash blocks of `tokens`; empty without prefix caching
@@ -110,7 +118,7 @@ struct Request {
 
   std::int64_t lora_id = 0;
   std::vector<MultimodalFeature> features;
-  std::string lora_name, cache_salt;
+  std::string lora_name, lora_path, cache_salt;
   std::vector<std::byte> prompt_embeds;  // where blocks are named
   std::size_t embed_bytes = 0;           // of a token's row; 0: no embeddings
   RequestTags tags;
@@ -142,28 +150,34 @@ struct Request {
   // queues say in which one it is, Swap what of it is swapped out; `load_failed` is set within a call only, and `sampling` is the host's.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [id, status, queue, known, is_prefill_chunk, discard_latest_async_tokens, admitted_before, pooling,
-                            structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens,
-                            num_output_tokens, num_computed_tokens, num_output_placeholders, tokens, draft_tokens, blocks, hashes,
-                            last_step, last_index, asked_early, queue_hook, priority, arrival_time, name, client_index, num_preemptions,
+    [[maybe_unused]] auto& [id, status, queue, known, is_prefill_chunk, discard_latest_async_tokens, drops_stale, deferred, grammar_failed,
+                            told, admitted_before, pooling, structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot,
+                            num_in_flight, num_prompt_tokens, num_output_tokens, num_computed_tokens, num_output_placeholders,
+                            num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens, tokens, draft_tokens, blocks, hashes, last_step,
+                            last_index, asked_early, queue_hook, priority, arrival_time, name, client_index, num_preemptions,
                             num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load,
                             has_lost_load, ended_loading, load_failed, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition,
-                            stop_token, lora_id, features, lora_name, cache_salt, prompt_embeds, embed_bytes, tags, job, entered, family,
-                            holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer, lacks_load, swapped,
-                            sampling, events, next_inputs] = self;
-    form(status, known, is_prefill_chunk, discard_latest_async_tokens, admitted_before, pooling, structured_output, resumable,
-         skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens, num_output_tokens, num_computed_tokens,
-         num_output_placeholders);
+                            stop_token, lora_id, features, lora_name, lora_path, cache_salt, prompt_embeds, embed_bytes, tags, job, entered,
+                            family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer, lacks_load,
+                            swapped, sampling, events, next_inputs] = self;
+    form(status, known, is_prefill_chunk, discard_latest_async_tokens, drops_stale, deferred, grammar_failed, told, admitted_before,
+         pooling, structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens,
+         num_output_tokens, num_computed_tokens, num_output_placeholders, num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens);
     form.tokens(tokens, num_output_tokens);
     form.drafts(draft_tokens);
     form(blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name, client_index, num_preemptions, num_cached_tokens,
          num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load, has_lost_load, ended_loading,
-         max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name, cache_salt);
+         max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name, lora_path, cache_salt);
     form.embeds(prompt_embeds);
     form(embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer,
          lacks_load, events, next_inputs);
   }
 };
+
+// vLLM 0.32.0's _holds_kv_blocks.
+inline bool holds_kv(const Request& request) {
+  return request.num_computed_tokens > 0 || request.status == RequestStatus::waiting_for_remote_kv;
+}
 
 // A transfer fills its blocks.
 inline bool is_loading(const Request& request) {

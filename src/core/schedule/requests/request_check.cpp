@@ -55,6 +55,31 @@ Result<void> check_ranges(const CoreConfig& config) {
   return {};
 }
 
+// What the rules of vLLM 0.32.0 are not written down for.
+Result<void> check_decisions(const CoreConfig& config) {
+  if (config.decisions == DecisionProfile::vllm_0_19) return {};
+  const auto refuse = [](const char* field, const char* what) {
+    return fail(ErrorCode::unsupported, field, fmt::format("{} under the decisions of vLLM 0.32.0", what), "use those of vLLM 0.19.0");
+  };
+  for (const KvCacheGroup& group : config.kv.groups) {
+    const LayerKvSpec& spec = group.spec;
+    if (!std::holds_alternative<FullAttentionSpec>(spec) && !std::holds_alternative<MlaAttentionSpec>(spec) &&
+        !std::holds_alternative<SlidingWindowSpec>(spec) && !std::holds_alternative<ChunkedLocalSpec>(spec))
+      return refuse("kv.groups", "only full attention, sliding windows and chunks are known");
+    if (block_size_of(spec) != config.block_size) return refuse("kv.groups", "cache groups of another block size are not known");
+  }
+  if (config.mamba_align) return refuse("mamba_align", "states are not known");
+  if (config.parallel.dcp_world_size * config.parallel.pcp_world_size != 1)
+    return refuse("parallel.dcp_world_size", "context parallelism is not known");
+  if (config.encoder.max_encoder_tokens > 0 || config.encoder.is_encoder_decoder)
+    return refuse("encoder.max_encoder_tokens", "encoders are not known");
+  if (config.scheduler.policy == SchedulingPolicy::continuum) return refuse("policy", "CONTINUUM is not known");
+  if (config.cures != CureOptions{}) return refuse("cures", "cures are not known");
+  if (config.pressure.admission_watermark > 0.0 || config.pressure.pressure_high > 0.0) return refuse("pressure", "pressure is not known");
+  if (config.swap.swap_choice != SwapChoice::off) return refuse("swap.swap_choice", "swap is not known");
+  return {};
+}
+
 bool is_share(double value) {
   return value >= 0.0 && value <= 1.0;
 }
@@ -165,6 +190,11 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
           .hits_before_loads = config.cures.hits_before_loads,
           .residency_sample = config.report.kv_metrics_sample,
           .lifo_free_blocks = config.prefix_cache.lifo_free_blocks,
+          .unnamed_blocks_first = rules_of(config.decisions).unnamed_blocks_first,
+          .hits_count_at_admission = rules_of(config.decisions).hits_count_at_admission,
+          .eagle_drops_once = rules_of(config.decisions).eagle_drops_once,
+          .retention = rules_of(config.decisions).sparse_windows ? std::optional(config.prefix_cache.retention_interval) : std::nullopt,
+          .max_in_flight_tokens = rules_of(config.decisions).windows_cap_admission ? config.scheduler.max_in_flight_tokens : 0,
           .dcp_world_size = config.parallel.dcp_world_size,
           .pcp_world_size = config.parallel.pcp_world_size};
 }
@@ -180,6 +210,7 @@ Result<void> CoreConfig::validate() const {
                             scheduler.max_num_batched_tokens, scheduler.max_model_len),
                 "raise it to max_model_len or enable chunked prefill");
   }
+  if (auto valid = check_decisions(*this); !valid) return valid;
   if (auto valid = check_pressure(pressure); !valid) return valid;
   if (auto valid = check_swap(*this); !valid) return valid;
   return KvCacheManager::check(kv, kv_cache_options(*this));

@@ -54,6 +54,7 @@ void Requests::fill(Request& r, const NewRequest& given) {
   r.loads_nothing = given.loads_nothing;
   r.lora_id = given.lora_id;
   r.lora_name = given.lora_name;
+  r.lora_path = given.lora_path;
   r.cache_salt = given.cache_salt;
   r.features.assign(given.multimodal.begin(), given.multimodal.end());
   if (given.tags != nullptr) r.tags = *given.tags;
@@ -116,12 +117,14 @@ void Requests::record(Request& request, RequestEventKind kind, double timestamp)
   if (context_.config.report.log_stats) request.events.push_back({kind, timestamp});
 }
 
-RequestContent Requests::content(const Request& request) {
+RequestContent Requests::content(const Request& request) const {
   return {.tokens = request.tokens,
           .lora_name = request.lora_name,
           .multimodal = request.features,
           .cache_salt = request.cache_salt,
-          .prompt_embeds = {request.prompt_embeds, request.embed_bytes}};
+          .prompt_embeds = {request.prompt_embeds, request.embed_bytes},
+          .lora_path = request.lora_path,
+          .tagged_keys = context_.rules.tagged_keys};
 }
 
 KvRequest Requests::kv_request(Request& request) {
@@ -130,6 +133,8 @@ KvRequest Requests::kv_request(Request& request) {
                     .hashes = request.hashes,
                     .num_tokens = static_cast<std::uint32_t>(request.num_tokens()),
                     .num_computed_tokens = static_cast<std::uint32_t>(request.num_computed_tokens),
+                    .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
+                    .shared_prefix_boundary = request.shared_prefix_boundary,
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
   // Who asks the cache for something is whom its events are about.
@@ -159,6 +164,9 @@ RequestView Requests::view(const Request& request) {
           .num_preemptions = request.num_preemptions,
           .is_prefill_chunk = request.is_prefill_chunk,
           .discard_latest_async_tokens = request.discard_latest_async_tokens,
+          .num_tokens_in_flight = request.num_tokens_in_flight,
+          .num_stale_tokens = request.num_stale_tokens,
+          .drops_stale = request.drops_stale,
           .block_hashes = {names, request.hashes.size() * sizeof(BlockHash)},
           .num_blocks = num_blocks(request),
           .tags = &request.tags,

@@ -51,7 +51,7 @@ class Requests {
   }
 
  private:
-  [[nodiscard]] static RequestContent content(const Request& request);
+  [[nodiscard]] RequestContent content(const Request& request) const;
 
   Context& context_;
   KvCacheManager& kv_;

@@ -17,6 +17,7 @@ SessionUpdate kept(const SessionInput& input) {
   return {.tokens = {input.tokens.begin(), input.tokens.end()},
           .features = {input.multimodal.begin(), input.multimodal.end()},
           .arrival_time = input.arrival_time,
+          .max_tokens = input.max_tokens,
           .min_tokens = input.min_tokens,
           .eos_ids = {input.eos_ids.begin(), input.eos_ids.end()},
           .stop_token_ids = {input.stop_token_ids.begin(), input.stop_token_ids.end()},
@@ -77,6 +78,7 @@ bool Sessions::give(Request& session, const SessionInput* input) {
 
 bool Sessions::go_on(Request& session, RequestStatus before) {
   QUIRE_CHECK(session.resumable && session.known, "a session");
+  if (context_.rules.sessions_cut) cut(session);
   if (session.next_inputs.empty()) {
     session.status = RequestStatus::waiting_for_input;
     queues_.num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
@@ -96,6 +98,15 @@ bool Sessions::go_on(Request& session, RequestStatus before) {
   return true;
 }
 
+// What is computed for good is kept; what is in flight behind it will be dropped.
+void Sessions::cut(Request& session) {
+  session.num_computed_tokens = std::max(session.num_computed_tokens - session.num_output_placeholders, 0);
+  session.draft_tokens.clear();
+  session.drops_stale = true;
+  session.num_stale_tokens = session.num_tokens_in_flight;
+  session.num_output_placeholders = 0;
+}
+
 // Named blocks end before: they are full of tokens that were known, and computed, before the last of the answer was.
 void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
   session.num_computed_tokens = num_kept;
@@ -111,7 +122,7 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
   QUIRE_CHECK(!input.tokens.empty(), "an input was checked for tokens");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
-  if (context_.config.cures.cut_sessions) forget_behind(session, num_kept);
+  if (context_.config.cures.cut_sessions || context_.rules.sessions_cut) forget_behind(session, num_kept);
   for (const MultimodalFeature& feature : input.features)
     // Items count from the input's begin; in the request they lie behind what was kept.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
@@ -119,6 +130,7 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
   session.num_prompt_tokens = session.num_tokens();
   requests_.name_blocks(session);
   session.arrival_time = input.arrival_time;
+  if (context_.rules.sessions_cut) session.max_tokens = input.max_tokens;
   session.min_tokens = input.min_tokens;
   session.eos_ids = input.eos_ids;
   session.stop_token_ids = input.stop_token_ids;

@@ -28,6 +28,7 @@ class Sessions {
   bool go_on(Request& session, RequestStatus before);
 
  private:
+  static void cut(Request& session);
   void take_input(Request& session, const SessionUpdate& input);
   // What it has beyond its first tokens, under CureOptions::cut_sessions.
   void forget_behind(Request& session, std::int32_t num_kept) const;

@@ -30,16 +30,17 @@ bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetecti
   return false;
 }
 
-std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len) {
+std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len, const DecisionRules& rules) {
   const std::span<const TokenId> outputs = request.outputs();
   QUIRE_CHECK(!outputs.empty(), "only a new output stops a request");
-  if (outputs.size() < request.min_tokens) return std::nullopt;
+  const bool is_held = outputs.size() < request.min_tokens;
+  if (is_held && !rules.min_tokens_hold_repetition) return std::nullopt;
   const TokenId last = outputs.back();
   if (contains(request.eos_ids, last)) return Stop{RequestStatus::finished_stopped, std::nullopt};
   if (contains(request.stop_token_ids, last)) return Stop{RequestStatus::finished_stopped, last};
   if (request.tokens.size() >= max_model_len || outputs.size() >= request.max_tokens)
     return Stop{RequestStatus::finished_length, std::nullopt};
-  if (ends_in_repetition(outputs, request.repetition)) return Stop{RequestStatus::finished_repetition, std::nullopt};
+  if (!is_held && ends_in_repetition(outputs, request.repetition)) return Stop{RequestStatus::finished_repetition, std::nullopt};
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/schedule/requests/request.h"
+#include "quire/decision_profile.h"
 #include "quire/ids.h"
 #include "quire/request.h"
 
@@ -16,8 +17,8 @@ struct Stop {
   std::optional<TokenId> token;  // the stop id that did it
 };
 
-// The request has an output.
-std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len);
+// The request has an output. DecisionRules::min_tokens_hold_repetition: min_tokens comes before repetition only.
+std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len, const DecisionRules& rules = {});
 
 // The end of `tokens` is a pattern of an allowed length, min_count times in a row.
 bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetection& detection);

@@ -29,6 +29,8 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
     request->finished_receiving = false;
     request->failed_receiving = false;
     request->lost_load = false;
+    request->grammar_failed = false;
+    queues_.end_deferral(*request);
     request->status = status;
   }
   // Once for all of them: taking one out of a queue costs a look at the whole queue.

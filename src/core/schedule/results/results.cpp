@@ -23,9 +23,11 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
     for (; num_taken < sampled.size() && sampled[num_taken].id == request.id; ++num_taken) updates_.add_token(sampled[num_taken].token);
     const bool pooled = num_pooled < pooled_ids.size() && pooled_ids[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
+    const bool is_stale = end_flight(request, arena.plan().scheduled[i].num_tokens);
+    const bool is_dropped = is_stale && request.drops_stale;
     // Who has ended since the plan was made gets no more tokens, nor does who ran on blocks that were not loaded.
-    if (request.known && !request.finished() && !request.load_failed && !is_late(request))
-      take_one(arena, i, updates_.tokens_from(begin), pooled);
+    if (request.known && !request.finished() && !request.load_failed && !is_late(request) && !is_dropped)
+      take_one(arena, i, updates_.tokens_from(begin), pooled, is_stale);
     else if (request.load_failed && context_.config.cures.unloaded_begin_anew && updates_.num_tokens() > begin)
       drop_tokens(request, static_cast<std::int32_t>(arena.plan().scheduled[i].drafts.size()));
   }
@@ -38,40 +40,84 @@ bool Results::is_late(const Request& request) const {
   return request.status == RequestStatus::waiting_for_input && context_.config.cures.cut_sessions;
 }
 
-void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled) {
+bool Results::end_flight(Request& request, std::uint32_t num_tokens) {
+  const auto count = static_cast<std::int32_t>(num_tokens);
+  QUIRE_CHECK(request.num_tokens_in_flight >= count, "what a plan runs is in flight until its result comes");
+  request.num_tokens_in_flight -= count;
+  // Results come in the order of their plans, so what is stale comes first.
+  const bool is_stale = request.num_stale_tokens > 0;
+  if (is_stale) request.num_stale_tokens = std::max(request.num_stale_tokens - count, 0);
+  return is_stale;
+}
+
+void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled, bool is_stale) {
   Request& request = *arena.requests()[index];
   std::optional<Stop> stop;
   if (!tokens.empty()) {
     const bool has_drafts = !arena.plan().scheduled[index].drafts.empty();
     if (has_drafts && !(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
-      take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()));
-    stop = take_tokens(request, tokens);
+      take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()), is_stale);
+    stop = take_tokens(request, tokens, is_stale);
   } else if (pooled) {
     stop = Stop{};
   }
+  // Of refused tokens the update still says how else they would have stopped it.
+  const RequestStatus told = stop ? stop->status : RequestStatus::finished_error;
+  if (context_.rules.refused_tokens_end && !tokens.empty() && !move_grammar(request, tokens, stop)) {
+    stop = Stop{.status = RequestStatus::finished_error, .token = stop ? stop->token : std::nullopt};
+    request.resumable = false;
+  }
+  const bool is_first = (!tokens.empty() || stop) && !std::exchange(request.told, true);
+  const std::uint32_t num_named = is_first ? num_named_tokens(request) : 0;
   bool goes_on = false;
   if (stop) goes_on = !handle_stopped(request, *stop);
-  if (!tokens.empty() && drafts_.grammar_advances(request)) context_.seams.grammar->accept(request.id, tokens);
+  if (!context_.rules.refused_tokens_end && !tokens.empty() && drafts_.grammar_advances(request))
+    context_.seams.grammar->accept(request.id, tokens);
   if (!tokens.empty() || stop) {
     RequestUpdate& update = updates_.report(request, index, tokens);
+    update.num_named_tokens = num_named;
     if (stop) {
       update.finished = true;
-      update.status = stop->status;
+      update.status = told;
       update.reason = finish_reason(stop->status);
       update.session_waits = goes_on;
     }
   }
 }
 
+bool Results::move_grammar(Request& request, std::span<const TokenId> tokens, const std::optional<Stop>& stop) {
+  if (!request.structured_output || context_.seams.grammar == nullptr) return true;
+  // Who is asked sees the request as it will be, as in vLLM.
+  const RequestStatus before = request.status;
+  if (stop) request.status = stop->status;
+  const bool fits = context_.seams.grammar->accept(request.id, tokens);
+  request.status = before;
+  return fits;
+}
+
+// What of it others could find now: the least over the cache groups.
+std::uint32_t Results::num_named_tokens(const Request& request) const {
+  std::uint32_t least = UINT32_MAX;
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
+    const std::span<const BlockId> blocks = request.blocks.blocks(group);
+    std::size_t end = blocks.size();
+    while (end > 0 && !kv_.pool().index().contains(blocks[end - 1])) --end;
+    least = std::min(least, static_cast<std::uint32_t>(end) * kv_.block_size(group));
+  }
+  return context_.num_groups == 0 ? 0 : least;
+}
+
 // Computed tokens whose drafts were rejected count no more; a request preempted meanwhile has none.
-void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled) {
+void Results::take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled, bool is_stale) {
   const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
   QUIRE_CHECK(num_drafts > 0 && num_sampled > 0 && num_sampled <= 1 + num_drafts, "drafts and one token more");
   Request& request = *arena.requests()[index];
   const std::uint32_t num_accepted = num_sampled - 1;
   const auto num_rejected = static_cast<std::int32_t>(num_drafts - num_accepted);
-  request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
-  if (request.num_output_placeholders > 0) request.num_output_placeholders -= num_rejected;
+  if (!is_stale) {
+    request.num_computed_tokens = std::max(request.num_computed_tokens - num_rejected, 0);
+    if (request.num_output_placeholders > 0) request.num_output_placeholders -= num_rejected;
+  }
   stats_.count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
 }
 
@@ -82,7 +128,7 @@ void Results::drop_tokens(Request& request, std::int32_t num_drafts) {
   request.num_output_placeholders = std::max(request.num_output_placeholders - 1 - num_drafts, 0);
 }
 
-std::optional<Stop> Results::take_tokens(Request& request, std::span<const TokenId>& tokens) {
+std::optional<Stop> Results::take_tokens(Request& request, std::span<const TokenId>& tokens, bool is_stale) {
   QUIRE_CHECK(!tokens.empty(), "a result with tokens");
   if (context_.config.scheduler.async_scheduling && std::exchange(request.discard_latest_async_tokens, false)) {
     tokens = {};
@@ -93,12 +139,12 @@ std::optional<Stop> Results::take_tokens(Request& request, std::span<const Token
   std::size_t num_taken = 0;
   while (num_taken < tokens.size() && !stop) {
     requests_.append_token(request, tokens[num_taken++]);
-    stop = check_stop(request, context_.config.scheduler.max_model_len);
+    stop = check_stop(request, context_.config.scheduler.max_model_len, context_.rules);
   }
   // What was sampled behind a stop was computed for nothing: nobody hears of it.
   tokens = tokens.first(num_taken);
   if (context_.config.scheduler.async_scheduling) {
-    request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
+    if (!is_stale) request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
     if (was_running) {
       // Only what no later result can take back goes into the prefix cache.
       const std::int32_t num_final = std::max(request.num_computed_tokens - request.num_output_placeholders, 0);
@@ -135,6 +181,12 @@ void Results::remove_stopped() {
     std::erase_if(queues_.running, [](const Request* request) { return request->status != RequestStatus::running; });
   if (!stopped_waiting_.empty()) {
     queues_.waiting.remove(stopped_waiting_);
+    if (context_.rules.holders_first) {
+      queues_.skipped_waiting.remove(stopped_waiting_);
+      for (Request* request : stopped_waiting_) queues_.end_deferral(*request);
+      stopped_waiting_.clear();
+      return;
+    }
     // vLLM leaves one that has ended in `skipped_waiting`. Where none is there the queue stays as it is: taking out anything at all would
     // put a session whose arrival time has changed since it was queued into its new place.
     std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });

@@ -56,11 +56,17 @@ class Results {
 
  private:
   [[nodiscard]] bool is_late(const Request& request) const;
-  void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled);
-  void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled);
+  // The plan's tokens of the request are in flight no more. True: they were planned before it was preempted.
+  static bool end_flight(Request& request, std::uint32_t num_tokens);
+  void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled, bool is_stale);
+  void take_back_rejected(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled, bool is_stale);
+  [[nodiscard]] std::uint32_t num_named_tokens(const Request& request) const;
   static void drop_tokens(Request& request, std::int32_t num_drafts);
-  std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens);  // cuts `tokens` behind the one that stops it
-  bool handle_stopped(Request& request, const Stop& stop);                              // false: a session that goes on
+  // Cuts `tokens` behind the one that stops it.
+  std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens, bool is_stale);
+  // The request's grammar moves on; false: it does not fit. `stop`: the tokens have stopped it.
+  bool move_grammar(Request& request, std::span<const TokenId> tokens, const std::optional<Stop>& stop);
+  bool handle_stopped(Request& request, const Stop& stop);  // false: a session that goes on
   void remove_stopped();
 
   Context& context_;

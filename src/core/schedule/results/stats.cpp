@@ -13,12 +13,14 @@ void Stats::count_drafts(std::uint32_t num_drafts, std::uint32_t num_accepted) {
     stats.num_spec_tokens = context_.config.speculation.num_spec_tokens;
     stats.num_drafts = stats.num_draft_tokens = stats.num_accepted_tokens = 0;
     stats.num_accepted_per_position.assign(context_.config.speculation.num_spec_tokens, 0);
+    stats.num_drafted_per_position.assign(context_.config.speculation.num_spec_tokens, 0);
   }
   ++stats.num_drafts;
   stats.num_draft_tokens += num_drafts;
   stats.num_accepted_tokens += num_accepted;
   for (std::uint32_t i = 0; i < std::min(num_accepted, context_.config.speculation.num_spec_tokens); ++i)
     ++stats.num_accepted_per_position[i];
+  for (std::uint32_t i = 0; i < std::min(num_drafts, context_.config.speculation.num_spec_tokens); ++i) ++stats.num_drafted_per_position[i];
 }
 
 const SchedulerStats* Stats::collect() {
@@ -26,6 +28,7 @@ const SchedulerStats* Stats::collect() {
   SchedulerStats& stats = stats_;
   stats.num_running = static_cast<std::uint32_t>(queues_.running.size());
   stats.num_waiting = static_cast<std::uint32_t>(queues_.num_waiting());
+  stats.num_deferred = queues_.num_deferred;
   stats.kv_cache_usage = kv_.pool().usage();
   const auto capacity = static_cast<double>(encoder_.cache().capacity());
   stats.encoder_cache_usage = capacity == 0.0 ? 0.0 : (capacity - static_cast<double>(encoder_.cache().num_free())) / capacity;

@@ -1,0 +1,67 @@
+#pragma once
+// Whose decisions the core makes, where versions of vLLM differ. Each difference is one rule, and is asked for by its name in one place;
+// nothing in the core asks for a version. docs/vllm_0_32.md says where in vLLM each comes from. Values only; any thread.
+#include <cstdint>
+
+namespace quire {
+
+// The engine's own is vllm_0_19, with the cures of CureOptions.
+enum class DecisionProfile : std::uint8_t { vllm_0_19, vllm_0_32 };
+
+// All off: vLLM 0.19.0.
+struct DecisionRules {
+  // Queues. Who waits and holds blocks (CoreSnapshot's skipped_waiting) goes before all others under each policy, and is admitted while new
+  // ones are paused; all others wait in one queue, whether they were passed over or not.
+  bool holders_first = false;
+  bool sessions_take_places = false;  // a session between two inputs counts against max_num_seqs
+
+  // A step.
+  bool lone_prefill_unbound = false;    // long_prefill_token_threshold is not for a request that is alone
+  bool victims_move_cursor = false;     // a victim before the cursor moves it back, also if this step had nothing for it
+  bool lookahead_at_admission = false;  // slots for a drafter are taken when a request is admitted, not first when it runs
+  bool padded_decodes = false;          // who is admitted for one token runs as many placeholders for drafts as the others do, or waits
+  // What is in flight for a request that is preempted is awaited no more: it is appended when it comes, and changes no count. Until then
+  // the request is passed over. A reset drops it instead, and names whom it preempted in the next plan.
+  bool stale_outputs = false;
+
+  // Results.
+  bool min_tokens_hold_repetition = false;  // min_tokens holds back nothing else
+  bool no_connector_resets = false;         // a reset of the connector's cache succeeds where there is no connector
+  bool refused_tokens_end = false;          // tokens that a grammar refuses end their request, and so does a grammar that is none
+  bool sessions_cut = false;                // an answer ends behind the tokens that are computed for good; see CureOptions::cut_sessions
+
+  // Blocks.
+  bool unnamed_blocks_first = false;     // a freed block without a name is the next to be used
+  bool hits_count_at_admission = false;  // a look-up that comes to nothing is not counted
+  bool tagged_keys = false;              // what goes into a block's name beside tokens says what it is
+
+  // Windows.
+  bool windows_follow_results = false;  // a window moves on over tokens whose results have come
+  bool windows_cap_admission = false;   // no more of a window is reserved than a sequence holds: see SchedulerOptions::max_in_flight_tokens
+  bool sparse_windows = false;          // only blocks that a hit can begin behind get a name: see PrefixCacheOptions::retention_interval
+  bool eagle_drops_once = false;        // with several cache groups EAGLE drops a block once for each length, not once in each pass
+};
+
+constexpr DecisionRules rules_of(DecisionProfile profile) {
+  if (profile == DecisionProfile::vllm_0_19) return {};
+  return {.holders_first = true,
+          .sessions_take_places = true,
+          .lone_prefill_unbound = true,
+          .victims_move_cursor = true,
+          .lookahead_at_admission = true,
+          .padded_decodes = true,
+          .stale_outputs = true,
+          .min_tokens_hold_repetition = true,
+          .no_connector_resets = true,
+          .refused_tokens_end = true,
+          .sessions_cut = true,
+          .unnamed_blocks_first = true,
+          .hits_count_at_admission = true,
+          .tagged_keys = true,
+          .windows_follow_results = true,
+          .windows_cap_admission = true,
+          .sparse_windows = true,
+          .eagle_drops_once = true};
+}
+
+}  // namespace quire

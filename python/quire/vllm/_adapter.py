@@ -1,0 +1,392 @@
+"""What quire.vllm.Scheduler is under every version of vLLM: synchronous or asynchronous, as the configuration says.
+
+The decisions are the core's. This file makes vLLM's objects of them, and lets vLLM's connectors, grammars and publishers answer. A version
+(v0_19.py, v0_32.py) is a class that says what it decides by, what it refuses, and which objects it has otherwise.
+"""
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import cached_property
+
+from vllm.distributed.kv_events import KVEventBatch
+from vllm.logger import init_logger
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
+from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.metrics.stats import SchedulerStats
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
+
+import quire
+from quire import _core
+from quire.vllm import _continuum, _requests
+from quire.vllm._config import core_config, refuse
+from quire.vllm._convert import joined_stats
+from quire.vllm._setup import attach_parties, bind_block_pool, read_encoder_budget, read_limits
+from quire.vllm._looks import Looks
+from quire.vllm._views import KvCacheManager
+
+logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
+
+_STATUSES = [
+    RequestStatus.WAITING,
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS,
+    RequestStatus.WAITING_FOR_STREAMING_REQ,
+    RequestStatus.RUNNING,
+    RequestStatus.PREEMPTED,
+    RequestStatus.FINISHED_STOPPED,
+    RequestStatus.FINISHED_LENGTH_CAPPED,
+    RequestStatus.FINISHED_ABORTED,
+    RequestStatus.FINISHED_IGNORED,
+    RequestStatus.FINISHED_ERROR,
+    RequestStatus.FINISHED_REPETITION,
+]
+_QUIRE_STATUS = dict(zip(_STATUSES, quire.RequestStatus))
+_QUIRE_PAUSE = dict(zip(PauseState, quire.PauseState))
+_PAUSE = dict(zip(quire.PauseState, PauseState))
+
+
+class Adapter(Looks, SchedulerInterface):
+    """vLLM's scheduler with quire's core: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
+
+    What Looks has, and `kv_cache_manager`, are snapshots to look at; changing them changes nothing.
+    """
+
+    decisions: quire.DecisionProfile
+    hooks: type  # who answers the core's questions; _hooks.py
+
+    def __init__(
+        self,
+        vllm_config,
+        kv_cache_config,
+        structured_output_manager,
+        block_size: int,
+        mm_registry=MULTIMODAL_REGISTRY,
+        include_finished_set: bool = False,
+        log_stats: bool = False,
+        **kwargs,
+    ) -> None:
+        self.take_arguments(kwargs, block_size)
+        if kwargs:
+            refuse(f"the constructor arguments {sorted(kwargs)}", "use the vLLM version this package names")
+        self.vllm_config = vllm_config
+        self.scheduler_config = vllm_config.scheduler_config
+        self.cache_config = vllm_config.cache_config
+        self.lora_config = vllm_config.lora_config
+        self.kv_cache_config = kv_cache_config
+        self.kv_events_config = vllm_config.kv_events_config
+        self.parallel_config = vllm_config.parallel_config
+        self.observability_config = vllm_config.observability_config
+        self.structured_output_manager = structured_output_manager
+        self.block_size = block_size
+        self.include_finished_set = include_finished_set
+        self.log_stats = log_stats
+        read_limits(self)
+        self._meet(mm_registry)
+        self._core_config = core_config(self)
+        self._core_config.validate()
+        self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
+        self._worker_output = None  # the KVConnectorOutput of the step that is being taken
+        self._idle = []  # (finished sets, statistics, events) of idle steps that were passed over, for the next outputs
+        self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
+        bind_block_pool(self)
+        logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
+
+    def take_arguments(self, given: dict, block_size: int) -> None:
+        """Takes those out of `given` that the version's scheduler has beside the ones named here."""
+
+    def newer_options(self) -> dict:
+        """Options of the core that only newer versions have."""
+        return {}
+
+    def check_served(self) -> None:
+        """Refuses what the version has no decisions for."""
+
+    def describe_groups(self) -> None:
+        """Notes what events tell of the cache groups."""
+
+    def bridge_options(self) -> dict:
+        """What VllmBridge is told beside what is the same under every version."""
+        return {"asks_grammars": False, "prefill_stats": None}
+
+    def make_output(self, pieces) -> SchedulerOutput:
+        """A plan's pieces (_core.VllmBridge.schedule) as vLLM's object."""
+        raise NotImplementedError
+
+    def _meet(self, mm_registry) -> None:
+        """Those who answer, and how much of the encoder's outputs is kept for them."""
+        read_encoder_budget(self, mm_registry)
+        attach_parties(self)
+
+    @cached_property
+    def _native(self) -> _core.VllmBridge:
+        # Made when first used: vLLM chooses the root of all block hashes after it has made the scheduler.
+        root = getattr(kv_cache_utils, "NONE_HASH", None)
+        if root is not None:
+            self._core_config.root_hash = bytes(root)
+        return _core.VllmBridge(
+            self._core_config,
+            self.hooks(self),
+            {
+                "statuses": _STATUSES,
+                "output": EngineCoreOutput,
+                "finish_reasons": list(FinishReason),
+                "event": EngineCoreEvent,
+                "event_types": list(EngineCoreEventType),
+                "has_connector": self.connector is not None,
+                "has_encoder_connector": self.ec_connector is not None,
+                "has_grammar": True,
+                "names_tools": self.policy is quire.SchedulingPolicy.CONTINUUM,
+                "fold_resumed": bool(self.use_v2_model_runner),
+                "carry_tokens": self.use_pp and not self._is_async,
+                "routed_group": self._routed_group,
+                "trace": self.trace,
+                "journal": self.journal,
+                "connector": type(self.connector).__name__ if self.connector is not None else "",
+                **self.bridge_options(),
+            },
+        )
+
+    @cached_property
+    def decode_output(self):
+        return _continuum.decoder(self.vllm_config)
+
+    def _random(self) -> int:
+        return random.getrandbits(64) if self.kv_metrics_sample else 0
+
+    # One step: schedule(), then update_from_output() with what the workers answered.
+
+    def schedule(self) -> SchedulerOutput:
+        pieces, structured, pending = self._native.schedule(time.monotonic(), self._random())
+        if pieces is None:
+            output, self._plan_output = self._plan_output, None
+        else:
+            output = self.make_output(pieces)
+        if self.ec_connector is not None:
+            output.ec_connector_metadata = self.ec_connector.build_connector_meta(output)
+        output.has_structured_output_requests = structured
+        output.pending_structured_output_tokens = pending
+        return output
+
+    def _build_kv_connector_meta(self, connector, scheduler_output):
+        return connector.build_connector_meta(scheduler_output)
+
+    def update_from_output(self, scheduler_output, model_runner_output) -> dict[int, EngineCoreOutputs]:
+        worker = model_runner_output.kv_connector_output
+        perf_stats = None
+        if self.perf_metrics and self.perf_metrics.is_enabled():
+            perf_stats = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
+        transfer_stats, sending, receiving, invalid = None, None, None, None
+        if worker:
+            transfer_stats = self._transfer_stats(worker)
+            sending, receiving = worker.finished_sending or (), worker.finished_recving or ()
+            invalid = worker.invalid_block_ids or ()
+            self._worker_output = worker
+        scheduled = scheduler_output.num_scheduled_tokens
+        for _ in range(self._native.num_idle_before(scheduled)):
+            self._pass_over_idle()
+        try:
+            by_client, finished, stats, events = self._native.update(
+                scheduled,
+                model_runner_output.req_id_to_index,
+                model_runner_output.sampled_token_ids,
+                model_runner_output.logprobs,
+                model_runner_output.prompt_logprobs_dict,
+                model_runner_output.pooler_output,
+                model_runner_output.num_nans_in_logits,
+                sending,
+                receiving,
+                invalid,
+                time.monotonic(),
+                self._random(),
+            )
+        finally:
+            self._worker_output = None
+        for idle in self._idle:
+            finished, stats, events = self._joined(idle, (finished, stats, events))
+        self._idle.clear()
+        self._publish(events)
+        outputs = {client: EngineCoreOutputs(outputs=made) for client, made in by_client.items()}
+        for client, names in (finished or {}).items():
+            if client in outputs:
+                outputs[client].finished_requests = names
+            else:
+                outputs[client] = EngineCoreOutputs(finished_requests=names)
+        if stats is not None:
+            first = next(iter(outputs.values()), None)
+            if first is None:
+                first = outputs[0] = EngineCoreOutputs()
+            first.scheduler_stats = self.make_stats_of(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
+        return outputs
+
+    def _pass_over_idle(self) -> None:
+        """The oldest step scheduled nothing, and its result will not come: vLLM does not miss it."""
+        nothing = ({}, {}, [], None, {}, None, None, None, None, None)
+        _, *told = self._native.update(*nothing, time.monotonic(), self._random())
+        self._idle.append(told)
+
+    @staticmethod
+    def _joined(earlier, later):
+        finished = {client: set(names) for client, names in (earlier[0] or {}).items()}
+        for client, names in (later[0] or {}).items():
+            finished.setdefault(client, set()).update(names)
+        return finished, joined_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
+
+    def _transfer_stats(self, worker):
+        stats = worker.kv_connector_stats
+        if stats and self.connector:
+            self._native.requests()  # it may look at requests that it keeps
+            own = self.connector.get_kv_connector_stats()
+            if own:
+                stats = stats.aggregate(own)
+        return stats
+
+    def _publish(self, events) -> None:
+        batch = [self.make_event(event) for event in events] if events else []
+        if self.connector is not None:
+            self._native.requests()
+            batch.extend(self.connector.take_events() or ())
+        if batch:
+            self.kv_event_publisher.publish(KVEventBatch(ts=time.time(), events=batch))
+
+    def get_grammar_bitmask(self, scheduler_output) -> GrammarOutput | None:
+        if not scheduler_output.has_structured_output_requests:
+            return None
+        native = self._native
+        names = [
+            name for name in scheduler_output.num_scheduled_tokens if native.is_structured(name) and not native.is_prefill_chunk(name)
+        ]
+        if not names:
+            return None
+        for name in names:
+            native.request(name)
+        bitmask = self.structured_output_manager.grammar_bitmask(
+            native.stale_requests(), names, scheduler_output.scheduled_spec_decode_tokens
+        )
+        return self.make_grammar_output(names, bitmask, scheduler_output)
+
+    def make_grammar_output(self, names, bitmask, scheduler_output) -> GrammarOutput:
+        return GrammarOutput(names, bitmask)
+
+    def make_stats_of(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
+        raise NotImplementedError
+
+    def make_event(self, event):
+        raise NotImplementedError
+
+    def update_draft_token_ids(self, draft_token_ids) -> None:
+        self._native.set_drafts(draft_token_ids.req_ids, draft_token_ids.draft_token_ids)
+
+    def update_draft_token_ids_in_output(self, draft_token_ids, scheduler_output) -> None:
+        drafts = self._native.set_drafts_in_plan(draft_token_ids.req_ids, draft_token_ids.draft_token_ids)
+        scheduler_output.scheduled_spec_decode_tokens.update(drafts)
+        invalid = {name: tokens.count(-1) for name, tokens in drafts.items()}
+        scheduler_output.num_invalid_spec_tokens = {name: count for name, count in invalid.items() if count}
+
+    # Requests come and go.
+
+    def add_request(self, request: Request) -> None:
+        native = self._native
+        if native.is_known(request.request_id):
+            self._continue_session(native.request(request.request_id), request)
+            return
+        if request.resumable:
+            request.streaming_queue = deque()
+        native.add(request, _requests.new_request(request, self._names_blocks), time.monotonic())
+
+    def _continue_session(self, session: Request, request: Request) -> None:
+        update = StreamingUpdate.from_request(request)
+        name = session.request_id
+        if session.streaming_queue is None:
+            raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
+        waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+        if waits and update is None:
+            self.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+            return
+        self._native.continue_session(name, None if update is None else _requests.session_input(update), time.monotonic())
+        session.streaming_queue.append(update)
+        if waits:
+            self._native.show_session_input(name)
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[tuple[str, int]]:
+        if not RequestStatus.is_finished(finished_status):
+            raise ValueError(f"finished_status: {finished_status!r} is not a finished one")
+        if isinstance(request_ids, str):
+            request_ids = (request_ids,)
+        elif request_ids is not None:
+            request_ids = set(request_ids)
+        return self._native.finish(request_ids, _QUIRE_STATUS[finished_status], time.monotonic())
+
+    # What the engine asks.
+
+    def get_num_unfinished_requests(self) -> int:
+        return self._native.counts()[2]
+
+    def has_finished_requests(self) -> bool:
+        return self._native.has_finished_requests()
+
+    def get_request_counts(self) -> tuple[int, int]:
+        return self._native.counts()[:2]
+
+    @property
+    def pause_state(self) -> PauseState:
+        return _PAUSE[self._native.pause_state]
+
+    def set_pause_state(self, pause_state: PauseState) -> None:
+        self._native.pause_state = _QUIRE_PAUSE[pause_state]
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        try:
+            return self._native.reset_prefix_cache(reset_running_requests, reset_connector, time.monotonic())
+        except ValueError as error:
+            raise RuntimeError(f"Failed to reset KV cache: {error}") from error
+
+    def reset_connector_cache(self) -> bool:
+        if self.connector is None:
+            return self.reset_of_none()
+        return self._native.reset_connector_cache()
+
+    def reset_of_none(self) -> bool:
+        """What a reset of the connector's cache comes to where there is no connector."""
+        logger.warning("reset_connector called but no KV connector is configured.")
+        return False
+
+    def reset_encoder_cache(self) -> None:
+        self._native.reset_encoder_cache()
+
+    def make_stats(self) -> SchedulerStats | None:
+        stats = self._native.make_stats()
+        return None if stats is None else self.make_stats_of(stats)
+
+    def shutdown(self) -> None:
+        if self.trace and "_native" in self.__dict__:
+            logger.info("quire.vllm.Scheduler: trace %s: %d steps written, %d left out", self.trace["path"], *self._native.flush_trace())
+        if self.journal and "_native" in self.__dict__:
+            path, size, ended = self._native.flush_journal()
+            logger.info("quire.vllm.Scheduler: journal %s: %d bytes%s", path, size, f"; it ended before: {ended}" if ended else "")
+        if self.kv_event_publisher:
+            self.kv_event_publisher.shutdown()
+        if self.connector is not None:
+            self.connector.shutdown()
+
+    def get_kv_connector(self):
+        return self.connector
+
+    @property
+    def connector(self):
+        return self._connector
+
+    @connector.setter
+    def connector(self, connector) -> None:
+        """Tests and plug-ins put in one of their own. Whether there is one decides what the core does, so that changes only at rest."""
+        had = getattr(self, "_connector", None) is not None
+        if "_native" in self.__dict__ and had != (connector is not None):
+            if self._native.stale_requests():
+                raise RuntimeError("connector: it can be added or taken away only while the scheduler has no requests; replacing one is fine")
+            del self._native  # made anew when first used, with an empty cache
+        self._connector = connector
+        self._names_blocks = self.cache_config.enable_prefix_caching or connector is not None  # vLLM's requests have a hasher then

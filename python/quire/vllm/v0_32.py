@@ -1,0 +1,297 @@
+"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full and by windows, without connectors and encoders. docs/vllm_0_32.md says what decides otherwise there
+than in 0.19.0, and why the rest is refused.
+"""
+
+from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory
+from vllm.logger import init_logger
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
+from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
+from vllm.v1.metrics.perf import ModelMetrics
+from vllm.v1.metrics.stats import KV_FETCH_STAGES, KVCacheEvictionEvent, PrefillStats, PrefixCacheStats, SchedulerStats
+from vllm.v1.spec_decode.metrics import SpecDecodingStats
+from vllm.v1.structured_output.utils import strip_speculative_padding
+
+import quire
+from quire.vllm._adapter import Adapter
+from quire.vllm._config import refuse
+from quire.vllm._hooks import Hooks
+
+logger = init_logger("vllm.quire")
+
+_OLDER = "use vLLM 0.19.0, whose decisions quire has for it"
+_PLAIN = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+
+
+class ManagerHooks(Hooks):
+    """Of a grammar its manager is asked, for everything but whether it is compiled."""
+
+    def grammar_ready(self, request):
+        structured = request.structured_output_request
+        return structured is not None and structured.grammar is not None and not isinstance(structured.grammar, Exception)
+
+    def grammar_failed(self, request):
+        structured = request.structured_output_request
+        return structured is not None and isinstance(structured.grammar, Exception)
+
+    def grammar_accept(self, request, tokens):
+        return self._grammar.accept_tokens(request, tokens)
+
+    def grammar_count_valid(self, request, drafts):
+        return len(self._grammar.validate_tokens(request, drafts))
+
+    def session_input_taken(self, request, num_prompt_tokens):
+        request.max_tokens = request.streaming_queue[0].max_tokens
+        return super().session_input_taken(request, num_prompt_tokens)
+
+
+def _refuse_parallel(scheduler) -> None:
+    parallel = scheduler.parallel_config
+    if parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size != 1:
+        refuse("context parallelism under vLLM 0.32.0", _OLDER)
+    if parallel.pipeline_parallel_size > 1 and scheduler.use_v2_model_runner and scheduler._is_async:
+        refuse("pipeline stages with the second model runner and asynchronous scheduling under vLLM 0.32.0", "set VLLM_USE_V2_MODEL_RUNNER=0")
+
+
+def _refuse_limits(scheduler) -> None:
+    limits = scheduler.scheduler_config
+    if limits.watermark:
+        refuse(f"watermark={limits.watermark} under vLLM 0.32.0", "leave it 0")
+    if limits.max_num_active_seqs not in (None, limits.max_num_seqs):
+        refuse(f"max_num_active_seqs={limits.max_num_active_seqs} under vLLM 0.32.0", "leave it out")
+    if limits.long_prefill_token_threshold_adaptive:
+        refuse("long_prefill_token_threshold_adaptive under vLLM 0.32.0", "leave it out")
+    if limits.prefill_schedule_interval != 1:
+        refuse(f"prefill_schedule_interval={limits.prefill_schedule_interval} under vLLM 0.32.0", "leave it 1")
+
+
+def _refuse_drafts(scheduler) -> None:
+    config, drafts = scheduler.vllm_config, scheduler.vllm_config.speculative_config
+    if drafts is None:
+        return
+    if drafts.max_num_new_slots_for_drafting:
+        refuse("drafters that take tokens from a step (draft models, parallel drafting) under vLLM 0.32.0", "use EAGLE, MTP or n-gram drafts")
+    if drafts.num_speculative_tokens_per_batch_size:
+        refuse("num_speculative_tokens_per_batch_size under vLLM 0.32.0", "give one number of drafts")
+    if config.num_prefill_lookahead_tokens > 1:
+        refuse("chains of MTP modules under vLLM 0.32.0", "use one module")
+    if drafts.use_eagle() and not drafts.use_eagle_block_drop():
+        refuse("EAGLE that keeps its last block under vLLM 0.32.0", "let it drop that")
+
+
+def _refuse_cache(scheduler) -> None:
+    groups = scheduler.kv_cache_config.kv_cache_groups
+    for group in groups:
+        specs = getattr(group.kv_cache_spec, "kv_cache_specs", None)
+        for spec in specs.values() if specs else (group.kv_cache_spec,):
+            if type(spec).__name__ not in _PLAIN:
+                refuse(f"KV-cache specs of type {type(spec).__name__} under vLLM 0.32.0", _OLDER)
+            if getattr(spec, "extra_retained_tokens", 0):
+                refuse("windows that keep more than they see under vLLM 0.32.0", _OLDER)
+        if group.kv_cache_spec.block_size != scheduler.block_size:
+            refuse("cache groups of several block sizes under vLLM 0.32.0", _OLDER)
+    marked = [bool(group.is_eagle_group) for group in groups]
+    if any(marked) and not all(marked):
+        refuse("drafts with cache groups of their own under vLLM 0.32.0", _OLDER)
+    _check_retention(scheduler)
+    if scheduler.kv_cache_config.needs_kv_cache_zeroing:
+        refuse("caches of mixed precision under vLLM 0.32.0", _OLDER)
+
+
+def _check_retention(scheduler) -> None:
+    """As vLLM's coordinator does."""
+    interval = scheduler.kv_cache_config.prefix_cache_retention_interval
+    if not interval:
+        return
+    if not any(type(group.kv_cache_spec).__name__ == "SlidingWindowSpec" for group in scheduler.kv_cache_config.kv_cache_groups):
+        raise ValueError(f"prefix_cache_retention_interval={interval}: the model has no sliding window; leave it 0")
+    if interval < 0 or interval % scheduler.block_size:
+        raise ValueError(f"prefix_cache_retention_interval={interval}: give a multiple of {scheduler.block_size}")
+
+
+def _refuse_parties(scheduler) -> None:
+    config = scheduler.vllm_config
+    model = config.model_config
+    if config.kv_transfer_config is not None:
+        refuse("KV connectors under vLLM 0.32.0", _OLDER)
+    if config.ec_transfer_config is not None:
+        refuse("encoder-cache connectors under vLLM 0.32.0", _OLDER)
+    if model.is_encoder_decoder or model.supports_multimodal_inputs:
+        refuse("models with an encoder under vLLM 0.32.0", "serve the text model alone, or use vLLM 0.19.0")
+    if model.runner_type == "pooling" or model.is_diffusion:
+        refuse("pooling and diffusion models under vLLM 0.32.0", _OLDER)
+    if config.aux_output_config.enabled:
+        refuse("routed experts under vLLM 0.32.0", _OLDER)
+    if model.return_sampling_mask:
+        refuse("return_sampling_mask under vLLM 0.32.0", "leave it out")
+    if scheduler.observability_config.per_request_spec_decode_metrics != "none":
+        refuse("per_request_spec_decode_metrics under vLLM 0.32.0", "leave it out")
+    if scheduler.own_options:
+        refuse(f"additional_config: quire.{next(iter(scheduler.own_options))} under vLLM 0.32.0", "leave it out, or use vLLM 0.19.0")
+
+
+class Scheduler(Adapter):
+    __doc__ = Adapter.__doc__
+
+    decisions = quire.DecisionProfile.VLLM_0_32
+    hooks = ManagerHooks
+
+    def take_arguments(self, given: dict, block_size: int) -> None:
+        self.hash_block_size = given.pop("hash_block_size", None) or block_size
+
+    def newer_options(self) -> dict:
+        interval = self.kv_cache_config.prefix_cache_retention_interval
+        return {"max_in_flight_tokens": self.vllm_config.max_in_flight_tokens, "retention_interval": -1 if interval is None else interval}
+
+    def bridge_options(self) -> dict:
+        return {"asks_grammars": True, "prefill_stats": PrefillStats}
+
+    def check_served(self) -> None:
+        for check in (_refuse_parties, _refuse_cache, _refuse_drafts, _refuse_limits, _refuse_parallel):
+            check(self)
+        if self.hash_block_size != self.block_size:
+            refuse(f"blocks of {self.block_size} tokens named by {self.hash_block_size} under vLLM 0.32.0", _OLDER)
+
+    def _meet(self, mm_registry) -> None:
+        self.check_served()
+        self.max_num_encoder_input_tokens = self.encoder_cache_size = 0
+        self.connector = self.ec_connector = self.perf_metrics = None
+        self._routed_group = -1
+        self._meet_outside()
+        self.describe_groups()
+
+    def describe_groups(self) -> None:
+        self._spec_kinds = [
+            (get_kv_cache_spec_kind(group.kv_cache_spec).value, get_kv_cache_spec_sliding_window(group.kv_cache_spec))
+            for group in self.kv_cache_config.kv_cache_groups
+        ]
+
+    def _meet_outside(self) -> None:
+        self.kv_event_publisher = EventPublisherFactory.create(self.kv_events_config, self.parallel_config.data_parallel_index)
+        if self.log_stats and self.observability_config.enable_mfu_metrics:
+            self.perf_metrics = ModelMetrics(self.vllm_config)
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        if throttle_prefills:  # prefill_schedule_interval is 1: nobody asks for it
+            raise ValueError("throttle_prefills: quire.vllm.Scheduler has no prefill_schedule_interval; leave it 1, or leave out --scheduler-cls")
+        return super().schedule()
+
+    def make_output(self, pieces) -> SchedulerOutput:
+        # `cached`: the columns of CachedRequestData, in its order.
+        new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, _, finished, freed_encoder, preempted, _ = pieces
+        if self.use_v2_model_runner:
+            cached[3] = {}
+        speculative = self.vllm_config.speculative_config
+        return SchedulerOutput(
+            scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],
+            scheduled_cached_reqs=CachedRequestData(*cached),
+            num_scheduled_tokens=num_tokens,
+            total_num_scheduled_tokens=total_tokens,
+            scheduled_spec_decode_tokens=drafts,
+            scheduled_encoder_inputs=encoder_inputs,
+            finished_req_ids=finished,
+            free_encoder_mm_hashes=freed_encoder,
+            preempted_req_ids=preempted,
+            num_spec_tokens_to_schedule=speculative.num_speculative_tokens if speculative is not None else 0,
+        )
+
+    @staticmethod
+    def _new_request_data(request, block_ids, num_computed_tokens, prefill_token_ids) -> NewRequestData:
+        return NewRequestData(
+            req_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            mm_features=request.mm_features,
+            sampling_params=request.sampling_params,
+            pooling_params=request.pooling_params,
+            block_ids=block_ids,
+            num_computed_tokens=num_computed_tokens,
+            lora_request=request.lora_request,
+            prompt_embeds=request.prompt_embeds,
+            prompt_is_token_ids=request.prompt_is_token_ids,
+            prefill_token_ids=prefill_token_ids,
+        )
+
+    def update_from_output(self, scheduler_output, model_runner_output):
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        scores = model_runner_output.prompt_token_id_logprobs_dict
+        if scores:
+            for core in outputs.values():
+                for output in core.outputs:
+                    if output.request_id in scores:
+                        output.prompt_token_id_logprobs = scores[output.request_id]
+        return outputs
+
+    def make_grammar_output(self, names, bitmask, scheduler_output) -> GrammarOutput:
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        return GrammarOutput(names, bitmask, [len(strip_speculative_padding(drafts.get(name, []))) for name in names])
+
+    def finish_requests(self, request_ids, finished_status) -> list:
+        """The requests themselves, not their names."""
+        known = self._native.stale_requests()
+        if request_ids is None:
+            asked = dict(known)
+        else:
+            request_ids = request_ids if isinstance(request_ids, str) else list(request_ids)
+            names = (request_ids,) if isinstance(request_ids, str) else request_ids
+            asked = {name: known[name] for name in names if name in known}
+        return [asked[name] for name, _ in super().finish_requests(request_ids, finished_status)]
+
+    @property
+    def kv_holding_waiting(self):
+        """Who waits and holds blocks; `waiting` has all others."""
+        return self.skipped_waiting
+
+    def add_request(self, request) -> None:
+        if self.enable_kv_cache_events and (request.session_id or getattr(request, "kv_cache_report_mode", "incremental") != "incremental"):
+            logger.warning("quire.vllm.Scheduler: KV events of request %s do not tell of its session, nor of blocks found again", request.request_id)
+        super().add_request(request)
+
+    def reset_of_none(self) -> bool:
+        return True
+
+    def get_kv_cache_usage(self) -> float:
+        return self.kv_cache_manager.usage
+
+    def get_ec_connector(self):
+        return None
+
+    def get_kv_event_publisher_config(self):
+        return self.kv_event_publisher.get_publisher_config()
+
+    def make_stats_of(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
+        running, waiting, kv_usage, _, prefix, _, spec, evictions, deferred = stats
+        return SchedulerStats(
+            num_running_reqs=running,
+            num_waiting_reqs=waiting - deferred,
+            num_skipped_waiting_reqs=deferred,
+            num_kv_fetch_reqs_by_stage=dict.fromkeys(KV_FETCH_STAGES, 0),
+            kv_cache_usage=kv_usage,
+            prefix_cache_stats=PrefixCacheStats(*prefix),
+            kv_cache_eviction_events=[KVCacheEvictionEvent(*event) for event in evictions],
+            spec_decoding_stats=SpecDecodingStats(*spec) if spec else None,
+            cudagraph_stats=cudagraph_stats,
+            perf_stats=perf_stats,
+        )
+
+    def make_event(self, event):
+        kind = event[0]
+        if kind == "cleared":
+            return AllBlocksCleared()
+        convert = kv_cache_utils.maybe_convert_block_hash
+        if kind == "removed":
+            return BlockRemoved(block_hashes=[convert(event[1])], medium=event[2], group_idx=event[3])
+        _, hashes, parent, token_ids, block_size, lora_id, medium, lora_name, extra_keys, group = event
+        spec_kind, window = self._spec_kinds[group]
+        return BlockStored(
+            block_hashes=[convert(value) for value in hashes],
+            parent_block_hash=None if parent is None else convert(parent),
+            token_ids=token_ids,
+            block_size=block_size,
+            lora_id=lora_id,
+            medium=medium,
+            lora_name=lora_name,
+            extra_keys=extra_keys,
+            group_idx=group,
+            kv_cache_spec_kind=spec_kind,
+            kv_cache_spec_sliding_window=window,
+        )

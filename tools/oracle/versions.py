@@ -1,0 +1,45 @@
+"""What the oracle reads and makes otherwise under vLLM 0.32.0 than under 0.19.0: names of fields, arguments, parties. Decisions are none of it."""
+
+import vllm
+
+NUMBERS = tuple(int(part) for part in vllm.__version__.split("+")[0].split(".")[:3])
+IS_NEWER = NUMBERS >= (0, 32)
+NAME = "0.32.0" if IS_NEWER else "0.19.0"
+
+
+def second_queue(scheduler):
+    """Who waits, but not in `waiting`: those that were passed over, or those that hold blocks."""
+    return scheduler.kv_holding_waiting if hasattr(scheduler, "kv_holding_waiting") else scheduler.skipped_waiting
+
+
+def counts(request) -> tuple:
+    if IS_NEWER:
+        return request.num_stale_output_tokens, request.num_in_flight_tokens
+    return request.num_cached_tokens, request.num_external_computed_tokens
+
+
+def is_discarding(request) -> bool:
+    return request.drop_stale_output if IS_NEWER else request.discard_latest_async_tokens
+
+
+def will_discard(request) -> bool:
+    """The tokens of its oldest step in flight."""
+    return is_discarding(request) and (not IS_NEWER or request.num_stale_output_tokens > 0)
+
+
+def will_discard_core(core: dict) -> bool:
+    """The same, of a core's snapshot."""
+    return core["drops_stale"] and core["num_stale_tokens"] > 0 if IS_NEWER else core["discard_latest_async_tokens"]
+
+
+def finished(answer: list) -> list:
+    """What finish_requests() gave, as plain values."""
+    return [(request.request_id, request.client_index, int(request.status)) for request in answer] if IS_NEWER else answer
+
+
+def has_attributes(namespace, **values):
+    """The namespace with what vLLM 0.32.0 reads of it besides."""
+    if IS_NEWER:
+        for name, value in values.items():
+            setattr(namespace, name, value)
+    return namespace
