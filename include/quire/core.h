@@ -141,8 +141,10 @@ enum class FinishEffect : std::uint8_t {
 // Totals grow from the start.
 struct CoreCounters {
   std::uint32_t num_running = 0;
-  std::uint32_t num_waiting = 0;     // skipped and preempted ones included
-  std::uint32_t num_unfinished = 0;  // vLLM's get_num_unfinished_requests: depends on the pause state
+  std::uint32_t num_waiting = 0;  // skipped and preempted ones included
+  // vLLM's get_num_unfinished_requests: depends on the pause state. 0.32.0's can be negative: it leaves a session that was stopped late in
+  // no queue, and counts it among those that wait for an input.
+  std::int32_t num_unfinished = 0;
   // Requests whose blocks a transfer fills, and finished ones whose blocks it keeps.
   std::uint32_t num_awaiting_transfers = 0;
   std::uint32_t num_open_transfers = 0;

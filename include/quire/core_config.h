@@ -142,7 +142,7 @@ struct ReportOptions {
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
 struct QUIRE_API CoreConfig {
-  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no connectors, encoders, windows, states, forks or swap
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no connectors, encoders, states, forks or swap
   SchedulerOptions scheduler;
   KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
   std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)

@@ -33,6 +33,7 @@ struct DecisionRules {
   // Blocks.
   bool unnamed_blocks_first = false;     // a freed block without a name is the next to be used
   bool hits_count_at_admission = false;  // a look-up that comes to nothing is not counted
+  bool resets_by_group = false;          // where no layer keeps a cache there is nothing to reset, nor to tell of it
   bool tagged_keys = false;              // what goes into a block's name beside tokens says what it is
 
   // Windows.
@@ -57,6 +58,7 @@ constexpr DecisionRules rules_of(DecisionProfile profile) {
           .sessions_cut = true,
           .unnamed_blocks_first = true,
           .hits_count_at_admission = true,
+          .resets_by_group = true,
           .tagged_keys = true,
           .windows_follow_results = true,
           .windows_cap_admission = true,

@@ -101,6 +101,7 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
     const auto text = nb::cast<std::string>(name);
     record.num_tokens = record.num_shown_tokens = prompt.size();
     record.num_prompt_tokens = static_cast<std::uint32_t>(prompt.size());
+    record.num_prefill_tokens = record.num_prompt_tokens;
     fields.id = record.id;
     fields.name = text;
     fields.prompt = prompt;

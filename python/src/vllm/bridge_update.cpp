@@ -117,8 +117,8 @@ void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
 
 // vLLM's PrefillStats: prompt, computed, cached, of these local and external, and what came into the cache.
 void Bridge::note_prefill(Record& record, const RequestUpdate& update, OutputFields& fields) const {
-  if (options_.prefill_stats.is_none() || std::exchange(record.told_prefill, true)) return;
-  const auto prompt = std::int64_t{record.num_prompt_tokens};
+  if (options_.prefill_stats.is_none() || record.num_prefill_tokens < 0) return;
+  const std::int64_t prompt = std::exchange(record.num_prefill_tokens, -1);
   const std::int64_t cached = std::max<std::int64_t>(update.num_cached_tokens, 0);
   const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_named_tokens}, prompt) - cached, 0);
   fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached, 0, created);

@@ -46,14 +46,14 @@ struct Record {
   Shown shown;
   std::uint32_t client_index = 0;
   std::uint32_t num_prompt_tokens = 0;
+  std::int64_t num_prefill_tokens = 0;   // of the first prompt; -1: an output has carried its PrefillStats
   std::int64_t num_computed_tokens = 0;  // as the plans and results said; vLLM's value when the request ends
   std::int64_t num_nans = 0;
   bool wants_logprobs = false;
   bool pooling = false;
   bool structured = false;
   bool session = false;
-  bool told_prefill = false;  // an output has carried its PrefillStats
-  bool input_taken = false;   // the Python request has the session's next input already
+  bool input_taken = false;  // the Python request has the session's next input already
 
   bool finished = false;
   bool announced = false;  // a plan has named it among the finished

@@ -275,7 +275,7 @@ void KvCacheManager::evict_blocks(std::span<const BlockId> blocks) {
 }
 
 bool KvCacheManager::reset_prefix_cache() {
-  const bool done = pool_.reset();
+  const bool done = (options_.resets_by_group && num_groups() == 0) || pool_.reset();
   stats_.reset = stats_.reset || (done && options_.log_stats);
   return done;
 }

@@ -21,7 +21,7 @@ TEST(Counters, LookUpsCountKnownAndFoundTokens) {
   EXPECT_EQ(counters.num_blocks, 31U);
   EXPECT_EQ(counters.num_free_blocks, 31U);
   EXPECT_EQ(counters.num_running, 0U);
-  EXPECT_EQ(counters.num_unfinished, 0U);
+  EXPECT_EQ(counters.num_unfinished, 0);
   ASSERT_TRUE(outcome.stats);
   EXPECT_EQ(outcome.stats->prefix_cache.requests, 1U) << "since the stats before";
   EXPECT_EQ(outcome.stats->prefix_cache.queries, 9U);

@@ -111,7 +111,8 @@ void Sessions::cut(Request& session) {
 void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
   session.num_computed_tokens = num_kept;
   session.num_output_placeholders = 0;
-  session.draft_tokens.clear();
+  // Where its answer was cut, those made since are for what comes next.
+  if (!context_.rules.sessions_cut) session.draft_tokens.clear();
   session.hashes.resize(std::min(session.hashes.size(), static_cast<std::size_t>(num_kept) / context_.config.block_size));
 }
 

@@ -132,15 +132,15 @@ TEST(Waiting, Trap22PausesStopNewRequestsOrAll) {
   d.step();
   d.add(2, 4, 8);
   d.core->set_pause_state(PauseState::paused_new);
-  EXPECT_EQ(d.core->counters().num_unfinished, 1U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 1);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1}));
   d.apply();
   d.core->set_pause_state(PauseState::paused_all);
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0);
   EXPECT_TRUE(d.plan().scheduled.empty());
   d.apply();
   d.core->set_pause_state(PauseState::unpaused);
-  EXPECT_EQ(d.core->counters().num_unfinished, 2U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 2);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2}));
   d.apply();
 }

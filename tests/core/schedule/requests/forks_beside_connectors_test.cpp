@@ -105,7 +105,7 @@ TEST(ForksOfSessions, OneThatWaitsHasChildrenThatWait) {
   ASSERT_TRUE(d.core->fork(RequestId{1}, child, {.now = d.now}).has_value());
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_input);
   EXPECT_EQ(d.blocks(2), d.blocks(1));
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U) << "both wait";
+  EXPECT_EQ(d.core->counters().num_unfinished, 0) << "both wait";
   d.step();
   EXPECT_EQ(d.scheduled(2), 0U);
   const Tokens input{61, 62};

@@ -38,7 +38,7 @@ TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
   EXPECT_TRUE(stop.retired.empty());
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
   EXPECT_EQ(d.blocks(1).size(), 1U) << "a waiting session keeps its blocks";
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0);
   EXPECT_TRUE(d.core->has_work());
   d.step();
   EXPECT_EQ(d.scheduled(1), 0U);
@@ -48,7 +48,7 @@ TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
   EXPECT_EQ(d.view(1).num_prompt_tokens, 6U);
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting);
-  EXPECT_EQ(d.core->counters().num_unfinished, 1U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 1);
   const Outcome outcome = d.step({{1, {33}}});
   EXPECT_EQ(d.outputs(1), Tokens{33});
   ASSERT_EQ(outcome.updates.at(0).events.size(), 2U);
@@ -142,7 +142,7 @@ TEST(Sessions, AbortingAWaitingSessionCountsItOut) {
   d.step({{1, {kEos}}});
   EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::retired);
   d.core->check_invariants();
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0);
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
@@ -154,7 +154,7 @@ TEST(Sessions, ATokenPlannedAfterTheStopIsAppendedToTheWaitingSession) {
   EXPECT_TRUE(d.apply({{1, {kEos}}}).updates.at(0).session_waits);
   EXPECT_EQ(d.apply({{1, {33}}}).updates.at(0).tokens, Tokens{33});
   EXPECT_EQ(d.view(1).num_output_placeholders, 0);
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0);
   go_on(d, 1, {61});
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, kEos, 61})) << "the computed ones stay";
   d.step();
@@ -169,7 +169,7 @@ TEST(Sessions, ALateTokenThatStopsAWaitingSessionAgainLeavesItWhereItIs) {
   const Outcome late = d.apply({{1, {kEos}}});
   EXPECT_TRUE(late.updates.at(0).session_waits);
   EXPECT_EQ(values(d.snapshot().skipped_waiting), std::vector<std::uint64_t>{1});
-  EXPECT_EQ(d.core->counters().num_unfinished, 0U);
+  EXPECT_EQ(d.core->counters().num_unfinished, 0);
 }
 
 // A queue by priority is a heap; who is in front by an arrival time that has changed since stays there until the heap is made anew. vLLM
