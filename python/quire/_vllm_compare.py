@@ -126,17 +126,41 @@ def outputs(by_client: dict, decided: bool = False) -> list:
     """What update_from_output returned: EngineCoreOutputs per client, in the dict's order. `decided`: without what the clock, chance and the
     workers say, in which two schedulers of one process differ.
     """
+    items = _clients_in_order(by_client)
+    told = [stats(core.scheduler_stats, decided) for _, core in items]
+    if items != list(by_client.items()):  # whoever came first has them
+        told.sort(key=lambda value: value is None)
     return [
         (
             client,
-            [_output(output, decided) for output in core.outputs],
-            stats(core.scheduler_stats, decided),
+            [_output(output, decided) for output in _in_order(core.outputs)],
+            value,
             None if decided else core.timestamp,
             None if core.finished_requests is None else set(core.finished_requests),
             (core.engine_index, core.utility_output, core.wave_complete, core.start_wave),
         )
-        for client, core in by_client.items()
+        for (client, core), value in zip(items, told)
     ]
+
+
+def _is_unordered(output) -> bool:
+    """Newer versions of vLLM end requests whose grammars are none in the order of a set, behind all that was sampled."""
+    return hasattr(output, "prefill_stats") and not output.new_token_ids and getattr(output.finish_reason, "name", "") == "ERROR"
+
+
+def _in_order(told: list) -> list:
+    last = [output for output in told if _is_unordered(output)]
+    if len(last) < 2:
+        return told
+    return [output for output in told if not _is_unordered(output)] + sorted(last, key=lambda output: output.request_id)
+
+
+def _clients_in_order(by_client: dict) -> list:
+    last = [item for item in by_client.items() if item[1].outputs and all(map(_is_unordered, item[1].outputs))]
+    if len(last) < 2:
+        return list(by_client.items())
+    names = {client for client, _ in last}
+    return [item for item in by_client.items() if item[0] not in names] + sorted(last, key=lambda item: item[0])
 
 
 def stats(value, decided: bool = False) -> dict | None:

@@ -31,7 +31,7 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   budget_.commit(request, num_new_tokens, kind, arena);
   if (is_padded)
     // It may have drafts of its own, of before it was preempted: those are for when it runs.
-    arena.set_placeholders(context_.config.speculation.num_spec_tokens);
+    arena.set_placeholders(static_cast<std::uint32_t>(num_new_tokens) - 1);
   forks_.plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)
     arena.table_delta(request, group, TableUpdate::replace_all, request.blocks.blocks(group));

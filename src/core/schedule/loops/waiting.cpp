@@ -145,12 +145,8 @@ std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32
   is_padded = padded != own;
   // Rather in the next step than without them.
   if (is_padded && padded > budget_.tokens()) return 0;
-  std::int32_t wanted = budget_.below_threshold(padded);
-  // vLLM stops here: a threshold below the number of drafts cuts into the placeholders.
-  if (is_padded && wanted != padded) {
-    wanted = own;
-    is_padded = false;
-  }
+  // A threshold below the number of drafts cuts into the placeholders; vLLM gives up on that, though not before there are blocks for it.
+  const std::int32_t wanted = budget_.below_threshold(padded);
   if (!context_.config.scheduler.enable_chunked_prefill && wanted > budget_.tokens()) return 0;
   return std::min(wanted, budget_.tokens());
 }

@@ -111,8 +111,11 @@ void Sessions::cut(Request& session) {
 void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
   session.num_computed_tokens = num_kept;
   session.num_output_placeholders = 0;
-  // Where its answer was cut, those made since are for what comes next.
-  if (!context_.rules.sessions_cut) session.draft_tokens.clear();
+  session.draft_tokens.clear();
+  forget_names_behind(session, num_kept);
+}
+
+void Sessions::forget_names_behind(Request& session, std::int32_t num_kept) const {
   session.hashes.resize(std::min(session.hashes.size(), static_cast<std::size_t>(num_kept) / context_.config.block_size));
 }
 
@@ -123,7 +126,10 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
   QUIRE_CHECK(!input.tokens.empty(), "an input was checked for tokens");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
-  if (context_.config.cures.cut_sessions || context_.rules.sessions_cut) forget_behind(session, num_kept);
+  if (context_.config.cures.cut_sessions)
+    forget_behind(session, num_kept);
+  else if (context_.rules.sessions_cut)
+    forget_names_behind(session, num_kept);
   for (const MultimodalFeature& feature : input.features)
     // Items count from the input's begin; in the request they lie behind what was kept.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});

@@ -32,6 +32,7 @@ class Sessions {
   void take_input(Request& session, const SessionUpdate& input);
   // What it has beyond its first tokens, under CureOptions::cut_sessions.
   void forget_behind(Request& session, std::int32_t num_kept) const;
+  void forget_names_behind(Request& session, std::int32_t num_kept) const;
 
   Context& context_;
   Requests& requests_;
