@@ -205,6 +205,9 @@ def report(tally: Tally, seconds: float, profile: str) -> bool:
         )
         for kind, number in tally.ended.most_common():
             print(f"  {number:6,}  {kind}  ({1000 * number / tally.scenarios:.2f} of 1,000; seed {tally.examples[kind]})")
+    from . import versions
+
+    ends.use(ends.NEWER_PATH if versions.IS_NEWER else ends.PATH)  # the workers' processes have theirs
     wrong = ends.judge(tally.ended, tally.scenarios, profile)
     print("\n".join(f"MORE ENDS THAN LISTED: {line}" for line in wrong) or "ends: as listed in known_ends.json")
     print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}: {tally.failure[1]}")

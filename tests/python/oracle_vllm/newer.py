@@ -56,13 +56,27 @@ BlockRemoved = record("BlockRemoved", "block_hashes", "medium", group_idx=None, 
 KV_FETCH_STAGES = ("waiting_to_start", "in_progress", "completed_waiting")
 
 
+KVCacheGroupSpec = record("KVCacheGroupSpec", "layer_names", "kv_cache_spec", is_eagle_group=False)
+
+
+@dataclasses.dataclass
+class KVCacheConfig(values.KVCacheConfig):
+    prefix_cache_retention_interval: int | None = None
+
+
 class SpecKind(str, enum.Enum):
-    FULL = "full_attention"
-    MLA = "mla_attention"
+    FullAttentionSpec = "full_attention"
+    MLAAttentionSpec = "mla_attention"
+    SlidingWindowSpec = "sliding_window"
+    ChunkedLocalAttentionSpec = "chunked_local_attention"
 
 
 def get_kv_cache_spec_kind(spec) -> SpecKind:
-    return SpecKind.MLA if type(spec) is values.MLAAttentionSpec else SpecKind.FULL
+    return SpecKind[type(spec).__name__]
+
+
+def get_kv_cache_spec_sliding_window(spec) -> int | None:
+    return spec.sliding_window if type(spec) is values.SlidingWindowSpec else None
 
 
 def strip_speculative_padding(tokens: list) -> list:
@@ -115,7 +129,7 @@ def change(modules: dict) -> dict:
     modules["vllm.v1.spec_decode.metrics"].update(named("SpecDecodingStats"))
     modules["vllm.v1.request"].update(named("Request"))
     modules["vllm.v1.kv_cache_interface"].update(
-        get_kv_cache_spec_kind=get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window=lambda spec: None
+        named("KVCacheConfig KVCacheGroupSpec get_kv_cache_spec_kind get_kv_cache_spec_sliding_window")
     )
     modules["vllm.v1.structured_output.utils"] = named("strip_speculative_padding")
     modules["vllm.v1.core.single_type_kv_cache_manager"] = {"register_all_kvcache_specs": lambda vllm_config: None}
