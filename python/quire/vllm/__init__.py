@@ -41,7 +41,7 @@ def _refusal() -> ImportError:
     )
 
 
-def _shadow():
+def _shadow_class():
     if _VERSION not in _ADAPTERS:
         logging.getLogger("vllm.quire").warning(
             "quire.vllm.ShadowScheduler: quire has no adapter for vLLM %s; vLLM's scheduler is compared with the decisions of vLLM %s, and a "
@@ -54,7 +54,7 @@ def _shadow():
 
 def __getattr__(name: str):
     if name == "ShadowScheduler":  # only who asks for it needs vLLM's own scheduler
-        return _shadow()
+        return _shadow_class()
     if name == "Scheduler":
         if _VERSION not in _ADAPTERS:
             raise _refusal()
