@@ -1,4 +1,9 @@
-# libFuzzer targets: quire_fuzzer(name room...), one line each.
+# Fuzzers: quire_fuzzer(name room...), one line each.
+if(QUIRE_BUILD_TESTS AND NOT QUIRE_BUILD_FUZZERS)
+  add_library(quire_fuzz_play OBJECT tests/fuzz/play.cpp)
+  target_compile_options(quire_fuzz_play PRIVATE ${QUIRE_WARNINGS})
+  target_link_libraries(quire_fuzz_play PRIVATE quire_base)
+endif()
 quire_fuzzer(core core_schedule)
 quire_fuzzer(offload core_offload)
 quire_fuzzer(seam_record core_journal)
