@@ -61,6 +61,7 @@ cmd_build() {
   local preset=release
   if [ "${1:-}" = --preset ]; then preset="${2:?--preset needs a name}"; shift 2; fi
   need_apt $APT_TEST
+  case "$preset" in asan | tsan) need_apt $APT_SANITIZE ;; esac
   [ "$preset" != release ] || with_package
   [ "$preset" != release ] || one_by_one release
   configure_and_build "$preset" "$@"
@@ -221,6 +222,7 @@ cmd_test() {
     die "test: --$EXTENT runs everything, sanitizers included; leave the other arguments out"
   fi
   need_apt $APT_BUILD $APT_TEST
+  [ -z "$EXTENT$sanitizer" ] || need_apt $APT_SANITIZE
   need_model
   need_vocabs
   export QUIRE_TEST_MODEL="$MODEL" QUIRE_TEST_VOCABS="$VOCABS"
