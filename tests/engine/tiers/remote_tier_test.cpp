@@ -203,8 +203,9 @@ TEST_P(RemoteTierTest, AResetForgetsItAlsoWhatOthersHaveStored) {
   const EngineRequest request = make_request(50, 1);
   const std::unique_ptr<Engine> other = start_with_remote(GetParam(), {.url = redis.url()});
   const std::unique_ptr<Engine> engine = start_with_remote(GetParam(), {.url = redis.url()});
-  Collector sink;
-  sink.wait(other->submit(request, sink).value());
+  Collector others, sink;  // each engine counts its requests from the first
+  others.wait(other->submit(request, others).value());
+  wait_for_transfers(*other);
   EXPECT_EQ(other->stop(60.0), 0U);
   for (const bool external : {false, true}) {
     wait_for_transfers(*engine);
