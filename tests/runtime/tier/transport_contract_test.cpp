@@ -7,9 +7,9 @@
 #include <memory>
 #include <set>
 
-#include "runtime/tier/disk_transport.h"
 #include "runtime/tier/memory_files.h"
 #include "runtime/tier/memory_transport.h"
+#include "runtime/tier/store_transport.h"
 #include "runtime/tier/tier_support.h"
 #include "runtime/tier/toy_cache.h"
 #include "support/simulated_device.h"
@@ -33,14 +33,14 @@ class TestedTransport {
 class TestedDisk final : public TestedTransport {
  public:
   explicit TestedDisk(std::unique_ptr<DiskStore> store) : store_(std::move(store)) { renew(); }
-  void renew() override { transport_ = std::make_unique<DiskTransport>(store_, 60.0); }
+  void renew() override { transport_ = std::make_unique<StoreTransport>(store_, 60.0); }
   Transport& transport() override { return *transport_; }
   std::uint64_t assign(std::uint32_t place, const OffloadKey& name) override { return transport_->assign(place, name); }
   std::uint32_t num_places() override { return store_->num_places(); }
 
  private:
   std::shared_ptr<DiskStore> store_;
-  std::unique_ptr<DiskTransport> transport_;
+  std::unique_ptr<StoreTransport> transport_;
 };
 
 class TestedMemory final : public TestedTransport {
