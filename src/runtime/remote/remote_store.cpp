@@ -67,7 +67,7 @@ RemoteStore::RemoteStore(RemoteStoreOptions options, std::shared_ptr<const Remot
       load_seal_(options_.secret),
       stores_(std::make_unique<RemoteLine>(storing_line(line_options(options_, tls, block_bytes_), options_.gives_way))),
       loads_(std::make_unique<RemoteLine>(line_options(options_, tls, block_bytes_))),
-      asks_(std::make_unique<RemoteLine>(asking_line(line_options(options_, tls, block_bytes_)))) {}
+      asks_(std::make_unique<RemoteLine>(asking_line(line_options(options_, std::move(tls), block_bytes_)))) {}
 
 RemoteStore::~RemoteStore() = default;
 

@@ -160,7 +160,10 @@ bool RemoteStream::begin_tls() {
   X509_VERIFY_PARAM* const verified = SSL_get0_param(ssl_);
   if (X509_VERIFY_PARAM_set1_ip_asc(verified, address_.host.c_str()) == 1) return true;
   ERR_clear_error();
-  return SSL_set1_host(ssl_, address_.host.c_str()) == 1 && SSL_set_tlsext_host_name(ssl_, address_.host.c_str()) == 1;
+  // SSL_set_tlsext_host_name is a macro with an old-style cast.
+  std::string name = address_.host;
+  return SSL_set1_host(ssl_, name.c_str()) == 1 &&
+         SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1;
 }
 
 // What OpenSSL waits for may lie in the other direction. 0: for either; < 0: lost.
