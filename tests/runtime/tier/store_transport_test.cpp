@@ -1,4 +1,4 @@
-// What a disk's transport promises beside the contract (transport_contract_test.cpp): nobody waits for a disk that does not answer.
+// What a disk's transport promises beside the contract (transport_contract.h): nobody waits for a disk that does not answer.
 #include "runtime/tier/store_transport.h"
 
 #include <gtest/gtest.h>
