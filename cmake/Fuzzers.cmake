@@ -1,4 +1,9 @@
-# libFuzzer targets: quire_fuzzer(name room...), one line each.
+# Fuzzers: quire_fuzzer(name room...), one line each.
+if(QUIRE_BUILD_TESTS AND NOT QUIRE_BUILD_FUZZERS)
+  add_library(quire_fuzz_play OBJECT tests/fuzz/play.cpp)
+  target_compile_options(quire_fuzz_play PRIVATE ${QUIRE_WARNINGS})
+  target_link_libraries(quire_fuzz_play PRIVATE quire_base)
+endif()
 quire_fuzzer(core core_schedule)
 quire_fuzzer(offload core_offload)
 quire_fuzzer(seam_record core_journal)
@@ -13,6 +18,7 @@ quire_fuzzer(http_request server)
 quire_fuzzer(messages server)
 quire_fuzzer(responses server)
 quire_fuzzer(tier_table tier)
+quire_fuzzer(remote remote)
 quire_fuzzer(workload lab)
 
 # The core's events in a build without libFuzzer: a short run is a test, --events 1000000000 the long one.

@@ -151,7 +151,7 @@ struct HistogramSnapshot {
 // Of a tier below the KV cache, in host memory (KvDramOptions) or on disk (KvDiskOptions). What it holds has places there, a block of the
 // KV cache in each.
 struct KvTierStats {
-  std::string name;  // "dram" or "disk"
+  std::string name;  // "dram", "disk" or "remote"
   std::uint64_t budget_bytes = 0, place_bytes = 0;
   std::uint32_t num_places = 0, num_used_places = 0;
   std::uint32_t num_unread_places = 0;    // what earlier processes left there is not known yet
@@ -169,6 +169,10 @@ struct KvTierStats {
   // It fails, hangs or is gone: nothing is loaded, or stored, until a trial succeeds.
   bool loads_left_out = false, stores_left_out = false;
   std::uint64_t num_times_left_out = 0;
+  // Of a store that must be asked what it holds: names that it was asked for and has, questions that were not answered in time, and blocks
+  // that it has forgotten.
+  std::uint64_t num_asked_blocks = 0, num_found_blocks = 0, num_late_answers = 0, num_absent_blocks = 0;
+  std::string problem = {};  // what went wrong last, in the store's words or the system's; not to be believed
 };
 
 // Of preempted requests whose blocks lie outside of the KV cache (KvSwapOptions). The rates are measured; 0: not yet.

@@ -56,8 +56,20 @@ struct KvDiskOptions {
   EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
+// A store in the network that several servers share, below the others (docs/tiers.md): Redis, or what speaks as it does. Blocks are stored
+// there as they fill; what another server of the same model, options and key has stored is found, too.
+struct KvRemoteOptions {
+  std::string address = {};        // redis://[user:password@]host[:port][/database], rediss://, unix:///path; empty: no tier
+  std::string key_file = {};       // what is stored is signed with these bytes, at least 16; needed unless the store is this machine's
+  std::string ca_file = {};        // certificates that a rediss:// store's is checked against; empty: the system's
+  std::uint64_t budget_bytes = 0;  // of what this server has stored there and what it remembers of others; 0: 16 GiB
+  std::uint64_t ttl_s = 24ULL * 60 * 60;  // what is neither stored nor loaded for so long is forgotten by the store
+  KvTierPolicy policy = KvTierPolicy::measured;
+  bool join_loads = false;  // as in KvDramOptions
+};
+
 // Connectors by name, and policies of tiers. Several connectors are one: all store, and a request loads from the first that has something.
-// Where there are tiers (KvDramOptions, KvDiskOptions), these come first, as one.
+// Where there are tiers (KvDramOptions, KvDiskOptions, KvRemoteOptions), these come first, as one.
 struct ConnectorChoice {
   std::shared_ptr<ConnectorRegistry> registry = {};  // null: quire's own names
   std::vector<NamedConnector> connectors = {};       // in this order; empty: none
@@ -75,6 +87,7 @@ struct EngineSeams {
   std::shared_ptr<Logger> logger = {};
   KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
+  KvRemoteOptions kv_remote = {};
   ConnectorChoice choice = {};
 };
 
@@ -107,6 +120,12 @@ class QUIRE_API EngineBuilder {
   // budget without room for a block.
   EngineBuilder& kv_disk(KvDiskOptions options) {
     seams_.kv_disk = std::move(options);
+    return *this;
+  }
+  // The same, to a store in the network. Errors name `kv_remote`, `kv_remote_key`, `kv_remote_ca`, `kv_remote_budget` or `kv_remote_ttl`:
+  // an address that is none, a build without its client; a key that is missing or short; no room for a block. A store that is away is none.
+  EngineBuilder& kv_remote(KvRemoteOptions options) {
+    seams_.kv_remote = std::move(options);
     return *this;
   }
   // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.

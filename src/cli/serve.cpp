@@ -52,6 +52,11 @@ Error as_flag(Error error) {
   if (error.field == "kv_dram") error.field = "--kv-dram";
   if (error.field == "kv_disk") error.field = "--kv-disk";
   if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
+  if (error.field == "kv_remote") error.field = "--kv-remote";
+  if (error.field == "kv_remote_key") error.field = "--kv-remote-key";
+  if (error.field == "kv_remote_ca") error.field = "--kv-remote-ca";
+  if (error.field == "kv_remote_budget") error.field = "--kv-remote-budget";
+  if (error.field == "kv_remote_ttl") error.field = "--kv-remote-ttl";
   if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
   if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
   if (error.field == "store_threshold") error.field = "--kv-store-threshold";
@@ -95,6 +100,9 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   for (const KvTierStats& tier : engine.stats().kv_tiers)
     if (tier.name == "disk")
       print_kv_disk(tier, kv_disk);
+    else if (tier.name == "remote")
+      fmt::print("KV remote: {} blocks of {} at most, budget {} (--kv-remote-budget)\n", tier.num_places, format_bytes(tier.place_bytes),
+                 format_bytes(tier.budget_bytes));
     else
       fmt::print("KV DRAM: {} places of {} (--kv-dram)\n", tier.num_places, format_bytes(tier.place_bytes));
   if (server.max_connections() < options.max_connections) {
@@ -147,7 +155,8 @@ Result<int> serve(const ServeFlags& flags) {
   const auto logger = std::make_shared<Logger>(flags.log);
   EngineOptions engine_options = flags.engine;
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
-  auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors));
+  auto engine =
+      start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors), flags.tiers.kv_remote);
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);

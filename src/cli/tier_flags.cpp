@@ -55,20 +55,48 @@ void add_disk_flags(CLI::App& app, KvDiskOptions& kv_disk) {
       ->needs(folder);
 }
 
-// Of both tiers.
+void add_remote_flags(CLI::App& app, KvRemoteOptions& kv_remote) {
+  CLI::Option* const address =
+      app.add_option("--kv-remote", kv_remote.address,
+                     "Keep KV blocks in this store too, which servers share: redis://[user:password@]host[:port][/database], rediss:// for "
+                     "TLS, or unix:///path; Redis, Redis Cluster, or what speaks as they do; docs/tiers.md")
+          ->type_name("URL")
+          ->envname("QUIRE_KV_REMOTE");
+  app.add_option("--kv-remote-key", kv_remote.key_file,
+                 "A file of 16 random bytes or more, the same on all servers that share the store: nothing that was not stored with it is "
+                 "used. Needed unless the store is on this machine")
+      ->type_name("FILE")
+      ->needs(address);
+  app.add_option("--kv-remote-ca", kv_remote.ca_file,
+                 "Certificates (PEM) that a rediss:// store's is checked against (default: the system's)")
+      ->type_name("FILE")
+      ->needs(address);
+  app.add_option("--kv-remote-budget", kv_remote.budget_bytes,
+                 "Most that this server has in the store of what it has stored there, and knows of what others have (default auto: 16GiB)")
+      ->transform(bytes_flag())
+      ->needs(address);
+  app.add_option("--kv-remote-ttl", kv_remote.ttl_s, "Seconds after which the store forgets a block that nobody has stored or loaded")
+      ->capture_default_str()
+      ->needs(address);
+}
+
+// Of all tiers.
 void add_shared_flags(CLI::App& app, TierFlags& flags) {
   app.add_option_function<std::string>(
          "--kv-policy",
          [&](const std::string& name) {
-           flags.policy = flags.kv_dram.policy = flags.kv_disk.policy = name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured;
+           flags.policy = flags.kv_dram.policy = flags.kv_disk.policy = flags.kv_remote.policy =
+               name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured;
          },
-         "Of --kv-dram, --kv-disk and --kv-connector OffloadingConnector. exact: store and load when vLLM's connector would. measured: "
+         "Of --kv-dram, --kv-disk, --kv-remote and --kv-connector OffloadingConnector. exact: store and load when vLLM's connector would. "
+         "measured: "
          "compute "
          "what would take longer to load, and let no step wait for a store (default measured)")
       ->check(CLI::IsMember({"exact", "measured"}));
   app.add_flag_function(
-      "--kv-join-loads", [&](std::int64_t) { flags.kv_dram.join_loads = flags.kv_disk.join_loads = true; },
-      "A request loads blocks that another one is loading from --kv-dram or --kv-disk as well, instead of waiting for these (default off, "
+      "--kv-join-loads", [&](std::int64_t) { flags.kv_dram.join_loads = flags.kv_disk.join_loads = flags.kv_remote.join_loads = true; },
+      "A request loads blocks that another one is loading from --kv-dram, --kv-disk or --kv-remote as well, instead of waiting for these "
+      "(default off, "
       "as "
       "vLLM)");
   app.add_option_function<std::uint32_t>(
@@ -104,7 +132,7 @@ void add_connector_flags(CLI::App& app, TierFlags& flags) {
              "Who else keeps KV blocks: OffloadingConnector,cpu_bytes_to_use=1000000000; SimpleCPUOffloadConnector, ExampleConnector (a "
              "folder), "
              "DecodeBenchConnector (made up), or one of a library; repeatable: all store, and a request loads from the first that has "
-             "something, from --kv-dram and --kv-disk before all others; docs/embedding.md")
+             "something, from --kv-dram, --kv-disk and --kv-remote before all others; docs/embedding.md")
           ->type_name("NAME[,key=value...]");
   app.add_option("--kv-connector-library", flags.kv_connector_libraries,
                  "A shared library with connectors, tiers or eviction policies of other names; repeatable")
@@ -119,6 +147,7 @@ void add_connector_flags(CLI::App& app, TierFlags& flags) {
 void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags) {
   add_dram_flags(app, flags.kv_dram);
   add_disk_flags(app, flags.kv_disk);
+  add_remote_flags(app, flags.kv_remote);
   add_shared_flags(app, flags);
   add_connector_flags(app, flags);
   add_choice<KvLoadFailurePolicy>(

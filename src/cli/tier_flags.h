@@ -13,6 +13,7 @@ namespace quire {
 struct TierFlags {
   KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
+  KvRemoteOptions kv_remote = {};
   std::vector<std::string> kv_connectors = {};
   std::vector<std::string> kv_connector_libraries = {};
   bool kv_connector_longest = false;

@@ -18,6 +18,7 @@
 #include "engine/tiers/dram_tier.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/named_tier.h"
+#include "engine/tiers/remote_tier.h"
 #include "engine/tiers/tier_check.h"
 #include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
@@ -37,6 +38,11 @@ bool moves_down(const EngineSeams& seams) {
          seams.kv_disk.policy == KvTierPolicy::measured;
 }
 
+// A request loads the parts of its prompt from where they are.
+bool are_spread(const EngineSeams& seams) {
+  return moves_down(seams) || !seams.kv_remote.address.empty();
+}
+
 // Before the model is loaded: what the disk's folder holds is looked up meanwhile. The nearest first; none: none is asked for.
 Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const EngineOptions& options, const KvLayout& layout,
                            const EngineSeams& seams) {
@@ -48,13 +54,24 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
     if (!tier) return std::unexpected(std::move(tier.error()));
     tiers.push_back(dram = *std::move(tier));
   }
-  if (!seams.kv_disk.folder.empty()) {
-    if (Result<void> checked = check_tier(config, "kv_disk"); !checked) return std::unexpected(std::move(checked.error()));
-    const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
-    if (!fingerprint) return std::unexpected(fingerprint.error());
+  const bool has_disk = !seams.kv_disk.folder.empty(), has_remote = !seams.kv_remote.address.empty();
+  if (!has_disk && !has_remote) return tiers;
+  if (Result<void> checked = check_tier(config, has_disk ? "kv_disk" : "kv_remote"); !checked)
+    return std::unexpected(std::move(checked.error()));
+  // What takes no time to see comes before what does.
+  if (has_remote)
+    if (Result<void> checked = check_remote(seams.kv_remote); !checked) return std::unexpected(std::move(checked.error()));
+  const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
+  if (!fingerprint) return std::unexpected(fingerprint.error());
+  if (has_disk) {
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
     if (!tier) return std::unexpected(std::move(tier.error()));
     if (dram != nullptr && moves_down(seams)) (*tier)->take_from(dram);
+    tiers.push_back(*std::move(tier));
+  }
+  if (has_remote) {
+    auto tier = RemoteTier::open(seams.kv_remote, config, layout, *fingerprint);
+    if (!tier) return std::unexpected(std::move(tier.error()));
     tiers.push_back(*std::move(tier));
   }
   return tiers;
@@ -127,7 +144,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   std::vector<ConnectorHalves> halves;
   for (const std::shared_ptr<KvTier>& other : *others)
     halves.push_back({.connector = KvTier::connector_of(other), .transport = KvTier::transport_of(other)});
-  if (Result<void> connected = connect_tiers(*tiers, seams, std::move(halves), moves_down(seams)); !connected)
+  if (Result<void> connected = connect_tiers(*tiers, seams, std::move(halves), are_spread(seams)); !connected)
     return std::unexpected(std::move(connected.error()));
   tiers->insert(tiers->end(), others->begin(), others->end());
   std::shared_ptr<Transport> transport = seams.transport;

@@ -20,8 +20,12 @@ void EngineLog::grown(std::string_view event, std::uint64_t now, std::uint64_t& 
 
 void EngineLog::turned(const KvTierStats& tier, std::string_view what, bool is_left_out, bool& told) {
   if (is_left_out == told) return;
-  logger_->write(is_left_out ? LogLevel::warn : LogLevel::info, is_left_out ? "kv_tier_left_out" : "kv_tier_back",
-                 {{"tier", tier.name}, {"what", what}});
+  const LogLevel level = is_left_out ? LogLevel::warn : LogLevel::info;
+  const std::string_view event = is_left_out ? "kv_tier_left_out" : "kv_tier_back";
+  if (is_left_out && !tier.problem.empty())
+    logger_->write(level, event, {{"tier", tier.name}, {"what", what}, {"why", tier.problem}});
+  else
+    logger_->write(level, event, {{"tier", tier.name}, {"what", what}});
   told = is_left_out;
 }
 

@@ -29,6 +29,7 @@ TEST(TierFlags, EveryFlagReachesItsOption) {
       "--kv-dram 2GiB --kv-dram-policy arc --kv-disk /tmp/folder --kv-disk-budget 3GiB --kv-disk-policy s3fifo --kv-disk-bandwidth 4MiB "
       "--kv-disk-write-through "
       "--kv-policy exact --kv-join-loads --kv-store-threshold 2 --kv-max-tracker-size 99 --kv-connector A,x=1 --kv-connector B "
+      "--kv-remote redis://localhost --kv-remote-key /key --kv-remote-ca /ca --kv-remote-budget 5GiB --kv-remote-ttl 60 "
       "--kv-connector-library lib.so --kv-connector-longest --kv-load-failure-policy fail");
   EXPECT_EQ(tiers.kv_dram.bytes, 2ULL << 30);
   EXPECT_EQ(tiers.kv_dram.eviction_policy, "arc");
@@ -37,6 +38,13 @@ TEST(TierFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(tiers.kv_disk.eviction_policy, "s3fifo");
   EXPECT_EQ(tiers.kv_disk.bytes_per_second, 4ULL << 20);
   EXPECT_TRUE(tiers.kv_disk.write_through);
+  EXPECT_EQ(tiers.kv_remote.address, "redis://localhost");
+  EXPECT_EQ(tiers.kv_remote.key_file, "/key");
+  EXPECT_EQ(tiers.kv_remote.ca_file, "/ca");
+  EXPECT_EQ(tiers.kv_remote.budget_bytes, 5ULL << 30);
+  EXPECT_EQ(tiers.kv_remote.ttl_s, 60U);
+  EXPECT_EQ(tiers.kv_remote.policy, KvTierPolicy::exact);
+  EXPECT_TRUE(tiers.kv_remote.join_loads);
   EXPECT_EQ(tiers.kv_dram.policy, KvTierPolicy::exact);
   EXPECT_EQ(tiers.kv_disk.policy, KvTierPolicy::exact);
   EXPECT_EQ(connectors_of(tiers).value().policy, KvTierPolicy::exact);

@@ -61,6 +61,7 @@ cmd_build() {
   local preset=release
   if [ "${1:-}" = --preset ]; then preset="${2:?--preset needs a name}"; shift 2; fi
   need_apt $APT_TEST
+  case "$preset" in asan | tsan) need_apt $APT_SANITIZE ;; esac
   [ "$preset" != release ] || with_package
   [ "$preset" != release ] || one_by_one release
   configure_and_build "$preset" "$@"
@@ -127,12 +128,13 @@ room_tests() {
   done
 }
 
+# test_fuzzers PRESET: `asan` has libFuzzer; `release`, which is built anyway, plays random changes of the corpora (tests/fuzz/play.cpp).
 test_fuzzers() {
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
-  together asan
-  configure_and_build asan fuzzers
+  together "$1"
+  configure_and_build "$1" fuzzers
   say "Running every fuzzer for a short while"
-  run_ctest asan fuzzers -L fuzz -j "$JOBS"
+  run_ctest "$1" fuzzers -L fuzz -j "$JOBS"
 }
 
 # The kernels and what lies under them on aarch64, cross-built and run under qemu-user: the plain kernels there must give the recorded bits.
@@ -220,6 +222,7 @@ cmd_test() {
     die "test: --$EXTENT runs everything, sanitizers included; leave the other arguments out"
   fi
   need_apt $APT_BUILD $APT_TEST
+  [ -z "$EXTENT$sanitizer" ] || need_apt $APT_SANITIZE
   need_model
   need_vocabs
   export QUIRE_TEST_MODEL="$MODEL" QUIRE_TEST_VOCABS="$VOCABS"
@@ -234,7 +237,7 @@ cmd_test() {
   # A fifth of the rounds of the costly random tests: --ci, --all and runs of some rooms play all.
   [ -n "$EXTENT" ] || export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}" QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}"
   stage "C++ suites" test_preset release
-  stage "fuzzers" test_fuzzers
+  if [ -n "$EXTENT" ]; then stage "fuzzers under ASan" test_fuzzers asan; else stage "fuzzers" test_fuzzers release; fi
   need_python test
   if [ "$EXTENT" = all ]; then need_oracle; need_promtool; fi
   stage "Python suites" test_python

@@ -84,6 +84,16 @@ class OffloadConnector final : public Connector {
   std::optional<OffloadSlot> adopt(const OffloadKey& key);
   void adopted(const OffloadKey& key, bool is_stored);
 
+  // For a tier that others store to as well, and forget from, so that what it holds must be asked (offload_moves.cpp; factor() is 1). Names
+  // that match() would want, of all groups, appended.
+  void append_wanted(const RequestView& request, std::uint32_t num_local_tokens, std::vector<OffloadKey>& keys);
+  // And those of all its full blocks.
+  void append_names(const RequestView& request, std::vector<OffloadKey>& keys);
+  // What was answered, before match() or between two calls of the core: it is there, and is found where there is room for its name; or it
+  // is not. What is in transfer stays as it is.
+  void found_outside(const OffloadKey& key);
+  void missed_outside(const OffloadKey& key);
+
   [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
   void clear_events() { ledger_->clear_events(); }
   [[nodiscard]] const OffloadCounters& counters() const { return counters_; }

@@ -1,4 +1,5 @@
-// Blocks that move between two tiers. A block is held where it comes from, as if it were loaded, and in storage where it goes.
+// Blocks that move between two tiers, and blocks of which a tier learns by asking. A block that moves is held where it comes from, as if it
+// were loaded, and in storage where it goes.
 #include "base/check.h"
 #include "core/connect/offload_connector.h"
 
@@ -37,6 +38,34 @@ void OffloadConnector::adopted(const OffloadKey& key, bool is_stored) {
   ++counters_.num_failed_stores;
   ledger_->complete_store({&key, 1}, false);
   doomed_.erase(key);
+}
+
+void OffloadConnector::append_wanted(const RequestView& request, std::uint32_t num_local_tokens, std::vector<OffloadKey>& keys) {
+  const std::size_t start = num_local_tokens / block_size_, end = num_loadable(request);
+  if (start >= end) return;
+  const std::span<const OffloadKey> wanted = keys_of(request, start, end);
+  keys.insert(keys.end(), wanted.begin(), wanted.end());
+}
+
+void OffloadConnector::append_names(const RequestView& request, std::vector<OffloadKey>& keys) {
+  const std::span<const OffloadKey> all = keys_of(request, 0, request.block_hashes.size() / sizeof(OffloadKey::hash) / factor_);
+  keys.insert(keys.end(), all.begin(), all.end());
+}
+
+void OffloadConnector::found_outside(const OffloadKey& key) {
+  QUIRE_CHECK(factor_ == 1, "a key has one place");
+  if (ledger_->contains(key)) return;
+  const std::optional<PreparedStore> store = ledger_->prepare_store({&key, 1});
+  if (!store || store->keys.empty()) return;
+  QUIRE_CHECK(store->keys.size() == 1 && store->slots.size() == 1, "one key has one slot");
+  if (places_ != nullptr)
+    for (const OffloadKey& evicted : store->evicted) places_->left(evicted);
+  assign(store->slots[0].value, key);
+  ledger_->complete_store({&key, 1});
+}
+
+void OffloadConnector::missed_outside(const OffloadKey& key) {
+  if (ledger_->ref_count(key) == 0) ledger_->discard(key);
 }
 
 }  // namespace quire

@@ -22,7 +22,7 @@
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
 #include "runtime/tier/disk_store.h"
-#include "runtime/tier/disk_transport.h"
+#include "runtime/tier/store_transport.h"
 
 namespace quire {
 
@@ -66,7 +66,7 @@ class DiskTier final : public KvTier, private TierPlaces {
   bool take_costs(double compute_tokens_per_s);
 
   const std::shared_ptr<DiskStore> store_;
-  DiskTransport transport_;
+  StoreTransport transport_;
   TierWatch watch_;
   std::unique_ptr<OffloadConnector> connector_;
   std::unique_ptr<TierSpill> spill_;  // may be null

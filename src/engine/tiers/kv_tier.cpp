@@ -9,7 +9,7 @@ namespace quire {
 Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others, bool are_stacked) {
   if (tiers.empty() && others.empty()) return {};
   if (seams.connector != nullptr || seams.transport != nullptr) {
-    const char* const field = tiers.empty() ? "kv_connector" : tiers[0]->stats().name == "dram" ? "kv_dram" : "kv_disk";
+    const std::string field = tiers.empty() ? "kv_connector" : "kv_" + tiers[0]->stats().name;
     return fail(ErrorCode::invalid_argument, field, "the engine has a connector of its own", "give one of the two");
   }
   JoinedConnectors all;

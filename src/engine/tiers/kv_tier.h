@@ -48,7 +48,7 @@ class KvTier {
 using KvTiers = std::vector<std::shared_ptr<KvTier>>;
 
 // Makes them, and the others behind them, the connector and the transport of an engine: one, or several as one. Then all is stored in each.
-// Of the tiers a request loads from the one that has most of its prompt; where blocks move down (`are_stacked`), from each what it has.
+// Of the tiers a request loads from the one that has most of its prompt; where they are spread (`are_stacked`), from each what it has.
 // Together they are the first connector, and it loads from the first
 // that has something, or as ConnectorChoice::loads_longest says. Errors: there is a connector or a transport already.
 Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others = {}, bool are_stacked = false);

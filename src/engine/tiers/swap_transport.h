@@ -9,8 +9,8 @@
 
 #include "quire/transport.h"
 #include "runtime/tier/disk_store.h"
-#include "runtime/tier/disk_transport.h"
 #include "runtime/tier/memory_transport.h"
+#include "runtime/tier/store_transport.h"
 
 namespace quire {
 
@@ -40,7 +40,7 @@ class SwapTransport final : public Transport {
   void take(std::vector<TransferCompletion>& parts);
 
   const std::shared_ptr<MemoryTransport> memory_;
-  DiskTransport files_;
+  StoreTransport files_;
   const std::uint32_t num_near_;
   std::vector<std::uint64_t> numbers_;  // by place in files: what loads carry
   std::uint64_t last_name_ = 0;

@@ -14,7 +14,7 @@ constexpr double kBetweenIdentities_s = 1.0;
 
 }  // namespace
 
-TierWatch::TierWatch(std::shared_ptr<DiskStore> store, const DiskTransport& transport, std::string folder)
+TierWatch::TierWatch(std::shared_ptr<DiskStore> store, const StoreTransport& transport, std::string folder)
     : store_(std::move(store)), transport_(transport), folder_(std::move(folder)), identity_(identity_of(folder_)) {}
 
 bool TierWatch::look(double now_s) {

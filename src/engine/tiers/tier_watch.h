@@ -12,7 +12,7 @@
 #include "engine/tiers/tier_health.h"
 #include "quire/offload.h"
 #include "runtime/tier/disk_store.h"
-#include "runtime/tier/disk_transport.h"
+#include "runtime/tier/store_transport.h"
 #include "runtime/tier/tier_files.h"
 
 namespace quire {
@@ -20,7 +20,7 @@ namespace quire {
 class TierWatch {
  public:
   // `transport` outlives it.
-  TierWatch(std::shared_ptr<DiskStore> store, const DiskTransport& transport, std::string folder);
+  TierWatch(std::shared_ptr<DiskStore> store, const StoreTransport& transport, std::string folder);
 
   // By one thread, some times per second. Whether service() is another one since.
   bool look(double now_s);
@@ -41,7 +41,7 @@ class TierWatch {
   bool begin_reads(double now_s);
 
   const std::shared_ptr<DiskStore> store_;
-  const DiskTransport& transport_;
+  const StoreTransport& transport_;
   const std::string folder_;
   // Of the folder, when the tier was opened.
   const std::optional<FileIdentity> identity_;

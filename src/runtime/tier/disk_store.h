@@ -9,15 +9,14 @@
 //   storing  a block is being written                     a store
 //   held     a block                                      the reading of the table, a store that is over
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "quire/error.h"
 #include "quire/offload.h"
+#include "runtime/tier/block_store.h"
 #include "runtime/tier/tier_files.h"
 #include "runtime/tier/tier_table.h"
 
@@ -30,27 +29,6 @@ struct DiskStoreOptions {
   std::uint32_t depth = 8;             // blocks that the disk moves at a time in each direction; 1 to 256; four times as many buffers
   std::uint64_t bytes_per_second = 0;  // at most, in each direction; 0: as fast as the disk is
   bool gives_way = false;              // stores take little of cores that others want (base/core_share.h)
-};
-
-enum class TierOutcome : std::uint8_t {
-  done,
-  absent,   // a load: the place does not hold the name (or is not read yet)
-  refused,  // a load: what was read does not verify; the place is empty now
-  failed,   // the disk failed, or the place is in use; after a store the place is empty
-  given_up  // nobody wants the bytes any more
-};
-
-// A block to store or to load. Both functions are called by one thread for all stores and by another for all loads; they must not throw,
-// and submit no job of the other kind.
-struct TierJob {
-  enum class Verb : std::uint8_t { store, load };
-  Verb verb = Verb::store;
-  std::uint32_t place = 0;
-  OffloadKey name;
-  std::uint32_t bytes = 0;  // at most block_bytes; a load: those that were stored
-  // Fills the bytes that are to be stored, or takes those that were loaded and verified. false: nobody wants them any more.
-  std::function<bool(std::span<std::byte> bytes)> copy;
-  std::function<void(TierOutcome outcome)> over;  // once
 };
 
 struct RestoredBlock {
@@ -75,23 +53,22 @@ struct DiskStoreStats {
 
 // What lies where is its user's decision, by number; a name that is asked for must be the one that was stored there. It serves one folder
 // and one process: the folder is locked.
-class DiskStore {
+class DiskStore final : public BlockStore {
  public:
   // Errors: an option out of range; a budget without room for a block, or more than the disk has; a folder of another model, layout or
   // version, or one that is no tier's. A tier whose header is broken begins empty.
   static Result<std::unique_ptr<DiskStore>> open(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options);
   // What is under way is finished, what was not begun fails.
-  ~DiskStore();
+  ~DiskStore() override;
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
   // Any thread may call the rest.
 
-  [[nodiscard]] std::uint32_t num_places() const;
-  // Of the largest block that it takes.
-  [[nodiscard]] std::uint64_t block_bytes() const;
+  [[nodiscard]] std::uint32_t num_places() const override;
+  [[nodiscard]] std::uint64_t block_bytes() const override;
   // Returns at once. Loads begin in the order of their coming, and so do stores; they end in any.
-  void submit(TierJob job);
+  void submit(TierJob job) override;
   // Appends blocks that were found in places [first, returned number), some thousands, as far as the table has been read: ask on until it
   // is num_places().
   std::uint32_t restored(std::uint32_t first, std::vector<RestoredBlock>& into) const;

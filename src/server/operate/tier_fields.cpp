@@ -43,6 +43,12 @@ constexpr TierField kFields[] = {
     {"loads_left_out", kGauge, "1: the tier fails, hangs or is gone, and nothing is loaded from it.", &number_of<&Tier::loads_left_out>},
     {"stores_left_out", kGauge, "1: the tier fails, hangs or is gone, and nothing is stored there.", &number_of<&Tier::stores_left_out>},
     {"left_out", kCounter, "How often loads or stores were left out.", &number_of<&Tier::num_times_left_out>},
+    {"asked_blocks", kCounter, "Names of blocks for which a remote store was asked.", &number_of<&Tier::num_asked_blocks>},
+    {"found_blocks", kCounter, "Of these, those that it had.", &number_of<&Tier::num_found_blocks>},
+    {"late_answers", kCounter, "Questions to a remote store that were not answered, or too late: what it may have had was computed.",
+     &number_of<&Tier::num_late_answers>},
+    {"absent_blocks", kCounter, "Blocks that a remote store had forgotten when they were to be loaded.",
+     &number_of<&Tier::num_absent_blocks>},
 };
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "engine/simulated_engine.h"
+#include "engine/tiers/remote_tier.h"
 #include "quire/connector_registry.h"
+#include "runtime/remote/toy_redis.h"
 #include "runtime/tier/tier_support.h"
 #include "support/simulated_device.h"
 #include "support/small_cache.h"
@@ -109,6 +111,9 @@ const Contracted kContracted[] = {
     {"simulated_device_small", {"OffloadingConnector,spec_name=SimulatedDevice,blocks=20,block_size=8"}},
     {"tier_and_policy_of_a_library", {"OffloadingConnector,spec_name=HeapTier,blocks=20,eviction_policy=fifo"}},
     {"example", {"ExampleConnector,shared_storage_path=FOLDER"}},
+    {"remote", {"Remote,places=400"}},
+    {"remote_small", {"Remote,places=20"}},
+    {"remote_behind_another", {"OffloadingConnector,cpu_bytes_to_use=640", "Remote,places=400"}, true},
 };
 
 class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, Mode>> {
@@ -122,6 +127,14 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
       ParameterReader reader(parameters);
       const auto num_places = reader.number("blocks", 0U);
       return Result<OffloadTier>({.num_places = num_places, .transport = std::make_shared<test::SimulatedDevice>(num_places)});
+    }));
+    ASSERT_TRUE(registry.add("Remote", [&](const ConnectorParameters& parameters, const ConnectorContext& context) {
+      ParameterReader reader(parameters);
+      const std::uint64_t budget = reader.number("places", 0U) * remote_value_bytes(test::kSmallBlockBytes);
+      auto tier = RemoteTier::open({.address = redis_.url(), .budget_bytes = budget, .policy = KvTierPolicy::exact}, *context.config,
+                                   test::small_layout(), test::tier_fingerprint());
+      if (!tier) return Result<ConnectorHalves>(std::unexpected(tier.error()));
+      return Result<ConnectorHalves>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
     }));
     std::vector<NamedConnector> connectors;
     for (std::string text : contracted.connectors) {
@@ -153,6 +166,7 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
   }
 
   test::TempFolder folder_;
+  test::ToyRedis redis_;
   EngineOptions options_ = test::small_cache(kContractRequests);
   Collector sink_;
   std::unique_ptr<Engine> engine_;

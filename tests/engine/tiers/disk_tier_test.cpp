@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/simulated_engine.h"
-#include "runtime/tier/disk_transport.h"
+#include "runtime/tier/store_transport.h"
 #include "runtime/tier/tier_support.h"
 #include "support/small_cache.h"
 #include "support/toy_tier.h"
@@ -45,7 +45,7 @@ class DiskUnderToy final : public Transport {
     return DiskStore::open(test::tier_folder(folder), {.budget_bytes = 64 << 20, .block_bytes = test::kSmallBlockBytes}).value();
   }
   std::shared_ptr<DiskStore> store_;
-  DiskTransport disk_;
+  StoreTransport disk_;
   std::map<std::uint64_t, std::uint64_t> numbers_;  // by the toy's place
 };
 

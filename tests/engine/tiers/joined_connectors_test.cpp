@@ -126,7 +126,7 @@ TEST(JoinedConnectors, AConnectorOfOnesOwnStandsAlone) {
   EngineSeams seams;
   const auto tier = std::make_shared<CountingTier>(0);
   seams.connector = tier;
-  EXPECT_EQ(connect_tiers({tier}, seams).error().field, "kv_disk");
+  EXPECT_EQ(connect_tiers({tier}, seams).error().field, "kv_counting");  // by its name
   EXPECT_EQ(connect_tiers({}, seams, {{.connector = tier, .transport = tier}}).error().field, "kv_connector");
   EXPECT_TRUE(connect_tiers({}, seams)) << "nothing is to be joined";
 }

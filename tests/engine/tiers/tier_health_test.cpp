@@ -84,7 +84,7 @@ struct Watched {
       DiskStore::open(std::make_unique<test::FlakyFiles>(std::make_shared<test::MemoryDisk>(), flaws),
                       {.budget_bytes = 1 << 20, .block_bytes = kWatchedBlock, .fingerprint = test::tier_fingerprint()})
           .value();
-  DiskTransport transport = DiskTransport(store, 60.0);
+  StoreTransport transport = StoreTransport(store, 60.0);
   std::unique_ptr<TierWatch> watch;
   double now = 0.0;
 

@@ -1,4 +1,4 @@
-// What the places in host memory promise beside the contract (transport_contract_test.cpp).
+// What the places in host memory promise beside the contract (transport_contract.h).
 #include "runtime/tier/memory_transport.h"
 
 #include <gtest/gtest.h>

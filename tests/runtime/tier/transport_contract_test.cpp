@@ -1,46 +1,25 @@
-// What a worker may rely on when a tier moves its blocks, whatever the tier is and by whatever way.
-#include <gtest/gtest.h>
+// The contract of transports (transport_contract.h), for folders, host memory and the simulated device.
+#include "runtime/tier/transport_contract.h"
 
-#include <algorithm>
-#include <atomic>
-#include <map>
-#include <memory>
-#include <set>
-
-#include "runtime/tier/disk_transport.h"
 #include "runtime/tier/memory_files.h"
 #include "runtime/tier/memory_transport.h"
-#include "runtime/tier/tier_support.h"
-#include "runtime/tier/toy_cache.h"
+#include "runtime/tier/store_transport.h"
 #include "support/simulated_device.h"
 
 namespace quire::test {
 namespace {
 
-enum class TransportWay : std::uint8_t { io_uring, threads, memory_disk, host_memory, simulated_device };
-
-// A transport, and what it stores to.
-class TestedTransport {
- public:
-  virtual ~TestedTransport() = default;
-  // Afterwards nothing is attached; what was stored is still there.
-  virtual void renew() = 0;
-  virtual Transport& transport() = 0;
-  virtual std::uint64_t assign(std::uint32_t place, const OffloadKey& name) = 0;
-  virtual std::uint32_t num_places() = 0;
-};
-
 class TestedDisk final : public TestedTransport {
  public:
   explicit TestedDisk(std::unique_ptr<DiskStore> store) : store_(std::move(store)) { renew(); }
-  void renew() override { transport_ = std::make_unique<DiskTransport>(store_, 60.0); }
+  void renew() override { transport_ = std::make_unique<StoreTransport>(store_, 60.0); }
   Transport& transport() override { return *transport_; }
   std::uint64_t assign(std::uint32_t place, const OffloadKey& name) override { return transport_->assign(place, name); }
   std::uint32_t num_places() override { return store_->num_places(); }
 
  private:
   std::shared_ptr<DiskStore> store_;
-  std::unique_ptr<DiskTransport> transport_;
+  std::unique_ptr<StoreTransport> transport_;
 };
 
 class TestedMemory final : public TestedTransport {
@@ -65,199 +44,22 @@ class TestedDevice final : public TestedTransport {
   SimulatedDevice device_{80};
 };
 
-class TransportContractTest : public testing::TestWithParam<TransportWay> {
- protected:
-  void SetUp() override {
-    if (GetParam() == TransportWay::host_memory) {
-      tested_ = std::make_unique<TestedMemory>();
-      return begin();
-    }
-    if (GetParam() == TransportWay::simulated_device) {
-      tested_ = std::make_unique<TestedDevice>();
-      return begin();
-    }
-    std::unique_ptr<TierFiles> files = std::make_unique<MemoryFiles>(disk_);
-    if (GetParam() != TransportWay::memory_disk)
-      files = tier_folder(folder_.path(), GetParam() == TransportWay::threads ? TierIo::threads : TierIo::io_uring);
-    auto store = DiskStore::open(std::move(files), {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint()});
-    if (!store && store.error().field == "io") GTEST_SKIP() << store.error().message;
-    tested_ = std::make_unique<TestedDisk>(*std::move(store));
-    begin();
-  }
-  void begin() {
-    transport_ = &tested_->transport();
-    transport_->attach(cache_.pages(), [this] { ++num_notices_; });
-  }
-  void start(std::uint64_t id, TransferDirection direction, std::uint32_t group, std::vector<BlockId> blocks,
-             std::vector<std::uint64_t> places) {
-    transport_->start({.id = TransferId{id},
-                       .request = {},
-                       .direction = direction,
-                       .need = TransferNeed::step,
-                       .group = group,
-                       .blocks = blocks,
-                       .places = places});
-  }
-  // Waits for it, and for nothing else.
-  TransferCompletion end_of(std::uint64_t id) {
-    transport_->wait(TransferId{id});
-    std::vector<TransferCompletion> over;
-    transport_->poll(over);
-    EXPECT_EQ(over.size(), 1U);
-    EXPECT_EQ(over.at(0).transfer, TransferId{id});
-    return over.at(0);
-  }
-
-  TempFolder folder_;
-  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
-  ToyCache cache_;
-  std::atomic<int> num_notices_ = 0;
-  std::unique_ptr<TestedTransport> tested_;
-  Transport* transport_ = nullptr;
-};
-
-std::string transport_way_name(const testing::TestParamInfo<TransportWay>& tested) {
-  switch (tested.param) {
-    case TransportWay::io_uring:
-      return "io_uring";
-    case TransportWay::threads:
-      return "threads";
-    case TransportWay::memory_disk:
-      return "memory_disk";
-    case TransportWay::host_memory:
-      return "host_memory";
-    case TransportWay::simulated_device:
-      break;
-  }
-  return "simulated_device";
-}
-INSTANTIATE_TEST_SUITE_P(Ways, TransportContractTest,
-                         testing::Values(TransportWay::io_uring, TransportWay::threads, TransportWay::memory_disk,
-                                         TransportWay::host_memory, TransportWay::simulated_device),
-                         transport_way_name);
-
-TEST_P(TransportContractTest, BlocksComeBackInOtherBlocks) {
-  for (std::uint32_t group = 0; group < 2; ++group) {
-    std::vector<BlockId> from, to;
-    std::vector<std::uint64_t> places;
-    for (std::uint32_t i = 0; i < 10; ++i) {
-      from.push_back(BlockId{1 + i});
-      to.push_back(BlockId{30 - i});
-      places.push_back(tested_->assign(2 * i, tier_name(i)));
-      cache_.fill(from.back(), i);
-    }
-    start(2 * group, TransferDirection::store, group, from, places);
-    const TransferCompletion stored = end_of(2 * group);
-    EXPECT_EQ(stored.outcome, TransferOutcome::done);
-    EXPECT_EQ(stored.bytes, 10 * (group == 0 ? 9000U : 6000U));
-    for (const BlockId block : from) cache_.fill(block, 99);
-    for (const BlockId block : to) cache_.fill(block, 98);
-    start(2 * group + 1, TransferDirection::load, group, to, places);
-    const TransferCompletion loaded = end_of(2 * group + 1);
-    EXPECT_EQ(loaded.outcome, TransferOutcome::done);
-    EXPECT_EQ(loaded.bytes, stored.bytes);
-    EXPECT_GT(loaded.seconds, 0.0);
-    for (std::uint32_t i = 0; i < 10; ++i) EXPECT_TRUE(cache_.holds(to[i], i, group));
-    for (const BlockId block : from) EXPECT_TRUE(cache_.holds(block, 99, group));
-  }
-  transport_->detach();
-  EXPECT_EQ(num_notices_, 4);
+std::unique_ptr<TestedTransport> tested_disk(std::unique_ptr<TierFiles> files) {
+  auto store = DiskStore::open(std::move(files), {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint()});
+  if (!store && store.error().field == "io") return nullptr;
+  return std::make_unique<TestedDisk>(*std::move(store));
 }
 
-TEST_P(TransportContractTest, ALoadNamesTheBlocksThatDidNotCome) {
-  const std::uint64_t good = tested_->assign(0, tier_name(0)), stale = tested_->assign(1, tier_name(1));
-  for (std::uint32_t i = 0; i < 2; ++i) cache_.fill(BlockId{i + 1}, i);
-  start(1, TransferDirection::store, 0, {BlockId{1}, BlockId{2}}, {good, stale});
-  EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
-  const std::uint64_t unwritten = tested_->assign(1, tier_name(5));
-  start(2, TransferDirection::load, 0, {BlockId{11}, BlockId{12}, BlockId{13}}, {good, stale, unwritten});
-  const TransferCompletion loaded = end_of(2);
-  EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
-  EXPECT_EQ(std::vector(loaded.bad_blocks.begin(), loaded.bad_blocks.end()), (std::vector{BlockId{12}, BlockId{13}}))
-      << "the place has another name now, and what it is to hold was never stored";
-  EXPECT_EQ(loaded.bytes, 9000U);
-  EXPECT_TRUE(cache_.holds(BlockId{11}, 0, 0));
-  transport_->detach();
-}
-
-TEST_P(TransportContractTest, AnotherTransportFindsWhatOneStored) {
-  cache_.fill(BlockId{1}, 4);
-  start(1, TransferDirection::store, 0, {BlockId{1}}, {tested_->assign(3, tier_name(4))});
-  EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
-  transport_->detach();
-  tested_->renew();
-  begin();
-  start(1, TransferDirection::load, 0, {BlockId{2}}, {tested_->assign(3, tier_name(4))});
-  EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
-  EXPECT_TRUE(cache_.holds(BlockId{2}, 4, 0));
-  transport_->detach();
-}
-
-// Many transfers at a time; each ends once, and each load holds what was stored under its name last.
-TEST_P(TransportContractTest, ManyTransfersAtATimeEachEndOnce) {
-  Random random(2);
-  std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> stored;  // by place: its number, and what it holds
-  for (std::uint64_t round = 0, next = 1; round < 30; ++round) {
-    std::set<std::uint32_t> places;
-    std::map<std::uint64_t, std::pair<BlockId, std::uint64_t>> loads;
-    std::map<TransferId, int> ends;
-    for (std::uint32_t block = 1; block < 40; ++block) {
-      const auto place = static_cast<std::uint32_t>(random.below(tested_->num_places()));
-      if (!places.insert(place).second) continue;
-      ends[TransferId{next}] = 0;
-      if (stored.contains(place) && random.chance(0.6)) {
-        loads[next] = {BlockId{block}, stored[place].second};
-        start(next++, TransferDirection::load, 0, {BlockId{block}}, {stored[place].first});
-      } else {
-        const std::uint64_t number = random.below(1000);
-        cache_.fill(BlockId{block}, number);
-        stored[place] = {tested_->assign(place, tier_name(number)), number};
-        start(next++, TransferDirection::store, 0, {BlockId{block}}, {stored[place].first});
-      }
-    }
-    for (const auto& [id, count] : ends) transport_->wait(id);
-    std::vector<TransferCompletion> over;
-    transport_->poll(over);
-    for (const TransferCompletion& one : over) {
-      EXPECT_EQ(one.outcome, TransferOutcome::done);
-      ++ends.at(one.transfer);
-    }
-    for (const auto& [id, count] : ends) EXPECT_EQ(count, 1);
-    for (const auto& [id, load] : loads) EXPECT_TRUE(cache_.holds(load.first, load.second, 0));
-  }
-  transport_->detach();
-}
-
-// An end is told of once, and may be waited for again.
-TEST_P(TransportContractTest, WhatIsOverMayBeWaitedFor) {
-  start(1, TransferDirection::store, 1, {BlockId{5}}, {tested_->assign(0, tier_name(1))});
-  EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
-  transport_->wait(TransferId{1});
-  transport_->wait(TransferId{7});
-  std::vector<TransferCompletion> over;
-  transport_->poll(over);
-  EXPECT_TRUE(over.empty());
-  transport_->detach();
-  EXPECT_EQ(num_notices_, 1);
-}
-
-// The pages may go when detach() returns, whatever was under way.
-TEST_P(TransportContractTest, NothingIsTouchedAfterDetach) {
-  std::vector<BlockId> blocks;
-  std::vector<std::uint64_t> places;
-  for (std::uint32_t i = 1; i < 40; ++i) {
-    blocks.push_back(BlockId{i});
-    places.push_back(tested_->assign(i, tier_name(i)));
-    cache_.fill(BlockId{i}, i);
-  }
-  start(1, TransferDirection::store, 0, blocks, places);
-  transport_->wait(TransferId{1});
-  start(2, TransferDirection::load, 0, blocks, places);
-  transport_->detach();
-  for (const BlockId block : blocks) cache_.fill(block, 1000);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  for (const BlockId block : blocks) EXPECT_TRUE(cache_.holds(block, 1000, 0));
-}
+INSTANTIATE_TEST_SUITE_P(
+    Ways, TransportContractTest,
+    testing::Values(
+        TransportWay{"io_uring", [](const TempFolder& folder) { return tested_disk(tier_folder(folder.path(), TierIo::io_uring)); }},
+        TransportWay{"threads", [](const TempFolder& folder) { return tested_disk(tier_folder(folder.path(), TierIo::threads)); }},
+        TransportWay{"memory_disk",
+                     [](const TempFolder&) { return tested_disk(std::make_unique<MemoryFiles>(std::make_shared<MemoryDisk>())); }},
+        TransportWay{"host_memory", [](const TempFolder&) { return std::make_unique<TestedMemory>(); }},
+        TransportWay{"simulated_device", [](const TempFolder&) { return std::make_unique<TestedDevice>(); }}),
+    transport_way_name);
 
 }  // namespace
 }  // namespace quire::test

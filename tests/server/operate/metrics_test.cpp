@@ -127,7 +127,11 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                              .num_taken_blocks = 13,
                              .num_dropped_blocks = 14,
                              .stores_left_out = true,
-                             .num_times_left_out = 10});
+                             .num_times_left_out = 10,
+                             .num_asked_blocks = 15,
+                             .num_found_blocks = 16,
+                             .num_late_answers = 17,
+                             .num_absent_blocks = 18});
   const std::string text = metrics_text(engine, {}, "m");
   for (const char* line : {"budget_bytes 100",
                            "places 9",
@@ -146,6 +150,10 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                            "stored_at_end_total 12",
                            "taken_blocks_total 13",
                            "dropped_total 14",
+                           "asked_blocks_total 15",
+                           "found_blocks_total 16",
+                           "late_answers_total 17",
+                           "absent_blocks_total 18",
                            "computed_tokens_total 9",
                            "load_bytes_per_second 1.5",
                            "compute_tokens_per_second 2.5",

@@ -1,5 +1,5 @@
-// What a disk's transport promises beside the contract (transport_contract_test.cpp): nobody waits for a disk that does not answer.
-#include "runtime/tier/disk_transport.h"
+// What a disk's transport promises beside the contract (transport_contract.h): nobody waits for a disk that does not answer.
+#include "runtime/tier/store_transport.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace quire::test {
 namespace {
 
 // One transfer, from its beginning to its end.
-TransferCompletion run(DiskTransport& transport, std::uint64_t id, TransferDirection direction, const std::vector<BlockId>& blocks,
+TransferCompletion run(StoreTransport& transport, std::uint64_t id, TransferDirection direction, const std::vector<BlockId>& blocks,
                        const std::vector<std::uint64_t>& places) {
   transport.start({.id = TransferId{id}, .request = {}, .direction = direction, .group = 0, .blocks = blocks, .places = places});
   transport.wait(TransferId{id});
@@ -22,7 +22,7 @@ TransferCompletion run(DiskTransport& transport, std::uint64_t id, TransferDirec
   return over.at(0);
 }
 
-TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
+TEST(StoreTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
   const auto flaws = std::make_shared<Flaws>();
   std::atomic<int> num_notices = 0;
   ToyCache cache;
@@ -31,7 +31,7 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
         DiskStore::open(std::make_unique<FlakyFiles>(std::make_shared<MemoryDisk>(), flaws),
                         {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint()})
             .value();
-    DiskTransport transport(store, 0.2);
+    StoreTransport transport(store, 0.2);
     transport.attach(cache.pages(), [&] { ++num_notices; });
     const std::vector<std::uint64_t> places{transport.assign(0, tier_name(1))};
     const auto outcome = [&](std::uint64_t id, TransferDirection direction, BlockId block) {
@@ -58,7 +58,7 @@ TEST(DiskTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
 }
 
 // A step that is to write to a block waits for no disk: what was not stored by then is not.
-TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
+TEST(StoreTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
   const auto flaws = std::make_shared<Flaws>();
   flaws->hangs = true;
   ToyCache cache;
@@ -66,7 +66,7 @@ TEST(DiskTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
       DiskStore::open(std::make_unique<FlakyFiles>(std::make_shared<MemoryDisk>(), flaws),
                       {.budget_bytes = 1 << 20, .block_bytes = 9000, .fingerprint = tier_fingerprint(), .depth = 1})
           .value();
-  DiskTransport transport(store, 600.0, true);
+  StoreTransport transport(store, 600.0, true);
   transport.attach(cache.pages(), [] {});
   const std::vector<BlockId> blocks{BlockId{1}, BlockId{2}, BlockId{3}};
   std::vector<std::uint64_t> places;

@@ -1,7 +1,8 @@
 #pragma once
-// Moves blocks of the KV cache to the places of a disk store and back. What lies where is decided by a connector beside it, which asks it
-// for the numbers that a transfer carries. A transfer fails when the disk has moved nothing in its direction for too long: no request waits
-// for ever, and what comes later touches no block. So does a store for which a step would have to wait.
+// Moves blocks of the KV cache to the places of a store and back, which is a folder or lies in the network. What lies where is decided by a
+// connector beside it, which asks it for the numbers that a transfer carries. A transfer fails when the store has moved nothing in its
+// direction for too long: no request waits for ever, and what comes later touches no block. So does a store for which a step would have to
+// wait.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -13,18 +14,18 @@
 #include <vector>
 
 #include "quire/transport.h"
-#include "runtime/tier/disk_store.h"
+#include "runtime/tier/block_store.h"
 
 namespace quire {
 
-class DiskTransport final : public Transport {
+class StoreTransport final : public Transport {
  public:
   // `patience_seconds`: without a block that was moved in a transfer's direction, from its beginning on. `gives_up_stores`: wait() ends a
   // store at once.
-  DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds, bool gives_up_stores = false);
-  ~DiskTransport() override;
-  DiskTransport(const DiskTransport&) = delete;
-  DiskTransport& operator=(const DiskTransport&) = delete;
+  StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores = false);
+  ~StoreTransport() override;
+  StoreTransport(const StoreTransport&) = delete;
+  StoreTransport& operator=(const StoreTransport&) = delete;
 
   // What Transfer::places says of a place that holds this name, or is to hold it, from now on; what was said of the place before fails.
   // Any thread.
@@ -59,7 +60,7 @@ class DiskTransport final : public Transport {
   void give_up(const std::shared_ptr<Moving>& moving);
   void watch();
 
-  const std::shared_ptr<DiskStore> store_;
+  const std::shared_ptr<BlockStore> store_;
   const std::chrono::steady_clock::duration patience_;
   const bool gives_up_stores_;
   KvPages pages_;

@@ -4,7 +4,7 @@
 // start(), poll() and wait() come from the thread that leads the step, block_over() from the store's threads, the watch has its own. Locks
 // are taken in one order: a transfer's, then the transport's. Once a transfer is over, no thread of the store touches the KV cache for it:
 // that is what lets a step go on beside a disk that hangs.
-#include "runtime/tier/disk_transport.h"
+#include "runtime/tier/store_transport.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,7 +16,7 @@ namespace quire {
 
 using SteadyClock = std::chrono::steady_clock;
 
-struct DiskTransport::Moving {
+struct StoreTransport::Moving {
   TransferId id;
   TransferDirection direction = TransferDirection::load;
   std::uint32_t group = 0;
@@ -45,17 +45,17 @@ struct DiskTransport::Moving {
   }
 };
 
-DiskTransport::DiskTransport(std::shared_ptr<DiskStore> store, double patience_seconds, bool gives_up_stores)
+StoreTransport::StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores)
     : store_(std::move(store)),
       patience_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(patience_seconds))),
       gives_up_stores_(gives_up_stores),
       assigned_(store_->num_places()) {}
 
-DiskTransport::~DiskTransport() {
+StoreTransport::~StoreTransport() {
   if (watch_.joinable()) detach();
 }
 
-std::uint64_t DiskTransport::assign(std::uint32_t place, const OffloadKey& name) {
+std::uint64_t StoreTransport::assign(std::uint32_t place, const OffloadKey& name) {
   const std::lock_guard lock(mutex_);
   Assigned& assigned = assigned_[place];
   assigned.name = name;
@@ -63,7 +63,7 @@ std::uint64_t DiskTransport::assign(std::uint32_t place, const OffloadKey& name)
   return std::uint64_t{assigned.generation} << 32U | place;
 }
 
-bool DiskTransport::find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const {
+bool StoreTransport::find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const {
   place = static_cast<std::uint32_t>(number);
   const std::lock_guard lock(mutex_);
   QUIRE_CHECK(place < assigned_.size(), "a connector names places that it was given");
@@ -71,7 +71,7 @@ bool DiskTransport::find(std::uint64_t number, std::uint32_t& place, OffloadKey&
   return assigned_[place].generation == number >> 32U;
 }
 
-void DiskTransport::attach(const KvPages& pages, std::function<void()> notify) {
+void StoreTransport::attach(const KvPages& pages, std::function<void()> notify) {
   QUIRE_CHECK(!watch_.joinable(), "attached once");
   for (std::size_t group = 0; group < pages.layout->groups.size(); ++group)
     QUIRE_CHECK(pages.layout->group_block_bytes(group) <= store_->block_bytes(), "the store was opened for smaller blocks");
@@ -80,7 +80,7 @@ void DiskTransport::attach(const KvPages& pages, std::function<void()> notify) {
   watch_ = std::thread([this] { watch(); });
 }
 
-void DiskTransport::start(const Transfer& transfer) {
+void StoreTransport::start(const Transfer& transfer) {
   QUIRE_CHECK(!transfer.blocks.empty(), "a transfer of nothing");
   auto moving = std::make_shared<Moving>();
   moving->id = transfer.id;
@@ -97,7 +97,7 @@ void DiskTransport::start(const Transfer& transfer) {
   for (std::size_t i = 0; i < transfer.blocks.size(); ++i) submit(moving, i, transfer.places[i]);
 }
 
-void DiskTransport::submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number) {
+void StoreTransport::submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number) {
   // Once the transfer is over, these touch neither this object nor the pages: the store may outlive both.
   TierJob job{.verb = moving->direction == TransferDirection::store ? TierJob::Verb::store : TierJob::Verb::load,
               .place = 0,
@@ -111,7 +111,7 @@ void DiskTransport::submit(const std::shared_ptr<Moving>& moving, std::size_t in
     block_over(moving, index, TierOutcome::absent);
 }
 
-void DiskTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_t index, TierOutcome outcome) {
+void StoreTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_t index, TierOutcome outcome) {
   std::unique_lock lock(moving->mutex);
   if (moving->is_over) return;
   moving->is_bad[index] = outcome != TierOutcome::done;
@@ -125,7 +125,7 @@ void DiskTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_
 }
 
 // Of a load, blocks that did not come are named; of a store nobody asks which.
-void DiskTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
+void StoreTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
   moving.is_over = true;
   Over over{.completion = {.transfer = moving.id,
                            .outcome = std::ranges::count(moving.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
@@ -148,14 +148,14 @@ void DiskTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void DiskTransport::give_up(const std::shared_ptr<Moving>& moving) {
+void StoreTransport::give_up(const std::shared_ptr<Moving>& moving) {
   std::unique_lock lock(moving->mutex);
   if (moving->is_over) return;
   moving->is_bad.assign(moving->is_bad.size(), true);
   end(*moving, lock);
 }
 
-void DiskTransport::poll(std::vector<TransferCompletion>& over) {
+void StoreTransport::poll(std::vector<TransferCompletion>& over) {
   const std::lock_guard lock(mutex_);
   told_.swap(over_);
   over_.clear();
@@ -165,7 +165,7 @@ void DiskTransport::poll(std::vector<TransferCompletion>& over) {
   }
 }
 
-void DiskTransport::wait(TransferId transfer) {
+void StoreTransport::wait(TransferId transfer) {
   std::unique_lock lock(mutex_);
   const auto found = open_.find(transfer);
   if (found == open_.end()) return;
@@ -179,7 +179,7 @@ void DiskTransport::wait(TransferId transfer) {
 }
 
 // Ends what gets nowhere. Transfers begin in the order of their numbers, so the first one of a direction is the oldest.
-void DiskTransport::watch() {
+void StoreTransport::watch() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
     std::shared_ptr<Moving> late;
@@ -202,12 +202,12 @@ void DiskTransport::watch() {
   }
 }
 
-std::uint64_t DiskTransport::num_late(TransferDirection direction) const {
+std::uint64_t StoreTransport::num_late(TransferDirection direction) const {
   const std::lock_guard lock(mutex_);
   return num_late_[static_cast<std::size_t>(direction)];
 }
 
-void DiskTransport::detach() {
+void StoreTransport::detach() {
   std::vector<std::shared_ptr<Moving>> left;
   {
     const std::lock_guard lock(mutex_);

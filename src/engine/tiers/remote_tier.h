@@ -1,0 +1,91 @@
+#pragma once
+// The tier of an engine in a store in the network, which servers share: the store, the transport to it, and a connector that asks the store
+// what it has (remote_connector.h). The ledger has the names that this server has stored there or was told of, within the budget; what it
+// stored and has no more room for it removes. A thread of its own watches over the store: one that fails, stalls or gives other bytes than
+// were stored is left out, and tried again now and then.
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/connect/tier_places.h"
+#include "engine/stats/rate.h"
+#include "engine/tiers/kv_tier.h"
+#include "engine/tiers/remote_connector.h"
+#include "engine/tiers/tier_health.h"
+#include "quire/engine_builder.h"
+#include "quire/kv_layout.h"
+#include "runtime/remote/remote_store.h"
+#include "runtime/tier/store_transport.h"
+
+namespace quire {
+
+// How long what is waited for: by a request for the answer whether there is anything to load, by a connection for a reply, by a transfer
+// for a block.
+struct RemotePatience {
+  double answer_s = 0.2, reply_s = 2.0, block_s = 5.0;
+};
+
+// Errors: the address, the key's file or a number is not what EngineBuilder::kv_remote() asks for. Before anything is opened.
+Result<void> check_remote(const KvRemoteOptions& options);
+
+class RemoteTier final : public KvTier, private TierPlaces {
+ public:
+  static Result<std::shared_ptr<RemoteTier>> open(const KvRemoteOptions& options, const CoreConfig& config, const KvLayout& layout,
+                                                  const TierFingerprint& fingerprint, const RemotePatience& patience = {});
+  ~RemoteTier() override;
+  RemoteTier(const RemoteTier&) = delete;
+  RemoteTier& operator=(const RemoteTier&) = delete;
+
+  Connector& connector() override { return *connector_; }
+  Transport& transport() override { return transport_; }
+  void notify_with(const std::function<void()>& notify) override;
+  bool tend(double compute_tokens_per_s) override;
+  void take_events(const TierNames& names, std::vector<KvEvent>& out) override;
+  [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
+  [[nodiscard]] KvTierStats stats() const override;
+
+ private:
+  struct Place {
+    OffloadKey name;
+    bool is_own = false;  // this server has stored it
+  };
+
+  RemoteTier(std::shared_ptr<RemoteStore> store, const KvRemoteOptions& options, std::uint64_t budget_bytes,
+             const RemotePatience& patience);
+  std::uint64_t assign(std::uint64_t place, const OffloadKey& name) override;
+  void run();
+  bool look(double now_s);
+
+  const std::shared_ptr<RemoteStore> store_;
+  StoreTransport transport_;
+  std::unique_ptr<RemoteConnector> connector_;
+  const KvTierPolicy policy_;
+  const std::uint64_t budget_bytes_;
+
+  // The engine's thread.
+  std::vector<Place> places_;
+  TierService service_;
+  TierCosts costs_;
+  Rate load_rate_;
+  std::uint64_t bytes_read_ = 0, num_declined_tokens_ = 0;
+  double loading_s_ = 0.0;
+
+  // The watching thread's.
+  double next_try_s_ = 0.0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable stopping_;
+  // Guarded by mutex_, as all that follows.
+  std::function<void()> notify_;
+  TierHealth loads_, stores_;
+  TierService watched_;
+  bool wants_try_ = false;
+  bool stops_ = false;
+  std::thread thread_;
+};
+
+}  // namespace quire

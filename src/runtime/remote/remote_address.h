@@ -1,0 +1,29 @@
+#pragma once
+// Where a store in the network is, as its users write it, and how to get in there.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "quire/error.h"
+
+namespace quire {
+
+struct RemoteAddress {
+  std::string host;  // empty with unix_path
+  std::uint16_t port = 6379;
+  std::string unix_path;       // of a socket
+  std::string user, password;  // empty: none
+  std::uint32_t database = 0;
+  bool is_tls = false;
+  std::string ca_file;  // certificates that are trusted; empty: those of the system
+
+  // Nobody outside of this machine is asked.
+  [[nodiscard]] bool is_local() const;
+  // Without user and password: for messages.
+  [[nodiscard]] std::string name() const;
+};
+
+// redis://[user:password@]host[:port][/database], rediss:// for TLS, unix:///path of a socket. Errors name `kv_remote`, and no password.
+Result<RemoteAddress> parse_remote_address(std::string_view text);
+
+}  // namespace quire

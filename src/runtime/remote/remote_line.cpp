@@ -1,0 +1,274 @@
+// One thread runs a line; submit() and last_problem() may come from any. A store can do nothing here but answer or fail to: every wait has
+// a deadline (but the look-up of a host's name, for which nobody else waits), every reply an owner, and what cannot be understood ends the
+// connection. After a loss for which the store may be away, what is queued is lost, too, so that nothing waits behind a dead store.
+#include "runtime/remote/remote_line.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <ranges>
+#include <utility>
+
+#include "base/check.h"
+#include "base/thread_nice.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kNumSlots = 16'384;
+constexpr std::uint32_t kMostHops = 4;   // of a command, from server to server
+constexpr std::size_t kMostNodes = 128;  // of a cluster: what it says costs descriptors
+
+// Of a stream of TLS, which writes by itself: a closed connection is an error, not a signal.
+void block_pipe_signal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+constexpr std::array<std::uint16_t, 256> make_crc_table() {
+  std::array<std::uint16_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte << 8U;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc << 1U) ^ ((crc & 0x8000U) != 0 ? 0x1021U : 0U);
+    table[byte] = static_cast<std::uint16_t>(crc);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::uint16_t cluster_slot_of(std::string_view key) {
+  static constexpr std::array<std::uint16_t, 256> kTable = make_crc_table();
+  if (const std::size_t open = key.find('{'); open != std::string_view::npos)
+    if (const std::size_t close = key.find('}', open); close != std::string_view::npos && close > open + 1)
+      key = key.substr(open + 1, close - open - 1);
+  std::uint32_t crc = 0;
+  for (const char byte : key) crc = ((crc << 8U) ^ kTable[((crc >> 8U) ^ static_cast<std::uint8_t>(byte)) & 0xffU]) & 0xffffU;
+  return static_cast<std::uint16_t>(crc % kNumSlots);
+}
+
+RemoteLine::RemoteLine(RemoteLineOptions options) : options_(std::move(options)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  QUIRE_CHECK(wake_ >= 0, "the process has no descriptor left");
+  nodes_.push_back(std::make_unique<Node>(Node{.address = options_.address, .links = {}}));
+  nodes_.front()->links.resize(options_.num_connections);
+  thread_ = std::thread([this] { run(); });
+}
+
+RemoteLine::~RemoteLine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  eventfd_write(wake_, 1);
+  thread_.join();
+  ::close(wake_);
+}
+
+void RemoteLine::submit(RemoteCommand command) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_.push_back({.command = std::move(command), .node = {}});
+  }
+  eventfd_write(wake_, 1);
+}
+
+std::string RemoteLine::last_problem() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+void RemoteLine::note(std::string problem) {
+  const std::lock_guard lock(mutex_);
+  problem_ = std::move(problem);
+}
+
+void RemoteLine::run() {
+  block_pipe_signal();
+  // Who loads is waited for; who stores must not be noticed.
+  options_.gives_way ? set_thread_patient(kNiceBeside) : set_thread_nice(kNiceBeside);
+  std::optional<CoreShare> share;
+  if (options_.gives_way) share.emplace(kStoringShare);
+  for (;;) {
+    take_submitted();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stops_) break;
+    }
+    std::chrono::milliseconds rest(0);
+    while (begin_some(share ? &*share : nullptr, rest)) {
+    }
+    wait(rest);
+    // Nodes may be added meanwhile, which have nothing yet.
+    for (std::size_t node = 0, end = nodes_.size(); node < end; ++node)
+      for (Link& link : nodes_[node]->links) go_on(node, link);
+  }
+  end_all();
+}
+
+void RemoteLine::take_submitted() {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(submitted_, std::back_inserter(jobs_));
+  submitted_.clear();
+}
+
+// Whether one was begun, or ended; where none was although one waits for its share, `rest` says how long.
+bool RemoteLine::begin_some(CoreShare* share, std::chrono::milliseconds& rest) {
+  if (jobs_.empty()) return false;
+  if (share != nullptr && !share->may_go_on()) {
+    rest = kShareRest;
+    return false;
+  }
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  if (begin_one(job)) return true;
+  jobs_.push_front(std::move(job));
+  return false;
+}
+
+// false: its server has enough under way.
+bool RemoteLine::begin_one(Job& job) {
+  std::size_t node = job.node.value_or(0);
+  if (!job.node && !node_of_slot_.empty()) node = node_of_slot_[cluster_slot_of(job.command.key)];
+  QUIRE_CHECK(node < nodes_.size(), "a slot belongs to a server that is known");
+  std::vector<Link>& links = nodes_[node]->links;
+  Link* const link = &links[std::hash<std::string>()(job.command.key) % links.size()];
+  if (link->sent.size() >= options_.depth) return false;
+  words_.clear();
+  if (!job.command.write(words_)) {
+    job.command.over({.kind = RemoteReplyKind::unsent});
+    return true;
+  }
+  if (link->connection == nullptr) {
+    link->connection = std::make_unique<RemoteConnection>(nodes_[node]->address, options_.tls, options_.max_reply_bytes);
+    link->since = SteadyClock::now();
+  }
+  if (link->sent.empty()) link->since = SteadyClock::now();
+  if (job.is_asking) {
+    const std::array<std::string, 1> asking = {"ASKING"};
+    link->connection->send(asking);
+    link->sent.push_back({.command = {.key = {}, .write = {}, .over = [](const RemoteReply&) {}}, .node = {}});
+  }
+  link->connection->send(words_);
+  link->sent.push_back(std::move(job));
+  return true;
+}
+
+// Until something happens: a command comes, a connection has or takes bytes, or the first patience ends.
+void RemoteLine::wait(std::chrono::milliseconds rest) {
+  std::vector<pollfd> polled = {{.fd = wake_, .events = POLLIN, .revents = 0}};
+  std::optional<SteadyClock::time_point> until;
+  const auto patience = std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(options_.patience_s));
+  for (const std::unique_ptr<Node>& node : nodes_)
+    for (const Link& link : node->links) {
+      if (link.connection == nullptr) continue;
+      polled.push_back({.fd = link.connection->descriptor(), .events = link.connection->events(), .revents = 0});
+      if (link.connection->descriptor() < 0) until = SteadyClock::now();
+      if (!link.sent.empty()) until = std::min(until.value_or(link.since + patience), link.since + patience);
+    }
+  if (rest.count() > 0) until = std::min(until.value_or(SteadyClock::now() + rest), SteadyClock::now() + rest);
+  int timeout_ms = -1;
+  if (until)
+    timeout_ms =
+        static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(*until - SteadyClock::now()).count()));
+  poll(polled.data(), polled.size(), timeout_ms);
+  eventfd_t count = 0;
+  eventfd_read(wake_, &count);
+}
+
+void RemoteLine::go_on(std::size_t node, Link& link) {
+  if (link.connection == nullptr) return;
+  const bool is_there = link.connection->go_on();
+  while (const std::optional<RemoteReply> reply = link.connection->next()) {
+    if (link.sent.empty()) {
+      note("a reply that nobody asked for");
+      return lose(link, {}, false);
+    }
+    link.since = SteadyClock::now();
+    take(node, link, *reply);
+  }
+  if (!is_there || link.connection->is_lost()) return lose(link, link.connection->why_lost(), !link.connection->has_opened());
+  check_patience(link, SteadyClock::now());
+}
+
+void RemoteLine::take(std::size_t node, Link& link, const RemoteReply& reply) {
+  Job job = std::move(link.sent.front());
+  link.sent.pop_front();
+  if (reply.kind == RemoteReplyKind::error) {
+    if (send_elsewhere(node, job, reply.text)) return;
+    note(std::string(reply.text));
+  }
+  job.command.over(reply);
+}
+
+// "MOVED slot host:port": this server has that slot; "ASK ...": this key, for now.
+bool RemoteLine::send_elsewhere(std::size_t node, Job& job, std::string_view error) {
+  const bool is_moved = error.starts_with("MOVED "), is_asked = error.starts_with("ASK ");
+  if ((!is_moved && !is_asked) || job.command.key.empty() || ++job.num_hops > kMostHops) return false;
+  const auto other = node_at(node, error.substr(error.rfind(' ') + 1));
+  if (!other) return false;
+  if (is_moved) {
+    if (node_of_slot_.empty()) node_of_slot_.resize(kNumSlots);
+    node_of_slot_[cluster_slot_of(job.command.key)] = static_cast<std::uint16_t>(*other);
+  }
+  job.node = other;
+  job.is_asking = is_asked;
+  jobs_.push_front(std::move(job));
+  return true;
+}
+
+// A server of the cluster, by "host:port"; without a host it is another port of `node`'s. nullopt: that is no server.
+std::optional<std::size_t> RemoteLine::node_at(std::size_t node, std::string_view where) {
+  const std::size_t colon = where.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::uint16_t port = 0;
+  const std::string_view digits = where.substr(colon + 1);
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (problem != std::errc() || end != digits.data() + digits.size() || port == 0) return std::nullopt;
+  RemoteAddress address = nodes_[node]->address;
+  address.unix_path.clear();
+  address.port = port;
+  if (colon > 0 && where.substr(0, colon) != "?") address.host = where.substr(0, colon);
+  if (address.host.empty() || address.host.size() > 255) return std::nullopt;
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i]->address.host == address.host && nodes_[i]->address.port == port && nodes_[i]->address.unix_path.empty()) return i;
+  if (nodes_.size() >= kMostNodes) return std::nullopt;
+  nodes_.push_back(std::make_unique<Node>(Node{.address = std::move(address), .links = {}}));
+  nodes_.back()->links.resize(options_.num_connections);
+  return nodes_.size() - 1;
+}
+
+void RemoteLine::check_patience(Link& link, SteadyClock::time_point now) {
+  if (link.sent.empty() || std::chrono::duration<double>(now - link.since).count() < options_.patience_s) return;
+  lose(link, "no reply came in time", true);
+}
+
+// `all`: what is queued as well, since the store may be away.
+void RemoteLine::lose(Link& link, const std::string& why, bool all) {
+  // A connection that was closed while nothing was asked is no problem.
+  if (!link.sent.empty()) note(why);
+  link.connection.reset();
+  std::deque<Job> lost = std::exchange(link.sent, {});
+  if (all) {
+    std::ranges::move(jobs_, std::back_inserter(lost));
+    jobs_.clear();
+    // A cluster may have others in its place.
+    node_of_slot_.clear();
+  }
+  for (const Job& job : lost) job.command.over({.kind = RemoteReplyKind::lost});
+}
+
+void RemoteLine::end_all() {
+  take_submitted();
+  for (const std::unique_ptr<Node>& node : nodes_)
+    for (Link& link : node->links) lose(link, "", true);
+  for (const Job& job : std::exchange(jobs_, {})) job.command.over({.kind = RemoteReplyKind::lost});
+}
+
+}  // namespace quire

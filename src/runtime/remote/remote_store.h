@@ -1,0 +1,109 @@
+#pragma once
+// KV blocks in a store in the network that several servers share (Redis, or what speaks as it does). Nothing that comes back is believed:
+// a value that does not verify under the deployment's key is a miss, as is one that is not there, or does not come in time.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "quire/error.h"
+#include "runtime/remote/remote_line.h"
+#include "runtime/remote/remote_value.h"
+#include "runtime/tier/block_store.h"
+
+namespace quire {
+
+struct RemoteStoreOptions {
+  RemoteAddress address;
+  std::vector<std::byte> secret;  // the deployment's; empty: anybody can make a block
+  TierFingerprint fingerprint{};
+  std::uint32_t num_places = 0;            // numbers that jobs may carry: they mean nothing here
+  std::vector<std::uint64_t> group_bytes;  // of a block, by cache group
+  std::uint64_t ttl_s = 0;                 // a block that is neither stored nor loaded for so long is forgotten by the store; at least 1
+  bool gives_way = false;                  // stores take little of cores that others want (base/core_share.h)
+  double patience_s = 2.0;                 // without a reply
+};
+
+// Blocks, from the start.
+struct RemoteStoreStats {
+  std::uint64_t num_stored = 0, num_loaded = 0, bytes_stored = 0, bytes_loaded = 0;
+  std::uint64_t num_answered_loads = 0;  // well: with the block, or with none
+  std::uint64_t bytes_read = 0;          // for loads, whatever became of them
+  std::uint64_t num_absent = 0, num_refused = 0, num_given_up = 0;
+  std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
+  std::uint64_t num_asked = 0, num_found = 0;
+  double loading_s = 0.0;  // while at least one block was wanted
+};
+
+// Any thread may call it.
+class RemoteStore final : public BlockStore {
+ public:
+  // Nothing is asked yet: a store that is away is one that fails. Errors: this build has no client; certificates that cannot be read.
+  static Result<std::unique_ptr<RemoteStore>> open(RemoteStoreOptions options);
+  // What is not over fails.
+  ~RemoteStore() override;
+  RemoteStore(const RemoteStore&) = delete;
+  RemoteStore& operator=(const RemoteStore&) = delete;
+
+  [[nodiscard]] std::uint32_t num_places() const override { return options_.num_places; }
+  [[nodiscard]] std::uint64_t block_bytes() const override { return block_bytes_; }
+  void submit(TierJob job) override;
+
+  // Which of the names it has, with a value of the right length, told once, by a thread of the store's; and which it could not be asked
+  // for. Nobody is told of a question that `is_wanted` says no to before it is sent.
+  struct Answer {
+    std::vector<bool> has;
+    bool is_whole = true;
+  };
+  void ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over);
+  // It goes from the store, if that does it.
+  void forget(const OffloadKey& name);
+  // The same, and this store neither keeps nor gives it from now on: its bytes are not what they should be.
+  void forbid(const OffloadKey& name);
+  // Reads what was stored or loaded lately, to see whether and how fast that goes, or, where nothing was, asks for what cannot be there.
+  // The bytes are verified and dropped.
+  void try_loads();
+  [[nodiscard]] bool is_trying() const;
+
+  [[nodiscard]] RemoteStoreStats stats() const;
+  [[nodiscard]] std::string last_problem() const;
+
+ private:
+  struct Question;
+
+  RemoteStore(RemoteStoreOptions options, std::shared_ptr<const RemoteTls> tls);
+  void submit_store(const std::shared_ptr<TierJob>& job, std::string key);
+  void submit_load(const std::shared_ptr<TierJob>& job, std::string key);
+  TierOutcome take_loaded(const TierJob& job, const std::string& key, const RemoteReply& reply);
+  void renew(const std::string& key);
+  void remove(std::string key);
+  [[nodiscard]] bool is_forbidden(const std::string& key) const;
+  void end(const TierJob& job, TierOutcome outcome);
+  void count_loading(std::int32_t by);
+
+  const RemoteStoreOptions options_;
+  const std::uint64_t block_bytes_;
+  const RemoteKeys keys_;
+  // Each is used by its line's thread alone.
+  RemoteSeal store_seal_, load_seal_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_, until the lines.
+  RemoteStoreStats stats_;
+  std::int32_t num_loading_ = 0;  // from their coming to their end
+  std::uint32_t num_tried_ = 0;   // that are not over
+  std::chrono::steady_clock::time_point loading_since_;
+  std::vector<OffloadKey> recent_;  // stored or loaded lately, the next one to be replaced at next_recent_
+  std::size_t next_recent_ = 0;
+  std::unordered_set<std::string> forbidden_;  // keys
+
+  // Last, so that they end first.
+  const std::unique_ptr<RemoteLine> stores_, loads_, asks_;
+};
+
+}  // namespace quire

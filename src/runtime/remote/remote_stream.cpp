@@ -1,0 +1,214 @@
+// Sockets that never wait. Used by the thread of a line (remote_line.h) alone, which polls the descriptor and says when to go on. An error
+// of any kind ends the stream: its user makes another one.
+#include "runtime/remote/remote_stream.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace quire {
+namespace {
+
+std::string tls_problem() {
+  const unsigned long code = ERR_get_error();
+  ERR_clear_error();
+  if (code == 0) return "the connection was closed";
+  const char* const reason = ERR_reason_error_string(code);
+  return reason == nullptr ? "an error without a name" : reason;
+}
+
+std::string problem_of(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const RemoteTls>> RemoteTls::create(const RemoteAddress& address) {
+  auto tls = std::make_shared<RemoteTls>();
+  if (!address.is_tls) return tls;
+  tls->context_ = SSL_CTX_new(TLS_client_method());
+  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, "kv_remote", "OpenSSL has no TLS: " + tls_problem(), "use redis://");
+  SSL_CTX_set_min_proto_version(tls->context_, TLS1_2_VERSION);
+  SSL_CTX_set_verify(tls->context_, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_mode(tls->context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  const bool is_loaded = address.ca_file.empty() ? SSL_CTX_set_default_verify_paths(tls->context_) == 1
+                                                 : SSL_CTX_load_verify_locations(tls->context_, address.ca_file.c_str(), nullptr) == 1;
+  if (!is_loaded)
+    return fail(ErrorCode::invalid_argument, "kv_remote_ca", fmt::format("{}: {}", address.ca_file, tls_problem()),
+                "give a file of certificates in PEM");
+  return tls;
+}
+
+RemoteTls::~RemoteTls() {
+  SSL_CTX_free(context_);
+}
+
+void RemoteStream::FreeAddresses::operator()(addrinfo* addresses) const {
+  freeaddrinfo(addresses);
+}
+
+RemoteStream::RemoteStream(RemoteAddress address, std::shared_ptr<const RemoteTls> tls)
+    : address_(std::move(address)), tls_(std::move(tls)) {
+  if (!resolve() || !connect_next()) state_ = State::lost;
+}
+
+RemoteStream::~RemoteStream() {
+  close();
+}
+
+void RemoteStream::close() {
+  SSL_free(std::exchange(ssl_, nullptr));
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+RemoteStream::State RemoteStream::lose(std::string why) {
+  close();
+  why_ = std::move(why);
+  return state_ = State::lost;
+}
+
+bool RemoteStream::resolve() {
+  if (!address_.unix_path.empty()) return true;
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &wanted, &found);
+  if (error != 0) {
+    why_ = fmt::format("{}: {}", address_.host, gai_strerror(error));
+    return false;
+  }
+  addresses_.reset(found);
+  next_ = found;
+  return true;
+}
+
+// To the first of the addresses that are left where a connection can be begun.
+bool RemoteStream::connect_next() {
+  close();
+  sockaddr_un unix_address{};
+  addrinfo unix_info{};
+  if (!address_.unix_path.empty()) {
+    if (address_.unix_path.size() >= sizeof unix_address.sun_path) {
+      why_ = "the path of a socket is shorter";
+      return false;
+    }
+    unix_address.sun_family = AF_UNIX;
+    std::ranges::copy(address_.unix_path, unix_address.sun_path);
+    unix_info.ai_family = AF_UNIX;
+    unix_info.ai_addr = reinterpret_cast<sockaddr*>(&unix_address);
+    unix_info.ai_addrlen = sizeof unix_address;
+    if (!why_.empty()) return false;
+    next_ = &unix_info;
+  }
+  for (; next_ != nullptr; next_ = next_->ai_next) {
+    descriptor_ = socket(next_->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (descriptor_ >= 0) {
+      const int is_on = 1;
+      if (next_->ai_family != AF_UNIX) setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
+      if (connect(descriptor_, next_->ai_addr, next_->ai_addrlen) == 0 || errno == EINPROGRESS) break;
+    }
+    why_ = problem_of(errno);
+    close();
+  }
+  const bool has_begun = next_ != nullptr;
+  next_ = has_begun ? next_->ai_next : nullptr;
+  is_connecting_ = has_begun;
+  return has_begun;
+}
+
+RemoteStream::State RemoteStream::go_on() {
+  if (state_ != State::opening) return state_;
+  if (is_connecting_) {
+    pollfd connected{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+    if (poll(&connected, 1, 0) <= 0) return state_;
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) {
+      why_ = problem_of(error);
+      if (!connect_next()) return lose(why_);
+      return state_;
+    }
+    is_connecting_ = false;
+    if (address_.is_tls && !begin_tls()) return lose("TLS: " + tls_problem());
+    if (!address_.is_tls) return state_ = State::open;
+  }
+  const int result = SSL_connect(ssl_);
+  if (result == 1) return state_ = State::open;
+  after_tls(result, read_waits_);
+  return state_;
+}
+
+bool RemoteStream::begin_tls() {
+  ERR_clear_error();
+  ssl_ = SSL_new(tls_->context());
+  if (ssl_ == nullptr || SSL_set_fd(ssl_, descriptor_) != 1) return false;
+  // A host that is an address has its certificate for that address.
+  X509_VERIFY_PARAM* const verified = SSL_get0_param(ssl_);
+  if (X509_VERIFY_PARAM_set1_ip_asc(verified, address_.host.c_str()) == 1) return true;
+  ERR_clear_error();
+  // SSL_set_tlsext_host_name is a macro with an old-style cast.
+  std::string name = address_.host;
+  return SSL_set1_host(ssl_, name.c_str()) == 1 &&
+         SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1;
+}
+
+// What OpenSSL waits for may lie in the other direction. 0: for either; < 0: lost.
+std::ptrdiff_t RemoteStream::after_tls(int result, Waits& waits) {
+  const int error = SSL_get_error(ssl_, result);
+  waits = error == SSL_ERROR_WANT_READ ? Waits::for_input : Waits::for_output;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return 0;
+  lose("TLS: " + tls_problem());
+  return -1;
+}
+
+std::ptrdiff_t RemoteStream::read(std::span<std::byte> into) {
+  if (state_ != State::open) return state_ == State::lost ? -1 : 0;
+  if (ssl_ != nullptr) {
+    ERR_clear_error();
+    read_waits_ = Waits::for_input;
+    const int num_read = SSL_read(ssl_, into.data(), static_cast<int>(into.size()));
+    return num_read > 0 ? num_read : after_tls(num_read, read_waits_);
+  }
+  const ssize_t num_read = recv(descriptor_, into.data(), into.size(), 0);
+  if (num_read > 0) return num_read;
+  if (num_read < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  lose(num_read == 0 ? "the connection was closed" : problem_of(errno));
+  return -1;
+}
+
+std::ptrdiff_t RemoteStream::write(std::span<const std::byte> from) {
+  if (state_ != State::open) return state_ == State::lost ? -1 : 0;
+  if (ssl_ != nullptr) {
+    ERR_clear_error();
+    write_waits_ = Waits::for_output;
+    const int num_written = SSL_write(ssl_, from.data(), static_cast<int>(from.size()));
+    return num_written > 0 ? num_written : after_tls(num_written, write_waits_);
+  }
+  const ssize_t num_written = send(descriptor_, from.data(), from.size(), MSG_NOSIGNAL);
+  if (num_written >= 0) return num_written;
+  if (errno == EAGAIN || errno == EINTR) return 0;
+  lose(problem_of(errno));
+  return -1;
+}
+
+short RemoteStream::events(bool has_output) const {
+  if (state_ == State::opening && is_connecting_) return POLLOUT;
+  const bool may_write = (has_output && state_ == State::open && write_waits_ == Waits::for_output) || read_waits_ == Waits::for_output;
+  return static_cast<short>(POLLIN | (may_write ? POLLOUT : 0));
+}
+
+}  // namespace quire

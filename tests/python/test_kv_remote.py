@@ -1,0 +1,193 @@
+"""`quire serve --kv-remote`: servers that share a Redis find each other's blocks, and a store that goes, stalls or is full costs no answer."""
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from quire_server import free_port, running
+from test_kv_disk import TINY, TOPICS, ask, of_tier, refusal
+
+# Debian's redis-tools has the server's program under the name of another tool, without the service of the package redis-server.
+PROGRAM = shutil.which("redis-server") or shutil.which("redis-check-rdb")
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="there is no Redis: Debian's redis-tools has it")
+
+
+@contextlib.contextmanager
+def redis(*flags, port=None):
+    port = port or free_port()
+    process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *flags], executable=PROGRAM,
+                               stdout=subprocess.DEVNULL)
+    tls = "--tls-port" in flags
+    try:
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(flags[flags.index("--tls-port") + 1]) if tls else port), 1):
+                break
+            assert process.poll() is None, "redis-server ended"
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def cli(port, *words):
+    return subprocess.run(["redis-cli", "-p", str(port), *words], capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """What is answered without a tier, each prompt computed as a whole."""
+    with running(*TINY, "--no-enable-prefix-caching") as url:
+        return {topic: ask(url, topic)[0] for topic in TOPICS}
+
+
+def wait_for(url, what, seconds=60):
+    for _ in range(20 * seconds):
+        if what(of_tier(url, "remote")):
+            return
+        time.sleep(0.05)
+    raise AssertionError(of_tier(url, "remote"))
+
+
+def test_the_second_servers_first_request_hits(wanted):
+    with redis() as port:
+        flags = (*TINY, "--kv-remote", f"redis://127.0.0.1:{port}/2", "--kv-remote-ttl", "1000")
+        with running(*flags) as first, running(*flags) as second:
+            assert ask(first, "rivers") == (wanted["rivers"], 0)
+            wait_for(first, lambda told: told["stored_blocks_total"] >= 10)
+            text, cached = ask(second, "rivers")
+            told = of_tier(second, "remote")
+            assert text == wanted["rivers"] and cached > 100 and cached == told["loaded_tokens_total"], told
+            assert told["found_blocks_total"] * 16 >= cached and told["refused_total"] == told["failed_total"] == 0
+            for topic in TOPICS:
+                assert ask(first, topic)[0] == ask(second, topic)[0] == wanted[topic]
+        keys = cli(port, "-n", "2", "--scan").splitlines()
+        assert len(keys) > 10 and all(key.startswith("quire:") for key in keys)
+        assert 0 < int(cli(port, "-n", "2", "ttl", keys[0])) <= 1000
+        with running(*flags, "--activations", "f32") as other:
+            assert ask(other, "rivers")[1] == 0, "other bits are other blocks"
+
+
+def test_a_server_finds_what_it_left_and_memory_stands_above(wanted):
+    with redis() as port:
+        flags = (*TINY, "--kv-dram", "11MiB", "--kv-remote", f"redis://127.0.0.1:{port}")
+        for _ in range(2):
+            with running(*flags) as url:
+                for topic in TOPICS:
+                    text, _ = ask(url, topic)
+                    assert text == wanted[topic]
+                wait_for(url, lambda told: told["stored_blocks_total"] + told["loaded_blocks_total"] >= 50)
+                loaded = of_tier(url, "remote")["loaded_tokens_total"]
+        assert loaded > 100 * len(TOPICS) / 2, "the second run begins with what the first has stored"
+
+
+def test_a_store_that_is_killed_is_left_out_and_taken_back(wanted):
+    port = free_port()
+    with running(*TINY, "--kv-remote", f"redis://127.0.0.1:{port}") as url:
+        with redis(port=port):
+            wait_for(url, lambda told: told["loads_left_out"] == 0)
+            for topic in TOPICS:
+                assert ask(url, topic)[0] == wanted[topic]
+            wait_for(url, lambda told: told["stored_blocks_total"] >= 10)
+        for turn in range(200):
+            topic = TOPICS[turn % len(TOPICS)]
+            assert ask(url, topic)[0] == wanted[topic]
+            told = of_tier(url, "remote")
+            if told["loads_left_out"] and told["stores_left_out"]:
+                break
+        assert told["loads_left_out"] == told["stores_left_out"] == 1, told
+        with redis(port=port):
+            before = told["stored_blocks_total"]
+            for turn in range(1000):
+                topic = TOPICS[turn % len(TOPICS)]
+                assert ask(url, topic)[0] == wanted[topic]
+                told = of_tier(url, "remote")
+                if told["stored_blocks_total"] > before and not told["loads_left_out"]:
+                    break
+            assert told["stored_blocks_total"] > before and told["left_out_total"] >= 2, told
+
+
+def test_a_full_store_is_read_all_the_same(wanted):
+    with redis("--maxmemory", "12mb", "--maxmemory-policy", "noeviction") as port:
+        with running(*TINY, "--kv-remote", f"redis://127.0.0.1:{port}") as url:
+            for _ in range(2):
+                for topic in TOPICS:
+                    assert ask(url, topic)[0] == wanted[topic]
+            told = of_tier(url, "remote")
+            assert told["failed_total"] > 0 and told["loads_left_out"] == 0, told
+
+
+def test_with_a_password_and_a_key(tmp_path, monkeypatch, wanted):
+    keys = []
+    for number in range(2):
+        keys.append(tmp_path / f"key{number}")
+        keys[-1].write_text(f"{number}" * 32)
+    with redis("--requirepass", "open sesame") as port:
+        monkeypatch.setenv("QUIRE_KV_REMOTE", f"redis://:open%20sesame@127.0.0.1:{port}")
+        with running(*TINY, "--kv-remote-key", str(keys[0])) as url:
+            assert ask(url, "rivers") == (wanted["rivers"], 0)
+            wait_for(url, lambda told: told["stored_blocks_total"] >= 10)
+        for key, finds in zip(keys, (True, False)):
+            with running(*TINY, "--kv-remote-key", str(key)) as url:
+                text, cached = ask(url, "rivers")
+                assert text == wanted["rivers"] and (cached > 0) == finds
+
+
+def certificate(folder):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem", "-out", folder / "cert.pem",
+                    "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_over_tls_with_certificates_that_are_checked(tmp_path, wanted):
+    cert, key = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other, _ = certificate(tmp_path / "other")
+    port = free_port()
+    with redis("--tls-port", str(port), "--tls-cert-file", str(cert), "--tls-key-file", str(key), "--tls-auth-clients", "no"):
+        for host in ("localhost", "127.0.0.1"):
+            with running(*TINY, "--kv-remote", f"rediss://{host}:{port}", "--kv-remote-ca", str(cert)) as url:
+                assert ask(url, "rivers")[0] == wanted["rivers"]
+                wait_for(url, lambda told: told["stored_blocks_total"] + told["loaded_blocks_total"] >= 10)
+        for flags in (("--kv-remote-ca", str(other)), ()):
+            with running(*TINY, "--kv-remote", f"rediss://localhost:{port}", *flags) as url:
+                assert ask(url, "bees")[0] == wanted["bees"]
+                wait_for(url, lambda told: told["failed_total"] > 0)
+                assert of_tier(url, "remote")["stored_blocks_total"] == 0, "whoever that is"
+
+
+def test_a_cluster_is_one_store(tmp_path, wanted):
+    with contextlib.ExitStack() as nodes:
+        ports = []
+        for number in range(3):
+            (tmp_path / str(number)).mkdir()
+            ports.append(nodes.enter_context(redis("--cluster-enabled", "yes", "--dir", str(tmp_path / str(number)), "--cluster-port", str(free_port()))))
+        subprocess.run(["redis-cli", "--cluster", "create", *(f"127.0.0.1:{port}" for port in ports), "--cluster-yes"], check=True,
+                       capture_output=True, timeout=60)
+        while not all("cluster_state:ok" in cli(port, "cluster", "info") for port in ports):
+            time.sleep(0.1)
+        for port in ports[:2]:
+            with running(*TINY, "--kv-remote", f"redis://127.0.0.1:{port}") as url:
+                for topic in TOPICS:
+                    assert ask(url, topic)[0] == wanted[topic]
+                wait_for(url, lambda told: told["stored_blocks_total"] + told["loaded_blocks_total"] >= 50)
+                assert of_tier(url, "remote")["failed_total"] == 0
+        assert all(int(cli(port, "dbsize")) > 10 for port in ports), "each has its share"
+
+
+def test_refusals_name_the_flag_and_what_to_do(tmp_path):
+    short = tmp_path / "short"
+    short.write_text("short\n")
+    os.environ.pop("QUIRE_KV_REMOTE", None)
+    assert "--kv-remote: it is neither redis://" in refusal(tmp_path, "--kv-remote", "http://127.0.0.1")
+    assert "--kv-remote-key: a store on another machine may be written to by others" in refusal(tmp_path, "--kv-remote", "redis://10.0.0.1")
+    assert "--kv-remote-key: " in refusal(tmp_path, "--kv-remote", "redis://10.0.0.1", "--kv-remote-key", str(short))
+    assert "--kv-remote-budget: 1000 bytes have no room" in refusal(tmp_path, "--kv-remote", "redis://localhost", "--kv-remote-budget", "1000")
+    assert "--kv-remote-ttl: 0 s" in refusal(tmp_path, "--kv-remote", "redis://localhost", "--kv-remote-ttl", "0")
+    assert "--kv-remote-ca: " in refusal(tmp_path, "--kv-remote", "rediss://localhost", "--kv-remote-ca", str(short))
+    assert "--kv-remote: prefix caching is off" in refusal(tmp_path, "--kv-remote", "redis://localhost", "--no-enable-prefix-caching")
+    assert "--kv-remote-ttl requires --kv-remote" in refusal(tmp_path, "--kv-remote-ttl", "10")

@@ -1,0 +1,39 @@
+#include "runtime/remote/remote_address.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+TEST(RemoteAddress, SaysWhereAndHowToGetIn) {
+  const RemoteAddress plain = parse_remote_address("redis://store").value();
+  EXPECT_EQ(plain.host, "store");
+  EXPECT_EQ(plain.port, 6379);
+  EXPECT_FALSE(plain.is_tls || plain.is_local());
+  const RemoteAddress full = parse_remote_address("rediss://user:p%40ss@[::1]:1234/5").value();
+  EXPECT_EQ(full.user, "user");
+  EXPECT_EQ(full.password, "p@ss");
+  EXPECT_EQ(full.host, "::1");
+  EXPECT_EQ(full.port, 1234);
+  EXPECT_EQ(full.database, 5U);
+  EXPECT_TRUE(full.is_tls && full.is_local());
+  EXPECT_EQ(full.name(), "[::1]:1234");
+  EXPECT_EQ(parse_remote_address("redis://:secret@127.0.0.1/").value().password, "secret");
+  const RemoteAddress socket = parse_remote_address("unix:///run/redis.sock").value();
+  EXPECT_EQ(socket.unix_path, "/run/redis.sock");
+  EXPECT_TRUE(socket.is_local());
+}
+
+TEST(RemoteAddress, WhatIsNoneIsRefusedWithoutItsPassword) {
+  for (const char* text :
+       {"", "store:6379", "http://store", "redis://", "redis://:hidden@", "redis://u:hidden@h:0", "redis://h:65536", "redis://h/first",
+        "redis://u:hidden@h?db=1", "redis://h#1", "unix://host/path", "unix://", "redis://u:hidden@h:x"}) {
+    const auto parsed = parse_remote_address(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().field, "kv_remote") << text;
+    EXPECT_EQ(parsed.error().to_string().find("hidden"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,286 @@
+// A store in the network: what it gives back was stored under that name, or it is a miss, whatever the store does; and every job ends.
+#include "runtime/remote/remote_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+#include <latch>
+#include <memory>
+#include <thread>
+
+#include "runtime/remote/toy_redis.h"
+#include "runtime/tier/tier_support.h"
+
+namespace quire::test {
+namespace {
+
+constexpr std::uint64_t kRemoteBlock = 900;
+
+class RemoteClient {
+ public:
+  explicit RemoteClient(const std::string& url, double patience_s = 5.0, std::uint8_t fingerprint = 7) {
+    store_ = RemoteStore::open({.address = parse_remote_address(url).value(),
+                                .secret = std::vector(16, std::byte{9}),
+                                .fingerprint = tier_fingerprint(fingerprint),
+                                .num_places = 64,
+                                .group_bytes = {kRemoteBlock, kRemoteBlock - 4, kRemoteBlock - 8},
+                                .ttl_s = 60,
+                                .patience_s = patience_s})
+                 .value();
+  }
+  RemoteStore* operator->() { return store_.get(); }
+
+  TierOutcome store(std::uint64_t number) {
+    std::promise<TierOutcome> over;
+    submit_store(number, [&](TierOutcome outcome) { over.set_value(outcome); });
+    return over.get_future().get();
+  }
+  void submit_store(std::uint64_t number, std::function<void(TierOutcome)> over) {
+    store_->submit({.verb = TierJob::Verb::store,
+                    .place = 0,
+                    .name = tier_name(number),
+                    .bytes = bytes_of(number),
+                    .copy =
+                        [number](std::span<std::byte> bytes) {
+                          std::ranges::copy(tier_block(number, bytes.size()), bytes.begin());
+                          return true;
+                        },
+                    .over = std::move(over)});
+  }
+  Loaded load(std::uint64_t number) {
+    std::promise<Loaded> over;
+    submit_load(number, [&](Loaded loaded) { over.set_value(loaded); });
+    return over.get_future().get();
+  }
+  void submit_load(std::uint64_t number, std::function<void(Loaded)> over) {
+    const auto is_right = std::make_shared<bool>(false);
+    store_->submit({.verb = TierJob::Verb::load,
+                    .place = 0,
+                    .name = tier_name(number),
+                    .bytes = bytes_of(number),
+                    .copy =
+                        [is_right, number](std::span<std::byte> bytes) {
+                          *is_right = std::ranges::equal(bytes, tier_block(number, bytes.size()));
+                          return true;
+                        },
+                    .over =
+                        [is_right, over = std::move(over)](TierOutcome outcome) {
+                          over(outcome == TierOutcome::absent    ? Loaded::absent
+                               : outcome == TierOutcome::refused ? Loaded::refused
+                               : outcome == TierOutcome::done    ? (*is_right ? Loaded::right : Loaded::wrong)
+                                                                 : Loaded::failed);
+                        }});
+  }
+  RemoteStore::Answer ask(const std::vector<std::uint64_t>& numbers) {
+    std::promise<RemoteStore::Answer> over;
+    submit_ask(numbers, [&](const RemoteStore::Answer& answer) { over.set_value(answer); });
+    return over.get_future().get();
+  }
+  void submit_ask(const std::vector<std::uint64_t>& numbers, std::function<void(const RemoteStore::Answer&)> over) {
+    std::vector<OffloadKey> names;
+    names.reserve(numbers.size());
+    for (const std::uint64_t number : numbers) names.push_back(tier_name(number));
+    store_->ask(std::move(names), [] { return true; }, std::move(over));
+  }
+
+ private:
+  static std::uint32_t bytes_of(std::uint64_t number) { return static_cast<std::uint32_t>(kRemoteBlock - 4 * (number % 3)); }
+
+  std::unique_ptr<RemoteStore> store_;
+};
+
+TEST(RemoteStore, ServersFindWhatOthersHaveStored) {
+  ToyRedis redis;
+  RemoteClient first(redis.url()), second(redis.url()), other_model(redis.url(), 5.0, 8);
+  EXPECT_EQ(first.load(1), Loaded::absent);
+  for (const std::uint64_t number : {1, 2, 3}) EXPECT_EQ(first.store(number), TierOutcome::done);
+  for (const std::uint64_t number : {3, 2, 1}) EXPECT_EQ(second.load(number), Loaded::right);
+  EXPECT_EQ(second.ask({1, 4, 2}).has, (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(other_model.ask({1, 4, 2}).has, (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(other_model.load(1), Loaded::absent);
+  const RemoteStoreStats stats = second->stats();
+  EXPECT_EQ(stats.num_loaded, 3U);
+  EXPECT_EQ(stats.bytes_loaded, 3 * kRemoteBlock - 12);
+  EXPECT_EQ(stats.num_asked, 3U);
+  EXPECT_EQ(stats.num_found, 2U);
+}
+
+TEST(RemoteStore, ForgetsWhatItIsToldTo) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(1), TierOutcome::done);
+  EXPECT_EQ(client.store(2), TierOutcome::done);
+  client->forget(tier_name(1));
+  EXPECT_EQ(client.store(1), TierOutcome::done) << "commands of one name take effect in their order";
+  EXPECT_EQ(client.load(1), Loaded::right);
+  client->forbid(tier_name(2));
+  EXPECT_EQ(client.load(2), Loaded::absent);
+  EXPECT_EQ(client.store(2), TierOutcome::given_up);
+  EXPECT_EQ(client.ask({1, 2}).has, (std::vector<bool>{true, false}));
+  EXPECT_EQ(redis.values().size(), 1U);
+}
+
+TEST(RemoteStore, AValueUnderAnotherNameIsRefused) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(0), TierOutcome::done);
+  EXPECT_EQ(client.store(3), TierOutcome::done);
+  const auto values = redis.values();
+  redis.put(values.begin()->first, values.rbegin()->second);
+  redis.put(values.rbegin()->first, values.begin()->second);
+  EXPECT_EQ(client.ask({0, 3}).has, (std::vector<bool>{true, true})) << "of the right length";
+  EXPECT_EQ(client.load(0), Loaded::refused);
+  EXPECT_EQ(client.load(3), Loaded::refused);
+  EXPECT_EQ(client->stats().num_refused, 2U);
+}
+
+TEST(RemoteStore, IsFullOrAwayOrStalledAndBack) {
+  ToyRedis redis;
+  RemoteClient client(redis.url(), 0.2);
+  EXPECT_EQ(client.store(1), TierOutcome::done);
+  redis.is_full = true;
+  EXPECT_EQ(client.store(2), TierOutcome::failed);
+  EXPECT_NE(client->last_problem().find("OOM"), std::string::npos);
+  EXPECT_EQ(client.load(1), Loaded::right) << "what it has it still gives";
+  redis.is_full = false;
+  redis.stalls = true;
+  EXPECT_EQ(client.load(1), Loaded::failed);
+  EXPECT_FALSE(client.ask({1}).is_whole);
+  redis.stalls = false;
+  EXPECT_EQ(client.load(1), Loaded::right);
+  redis.close();
+  EXPECT_EQ(client.load(1), Loaded::failed);
+  EXPECT_EQ(client.store(2), TierOutcome::failed);
+  EXPECT_FALSE(client.ask({1}).is_whole);
+  redis.open();
+  EXPECT_EQ(client.load(1), Loaded::right);
+  redis.forget_all();
+  EXPECT_EQ(client.load(1), Loaded::absent);
+}
+
+TEST(RemoteStore, AWrongPasswordIsToldOf) {
+  ToyRedis redis;
+  redis.password = "open sesame";
+  RemoteClient wrong(fmt::format("redis://:sesame@127.0.0.1:{}", redis.port()));
+  EXPECT_EQ(wrong.store(1), TierOutcome::failed);
+  EXPECT_NE(wrong->last_problem().find("WRONGPASS"), std::string::npos) << wrong->last_problem();
+  RemoteClient right(fmt::format("redis://:open%20sesame@127.0.0.1:{}/3", redis.port()));
+  EXPECT_EQ(right.store(1), TierOutcome::done);
+  EXPECT_EQ(right.load(1), Loaded::right);
+}
+
+TEST(RemoteStore, GoesWhereAClusterSendsIt) {
+  ToyRedis first, second;
+  std::atomic<int> num_sent = 0;
+  first.redirect = [&](const std::string& key, bool) -> std::optional<std::string> {
+    const std::uint16_t slot = cluster_slot_of(key);
+    if (slot % 2 == 0) return std::nullopt;
+    ++num_sent;
+    return fmt::format("MOVED {} 127.0.0.1:{}", slot, second.port());
+  };
+  second.redirect = [&](const std::string& key, bool) -> std::optional<std::string> {
+    const std::uint16_t slot = cluster_slot_of(key);
+    if (slot % 2 == 1) return std::nullopt;
+    return fmt::format("MOVED {} 127.0.0.1:{}", slot, first.port());
+  };
+  RemoteClient client(first.url());
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t number = 0; number < 20; ++number) {
+      EXPECT_EQ(client.store(number), TierOutcome::done);
+      EXPECT_EQ(client.load(number), Loaded::right);
+    }
+    if (round == 0) num_sent = 0;
+  }
+  EXPECT_EQ(num_sent, 0) << "it remembers who has a slot";
+  EXPECT_GT(second.values().size(), 3U);
+  EXPECT_EQ(first.values().size() + second.values().size(), 20U);
+}
+
+TEST(RemoteStore, AsksWhoIsGivenASlotAndRunsInNoCircle) {
+  ToyRedis first, second;
+  second.redirect = [&](const std::string& key, bool is_asking) -> std::optional<std::string> {
+    if (is_asking) return std::nullopt;
+    return fmt::format("MOVED {} 127.0.0.1:{}", cluster_slot_of(key), first.port());
+  };
+  first.redirect = [&](const std::string& key, bool) -> std::optional<std::string> {
+    return fmt::format("ASK {} 127.0.0.1:{}", cluster_slot_of(key), second.port());
+  };
+  RemoteClient client(first.url());
+  EXPECT_EQ(client.store(1), TierOutcome::done);
+  EXPECT_EQ(client.load(1), Loaded::right);
+  EXPECT_EQ(second.values().size(), 1U);
+  for (const char* nonsense : {"MOVED", "MOVED 1", "MOVED 1 :", "MOVED 1 host:0", "MOVED 1 h:99999", "ASK 1 127.0.0.1:x"}) {
+    first.redirect = [&](const std::string&, bool) { return std::optional<std::string>(nonsense); };
+    EXPECT_EQ(client.load(1), Loaded::failed) << nonsense;
+  }
+  first.redirect = second.redirect = [&](const std::string& key, bool) -> std::optional<std::string> {
+    return fmt::format("MOVED {} 127.0.0.1:{}", cluster_slot_of(key), cluster_slot_of(key) % 2 == 0 ? first.port() : second.port());
+  };
+  EXPECT_EQ(client.load(2), Loaded::failed);
+}
+
+// Of Redis Cluster's specification.
+TEST(RemoteStore, SlotsAreThoseOfRedisCluster) {
+  EXPECT_EQ(cluster_slot_of("123456789"), 0x31c3 % 16'384);
+  EXPECT_EQ(cluster_slot_of("foo{bar}zap"), cluster_slot_of("bar"));
+  EXPECT_EQ(cluster_slot_of("foo{{bar}}zap"), cluster_slot_of("{bar"));
+  EXPECT_NE(cluster_slot_of("foo{}{bar}"), cluster_slot_of("bar"));
+}
+
+// Whatever it says: 10,000 operations, some at a time, and every one ends.
+TEST(RemoteStore, AHostileStoreGivesNoWrongByte) {
+  constexpr std::uint32_t kOperations = 10'000, kAtOnce = 16, kNames = 40;
+  ToyRedis redis;
+  redis.fault_chance = 0.3;
+  redis.stall_s = 0.05;
+  RemoteClient client(redis.url(), 0.04);
+  Random random(17);
+  std::array<std::atomic<std::uint32_t>, 5> num_loaded{};
+  std::uint32_t num_begun = 0;
+  while (num_begun < kOperations) {
+    std::latch num_left(kAtOnce);
+    for (std::uint32_t i = 0; i < kAtOnce; ++i, ++num_begun) {
+      const std::uint64_t number = random.below(kNames);
+      if (random.chance(0.3)) {
+        client.submit_store(number, [&](TierOutcome) { num_left.count_down(); });
+      } else if (random.chance(0.2)) {
+        client.submit_ask({number, random.below(kNames)}, [&](const RemoteStore::Answer&) { num_left.count_down(); });
+      } else {
+        client.submit_load(number, [&](Loaded loaded) {
+          ++num_loaded[static_cast<std::size_t>(loaded)];
+          num_left.count_down();
+        });
+      }
+    }
+    num_left.wait();
+  }
+  EXPECT_EQ(num_loaded[static_cast<std::size_t>(Loaded::wrong)], 0U);
+  EXPECT_GT(num_loaded[static_cast<std::size_t>(Loaded::right)], 500U) << "too little was met";
+  EXPECT_GT(num_loaded[static_cast<std::size_t>(Loaded::refused)], 100U);
+  EXPECT_GT(num_loaded[static_cast<std::size_t>(Loaded::absent)], 20U);
+  EXPECT_GT(num_loaded[static_cast<std::size_t>(Loaded::failed)], 100U);
+  redis.fault_chance = 0.0;
+  EXPECT_EQ(client.store(1), TierOutcome::done) << "and it goes on";
+  EXPECT_EQ(client.load(1), Loaded::right);
+}
+
+TEST(RemoteStore, EndsWhileAStoreStalls) {
+  ToyRedis redis;
+  redis.stalls = true;
+  std::atomic<int> num_over = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    RemoteClient client(redis.url(), 60.0);
+    for (std::uint64_t number = 0; number < 50; ++number) {
+      client.submit_store(number, [&](TierOutcome) { ++num_over; });
+      client.submit_load(number, [&](Loaded) { ++num_over; });
+      client.submit_ask({number}, [&](const RemoteStore::Answer&) { ++num_over; });
+    }
+  }
+  EXPECT_EQ(num_over, 150);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace quire::test
