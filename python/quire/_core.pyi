@@ -360,22 +360,6 @@ class CoreConfig:
     def max_num_seqs(self, arg: int, /) -> None: ...
 
     @property
-    def max_in_flight_tokens(self) -> int:
-        """Tokens of all plans under way at most; 0: no bound."""
-
-    @max_in_flight_tokens.setter
-    def max_in_flight_tokens(self, arg: int, /) -> None: ...
-
-    @property
-    def retention_interval(self) -> int:
-        """
-        Of windows, blocks are found at each multiple of so many tokens; 0: behind prompts only; -1: everywhere.
-        """
-
-    @retention_interval.setter
-    def retention_interval(self, arg: int, /) -> None: ...
-
-    @property
     def max_num_batched_tokens(self) -> int:
         """Token budget of one step."""
 
@@ -430,6 +414,13 @@ class CoreConfig:
 
     @async_scheduling.setter
     def async_scheduling(self, arg: bool, /) -> None: ...
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens of all plans under way at most; 0: no bound."""
+
+    @max_in_flight_tokens.setter
+    def max_in_flight_tokens(self, arg: int, /) -> None: ...
 
     @property
     def admit_oversized(self) -> bool:
@@ -580,6 +571,15 @@ class CoreConfig:
 
     @root_hash.setter
     def root_hash(self, arg: bytes, /) -> None: ...
+
+    @property
+    def retention_interval(self) -> int:
+        """
+        Of windows, blocks are found at each multiple of so many tokens; 0: behind prompts only; -1: everywhere.
+        """
+
+    @retention_interval.setter
+    def retention_interval(self, arg: int, /) -> None: ...
 
     @property
     def lifo_free_blocks(self) -> bool:
