@@ -68,6 +68,8 @@ CoreCounters Core::counters() const {
   // An EventSink may ask in the middle of a step, when those passed over in it are in a queue of their own.
   const std::size_t num_skipped = s.queues.skipped_waiting.size() + s.queues.step_skipped.size();
   counters.num_waiting = static_cast<std::uint32_t>(s.queues.waiting.size() + num_skipped);
+  QUIRE_CHECK(s.queues.num_waiting_for_input <= num_skipped || s.context.rules.holders_first,
+              "sessions between two inputs are passed over");
   const auto running = static_cast<std::int32_t>(counters.num_running);
   const auto without_input = static_cast<std::int32_t>(s.queues.num_waiting_for_input);
   switch (s.queues.pause) {
@@ -91,7 +93,6 @@ CoreCounters Core::counters() const {
   counters.num_pinned = s.ended.ledger().count(Holder::pin);
   counters.num_blocks = s.context.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
-  QUIRE_CHECK(counters.num_unfinished >= 0 || s.context.rules.holders_first, "sessions between two inputs are passed over");
   QUIRE_CHECK(counters.num_free_blocks <= counters.num_blocks, "the null block is not counted");
   counters.num_cached_blocks = s.kv.pool().index().size();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();

@@ -46,7 +46,8 @@ TEST(DecisionProfile, ABlockWithoutANameIsTheNextToBeUsed) {
     CoreDriver d(under(profile, sync_config(8)));
     d.add(1, 6, 4);  // one full block, and a half one
     d.step();
-    const std::vector<BlockId> held(d.blocks(1).begin(), d.blocks(1).end());
+    const auto blocks = d.blocks(1);
+    const std::vector<BlockId> held(blocks.begin(), blocks.end());
     ASSERT_EQ(held.size(), 2U);
     EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0}), FinishEffect::retired);
     const std::vector<BlockId> free = free_blocks(d);
