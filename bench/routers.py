@@ -11,6 +11,7 @@ of what the sessions have in the end. Who got a turn, and what of it he had in t
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -78,11 +79,13 @@ class Alternating:
 
 
 class Dynamo:
-    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server."""
+    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server. `weights` are the
+    request's router_config_override."""
 
-    def __init__(self, servers: list, folder: pathlib.Path):
+    def __init__(self, servers: list, folder: pathlib.Path, **weights):
         from dynamo.llm import SelectionService
 
+        self.weights = weights
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.tokenizer = servers[0].url
@@ -105,7 +108,8 @@ class Dynamo:
 
     def ask(self, body: dict, name: str) -> dict:
         tokens = post(f"{self.tokenizer}/tokenize", {"messages": body["messages"], "add_generation_prompt": True})["tokens"]
-        chosen = self.do(self.call("select_and_reserve", {"model_name": NAME, "token_ids": tokens}))
+        prompt = {"model_name": NAME, "token_ids": tokens, "router_config_override": self.weights}
+        chosen = self.do(self.call("select_and_reserve", prompt))
         try:
             return post(f"{chosen['endpoint']}/v1/chat/completions", body, name)
         finally:
@@ -160,6 +164,8 @@ WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
     ("dynamo", Dynamo, "0.32.0"),
+    # What is not in the cache costs eight times what blocks of running requests do: prompts are long here, and answers short.
+    ("dynamo (prompts x 8)", functools.partial(Dynamo, prefill_load_scale=8.0, track_prefill_tokens=False), "0.32.0"),
     ("vllm-router kv_aware", vllm_router("kv_aware"), "0.32.0"),
     ("vllm-router cache_aware", vllm_router("cache_aware"), ""),
     ("sglang-router cache_aware", sglang_router, ""),
