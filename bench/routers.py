@@ -79,13 +79,13 @@ class Alternating:
 
 
 class Dynamo:
-    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server. `weights` are the
-    request's router_config_override."""
+    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server. `prefill_scale`: what
+    must be computed of a prompt, by as much more than blocks that running requests hold."""
 
-    def __init__(self, servers: list, folder: pathlib.Path, **weights):
+    def __init__(self, servers: list, folder: pathlib.Path, prefill_scale: float = 1.0):
         from dynamo.llm import SelectionService
 
-        self.weights = weights
+        os.environ["DYN_ROUTER_PREFILL_LOAD_SCALE"] = str(prefill_scale)  # read when the service is made
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.tokenizer = servers[0].url
@@ -108,8 +108,7 @@ class Dynamo:
 
     def ask(self, body: dict, name: str) -> dict:
         tokens = post(f"{self.tokenizer}/tokenize", {"messages": body["messages"], "add_generation_prompt": True})["tokens"]
-        prompt = {"model_name": NAME, "token_ids": tokens, "router_config_override": self.weights}
-        chosen = self.do(self.call("select_and_reserve", prompt))
+        chosen = self.do(self.call("select_and_reserve", {"model_name": NAME, "token_ids": tokens}))
         try:
             return post(f"{chosen['endpoint']}/v1/chat/completions", body, name)
         finally:
@@ -164,8 +163,8 @@ WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
     ("dynamo", Dynamo, "0.32.0"),
-    # What is not in the cache costs eight times what blocks of running requests do: prompts are long here, and answers short.
-    ("dynamo (prompts x 8)", functools.partial(Dynamo, prefill_load_scale=8.0, track_prefill_tokens=False), "0.32.0"),
+    # prompts are long here, and answers short
+    ("dynamo (prefill x 8)", functools.partial(Dynamo, prefill_scale=8.0), "0.32.0"),
     ("vllm-router kv_aware", vllm_router("kv_aware"), "0.32.0"),
     ("vllm-router cache_aware", vllm_router("cache_aware"), ""),
     ("sglang-router cache_aware", sglang_router, ""),
