@@ -128,10 +128,10 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
   return views;
 }
 
-std::string ModelFile::name_of(TensorRole role, std::uint32_t layer) const {
+std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
   if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer);
   constexpr std::string_view kDecoder = "model.";
-  std::string name = hf_tensor_name(role, layer);
+  std::string name = hf_tensor_name(role, layer, expert);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
   return name;
 }
