@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "runtime/model/expert_choice.h"
+#include "runtime/model/model.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
 
@@ -67,6 +68,17 @@ TEST(Experts, ASharedOneGetsTheSigmoidOfItsScore) {
   for (float score = -100.0F; score <= 100.0F; score += 0.37F)
     EXPECT_NEAR(shared_share(score), 1.0 / (1.0 + std::exp(-double{score})), 1e-6) << score;
   EXPECT_TRUE(std::isnan(shared_share(kNaN)));
+}
+
+TEST(Experts, InspectTellsWhatATokenUses) {
+  const tiny::TempFolder folder;
+  const ModelConfig config = tiny::small_mixture("olmoe");
+  tiny::write_gguf(folder.file("model.gguf"), config, "Q8_0");
+  const auto info = inspect(folder.file("model.gguf"));
+  ASSERT_TRUE(info) << info.error().to_string();
+  EXPECT_EQ(info->num_experts, 7U);
+  EXPECT_EQ(info->experts_per_token, 3U);
+  EXPECT_EQ(info->num_parameters - info->num_used_parameters, std::uint64_t{2} * (7 - 3) * 3 * 96 * 256);
 }
 
 class SpoiledExperts : public testing::Test {
