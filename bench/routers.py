@@ -11,6 +11,7 @@ of what the sessions have in the end. Who got a turn, and what of it he had in t
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -78,11 +79,13 @@ class Alternating:
 
 
 class Dynamo:
-    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server."""
+    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server. `prefill_scale`: what
+    must be computed of a prompt, by as much more than blocks that running requests hold."""
 
-    def __init__(self, servers: list, folder: pathlib.Path):
+    def __init__(self, servers: list, folder: pathlib.Path, prefill_scale: float = 1.0):
         from dynamo.llm import SelectionService
 
+        os.environ["DYN_ROUTER_PREFILL_LOAD_SCALE"] = str(prefill_scale)  # read when the service is made
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.tokenizer = servers[0].url
@@ -160,6 +163,8 @@ WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
     ("dynamo", Dynamo, "0.32.0"),
+    # prompts are long here, and answers short
+    ("dynamo (prefill x 8)", functools.partial(Dynamo, prefill_scale=8.0), "0.32.0"),
     ("vllm-router kv_aware", vllm_router("kv_aware"), "0.32.0"),
     ("vllm-router cache_aware", vllm_router("cache_aware"), ""),
     ("sglang-router cache_aware", sglang_router, ""),
@@ -212,8 +217,12 @@ def play(router, turns: list, arguments) -> None:
 
 def report(servers: list, num_turns: int) -> str:
     """Turns of the first server, those that went where their session was, and prompt tokens that were in the cache."""
-    took = [server.turns() for server in servers]
-    if (heard := sum(map(len, took))) != num_turns:
+    for _ in range(50):  # a turn's line is written when its answer has been
+        took = [server.turns() for server in servers]
+        if (heard := sum(map(len, took))) == num_turns:
+            break
+        time.sleep(0.1)
+    else:
         raise RuntimeError(f"the servers' logs have {heard} of {num_turns} turns: the router does not pass X-Request-Id on")
     place = {tuple(map(int, name.split("-")[1:])): i for i, turns in enumerate(took) for name in turns}
     later = [key for key in place if key[1] > 1]

@@ -22,7 +22,12 @@ void print_model(const ModelInfo& model) {
   fmt::print("model            {}\n", model.name);
   fmt::print("architecture     {}: {} layers, hidden {}, {} heads ({} for keys and values) of {}, vocabulary {}\n", model.architecture,
              model.num_layers, model.hidden_size, model.num_heads, model.num_kv_heads, model.head_dim, model.vocab_size);
-  fmt::print("parameters       {:.1f} million\n", static_cast<double>(model.num_parameters) / 1e6);
+  fmt::print("parameters       {:.1f} million", static_cast<double>(model.num_parameters) / 1e6);
+  if (model.num_experts > 0) {
+    fmt::print(", of which a token uses {:.1f} million ({} of {} experts)", static_cast<double>(model.num_used_parameters) / 1e6,
+               model.experts_per_token, model.num_experts);
+  }
+  fmt::print("\n");
   fmt::print("weights          {} in memory, from {}\n", format_bytes(model.weight_bytes), model.weight_types);
   fmt::print("context          {} tokens\n", model.context_length);
   fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");

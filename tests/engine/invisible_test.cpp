@@ -256,6 +256,17 @@ TEST_P(InvisibleScheduler, OverWindows) {
   expect_invisible(base_options(model, 1200), squeezed, GetParam());
 }
 
+// Where a row's experts are chosen by what it is, and weights are read for all rows of an expert at once.
+TEST_P(InvisibleScheduler, OverExperts) {
+  const tiny::TempFolder folder;
+  const std::string model = folder.file("mixture");
+  tiny::write_mixture_weights(model);
+  EngineOptions squeezed = base_options(model, 84);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base_options(model, 600), squeezed, GetParam());
+}
+
 // The answers of four draws of each eighth prompt: siblings that fork, or requests one by one with the seeds of the siblings.
 std::vector<std::vector<std::uint32_t>> draw(const EngineOptions& options, bool fork, EngineStats& stats) {
   constexpr std::uint32_t kSiblings = 4;

@@ -1,6 +1,6 @@
 #pragma once
-// The weights of a tiny model that has two layers with full attention and four with windows of 24 tokens: three cache groups, whose windows
-// begin and end inside blocks, prefixes and chunks.
+// Models that the engine's tests run, beside the real one. The weights of a tiny model that has two layers with full attention and four
+// with windows of 24 tokens: three cache groups, whose windows begin and end inside blocks, prefixes and chunks.
 #include <boost/json/object.hpp>
 #include <optional>
 #include <string>
@@ -21,6 +21,29 @@ inline void write_windowed_weights(const std::string& path, std::optional<int> e
                            {"tie_word_embeddings", false}, {"use_sliding_window", true}, {"sliding_window", 24},
                            {"max_window_layers", 2}};
   if (eos.has_value()) json["eos_token_id"] = *eos;
+  write_hf_folder(path, json, make_tensors(config, false, "BF16"));
+}
+
+// Those of a mixture: three layers with seven experts and a shared one, and a dense one between them.
+inline void write_mixture_weights(const std::string& path) {
+  ModelConfig config = small_mixture("qwen2_moe");
+  config.num_layers = 4;
+  config.dense_layers = {false, true, false, false};
+  const boost::json::object json{{"model_type", "qwen2_moe"},
+                                 {"vocab_size", config.vocab_size},
+                                 {"hidden_size", config.hidden_size},
+                                 {"intermediate_size", config.intermediate_size},
+                                 {"moe_intermediate_size", config.expert_size},
+                                 {"shared_expert_intermediate_size", config.shared_expert_size},
+                                 {"num_experts", config.num_experts},
+                                 {"num_experts_per_tok", config.experts_per_token},
+                                 {"mlp_only_layers", boost::json::array{1}},
+                                 {"num_hidden_layers", config.num_layers},
+                                 {"num_attention_heads", config.num_heads},
+                                 {"num_key_value_heads", config.num_kv_heads},
+                                 {"rms_norm_eps", 1e-5},
+                                 {"max_position_embeddings", 512},
+                                 {"tie_word_embeddings", false}};
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 

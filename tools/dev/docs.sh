@@ -1,4 +1,4 @@
-# Sourced by ./dev docs: the site of docs/ (tools/docs/mkdocs.yml), in build/site. Once its packages are there it needs no network.
+# Sourced by ./dev docs: the site of docs/ (tools/docs/mkdocs.yml), in build/site, and whether deploy/kubernetes is valid. Once its packages are there it needs no network.
 readonly APT_DOCS="doxygen"
 # An environment of its own: what it pins (Markdown, requests) is no business of tests.
 readonly DOCS_VENV="$CACHE/docs"
@@ -7,7 +7,7 @@ need_docs() {
   local stamp
   stamp="$DOCS_VENV/.ready-$(sha256sum tools/requirements-docs.txt | cut -c1-16)"
   [ -e "$stamp" ] && return 0
-  say "Installing mkdocs (160 MB, tools/requirements-docs.txt) in .cache/docs"
+  say "Installing mkdocs and kubernetes-validate (190 MB, tools/requirements-docs.txt) in .cache/docs"
   [ -x "$DOCS_VENV/bin/pip" ] || /usr/bin/python3 -m venv --clear "$DOCS_VENV" || die_of "the Python environment in .cache/docs cannot be made"
   "$DOCS_VENV/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-docs.txt || die_of "pip failed"
   touch "$stamp"
@@ -41,5 +41,7 @@ build_docs() {
   fi
   "$DOCS_VENV/bin/mkdocs" build -q --strict --clean -f tools/docs/mkdocs.yml -d "$PWD/build/site" || die "the site was not built"
   python3 tools/docs/check_site.py build/site || die "the site is not whole"
+  say "Checking deploy/kubernetes against Kubernetes' schemas"
+  "$DOCS_VENV/bin/kubernetes-validate" --strict --quiet deploy/kubernetes/*.yaml || die "a manifest is not valid"
   say "The site is in build/site: open build/site/index.html, or look at it with ./dev docs --serve"
 }

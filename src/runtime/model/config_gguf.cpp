@@ -24,11 +24,13 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures{
-    Architecture{"llama", RopeStyle::interleaved},   Architecture{"qwen2", RopeStyle::half_split},
-    Architecture{"qwen3", RopeStyle::half_split},    Architecture{"phi3", RopeStyle::half_split},
-    Architecture{"granite", RopeStyle::interleaved}, Architecture{"smollm3", RopeStyle::interleaved},
-    Architecture{"olmo2", RopeStyle::half_split},    Architecture{"gemma2", RopeStyle::half_split},
-    Architecture{"gemma3", RopeStyle::half_split},
+    Architecture{"llama", RopeStyle::interleaved},      Architecture{"qwen2", RopeStyle::half_split},
+    Architecture{"qwen3", RopeStyle::half_split},       Architecture{"phi3", RopeStyle::half_split},
+    Architecture{"granite", RopeStyle::interleaved},    Architecture{"smollm3", RopeStyle::interleaved},
+    Architecture{"olmo2", RopeStyle::half_split},       Architecture{"gemma2", RopeStyle::half_split},
+    Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
+    Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
+    Architecture{"granitemoe", RopeStyle::interleaved},
 };
 
 void read_shape(Fields& fields, ModelConfig& config) {
@@ -96,6 +98,30 @@ void read_gemma_keys(Fields& fields, ModelConfig& config) {
   if (!is_gemma2) config.window_rope_theta = fields.get_or<double>("rope.freq_base_swa", 10000.0);
 }
 
+// The sizes of experts are those of their tensors: files say them under several keys, or not at all.
+void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
+  config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
+  const bool is_mixture = config.architecture.ends_with("moe");
+  if (config.num_experts == 0 && !is_mixture) return;
+  config.experts_per_token = fields.need<std::uint32_t>("expert_used_count");
+  config.expert_tensors = ExpertTensors::stacked;
+  const GgufTensor* gates = file.find_tensor("blk.0.ffn_gate_exps.weight");
+  if (gates == nullptr || config.num_experts == 0) {
+    fields.refuse({ErrorCode::unsupported, "blk.0.ffn_gate_exps.weight",
+                   fmt::format("{} experts that are not in one tensor", config.num_experts),
+                   "convert the model again with a newer llama.cpp"});
+    return;
+  }
+  config.expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gates->rows() / config.num_experts, ~0U));
+  if (const GgufTensor* shared = file.find_tensor("blk.0.ffn_gate_shexp.weight"))
+    config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
+  // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
+  config.normalize_experts = config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe";
+  for (const char* key : {"expert_weights_scale", "expert_group_count"})
+    if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
+      fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
+}
+
 void read_switches(const GgufFile& file, ModelConfig& config) {
   const auto has = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
   config.qkv_bias = has("blk.0.attn_q.bias");
@@ -104,7 +130,7 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   const bool is_olmo2 = config.architecture == "olmo2";
   const bool is_phi3 = config.architecture == "phi3";
   if (has("blk.0.attn_q_norm.weight")) config.qk_norm = QkNorm::per_head;
-  if (is_olmo2) config.qk_norm = QkNorm::whole;
+  if (is_olmo2 || config.architecture == "olmoe") config.qk_norm = QkNorm::whole;
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
   config.post_norms = is_olmo2 || config.architecture.starts_with("gemma");
@@ -124,18 +150,18 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   config.architecture = *architecture;
   const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-                "use a dense model of the families llama (with SmolLM2 and Mistral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-                "or gemma3");
+    return fail(
+        ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
+        "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
+        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
-  if (const auto experts = fields.get_or<std::uint32_t>("expert_count", 0); experts > 0)
-    return fail(ErrorCode::unsupported, fields.field("expert_count"), fmt::format("{} experts", experts), "use a dense model");
   read_shape(fields, config);
   read_rope(fields, config);
   read_longrope(file, fields, config);
-  if (config.architecture == "granite") read_granite(fields, config);
+  if (config.architecture.starts_with("granite")) read_granite(fields, config);
+  read_experts(file, fields, config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
   read_windows(file, fields, config);

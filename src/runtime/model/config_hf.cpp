@@ -36,6 +36,11 @@ constexpr std::array kArchitectures{
     Architecture{.name = "granite", .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "smollm3", .rope_theta = 2000000.0, .tied_embeddings = true, .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "olmo2", .norm_epsilon = 1e-5F, .attention_bias = true},
+    Architecture{.name = "mixtral", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0},
+    Architecture{.name = "qwen2_moe"},
+    Architecture{.name = "qwen3_moe", .attention_bias = true},
+    Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
+    Architecture{.name = "granitemoe", .attention_bias = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -151,11 +156,12 @@ void read_rope(const JsonRef& json, Fields& fields, ModelConfig& config) {
 void read_switches(Fields& fields, const Architecture& architecture, ModelConfig& config) {
   const bool attention_bias = architecture.attention_bias && fields.get_or<bool>("attention_bias", false);
   const bool is_olmo2 = config.architecture == "olmo2";
-  config.qkv_bias = config.architecture == "qwen2" || attention_bias;
+  const bool has_bias = config.architecture == "qwen2_moe" && fields.get_or<bool>("qkv_bias", true);
+  config.qkv_bias = config.architecture == "qwen2" || has_bias || attention_bias;
   config.output_bias = attention_bias;
   config.mlp_bias = architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false);
-  if (config.architecture == "qwen3") config.qk_norm = QkNorm::per_head;
-  if (is_olmo2) config.qk_norm = QkNorm::whole;
+  if (config.architecture == "qwen3" || config.architecture == "qwen3_moe") config.qk_norm = QkNorm::per_head;
+  if (is_olmo2 || config.architecture == "olmoe") config.qk_norm = QkNorm::whole;
   const bool is_gemma = config.architecture.starts_with("gemma");
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
@@ -197,6 +203,50 @@ void read_granite(Fields& fields, ModelConfig& config) {
   config.logit_divisor = fields.get_or<float>("logits_scaling", 1.0F);
 }
 
+// Layers of Qwen's mixtures may be dense: those listed, and all but each decoder_sparse_step-th.
+void read_dense_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
+  constexpr std::uint32_t kMaxLayers = 4096;  // more: the config is refused later
+  const auto step = fields.get_or<std::uint32_t>("decoder_sparse_step", 1);
+  if (step == 0) refuse(fields, "decoder_sparse_step", "0 makes no layer sparse", "use the config that belongs to the weights");
+  config.dense_layers.assign(std::min(config.num_layers, kMaxLayers), false);
+  for (std::uint32_t i = 0; step > 0 && i < config.dense_layers.size(); ++i) config.dense_layers[i] = (i + 1) % step != 0;
+  const auto listed = json.find("mlp_only_layers");
+  if (!listed) return;
+  const auto layers = listed->elements();
+  if (!layers) return fields.refuse(layers.error());
+  for (const JsonRef& entry : *layers) {
+    const auto layer = entry.as<std::uint32_t>();
+    if (!layer)
+      fields.refuse(layer.error());
+    else if (*layer < config.dense_layers.size())
+      config.dense_layers[*layer] = true;
+  }
+}
+
+bool is_mixture(std::string_view architecture) {
+  return architecture == "mixtral" || architecture.ends_with("moe");
+}
+
+// Mixtral and Granite say local experts, of the size that is the feed-forward part's elsewhere, and always normalise.
+void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
+  const std::string_view name = config.architecture;
+  const bool is_qwen = name.starts_with("qwen");
+  const bool is_local = name == "mixtral" || name == "granitemoe";
+  config.num_experts = fields.need<std::uint32_t>(is_local ? "num_local_experts" : "num_experts");
+  config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
+  config.expert_size = is_qwen ? fields.need<std::uint32_t>("moe_intermediate_size") : config.intermediate_size;
+  if (name == "qwen2_moe") config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
+  config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", false);
+  config.expert_tensors = name == "mixtral"      ? ExpertTensors::apart_in_block
+                          : name == "granitemoe" ? ExpertTensors::stacked_gate_up
+                                                 : ExpertTensors::apart;
+  if (is_qwen) read_dense_layers(json, fields, config);
+  if (fields.get_optional<double>("clip_qkv"))
+    refuse(fields, "clip_qkv", "queries, keys and values within bounds are not implemented", "use a model without it");
+  if (is_qwen && fields.get_or<bool>("use_sliding_window", false) && !json.find("layer_types"))
+    refuse(fields, "use_sliding_window", "says not which layers have a window", "name them in layer_types");
+}
+
 void read_still_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.still_layer_interval = fields.get_or<std::uint32_t>("no_rope_layer_interval", 4);
   // In spite of its name, 1 stands for a layer that rotates.
@@ -222,8 +272,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
-                "use a dense model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text");
+                "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
+                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
@@ -233,7 +283,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
   read_rope(json, fields, config);
   read_switches(fields, *known, config);
-  if (config.architecture == "granite") read_granite(fields, config);
+  if (config.architecture.starts_with("granite")) read_granite(fields, config);
+  if (is_mixture(config.architecture)) read_experts(json, fields, config);
   if (config.architecture == "smollm3") read_still_layers(json, fields, config);
   if (config.architecture.starts_with("gemma")) read_gemma(json, fields, config);
   read_windows(json, fields, config);

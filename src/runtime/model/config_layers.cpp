@@ -103,7 +103,7 @@ void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfi
   const std::vector<JsonRef> types = layer_list(json, "layer_types", fields, config);
   const std::vector<bool> listed = listed_layers(types, fields);
   const bool is_gemma = config.architecture.starts_with("gemma");
-  const bool always = is_gemma || config.architecture == "mistral" || config.architecture == "phi3";
+  const bool always = is_gemma || config.architecture == "mistral" || config.architecture == "mixtral" || config.architecture == "phi3";
   if (!always && !fields.get_or<bool>("use_sliding_window", false)) return;
   std::optional<std::uint32_t> window = fields.get_optional<std::uint32_t>("sliding_window");
   if (is_gemma && !window) window = 4096;

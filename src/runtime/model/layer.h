@@ -42,5 +42,7 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
 std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm);
+std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,
+                                                    const std::vector<float>* next_norm);
 
 }  // namespace quire

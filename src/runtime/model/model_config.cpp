@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <tuple>
@@ -98,12 +99,31 @@ std::optional<Error> check_rope(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_experts(const ModelConfig& c) {
+  constexpr std::uint32_t kMaxExperts = 4096, kMaxPerToken = 64, kMaxSize = 1U << 20;
+  if (c.num_experts == 0) return std::nullopt;
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {
+      {"num_experts", c.num_experts, kMaxExperts},
+      {"num_experts_per_tok", c.experts_per_token, std::min(c.num_experts, kMaxPerToken)},
+      {"moe_intermediate_size", c.expert_size, kMaxSize}};
+  for (const auto& [name, value, limit] : ranges)
+    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+  if (c.shared_expert_size > kMaxSize) {
+    return Error{ErrorCode::corrupt,
+                 "shared_expert_intermediate_size",
+                 fmt::format("{} is out of range (0 to {})", c.shared_expert_size, kMaxSize),
+                 {}};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 LayerConfig ModelConfig::layer(std::uint32_t index) const {
   LayerConfig layer{*this};
   layer.window = sliding_windows.empty() ? 0 : sliding_windows[index];
   const bool has_own = layer.window > 0 && window_rope_theta != 0.0;
+  if (!dense_layers.empty() && dense_layers[index]) layer.num_experts = 0;
   layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
   return layer;
 }
@@ -144,6 +164,7 @@ std::optional<Error> ModelConfig::check() const {
   if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))
     return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
   if (auto error = check_scales(*this)) return error;
+  if (auto error = check_experts(*this)) return error;
   return check_rope(*this);
 }
 

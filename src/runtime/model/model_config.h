@@ -25,6 +25,10 @@ enum class QkNorm : std::uint8_t { none, per_head, whole };
 // How q and k turn with the position: not at all, by the model's frequencies, or by those of layers with a window.
 enum class Rotation : std::uint8_t { none, model, window };
 
+// How a file keeps the experts: one matrix for each (their names as in Qwen's folders, or as in Mixtral's), one for all of them below one
+// another, or that with each one's gate above its up.
+enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up };
+
 // What all layers of a model have in common.
 struct LayerShape {
   std::uint32_t hidden_size = 0;
@@ -49,10 +53,21 @@ struct LayerShape {
   bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
   bool fused_gate_up = false;  // gate and up as one
 
+  // A mixture of experts (0: none): of num_experts feed-forward parts each token goes through those that a router likes best, and through
+  // the shared one where there is one.
+  std::uint32_t num_experts = 0;
+  std::uint32_t experts_per_token = 0;
+  std::uint32_t expert_size = 0;         // as intermediate_size, of each
+  std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
+  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
+  ExpertTensors expert_tensors = ExpertTensors::apart;
+
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+  // Feed-forward parts that a token goes through.
+  [[nodiscard]] std::uint32_t parts_per_token() const { return experts_per_token + (shared_expert_size > 0 ? 1 : 0); }
 };
 
 // One layer: what its objects (layer.h) are made from.
@@ -62,7 +77,8 @@ struct LayerConfig : LayerShape {
 };
 
 struct ModelConfig : LayerShape {
-  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama.
+  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe".
   std::string architecture;
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
@@ -87,6 +103,8 @@ struct ModelConfig : LayerShape {
   // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
+
+  std::vector<bool> dense_layers;  // [layer]: those of a mixture that have no experts; empty: none
 
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;

@@ -79,6 +79,15 @@ std::string describe_types(const std::vector<TensorView>& tensors) {
   return text;
 }
 
+// Of the experts that a token does not go through.
+std::uint64_t num_unused_parameters(const ModelConfig& config) {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i)
+    if (config.layer(i).num_experts > 0)
+      sum += std::uint64_t{3} * (config.num_experts - config.experts_per_token) * config.expert_size * config.hidden_size;
+  return sum;
+}
+
 // Saved without what generates text: the names of such a folder begin inside the decoder.
 bool is_headless(const SafetensorsFolder& folder) {
   const auto is_embedding = [](const SafetensorsTensor* tensor) { return tensor->name == "embed_tokens.weight"; };
@@ -128,10 +137,10 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
   return views;
 }
 
-std::string ModelFile::name_of(TensorRole role, std::uint32_t layer) const {
+std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
   if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer);
   constexpr std::string_view kDecoder = "model.";
-  std::string name = hf_tensor_name(role, layer);
+  std::string name = hf_tensor_name(role, layer, expert);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
   return name;
 }
@@ -176,6 +185,8 @@ Result<ModelInfo> ModelFile::info() const {
                  .vocab_size = config_.vocab_size,
                  .context_length = config_.context_length,
                  .sliding_windows = config_.sliding_windows,
+                 .num_experts = config_.num_experts,
+                 .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
                  .pooling = {}};
   const auto* gguf = std::get_if<GgufFile>(&weights_);
@@ -184,6 +195,7 @@ Result<ModelInfo> ModelFile::info() const {
     info.num_parameters += view.rows * view.columns;
     info.weight_bytes += estimate_packed_bytes(view);
   }
+  info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;
 }
 

@@ -38,7 +38,7 @@ class ModelFile {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   // Errors: `unsupported` for an element type that cannot be read.
   [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
-  [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer) const;
+  [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0) const;
   // Everything but weight_bytes as loaded, which is estimated from the types.
   [[nodiscard]] Result<ModelInfo> info() const;
   // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.

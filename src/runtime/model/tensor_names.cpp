@@ -44,6 +44,21 @@ constexpr Names kNames[] = {
     {TensorRole::up_bias, true, "ffn_up.bias", "mlp.up_proj.bias"},
     {TensorRole::down_bias, true, "ffn_down.bias", "mlp.down_proj.bias"},
     {TensorRole::ffn_post_norm, true, "post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    {TensorRole::router, true, "ffn_gate_inp.weight", "mlp.gate.weight"},
+    {TensorRole::expert_gate, true, "ffn_gate_exps.weight", "mlp.experts.{}.gate_proj.weight"},
+    {TensorRole::expert_up, true, "ffn_up_exps.weight", "mlp.experts.{}.up_proj.weight"},
+    {TensorRole::expert_down, true, "ffn_down_exps.weight", "mlp.experts.{}.down_proj.weight"},
+    {TensorRole::block_router, true, "ffn_gate_inp.weight", "block_sparse_moe.gate.weight"},
+    {TensorRole::block_expert_gate, true, "ffn_gate_exps.weight", "block_sparse_moe.experts.{}.w1.weight"},
+    {TensorRole::block_expert_up, true, "ffn_up_exps.weight", "block_sparse_moe.experts.{}.w3.weight"},
+    {TensorRole::block_expert_down, true, "ffn_down_exps.weight", "block_sparse_moe.experts.{}.w2.weight"},
+    {TensorRole::stack_router, true, "ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight"},
+    {TensorRole::stack_gate_up, true, "ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"},
+    {TensorRole::stack_down, true, "ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"},
+    {TensorRole::shared_gate, true, "ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
+    {TensorRole::shared_up, true, "ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
+    {TensorRole::shared_down, true, "ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
+    {TensorRole::shared_weight, true, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
 };
 
 const Names& names_of(TensorRole role) {
@@ -59,9 +74,9 @@ std::string gguf_tensor_name(TensorRole role, std::uint32_t layer) {
   return names.per_layer ? fmt::format("blk.{}.{}", layer, names.gguf) : names.gguf;
 }
 
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer) {
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert) {
   const Names& names = names_of(role);
-  return names.per_layer ? fmt::format("model.layers.{}.{}", layer, names.hf) : names.hf;
+  return names.per_layer ? fmt::format("model.layers.{}.{}", layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
 }
 
 }  // namespace quire

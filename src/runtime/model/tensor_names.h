@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/model/model_config.h"
+
 namespace quire {
 
 enum class TensorRole : std::uint8_t {
@@ -36,7 +38,41 @@ enum class TensorRole : std::uint8_t {
   up_bias,
   down_bias,
   ffn_post_norm,
+  // of a mixture of experts; by ExpertTensors
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
+  block_router,
+  block_expert_gate,
+  block_expert_up,
+  block_expert_down,
+  stack_router,
+  stack_gate_up,
+  stack_down,
+  shared_gate,
+  shared_up,
+  shared_down,
+  shared_weight,
 };
+
+struct ExpertRoles {
+  TensorRole router, gate, up, down;
+};
+
+constexpr ExpertRoles expert_roles(ExpertTensors tensors) {
+  using enum TensorRole;
+  switch (tensors) {
+    case ExpertTensors::apart_in_block:
+      return {block_router, block_expert_gate, block_expert_up, block_expert_down};
+    case ExpertTensors::stacked_gate_up:
+      return {stack_router, stack_gate_up, stack_gate_up, stack_down};
+    case ExpertTensors::apart:
+    case ExpertTensors::stacked:
+      break;
+  }
+  return {router, expert_gate, expert_up, expert_down};
+}
 
 // What goes by the name of the norm before the feed-forward part.
 constexpr TensorRole ffn_norm_role(bool has_post_norms) {
@@ -44,7 +80,7 @@ constexpr TensorRole ffn_norm_role(bool has_post_norms) {
 }
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);
-// The factors of the rotation have no name there: empty.
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer);
+// The factors of the rotation have no name there: empty. `expert` counts where each expert has a matrix of its own.
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0);
 
 }  // namespace quire

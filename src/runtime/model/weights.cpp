@@ -49,8 +49,9 @@ class TaskCollector {
     }
   }
 
-  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
-    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
+  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out,
+              std::uint32_t expert = 0) {
+    if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr});
   }
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
@@ -65,7 +66,7 @@ class TaskCollector {
   }
   // Several matrices that the file keeps as one, one below the other.
   void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts) {
-    std::uint32_t rows = 0;
+    std::uint64_t rows = 0;
     for (const StackedPart& part : parts) rows += part.rows;
     auto view = take(role, layer, 2, rows, columns);
     if (!view) return;
@@ -87,9 +88,10 @@ class TaskCollector {
   }
 
  private:
-  std::optional<TensorView> take(TensorRole role, std::uint32_t layer, std::uint32_t dims, std::uint32_t rows, std::uint32_t columns) {
+  std::optional<TensorView> take(TensorRole role, std::uint32_t layer, std::uint32_t dims, std::uint64_t rows, std::uint32_t columns,
+                                 std::uint32_t expert = 0) {
     if (error_) return std::nullopt;
-    const std::string name = file_.name_of(role, layer);
+    const std::string name = file_.name_of(role, layer, expert);
     const auto found = unused_.find(name);
     if (found == unused_.end()) {
       error_ = Error{ErrorCode::corrupt, name, "the model has no such tensor", "download the model again"};
@@ -123,7 +125,7 @@ class TaskCollector {
       if (may_be_left_out(name)) continue;
       error_ = Error{ErrorCode::unsupported, in_quotes(name),
                      fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
-                     "use a dense model of a supported architecture, without adapters"};
+                     "use a model of a supported architecture, without adapters"};
       return;
     }
   }
@@ -152,8 +154,50 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
 }
 
+void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  const ExpertRoles roles = expert_roles(c.expert_tensors);
+  collector.matrix(roles.router, layer, c.num_experts, c.hidden_size, out.router);
+  if (c.expert_tensors == ExpertTensors::apart || c.expert_tensors == ExpertTensors::apart_in_block) {
+    for (std::uint32_t i = 0; i < c.num_experts; ++i) {
+      collector.matrix(roles.gate, layer, c.expert_size, c.hidden_size, out.experts[i].gate, i);
+      collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, out.experts[i].up, i);
+      collector.matrix(roles.down, layer, c.hidden_size, c.expert_size, out.experts[i].down, i);
+    }
+    return;
+  }
+  std::vector<StackedPart> gates, ups, gates_and_ups, downs;
+  for (std::uint32_t i = 0; i < c.num_experts; ++i) {
+    const StackedPart gate{c.expert_size, &out.experts[i].gate}, up{c.expert_size, &out.experts[i].up};
+    gates.push_back(gate);
+    ups.push_back(up);
+    gates_and_ups.insert(gates_and_ups.end(), {gate, up});
+    downs.push_back({c.hidden_size, &out.experts[i].down});
+  }
+  if (c.expert_tensors == ExpertTensors::stacked_gate_up) {
+    collector.stacked(roles.gate, layer, c.hidden_size, gates_and_ups);
+  } else {
+    collector.stacked(roles.gate, layer, c.hidden_size, gates);
+    collector.stacked(roles.up, layer, c.hidden_size, ups);
+  }
+  collector.stacked(roles.down, layer, c.expert_size, downs);
+}
+
+void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  const bool has_shared = c.shared_expert_size > 0;
+  out.experts.resize(c.num_experts + (has_shared ? 1 : 0));
+  collect_routed_experts(c, layer, collector, out);
+  if (!has_shared) return;
+  ExpertWeights& shared = out.experts.back();
+  collector.matrix(TensorRole::shared_gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
+  collector.matrix(TensorRole::shared_up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  collector.matrix(TensorRole::shared_down, layer, c.hidden_size, c.shared_expert_size, shared.down);
+  collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
+}
+
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   collector.vector_if(c.pre_norms, ffn_norm_role(c.post_norms), layer, c.hidden_size, out.ffn_norm);
+  collector.vector_if(c.post_norms, TensorRole::ffn_post_norm, layer, c.hidden_size, out.ffn_post_norm);
+  if (c.num_experts > 0) return collect_experts(c, layer, collector, out);
   if (c.fused_gate_up) {
     collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
                       std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}});
@@ -162,7 +206,6 @@ void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollect
     collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
   }
   collector.linear(TensorRole::down, TensorRole::down_bias, c.mlp_bias, layer, c.hidden_size, c.intermediate_size, out.down);
-  collector.vector_if(c.post_norms, TensorRole::ffn_post_norm, layer, c.hidden_size, out.ffn_post_norm);
 }
 
 void collect_rope_factors(const ModelConfig& c, TaskCollector& collector, DecoderWeights& out) {
@@ -325,6 +368,8 @@ std::uint64_t DecoderWeights::bytes() const {
       floats += norm->size();
     for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += bytes_of(*linear);
+    sum += layer.router.bytes() + layer.shared_weight.bytes();
+    for (const ExpertWeights& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
   }
   return sum + floats * sizeof(float);
 }

@@ -16,6 +16,10 @@ struct Linear {
   std::vector<float> bias;
 };
 
+struct ExpertWeights {
+  PackedMatrix gate, up, down;
+};
+
 // Norms that the model has not are empty.
 // What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
 struct LayerWeights {
@@ -24,7 +28,10 @@ struct LayerWeights {
   std::vector<float> q_norm, k_norm;  // of one head, or of all together
   std::vector<float> attn_post_norm;
   std::vector<float> ffn_norm;
-  Linear gate, up, down;
+  Linear gate, up, down;               // no rows in a layer with experts
+  PackedMatrix router;                 // [num_experts][hidden_size]; no rows: no experts
+  PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
+  std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
   std::vector<float> ffn_post_norm;
 };
 

@@ -40,6 +40,32 @@ std::size_t code_bytes(ActivationMode mode, std::size_t rows, std::uint32_t colu
   return columns % 32 == 0 ? activation_scratch_bytes(mode, static_cast<std::uint32_t>(rows), columns) : 0;
 }
 
+// Of each expert's pairs apart: the last tile of each may be empty but for one, and each part begins on a cache line.
+std::size_t apart_code_bytes(ActivationMode mode, std::size_t pairs, std::size_t experts, std::uint32_t columns) {
+  constexpr std::size_t kParts = 5;  // make_activations
+  const std::size_t used = std::min(pairs, experts);
+  return code_bytes(mode, pairs + used * (kRowTile - 1), columns) + used * kParts * kAlign;
+}
+
+void carve_experts(Carver& carver, const ModelConfig& config, ActivationMode mode, std::size_t rows, ExpertPairs& out) {
+  if (config.num_experts == 0) return;
+  const std::size_t pairs = rows * config.parts_per_token();
+  const std::size_t experts = std::size_t{config.num_experts} + 1;
+  carver.take(out.scores, rows * experts);
+  carver.take(out.chosen, pairs);
+  carver.take(out.places, pairs);
+  carver.take(out.rows, pairs);
+  carver.take(out.ends, experts);
+  carver.take(out.parts, std::min(pairs, experts));
+  carver.take(out.stream, pairs * config.hidden_size);
+  const std::size_t widest = std::max(config.expert_size, config.shared_expert_size);
+  carver.take(out.gate, pairs * widest);
+  carver.take(out.up, pairs * widest);
+  out.in_codes = carver.take_bytes(apart_code_bytes(mode, pairs, experts, config.hidden_size));
+  out.inner_codes = carver.take_bytes(apart_code_bytes(mode, rows * config.experts_per_token, config.num_experts, config.expert_size) +
+                                      apart_code_bytes(mode, rows, 1, config.shared_expert_size));
+}
+
 }  // namespace
 
 Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits)
@@ -69,6 +95,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
     inner_codes =
         carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+    carve_experts(carver, config, mode, ffn_rows, experts);
     carver.take(partials, shared_rows * segments * attention_partial_floats(config.head_dim, config.group()));
     attention_scratch_ = carver.take_bytes(attention_scratch_bytes_ * limits.threads);
     return carver.used();

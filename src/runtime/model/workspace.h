@@ -42,6 +42,38 @@ inline constexpr std::uint32_t kItemsPerThread = 2;
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
 
+// One of the feed-forward parts that a row goes through.
+struct ChosenExpert {
+  std::uint32_t expert = 0;
+  float weight = 0.0F;
+};
+
+// The pairs of one expert that somebody goes through.
+struct ExpertPart {
+  std::uint32_t expert = 0;  // num_experts: the shared one
+  std::uint32_t first = 0;   // pair
+  std::uint32_t count = 0;
+  std::size_t in_at = 0, inner_at = 0;  // where its activations begin, bytes
+  std::uint32_t first_unit = 0;         // of the phase under way
+};
+
+// Pairs of a row and an expert that it goes through, those of one expert together; of kFeedForwardRows rows at most.
+struct ExpertPairs {
+  float* scores = nullptr;          // [row][num_experts + 1]: what the router gives, and the weight of the shared one
+  ChosenExpert* chosen = nullptr;   // [row][parts_per_token]
+  std::uint32_t* places = nullptr;  // the same: which pair it is
+  std::uint32_t* rows = nullptr;    // [pair]
+  std::uint32_t* ends = nullptr;    // [num_experts + 1]
+  ExpertPart* parts = nullptr;      // [num_parts]
+  std::uint32_t num_parts = 0;
+  float* stream = nullptr;  // [pair][hidden_size]: what goes into an expert, and then what comes out
+  float* gate = nullptr;    // [pair][widest expert], of which each expert takes its own width
+  float* up = nullptr;      // same
+  std::span<std::byte> in_codes, inner_codes;
+
+  [[nodiscard]] std::span<ExpertPart> active() const { return {parts, num_parts}; }
+};
+
 // One allocation for all buffers of a pass. Sizes follow from the limits; what a smaller pass does not use is never touched.
 class Workspace {
  public:
@@ -64,6 +96,7 @@ class Workspace {
   float* up = nullptr;                // same
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns
   std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
+  ExpertPairs experts;                // of a mixture
   std::vector<GroupPass> groups;
   float* partials = nullptr;  // of the rows whose context threads share; each layer writes them anew
 

@@ -45,6 +45,7 @@ ModelConfig config_of(const std::string& architecture) {
     config.residual_scale = 0.22F;
     config.logit_divisor = 8.0F;
   }
+  if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
     config.rotary_dim = 48;
@@ -79,12 +80,14 @@ struct Variant {
 
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all{
-      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},   {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
-      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
-      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},      {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
-      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32}, {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
-      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},    {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
-      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},  {"gemma2", "F32", ActivationMode::f32, KvDtype::f32}};
+      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},    {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},         {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},       {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
+      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},  {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
+      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},     {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},   {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
+      {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16}, {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
+      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16}};
   return all;
 }
 

@@ -273,5 +273,57 @@ TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
   EXPECT_EQ(scaled("longrope", R"(, "partial_rotary_factor": 0.75)").error().field, "rope_scaling.short_factor");
 }
 
+constexpr const char* kQwenExperts = R"(, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2)";
+
+TEST(ModelConfig, ExpertsAreThoseOfTransformers) {
+  const auto mixtral = from_json(json_of("mixtral", R"(, "num_local_experts": 8, "num_experts_per_tok": 2)"));
+  ASSERT_TRUE(mixtral) << mixtral.error().to_string();
+  EXPECT_EQ(mixtral->num_experts, 8U);
+  EXPECT_EQ(mixtral->expert_size, 96U) << "the size of the feed-forward part";
+  EXPECT_TRUE(mixtral->normalize_experts);
+  EXPECT_EQ(mixtral->rope_theta, 1000000.0);
+  const auto qwen3 = from_json(json_of("qwen3_moe", kQwenExperts));
+  ASSERT_TRUE(qwen3) << qwen3.error().to_string();
+  EXPECT_EQ(qwen3->expert_size, 32U);
+  EXPECT_FALSE(qwen3->normalize_experts);
+  EXPECT_EQ(qwen3->qk_norm, QkNorm::per_head);
+  EXPECT_EQ(qwen3->head_dim, 16U);
+  const auto qwen2 = from_json(json_of("qwen2_moe", std::string(kQwenExperts) + R"(, "shared_expert_intermediate_size": 64)"));
+  ASSERT_TRUE(qwen2) << qwen2.error().to_string();
+  EXPECT_EQ(qwen2->shared_expert_size, 64U);
+  EXPECT_EQ(qwen2->parts_per_token(), 3U);
+  EXPECT_TRUE(qwen2->qkv_bias);
+}
+
+TEST(ModelConfig, SomeLayersOfAMixtureAreDense) {
+  const auto config = from_json(json_of(
+      "qwen3_moe", std::string(kQwenExperts) + R"(, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99])"));
+  ASSERT_TRUE(config) << config.error().to_string();
+  std::vector<std::uint32_t> experts;
+  for (std::uint32_t i = 0; i < 6; ++i) experts.push_back(config->layer(i).num_experts);
+  EXPECT_EQ(experts, (std::vector<std::uint32_t>{0, 8, 0, 0, 0, 8}));
+}
+
+TEST(ModelConfig, RefusesExpertsThatCannotBe) {
+  const std::string qwen = R"(, "moe_intermediate_size": 32)";
+  for (const auto& [more, named] : {
+           std::pair<std::string, std::string>{R"(, "num_experts": 8)", "num_experts_per_tok"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 9)", "num_experts_per_tok"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 0)", "num_experts_per_tok"},
+           {R"(, "num_experts": 4294967295, "num_experts_per_tok": 1)", "num_experts"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 0)", "moe_intermediate_size"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 0)", "decoder_sparse_step"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": ["two"])", "mlp_only_layers"},
+           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "use_sliding_window": true)", "use_sliding_window"},
+       }) {
+    const auto config = from_json(json_of("qwen3_moe", qwen + more));
+    ASSERT_FALSE(config) << more;
+    EXPECT_NE(config.error().field.find(named), std::string::npos) << config.error().to_string();
+  }
+  const auto clipped = from_json(json_of("olmoe", R"(, "num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 8.0)"));
+  ASSERT_FALSE(clipped);
+  EXPECT_EQ(clipped.error().code, ErrorCode::unsupported);
+}
+
 }  // namespace
 }  // namespace quire

@@ -33,7 +33,7 @@ double difference(const LogitRecord& record, const LogitCase& c, const std::stri
   return largest / tiny::standard_deviation(c.logits);
 }
 
-void expect_logits_of(const LogitRecord& record) {
+void expect_logits_of(const LogitRecord& record, const std::map<std::string, tiny::LogitBounds>& bounds = tiny::logit_bounds()) {
   const tiny::TempFolder folder;
   struct Worst {
     double plain = 0.0, int16 = 0.0, bf16_kv = 0.0, served = 0.0;
@@ -42,7 +42,7 @@ void expect_logits_of(const LogitRecord& record) {
   for (const LogitCase& c : record.cases) {
     const std::string path = tiny::write_model(c, folder);
     Worst& w = worst[c.type];
-    const tiny::LogitBounds& bound = tiny::logit_bounds().at(c.type);
+    const tiny::LogitBounds& bound = bounds.at(c.type);
     const auto measure = [&](ActivationMode mode, KvDtype kv, double most, double& so_far) {
       const double found = difference(record, c, path, mode, kv);
       EXPECT_LE(found, most) << c.name << ", int16 activations " << (mode == ActivationMode::int16) << ", bf16 KV "
@@ -68,6 +68,11 @@ TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
 // Mistral, Qwen2's mix, Gemma 2 and Gemma 3, beyond their windows (tools/record_window_logits.py).
 TEST(Logits, MatchTransformersInWindows) {
   expect_logits_of(tiny::read_logit_record("window_"));
+}
+
+// Mixtures of experts (tools/record_expert_logits.py).
+TEST(Logits, MatchTransformersOnMixturesOfExperts) {
+  expect_logits_of(tiny::read_logit_record("expert_"), tiny::expert_logit_bounds());
 }
 
 }  // namespace

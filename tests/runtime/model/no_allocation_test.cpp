@@ -8,10 +8,10 @@
 namespace quire {
 namespace {
 
-TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
+void expect_no_allocation(const ModelConfig& config, std::string_view type) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const tiny::TempFolder folder;
-  tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "mixed");
+  tiny::write_gguf(folder.file("model.gguf"), config, type);
   for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32}) {
     tiny::Rig rig(folder.file("model.gguf"), {.activations = mode, .kv = KvDtype::bf16});
     for (std::uint32_t slot = 0; slot < 4; ++slot) rig.give_blocks(Slot{slot}, tiny::blocks_for(64, 16, 1 + slot, 4));
@@ -25,6 +25,14 @@ TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
     rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), {logits});
     EXPECT_EQ(test::num_allocations.load() - before, 0U);
   }
+}
+
+TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
+  expect_no_allocation(tiny::small_llama(), "mixed");
+}
+
+TEST(NoAllocation, APassThroughExpertsAllocatesNothing) {
+  expect_no_allocation(tiny::small_mixture("qwen2_moe"), "Q8_0");
 }
 
 }  // namespace

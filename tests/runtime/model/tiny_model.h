@@ -54,7 +54,17 @@ inline std::uint16_t f16_bits(float value) {
                                     static_cast<std::uint32_t>((2.0F * mantissa - 1.0F) * 1024.0F));
 }
 
+// Routers are floats in every file.
+inline bool is_routing(std::string_view name) {
+  for (const char* end : {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight",
+                          "block_sparse_moe.gate.weight", "router.layer.weight"})
+    if (name.ends_with(end)) return true;
+  return false;
+}
+
+// Routers' values are large, so that hardly two experts are as good.
 inline int exponent_of(std::string_view name) {
+  if (is_routing(name)) return 1;
   for (const char* end : {"token_embd.weight", "embed_tokens.weight"})
     if (name.ends_with(end)) return 0;
   return -3;
@@ -149,6 +159,8 @@ inline GgmlType type_named(std::string_view name) {
 
 // "mixed" is what Q4_K_M files look like.
 inline GgmlType matrix_type(std::string_view kind, std::string_view gguf_name) {
+  if (is_routing(gguf_name))
+    return type_named(ggml_type_info(kind == "mixed" ? GgmlType::q4_k : type_named(kind)).block_columns > 1 ? "F32" : kind);
   if (kind != "mixed") return type_named(kind);
   if (gguf_name.starts_with("token_embd")) return GgmlType::q8_0;
   const bool better =
@@ -162,12 +174,42 @@ inline Tensor factor_tensor(TensorRole role, const std::vector<float>& factors) 
   return {gguf_tensor_name(role, 0), GgmlType::f32, {factors.size()}, bytes};
 }
 
+template <class Add>
+void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) {
+  const std::uint64_t experts = c.num_experts, hidden = c.hidden_size, size = c.expert_size;
+  const ExpertRoles roles = expert_roles(gguf ? ExpertTensors::stacked : c.expert_tensors);
+  add(roles.router, layer, {experts, hidden});
+  if (gguf) {
+    add(roles.gate, layer, {experts, size, hidden});
+    add(roles.up, layer, {experts, size, hidden});
+    add(roles.down, layer, {experts, hidden, size});
+  } else if (c.expert_tensors == ExpertTensors::stacked_gate_up) {
+    add(roles.gate, layer, {experts, 2 * size, hidden});
+    add(roles.down, layer, {experts, hidden, size});
+  } else {
+    for (std::uint32_t i = 0; i < experts; ++i) {
+      add(roles.gate, layer, {size, hidden}, i);
+      add(roles.up, layer, {size, hidden}, i);
+      add(roles.down, layer, {hidden, size}, i);
+    }
+  }
+  const std::uint64_t shared = c.shared_expert_size;
+  if (shared == 0) return;
+  add(TensorRole::shared_gate, layer, {shared, hidden});
+  add(TensorRole::shared_up, layer, {shared, hidden});
+  add(TensorRole::shared_down, layer, {hidden, shared});
+  gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
+}
+
 // Every tensor of the decoder, all matrices of one kind.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
   std::vector<Tensor> out;
-  const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
+  const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
     const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer));
-    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), type, {rows, columns}));
+    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer, expert), type, std::move(shape)));
+  };
+  const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
+    tensor(role, layer, {rows, columns});
   };
   const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
     if (!present) return;
@@ -191,13 +233,15 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
       matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
     }
     matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
-    if (c.fused_gate_up) {
+    if (c.layer(i).num_experts > 0) {
+      add_experts(c, gguf, i, tensor);
+    } else if (c.fused_gate_up) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
       matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
       matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
     }
-    matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
+    if (c.layer(i).num_experts == 0) matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
     vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
     vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
     vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
@@ -281,7 +325,8 @@ class GgufHeader {
 
 inline GgufHeader gguf_header(const ModelConfig& c) {
   GgufHeader header;
-  const std::string architecture = c.architecture == "mistral" ? "llama" : c.architecture;
+  std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
+  std::erase(architecture, '_');
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
   header.add("general.name", "tiny " + c.architecture);
@@ -304,7 +349,11 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
     header.add(prefix + "rope.scaling.attn_factor", c.rope_attention_factor);
   }
   if (c.rotary_dim != c.head_dim) header.add(prefix + "rope.dimension_count", c.rotary_dim);
-  if (architecture == "granite") {
+  if (c.num_experts > 0) {
+    header.add(prefix + "expert_count", c.num_experts);
+    header.add(prefix + "expert_used_count", c.experts_per_token);
+  }
+  if (architecture.starts_with("granite")) {
     header.add(prefix + "attention.scale", c.attention_scale);
     header.add(prefix + "embedding_scale", c.embedding_scale);
     header.add(prefix + "residual_scale", c.residual_scale);
@@ -364,6 +413,21 @@ inline ModelConfig small_llama() {
   c.context_length = 128;
   c.rotary_dim = 64;
   c.attention_scale = 0.125F;
+  return c;
+}
+
+// With experts, of widths that no other part of it has; "qwen2_moe" has a shared one, too.
+inline ModelConfig small_mixture(const std::string& architecture) {
+  ModelConfig c = small_llama();
+  c.architecture = architecture;
+  c.num_experts = 7;
+  c.experts_per_token = 3;
+  c.expert_size = 96;
+  c.shared_expert_size = architecture == "qwen2_moe" ? 160 : 0;
+  c.qkv_bias = architecture == "qwen2_moe";
+  c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
+  c.normalize_experts = architecture == "qwen3_moe";
+  if (architecture == "qwen3_moe") c.expert_size = 72;  // no multiple of 32: floats only
   return c;
 }
 

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Records the logits that transformers gives on small mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Granite-MoE.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
+    venv/bin/python tools/record_expert_logits.py     # writes tests/golden/logits/{expert_cases.json,expert_logits.f32}
+
+Weights, prompt and format are those of record_logits.py; routers are floats of large values in every file, so that hardly two experts are
+as good.
+"""
+import json
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+import record_logits
+from record_logits import FLOAT_BITS, NUM_TOKENS, OUT, POSITIONS, VOCAB, draw, unpermute
+
+SHAPE = dict(vocab_size=VOCAB, hidden_size=256, num_hidden_layers=2, max_position_embeddings=128, num_attention_heads=4,
+             num_key_value_heads=2, tie_word_embeddings=False)
+MODELS = {
+    "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM,
+                dict(intermediate_size=256, num_local_experts=8, num_experts_per_tok=2)),
+    "qwen2_moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM,
+                  dict(intermediate_size=512, moe_intermediate_size=256, shared_expert_intermediate_size=512, num_experts=6,
+                       num_experts_per_tok=3, num_key_value_heads=4)),
+    "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
+                  dict(intermediate_size=512, moe_intermediate_size=256, num_experts=16, num_experts_per_tok=4, norm_topk_prob=True,
+                       head_dim=64)),
+    # dense layers between: no converter writes such files
+    "qwen3_moe_mix": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
+                      dict(num_hidden_layers=4, intermediate_size=512, moe_intermediate_size=256, num_experts=5, num_experts_per_tok=2,
+                           head_dim=64, decoder_sparse_step=2, mlp_only_layers=[3])),
+    "olmoe": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM,
+              dict(intermediate_size=256, num_experts=8, num_experts_per_tok=3, num_key_value_heads=4, pad_token_id=0, bos_token_id=1,
+                   eos_token_id=2)),
+    "granitemoe": (transformers.GraniteMoeConfig, transformers.GraniteMoeForCausalLM,
+                   dict(intermediate_size=256, num_local_experts=8, num_experts_per_tok=3, embedding_multiplier=0.3,
+                        residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0)),
+}
+TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: MODELS.keys() - {"qwen3_moe_mix"} for kind in ("F32", "Q8_0", "mixed")}}
+PERMUTED = ("mixtral", "granitemoe")
+KEPT = record_logits.KEEP + ("num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                             "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv")
+ROUTERS = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight", "block_sparse_moe.gate.weight",
+           "router.layer.weight")
+GGUF_NAMES = record_logits.GGUF_NAMES | {
+    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+record_logits.EXPONENTS.update(dict.fromkeys(ROUTERS, 1))
+
+
+def tensor(name, kind, shape, container):
+    if name.endswith(ROUTERS) and kind not in FLOAT_BITS:
+        kind = "F32"
+    rows = int(np.prod(shape[:-1]))
+    if len(shape) == 1:
+        return record_logits.tensor(name, kind, shape, container)
+    return record_logits.tensor(name, kind, (rows, shape[-1]), container).reshape(shape)
+
+
+def gguf_tensor(name, kind, config, value):
+    """The file keeps one part of all experts as one tensor, of which this is an expert's, or one part."""
+    stem, end = name.rsplit(".", 1)
+    if not stem.startswith("model.layers."):
+        return tensor(f"{GGUF_NAMES[stem]}.{end}", kind, tuple(value.shape), "gguf")
+    _, _, layer, rest = stem.split(".", 3)
+    experts = getattr(config, "num_local_experts", None) or config.num_experts
+    if ".experts." in rest:
+        number, part = rest.split(".experts.")[1].split(".")
+        return tensor(f"blk.{layer}.ffn_{PARTS[part]}_exps.weight", kind, (experts, *value.shape), "gguf")[int(number)]
+    if rest.endswith("input_linear"):
+        half = (experts, value.shape[1] // 2, value.shape[2])
+        return np.concatenate([tensor(f"blk.{layer}.ffn_{part}_exps.weight", kind, half, "gguf") for part in ("gate", "up")], axis=1)
+    if rest.endswith("output_linear"):
+        return tensor(f"blk.{layer}.ffn_down_exps.weight", kind, tuple(value.shape), "gguf")
+    name = f"blk.{layer}.{GGUF_NAMES[rest]}.{end}"
+    if name.endswith("ffn_gate_inp_shexp.weight"):
+        return tensor(name, kind, (value.shape[1],), "gguf").reshape(1, -1)
+    array = tensor(name, kind, tuple(value.shape), "gguf")
+    if config.model_type in PERMUTED and (".attn_q." in name or ".attn_k." in name):
+        array = unpermute(array, config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads)
+    return array
+
+
+def run(model_name, container, kind, prompt):
+    config_class, model_class, options = MODELS[model_name]
+    config = config_class(**SHAPE | options, attn_implementation="eager")
+    if container == "gguf" and model_name in ("mixtral", "qwen3_moe", "granitemoe"):
+        config.norm_topk_prob = True  # there is no key for it
+    model = model_class(config).eval()
+    state = {}
+    for name, value in model.state_dict().items():
+        array = gguf_tensor(name, kind, config, value) if container == "gguf" else tensor(name, kind, tuple(value.shape), container)
+        state[name] = torch.from_numpy(np.ascontiguousarray(array))
+    model.load_state_dict(state)
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
+    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    described = json.loads(config.to_json_string(use_diff=False))
+    described = {key: value for key, value in described.items() if key in KEPT}
+    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+
+
+def main():
+    torch.set_num_threads(1)
+    prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
+    cases, records = [], []
+    for container, kinds in TYPES.items():
+        for kind, models in kinds.items():
+            for model_name in sorted(models):
+                case, logits = run(model_name, container, kind, prompt)
+                cases.append(case)
+                records.append(logits)
+                print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
+    made_with = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    record = dict(made_with=made_with, prompt=prompt, positions=POSITIONS)
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (OUT / "expert_cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
+    np.stack(records).astype("<f4").tofile(OUT / "expert_logits.f32")
+
+
+if __name__ == "__main__":
+    main()
